@@ -32,8 +32,8 @@ from policy_net.laboratory.training.offline import Episode
 from policy_net.laboratory.training.set_training import (
     FIRST_VALIDATION_WORLD,
     PRIOR_WORLDS,
-    Verdict,
-    Worlds,
+    NumberedWorlds,
+    ResidualVerdict,
     changes_against_planner,
     learn_priors,
     log_losses,
@@ -100,11 +100,11 @@ def _with_long_tails(workload: Workload, seed: int) -> Workload:
 
 
 def _losses(spec: SetSpec, priors: tuple[SpeedStatistic, ...], trials: Sequence[Trial]) -> list[float]:
-    return log_losses(Worlds(episode, default_speeds()), spec, priors, FIRST_EVOLUTION_WORLD)(trials)
+    return log_losses(NumberedWorlds(episode, default_speeds()), spec, priors, FIRST_EVOLUTION_WORLD)(trials)
 
 
 def _change(spec: SetSpec, priors: tuple[SpeedStatistic, ...], weights: Weights, number: int) -> float:
-    (change,) = changes_against_planner(Worlds(episode, default_speeds()), spec, priors, weights, (number,))
+    (change,) = changes_against_planner(NumberedWorlds(episode, default_speeds()), spec, priors, weights, (number,))
     return change
 
 
@@ -117,7 +117,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    worlds, spec = Worlds(episode, default_speeds()), SetSpec()
+    worlds, spec = NumberedWorlds(episode, default_speeds()), SetSpec()
     settings = EvolutionSettings(seed=options.seed)
     priors = learn_priors(worlds, spec)
     print(f"{len(priors)} statistics of {len({entry.job_type for entry in priors})} types", file=sys.stderr)
@@ -145,12 +145,14 @@ def main() -> int:
         )
         first, count = FIRST_VALIDATION_WORLD, VALIDATED_ROUNDS * WORLDS_PER_ROUND
         changes = list(pool.map(partial(_change, spec, priors, weights), range(first, first + count)))
-    verdict = Verdict.over(changes)
+    verdict = ResidualVerdict.over(changes)
     by_kind, by_nodes = {}, {}
     for position, kind in enumerate(KINDS):
-        by_kind[kind] = Verdict.over([c for n, c in enumerate(changes) if n // len(NODES) % len(KINDS) == position])
+        by_kind[kind] = ResidualVerdict.over(
+            [c for n, c in enumerate(changes) if n // len(NODES) % len(KINDS) == position]
+        )
     for nodes in sorted(set(NODES)):
-        by_nodes[nodes] = Verdict.over([c for n, c in enumerate(changes) if NODES[n % len(NODES)] == nodes])
+        by_nodes[nodes] = ResidualVerdict.over([c for n, c in enumerate(changes) if NODES[n % len(NODES)] == nodes])
     card = {
         "made_by": "python -m benchmarks.set_default",
         "data": "generated workloads only; speeds as observed in simulation, with noise",

@@ -14,11 +14,11 @@ from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Candidat
 from cluster_agent.backends.base import AgentParts, BackendStatus, backend_module
 from cluster_agent.backends.kinds_apart import KindsApart
 from cluster_agent.errors import NoPolicy
-from cluster_agent.fleet.duty_following import DutyFollower, DutyParts
-from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
+from cluster_agent.fleet.assignment_follower import AssignmentFollower, AssignmentParts
+from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.fleet.learner_protocol import AgentStatus
-from cluster_agent.fleet.policy_versions import KeptVersion, Patience, PolicySource, fetched_policy, local_policy
+from cluster_agent.fleet.policy_versions import KeptVersion, LearnerPatience, PolicySource, fetched_policy, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.fleet.sharing import Sharing
 from cluster_agent.fleet.sketch_sharing import SketchSharing
@@ -32,7 +32,7 @@ from cluster_agent.learning.noise import UpdateNoise
 from cluster_agent.learning.rounds import RoundLink, RoundWork
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer, TrainingCounts
 from cluster_agent.learning.twin_source import TwinSource
-from cluster_agent.loop import Deciding, DecisionLoop, Lessons, Records
+from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
 from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.job_timelines import JobTimelines
@@ -41,8 +41,8 @@ from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.recording.state_files import hold_folder, write_json
 from cluster_agent.rollout.block_twins import twins_of
 from cluster_agent.rollout.conduct import Conduct
-from cluster_agent.settings import Acting, AgentSettings, LearnerSettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.settings import Acting, AgentSettings, LearnerConnectionSettings
+from cluster_agent.telemetry import AgentTelemetry
 from foundation.backoff import Backoff
 from foundation.clocks import AwakeClock
 from policy_net.domain import PolicyContext
@@ -85,7 +85,7 @@ class Agent:
     def __init__(self, settings: AgentSettings, stop: threading.Event) -> None:
         self._settings = settings
         self._stop = stop
-        self._telemetry = Telemetry()
+        self._telemetry = AgentTelemetry()
         self._lock = hold_folder(settings.state_dir)
         self._queue = ExperienceQueue(settings.learning.queue_decisions) if settings.learns else None
         self._health = Health(
@@ -93,7 +93,7 @@ class Agent:
             AwakeClock(GAP_SECONDS),
             lambda: self._backend.not_ready or what_expired(self._telemetry.secrets, time.time()),
         )
-        self._wait = self._health.told_by(stop.wait)
+        self._wait = self._health.reported_by(stop.wait)
         self._twins = twins_of(settings)
         parts = AgentParts(
             settings.state_dir,
@@ -125,7 +125,7 @@ class Agent:
             client, session = self._connect(settings.learner, first, trust)
             if first is None:
                 access = LearnerAccess(client, session, self._telemetry, self._backoff(settings.learner, 0))
-                patience = Patience(settings.learner.retry.maximum_seconds, time.monotonic, stop.wait)
+                patience = LearnerPatience(settings.learner.retry.maximum_seconds, time.monotonic, stop.wait)
                 first = fetched_policy(self._source, access, patience)
             self._active = self._build_active(first)
             source = LearningSource(settings, lambda: self._active.current.spec, session.in_rounds, self._telemetry)
@@ -173,11 +173,11 @@ class Agent:
             finished=self._backend.finished,
             baseline_policy=self._backend.baseline_policy,
             job_timelines=() if self._timelines is None else self._timelines.latest,
-            load=self._told_load(jobs),
+            load=self._reported_load(jobs),
             replayed=None if self._fleet is None or self._fleet.comparer is None else self._fleet.comparer.latest,
         )
 
-    def _told_load(self, jobs: BackendStatus) -> tuple[LoadCurve, ...]:
+    def _reported_load(self, jobs: BackendStatus) -> tuple[LoadCurve, ...]:
         learner = self._settings.learner
         if learner is None or not learner.tell_load:
             return ()
@@ -193,7 +193,7 @@ class Agent:
     def _build_loop(self, source: LearningSource | None) -> DecisionLoop:
         settings = self._settings
         memory = AgentMemory(settings.state_dir, self._beliefs, self._active, settings.sharing.shares)
-        self._believed_beside = memory.believed_beside
+        self._challenger_believed = memory.challenger_believed
         self._telemetry.own_statistics.set_function(lambda: len(self._reward.statistics()))
         self._telemetry.prior_statistics.set_function(self._prior_size)
         fallback = build_policy(settings.guard.fallback, PolicyContext(seed=settings.policy.seed))
@@ -204,9 +204,9 @@ class Agent:
             recorder = DecisionRecorder(log, fallback, settings.policy)
         followed = 0 if settings.learner is None else settings.learner.job_timelines
         self._timelines = JobTimelines(followed, resumed=memory.decisions > 0) if followed else None
-        tells_load = settings.learner is not None and settings.learner.tell_load
+        reports_load = settings.learner is not None and settings.learner.tell_load
         # A simulated cluster's clock begins anew with every run through its work, which only its backend can tell.
-        follows_load = tells_load and settings.backend.kind != "simulated"
+        follows_load = reports_load and settings.backend.kind != "simulated"
         self._load = LoadHistory(file=settings.state_dir / KEPT) if follows_load else None
         deadline_seconds = settings.guard.deadline_ms / 1000.0
         guard = Guard(fallback, deadline_seconds, memory.interventions)
@@ -225,14 +225,14 @@ class Agent:
         return DecisionLoop(
             self._backend,
             Deciding(self._active, guard, self._conduct, patience_seconds),
-            Records(memory, recorder, self._timelines, self._load),
+            DecisionRecords(memory, recorder, self._timelines, self._load),
             Lessons(self._reward, None if self._queue is None or source is None else source.live_into(self._queue)),
             self._telemetry,
             self._wait,
         )
 
     def _connect(
-        self, learner: LearnerSettings, first: Candidate | None, trust: FleetTrust
+        self, learner: LearnerConnectionSettings, first: Candidate | None, trust: FleetTrust
     ) -> tuple[LearnerClient, Session]:
         calls = self._telemetry.learner_calls
         client = LearnerClient(
@@ -250,7 +250,7 @@ class Agent:
         return client, Session(client, spec_digest, job_types, cluster=self._settings.cluster)
 
     def _build_fleet(
-        self, learner: LearnerSettings, client: LearnerClient, session: Session, source: LearningSource
+        self, learner: LearnerConnectionSettings, client: LearnerClient, session: Session, source: LearningSource
     ) -> _Fleet:
         settings = self._settings
 
@@ -284,26 +284,26 @@ class Agent:
             follows = Follows.HEAD
         sharing = Sharing(client, settings.sharing, self._reward.statistics, self._telemetry, time.monotonic)
         sketching = SketchSharing(client, settings.state_dir, learner.workload_sketch, time.monotonic)
-        parts = DutyParts(
+        parts = AssignmentParts(
             self._active,
             self._conduct,
             self._source,
-            KeptVersion(settings.state_dir, beside=True),
+            KeptVersion(settings.state_dir, challenger=True),
             learner.rollouts,
-            self._believed_beside,
+            self._challenger_believed,
             time.monotonic,
         )
-        rollouts = DutyFollower(client, parts, self._telemetry) if follows is Follows.VERSIONS else None
+        rollouts = AssignmentFollower(client, parts, self._telemetry) if follows is Follows.VERSIONS else None
         if rollouts is not None:
             rollouts.resume()
-        duties = FleetDuties(
+        tasks = FleetTasks(
             heartbeat_seconds=learner.heartbeat_seconds,
             follows=follows,
             sharing=sharing,
             sketching=sketching,
             rollouts=rollouts,
         )
-        link = FleetLink(access(2), self._active, self._source, self.status, duties)
+        link = FleetLink(access(2), self._active, self._source, self.status, tasks)
         return _Fleet(client, link, trainer, rounds, comparer_of(settings, budget))
 
     def _watch_rollout(self, conduct: Conduct) -> None:
@@ -322,7 +322,7 @@ class Agent:
     def _propose_head(self, head: LearnerHead, spec: WeightSpec) -> None:
         self._active.propose(self._source.factory.from_head(spec, head.weights, head.step))
 
-    def _backoff(self, learner: LearnerSettings, thread: int) -> Backoff:
+    def _backoff(self, learner: LearnerConnectionSettings, thread: int) -> Backoff:
         """Waits of one thread of this cluster: other clusters draw others, or they would all knock at once."""
         return retry_backoff(learner.retry, f"{self._settings.cluster}/{thread}")
 
@@ -361,7 +361,7 @@ class Agent:
         self._lock.release()
 
 
-def _trust_of(settings: AgentSettings, learner: LearnerSettings) -> FleetTrust:
+def _trust_of(settings: AgentSettings, learner: LearnerConnectionSettings) -> FleetTrust:
     return FleetTrust(settings.state_dir, settings.cluster, learner.unsigned_versions == "allow", time.time)
 
 

@@ -54,7 +54,7 @@ class StoppedEarly(BaseException):
     """Told to stop before anything ran; no `Exception`, so that whatever was being read cannot take it for a fault."""
 
 
-class StopSignals:
+class AgentStopSignals:
     """Takes both signals from its making on; only in the main thread.
 
     Attributes:
@@ -87,7 +87,7 @@ def run(
     ] = False,
 ) -> None:
     """Schedule until the cluster's jobs are done (simulations) or until SIGTERM."""
-    signals = StopSignals()
+    signals = AgentStopSignals()
     try:
         try:
             # Loaded here: whoever lists jobs waits for no scheduler, and who is told of a slip in a file neither.

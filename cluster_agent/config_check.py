@@ -15,7 +15,7 @@ from pathlib import Path
 from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.backend_settings import KubernetesBackendSettings, LocalBackendSettings
 from cluster_agent.backends.base import AgentParts, backend_module
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.kubernetes.training.credentials import read_agent_key
 from cluster_agent.settings import AgentSettings
@@ -65,5 +65,5 @@ def _state_dir(path: Path) -> str:
     """
     there = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise BadConfig(f"setting state_dir: {path} cannot be used, as {there} is no folder that can be written")
+        raise BadAgentConfig(f"setting state_dir: {path} cannot be used, as {there} is no folder that can be written")
     return f"state_dir {path}" + ("" if there == path else ", which will be made")

@@ -1,8 +1,8 @@
 """Errors of an agent; every message says what was wrong, with the value, and what to do.
 
-`AgentError` is the root. `BadConfig` (exit code 2) is the operator's to mend. `NoPolicy` (exit code 3) means that there
-is nothing to schedule with. The learner's errors, of `policy_net.errors`, never stop an agent: `LearnerUnreachable` is
-retried, `LearnerRefused` is not, since the same request would be refused again.
+`AgentError` is the root. `BadAgentConfig` (exit code 2) is the operator's to mend. `NoPolicy` (exit code 3) means that
+there is nothing to schedule with. The learner's errors, of `policy_net.errors`, never stop an agent:
+`LearnerUnreachable` is retried, `LearnerRefused` is not, since the same request would be refused again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class AgentError(ExpectedError):
     """Root of all errors raised by `cluster_agent`."""
 
 
-class BadConfig(AgentError):
+class BadAgentConfig(AgentError):
     """The configuration file or something that it names cannot be used. Exit code 2."""
 
     exit_code: ClassVar[int] = BAD_INPUT

@@ -30,7 +30,7 @@ class Health:
         """Note that the loop has turned."""
         self._turned_at = self._clock()
 
-    def told_by(self, wait: Callable[[float], bool]) -> Callable[[float], bool]:
+    def reported_by(self, wait: Callable[[float], bool]) -> Callable[[float], bool]:
         """The same wait, which is noted."""
 
         def noted(seconds: float) -> bool:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from cluster_agent.acting.active_policy import ActivePolicy, Turn
+from cluster_agent.acting.active_policy import ActivePolicy, DecisionTurn
 from cluster_agent.backends.base import Backend
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.guard import ChallengerDecision, Guard, GuardedDecision
@@ -20,8 +20,8 @@ from cluster_agent.recording.decision_recorder import Before, DecisionRecorder
 from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.recording.load_history import LoadHistory
 from cluster_agent.rollout.conduct import Conduct
-from cluster_agent.telemetry import Telemetry
-from policy_net.domain import ClusterState, Origin, Progress, Trigger
+from cluster_agent.telemetry import AgentTelemetry
+from policy_net.domain import ClusterState, DecisionOrigin, Progress, Trigger
 from policy_net.errors import InvalidAllocation
 from policy_net.learning.replay import Experience
 from policy_net.policy import Samples
@@ -42,7 +42,7 @@ class Reward(Protocol):
         ...
 
 
-class Memory(Protocol):
+class DurableMemory(Protocol):
     """What must outlive the agent besides the cluster itself."""
 
     @property
@@ -71,7 +71,7 @@ class Deciding:
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class DecisionRecords:
     """Records that are kept of every decision.
 
     Attributes:
@@ -80,7 +80,7 @@ class Records:
         load: follows GPUs in use and jobs that wait, for the same; None if that is not told, or the backend does.
     """
 
-    memory: Memory
+    memory: DurableMemory
     recorder: DecisionRecorder | None = None
     timelines: JobTimelines | None = None
     load: LoadHistory | None = None
@@ -109,9 +109,9 @@ class DecisionLoop:
         self,
         backend: Backend,
         deciding: Deciding,
-        records: Records,
+        records: DecisionRecords,
         lessons: Lessons,
-        telemetry: Telemetry,
+        telemetry: AgentTelemetry,
         wait: Callable[[float], bool],
     ) -> None:
         self._backend = backend
@@ -181,7 +181,7 @@ class DecisionLoop:
         self._keep(state, trigger, guarded, before)
         # Asked once the decision is made and written down; looked at when the interval is over.
         answer = None if turn.challenger is None else turn.challenger.begin(state, trigger)
-        origin = Origin(identity.name, number)
+        origin = DecisionOrigin(identity.name, number)
         progress: list[Progress] | None = None
         try:
             progress = [_believable(entry) for entry in self._backend.apply(replace(guarded.decision, origin=origin))]
@@ -226,7 +226,7 @@ class DecisionLoop:
         state: ClusterState,
         progress: list[Progress],
         seconds: float,
-        turn: Turn,
+        turn: DecisionTurn,
         guarded: GuardedDecision,
     ) -> float | None:
         """Show everybody what happened; a decision that the guard changed teaches beliefs, never the actor.

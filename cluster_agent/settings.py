@@ -124,7 +124,7 @@ class RetrySettings(Section):
     """Deadline of one call; weights of half a megabyte take milliseconds, a loaded machine a second."""
 
 
-class TlsSettings(Section):
+class ClientTlsSettings(Section):
     """Files of a mutually authenticated connection; the certificate's name is the cluster's identity."""
 
     ca_file: Path
@@ -135,7 +135,7 @@ class TlsSettings(Section):
     """Its private key (PEM)."""
 
 
-class LearnerSettings(Section):
+class LearnerConnectionSettings(Section):
     """Where the learner is."""
 
     address: str = Field(pattern=HOST_AND_PORT)
@@ -169,7 +169,7 @@ class LearnerSettings(Section):
     """Of a core that the twin may take, which replays the blocks of a rollout in a process of its own so that verdicts
     come sooner; it works after a block, for minutes. 0: blocks are reported without its figures."""
     retry: RetrySettings = RetrySettings()
-    tls: TlsSettings | None = None
+    tls: ClientTlsSettings | None = None
     """Certificates that were made elsewhere. Without this and `enrollment_file` all is plain text, in which the learner
     believes a name on loopback only."""
     enrollment_file: Path | None = None
@@ -179,7 +179,7 @@ class LearnerSettings(Section):
     """`host:port` to enroll at; the host of `address` and the enrollment file's port unless set."""
 
     @model_validator(mode="after")
-    def _one_identity(self) -> LearnerSettings:
+    def _one_identity(self) -> LearnerConnectionSettings:
         if self.tls is not None and self.enrollment_file is not None:
             raise ValueError("tls and enrollment_file are two ways to the same end: set one")
         return self
@@ -215,7 +215,7 @@ class DecisionLogSettings(Section):
     each. Decisions of older ones can be made again from the learner's files."""
 
 
-class TelemetrySettings(Section):
+class AgentTelemetrySettings(Section):
     """What the agent says about itself."""
 
     metrics_port: int | None = Field(None, ge=0, le=65535)
@@ -237,7 +237,7 @@ class AgentSettings(Section):
     """The cluster's name, unique in its fleet: lower case, digits, `-` and `.`."""
     state_dir: Path
     """Where the agent keeps what must outlive it: log, policies, the simulated cluster, the summary."""
-    learner: LearnerSettings | None = None
+    learner: LearnerConnectionSettings | None = None
     """None: the agent schedules alone."""
     backend: BackendSettings
     policy: PolicySettings = PolicySettings()
@@ -248,7 +248,7 @@ class AgentSettings(Section):
     unless set. What else leaves (`sharing`, heartbeats, rollouts) is not covered."""
     sharing: SharingSettings = SharingSettings()
     decision_log: DecisionLogSettings = DecisionLogSettings()
-    telemetry: TelemetrySettings = TelemetrySettings()
+    telemetry: AgentTelemetrySettings = AgentTelemetrySettings()
 
     @model_validator(mode="after")
     def _something_can_decide(self) -> AgentSettings:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cluster_agent.backend_settings import resolved_source
 from cluster_agent.backends.base import backend_module
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from cluster_agent.settings import AgentSettings
 from foundation.files import is_file
 from policy_net.errors import BadInput
@@ -22,7 +22,7 @@ def read_settings(path: Path) -> AgentSettings:
     try:
         settings = read_settings_file(path, AgentSettings, "cluster, state_dir, backend and policy", LEARNERS_FILE)
     except BadInput as error:
-        raise BadConfig(str(error)) from error
+        raise BadAgentConfig(str(error)) from error
     return _resolved(settings, path.resolve().parent)
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, TextIO
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from cluster_agent.guard import GuardedDecision, Intervention
 from cluster_agent.health import Health
-from cluster_agent.settings import TelemetrySettings
+from cluster_agent.settings import AgentTelemetrySettings
 from foundation.lossy_stream import lossy
 from policy_net.exchange.secret_metrics import SecretMetrics
 from policy_net.exchange.signed_documents import VERSION_REFUSALS
@@ -27,7 +27,7 @@ _DECIDE_SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _STALENESS_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
 
 
-class Telemetry:
+class AgentTelemetry:
     """All metrics of one agent, in a registry of its own."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -161,11 +161,11 @@ class Telemetry:
         for intervention in guarded.interventions:
             self.interventions.labels(intervention.value).inc()
 
-    def told(self, kind: str, reason: str) -> None:
+    def reported(self, kind: str, reason: str) -> None:
         """Count something that there was to tell of an object in a cluster."""
         self.object_reasons.labels(kind, reason).inc()
 
-    def serve(self, settings: TelemetrySettings, health: Health) -> int | None:
+    def serve(self, settings: AgentTelemetrySettings, health: Health) -> int | None:
         """Answer scrapes, and probes at /healthz and /readyz; returns the port, None if none is wanted.
 
         Raises:
@@ -176,7 +176,7 @@ class Telemetry:
         try:
             server, _ = start_http_server(settings.metrics_port, settings.metrics_host, registry=self.registry)
         except OSError as error:
-            raise BadConfig(
+            raise BadAgentConfig(
                 f"telemetry.metrics_port {settings.metrics_port}: cannot listen on {settings.metrics_host} "
                 f"({error.strerror}); choose another port"
             ) from error

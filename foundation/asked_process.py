@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from foundation.clocks import AwakeClock
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 """Between two looks at whether the asker ends."""
 LOWEST_PRIORITY = 19
 """Niceness of what gets only what nobody else wants."""
@@ -23,7 +23,7 @@ _LONGEST_REST_SECONDS = 5.0
 _SHORTEST_REST_SECONDS = 0.05
 
 
-class Share:
+class CoreShare:
     """Keeps a computation to a share of a core, by rests between its steps.
 
     Args:
@@ -83,14 +83,14 @@ def be_modest(
 
     def watch() -> None:
         while os.getppid() == asker:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
         os._exit(1)
 
     # What takes long without a step, such as a file that is read, is to end with the asker too.
     threading.Thread(target=watch, name="asker", daemon=True).start()
     go_on()
     owed = time.process_time() if from_start else 0.0
-    share = Share(percent / 100.0, time.process_time, time.monotonic, rest, owed)
+    share = CoreShare(percent / 100.0, time.process_time, time.monotonic, rest, owed)
 
     def between_steps() -> None:
         share.keep()
@@ -141,11 +141,11 @@ def answer_of(
 def _ended(
     process: subprocess.Popen[bytes], longest_seconds: float, ending: Callable[[], bool], clock: Callable[[], float]
 ) -> tuple[bytes, bytes]:
-    clock = AwakeClock(20 * LOOK_SECONDS, clock)  # it got nothing done while both were stopped
+    clock = AwakeClock(20 * POLL_SECONDS, clock)  # it got nothing done while both were stopped
     deadline = clock() + longest_seconds
     while True:
         try:
-            return process.communicate(timeout=LOOK_SECONDS)
+            return process.communicate(timeout=POLL_SECONDS)
         except subprocess.TimeoutExpired:
             if ending():
                 raise TimeoutError("the agent ends") from None

@@ -59,7 +59,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CompletionPlace:
     """What may be typed after a command's words.
 
     Attributes:
@@ -106,12 +106,12 @@ def script(command: click.Command, program: str, shell: Shell) -> str:
     return f"# {shell} completion: the output of `{program} {COMMAND} {shell}`\n{first}{_bash(program, found)}"
 
 
-def places(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[Place]:
+def places(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[CompletionPlace]:
     """Every place of a program, a group before what is in it."""
     options = tuple(_options(command)) + ((Option(("--version",), meaning="Show the version and exit."),) * (not path))
     if not isinstance(command, click.Group):
         arguments = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
-        yield Place(
+        yield CompletionPlace(
             path,
             {word: "" for argument in arguments for word in _choices(argument)},
             options,
@@ -129,7 +129,7 @@ def places(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[Place
             known = {name for option in options for name in option.names}
             options += tuple(option for option in place.options if not known & set(option.names))
             files = place.files
-    yield Place(path, words, options, groups=True, default=default, files=files)
+    yield CompletionPlace(path, words, options, groups=True, default=default, files=files)
     yield from below
 
 
@@ -154,7 +154,7 @@ def _first_sentence(text: str) -> str:
     return plain_line(text.partition("\n")[0].partition(". ")[0], _HELP_CHARACTERS).rstrip(".")
 
 
-def _bash(program: str, found: list[Place]) -> str:
+def _bash(program: str, found: list[CompletionPlace]) -> str:
     """The script for Bash; variables have names that mean nothing to Zsh."""
     function = f"_{program.replace('-', '_')}_completion"
     asking = f"_{program.replace('-', '_').upper()}_COMPLETE=complete_bash"
@@ -207,7 +207,7 @@ def _bash(program: str, found: list[Place]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _ways(found: list[Place]) -> Iterator[str]:
+def _ways(found: list[CompletionPlace]) -> Iterator[str]:
     """Cases that lead from a place, and a word, to the next place."""
     for place in found:
         if not place.groups:
@@ -220,7 +220,7 @@ def _ways(found: list[Place]) -> Iterator[str]:
     yield "*) ;;"
 
 
-def _values(found: list[Place], function: str) -> Iterator[str]:
+def _values(found: list[CompletionPlace], function: str) -> Iterator[str]:
     """Cases of an option whose value is typed: what it may be."""
     after: dict[tuple[bool, tuple[str, ...]], list[str]] = {}
     for place in found:
@@ -239,7 +239,7 @@ def _either(cases: Iterator[str] | list[str]) -> str:
     return "|".join(f"'{case}'" for case in cases)
 
 
-def _fish(program: str, found: list[Place]) -> str:
+def _fish(program: str, found: list[CompletionPlace]) -> str:
     name = f"__{program.replace('-', '_')}"
     lines = [
         f"# fish completion: the output of `{program} {COMMAND} fish`",

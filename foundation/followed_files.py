@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 Content = Callable[[Path], bytes]
 """Reads a file's content, and notes that a value is made of it; raises OSError."""
 
-LOOK_SECONDS = 10.0
+POLL_SECONDS = 10.0
 """Least time between two looks. A look reads a few kilobytes; Kubernetes itself takes a minute to bring a changed
 Secret to its pods."""
 _MOST_BYTES = 4 << 20
@@ -54,7 +54,7 @@ class FollowedFiles(Generic[Value]):
         unusable: type[Exception] | tuple[type[Exception], ...] = (),
         on_replaced: Callable[[Value], None] = lambda _: None,
         on_refused: Callable[[str], None] = lambda _: None,
-        look_seconds: float = LOOK_SECONDS,
+        poll_seconds: float = POLL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Read for the first time.
@@ -66,10 +66,10 @@ class FollowedFiles(Generic[Value]):
         given = unusable if isinstance(unusable, tuple) else (unusable,)
         self._unusable: tuple[type[Exception], ...] = (*given, OSError)
         self._on_replaced, self._on_refused = on_replaced, on_refused
-        self._look_seconds, self._clock = look_seconds, clock
+        self._poll_seconds, self._clock = poll_seconds, clock
         self._lock = threading.Lock()
         self._refusal = ""
-        self._looked_at = clock()
+        self._polled_at = clock()
         self._value, self._contents = self._made()
 
     @property
@@ -86,12 +86,12 @@ class FollowedFiles(Generic[Value]):
         """What serves now, after a look at the files if the last one is some time ago."""
         with self._lock:
             now = self._clock()
-            if now - self._looked_at >= self._look_seconds:
-                self._looked_at = now
-                self._look()
+            if now - self._polled_at >= self._poll_seconds:
+                self._polled_at = now
+                self._poll()
             return self._value
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
             same = all(content_of(path) == content for path, content in self._contents.items())
             if same and not self._refusal:

@@ -74,7 +74,7 @@ def _print_result(form: Form, facts: Any, shown: Shown, in_csv: Csv | Callable[[
 
 
 def watch(
-    looks: Iterable[Found],
+    polls: Iterable[Found],
     shown: Callable[[Found], RenderableType],
     form: Form,
     in_csv: Callable[[Found], Csv] | None = None,
@@ -94,10 +94,10 @@ def watch(
     """
     try:
         if form is Form.TABLE and sys.stdout.isatty():
-            _watch_in_place(iter(looks), shown)
+            _watch_in_place(iter(polls), shown)
             return
         headings: list[str] | None = None
-        for number, found in enumerate(looks):
+        for number, found in enumerate(polls):
             if form is Form.JSON:
                 print(json.dumps(facts(found)))
             elif form is Form.CSV:
@@ -177,16 +177,16 @@ def _parts(content: Any) -> Iterator[tuple[list[str], Sequence[Sequence[Any]], b
         yield *headed(content), True  # without a thing there are no names, and nothing is printed
 
 
-def _watch_in_place(looks: Iterator[Found], shown: Callable[[Found], RenderableType]) -> None:
+def _watch_in_place(polls: Iterator[Found], shown: Callable[[Found], RenderableType]) -> None:
     from rich.live import Live  # noqa: PLC0415  (nobody waits for it who looks once)
 
-    first = next(looks, None)  # before the screen is taken: it may fail
+    first = next(polls, None)  # before the screen is taken: it may fail
     if first is None:
         return
     console = console_of(Form.TABLE)
     with Live(what_fits(shown(first), console), console=console, auto_refresh=False) as live:
         live.refresh()
-        for found in looks:
+        for found in polls:
             live.update(what_fits(shown(found), live.console), refresh=True)
 
 

@@ -259,8 +259,8 @@ def table_console(*, wide: bool = False) -> Console:
     Args:
         wide: nothing is left out, shortened, or goes on in a new line.
     """
-    is_told = os.environ.get("COLUMNS", "").isdigit()
-    width = _EVERY_WIDTH if wide else None if is_told or sys.stdout.isatty() else _FILE_WIDTH
+    is_reported = os.environ.get("COLUMNS", "").isdigit()
+    width = _EVERY_WIDTH if wide else None if is_reported or sys.stdout.isatty() else _FILE_WIDTH
     return _Console(width=width, markup=False, emoji=False, highlight=False)
 
 

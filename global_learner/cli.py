@@ -19,7 +19,7 @@ from foundation.completion import COMMAND, completion_command
 from foundation.output import Form, Output, show
 from foundation.pod_secrets import ACCOUNT
 from foundation.program_life import importing
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 
 PROGRAM = "global-learner"
 _HABITS = {"status": "policyctl fleet", "serve --watch": "policyctl fleet --watch"}
@@ -79,12 +79,12 @@ def accept_loss_command(
 
     set_up_logging(settings.telemetry.log_level)
     if settings.database is not None:
-        raise BadConfig(
+        raise BadLearnerConfig(
             "setting database: a loss in a shared state directory cannot be accepted; restore the directory and the "
             "database from backups of one moment"
         )
     if not settings.state_dir.is_dir():
-        raise BadConfig(f"setting state_dir: {settings.state_dir} is no directory, so nothing is lost in it")
+        raise BadLearnerConfig(f"setting state_dir: {settings.state_dir} is no directory, so nothing is lost in it")
     initial = read_policy_file(settings.initial_policy)
     if yes:
         losses = accept_losses(settings, initial, _own_user(), time.time())
@@ -113,7 +113,7 @@ def restore_version_command(
 
     number = version_of(version)
     if not isinstance(number, int):
-        raise BadConfig(f"{version!r} is no version's number: name it such as v1")
+        raise BadLearnerConfig(f"{version!r} is no version's number: name it such as v1")
     settings = read_settings(config)
     data = named_content("--from", file)
     with importing():
@@ -159,7 +159,7 @@ def backup_command(
 
     settings = read_settings(config)
     if settings.database is not None:
-        raise BadConfig(
+        raise BadLearnerConfig(
             "setting database: the state directory and the database are backed up together: take a snapshot of the "
             "file system, then dump the database (pg_dump); see docs/guide/high-availability.md"
         )

@@ -1,7 +1,7 @@
 """Errors of the learner; every message says what was wrong, with the value, and what to do.
 
-`LearnerError` is the root. `BadConfig` and `StateUnusable` (exit code 2) are for the platform owner to mend, and stop
-the start. `UpdateRejected`, `BeliefsRefused`, `EnrollmentRefused`, `DiskFull` and `Unknown` answer one request and
+`LearnerError` is the root. `BadLearnerConfig` and `StateUnusable` (exit code 2) are for the platform owner to mend, and
+stop the start. `UpdateRejected`, `BeliefsRefused`, `EnrollmentRefused`, `DiskFull` and `Unknown` answer one request and
 change nothing. `LogBroken` (exit code 1) means that the disk failed in a write: the learner stops rather than
 acknowledge what it cannot keep; on a full disk it goes on, and acknowledges nothing until there is room. A database
 that is away (`DatabaseAway`) is waited for in the same way; who is no longer the active learner (`LeaseLost`) ends.
@@ -68,7 +68,7 @@ FAULTY = frozenset(
 """What a sound agent never sends; the other reasons befall any agent that was away, or was restarted."""
 
 
-class Refusal(StrEnum):
+class CallRefusal(StrEnum):
     """Why a call is not done; metrics know exactly these words. A refused update has a `Rejection` instead."""
 
     BAD_REQUEST = "bad-request"
@@ -125,7 +125,7 @@ class LearnerError(ExpectedError):
     """Root of all errors raised by `global_learner`. Exit code 1."""
 
 
-class BadConfig(LearnerError):
+class BadLearnerConfig(LearnerError):
     """The configuration file or something that it names cannot be used. Exit code 2."""
 
     exit_code: ClassVar[int] = BAD_INPUT

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from global_learner.errors import Rejection
-from global_learner.registry.assignments import Assignment
-from global_learner.registry.registrations import LastHeard, Registration
+from global_learner.registry.assignments import AssignmentChange
+from global_learner.registry.registrations import ClusterRegistration, LastHeard
 from policy_net.exchange.generated.fleet_pb2 import Comparison
-from policy_net.exchange.rollout_duty import RolloutDuty
+from policy_net.exchange.rollout_assignment import RolloutAssignment
 
 Status = TypeVar("Status")
 
@@ -54,7 +54,7 @@ class ClusterEntry(Generic[Status]):
     """An operator assigned its version."""
     rollout: int = 0
     """The running rollout that decides what it acts on; 0: none does."""
-    duty: RolloutDuty | None = None
+    duty: RolloutAssignment | None = None
     """What that asks of it besides its version."""
     is_answered: bool = False
     """An answer to it said what it is to act on now."""
@@ -67,7 +67,7 @@ class ClusterEntry(Generic[Status]):
     """When, in the last registrations of a row, somebody called with an earlier incarnation before each."""
 
 
-def last_told(entry: ClusterEntry[Any]) -> tuple[int, bool]:
+def last_reported(entry: ClusterEntry[Any]) -> tuple[int, bool]:
     """The version that a cluster said last that it acts on, and whether it had finished; before the start, too."""
     if entry.status is not None:
         return entry.status.acting_version, entry.status.finished
@@ -80,7 +80,7 @@ class Fleet(Generic[Status]):
 
     def __init__(
         self,
-        registrations: Iterable[Registration],
+        registrations: Iterable[ClusterRegistration],
         counters: Mapping[str, Any],
         clock: Callable[[], float],
         wall_clock: Callable[[], float] = time.time,
@@ -110,7 +110,7 @@ class Fleet(Generic[Status]):
         """All clusters, by name."""
         return [self._entries[name] for name in sorted(self._entries)]
 
-    def on_registered(self, registration: Registration, heard: bool = True) -> None:
+    def on_registered(self, registration: ClusterRegistration, heard: bool = True) -> None:
         """Note a registration; counters and the last status stay."""
         entry = self._entries.setdefault(
             registration.cluster, ClusterEntry(registration.cluster, 0, registration.assigned_version)
@@ -127,18 +127,18 @@ class Fleet(Generic[Status]):
                 entry.taken_over_seconds.clear()
             entry.is_answered = True  # by the answer to its registration
 
-    def on_told(self, registrations: Iterable[Registration]) -> None:
+    def on_reported(self, registrations: Iterable[ClusterRegistration]) -> None:
         """A rollout decided what these clusters act on from now on."""
         for registration in registrations:
             entry = self._entries.get(registration.cluster)
             if entry is not None:
                 self._tell(entry, registration)
 
-    def _tell(self, entry: ClusterEntry[Status], told: Registration) -> None:
-        if (entry.assigned_version, entry.duty) != (told.assigned_version, told.duty):
+    def _tell(self, entry: ClusterEntry[Status], reported: ClusterRegistration) -> None:
+        if (entry.assigned_version, entry.duty) != (reported.assigned_version, reported.duty):
             entry.is_answered = entry.status_is_new = False
-        entry.assigned_version, entry.held = told.assigned_version, told.held
-        entry.rollout, entry.duty = told.rollout, told.duty
+        entry.assigned_version, entry.held = reported.assigned_version, reported.held
+        entry.rollout, entry.duty = reported.rollout, reported.duty
 
     def forget(self, cluster: str) -> bool:
         """Show a cluster no longer, until it registers again; False if it is not registered."""
@@ -205,7 +205,7 @@ class Fleet(Generic[Status]):
             if not entry.held and not entry.rollout:
                 entry.assigned_version = version
 
-    def on_assigned(self, assignments: Iterable[Assignment]) -> None:
+    def on_assigned(self, assignments: Iterable[AssignmentChange]) -> None:
         """Clusters act on these versions from now on."""
         for assignment in assignments:
             entry = self._entries.get(assignment.cluster)

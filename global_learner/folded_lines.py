@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from foundation.refusal_log import QUIET_SECONDS, RefusalWindows
-from global_learner.errors import Refusal
+from global_learner.errors import CallRefusal
 
 _log = structlog.get_logger()
 
@@ -68,15 +68,15 @@ class FoldedLines(Generic[Key]):
             self._tell(key, count, seconds)
 
 
-class RefusalLog:
+class CallRefusalLog:
     """Log lines of refused calls, for one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, later: Later = on_loop) -> None:
-        self._lines: FoldedLines[tuple[str, Refusal]] = FoldedLines(
-            lambda key: (OTHERS, key[1]), _tell_refusals, clock, later
+        self._lines: FoldedLines[tuple[str, CallRefusal]] = FoldedLines(
+            lambda key: (OTHERS, key[1]), _report_refusals, clock, later
         )
 
-    def on_refusal(self, peer: str, reason: Refusal, method: str, status: str, text: str) -> None:
+    def on_refusal(self, peer: str, reason: CallRefusal, method: str, status: str, text: str) -> None:
         """Log a call, or count it into the line to come.
 
         Args:
@@ -88,7 +88,7 @@ class RefusalLog:
             _log.warning("call-refused", method=method, status=status, reason=text, peer=kind[0])
 
 
-def _tell_refusals(key: tuple[str, Refusal], calls: int, seconds: float) -> None:
+def _report_refusals(key: tuple[str, CallRefusal], calls: int, seconds: float) -> None:
     _log.warning("calls-refused", peer=key[0], reason=key[1].value, calls=calls, seconds=round(seconds, 1))
 
 

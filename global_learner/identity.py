@@ -20,7 +20,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from global_learner.errors import BadRequest, IdentityRefusal, IdentityRefused
-from global_learner.roles import FIRST_ADMIN, PEOPLE, URI_PREFIX, Role, stated_role
+from global_learner.roles import FIRST_ADMIN, PEOPLE, URI_PREFIX, CallerRole, stated_role
 from policy_net.exchange.identity_file import fingerprint
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
@@ -37,7 +37,7 @@ class KnownCertificate:
     """A certificate that the learner issued."""
 
     name: str
-    role: Role
+    role: CallerRole
     expires_unix_seconds: float
     revoked: bool
 
@@ -69,10 +69,10 @@ class Caller:
     """Who makes a call: a certificate's name and what it is good for, or a connection where there are none."""
 
     name: str
-    role: Role
+    role: CallerRole
 
 
-class Identity:
+class CallerIdentity:
     """Tells callers apart.
 
     Args:
@@ -103,7 +103,7 @@ class Identity:
             IdentityRefused: its certificate counts no longer, or says another role than it was given.
         """
         if not self._authenticated:
-            return Caller(peer, Role.UNCERTIFIED)
+            return Caller(peer, CallerRole.UNCERTIFIED)
         names, role = self._names(context)
         return Caller(names[0] if names else "without a name", role)
 
@@ -117,7 +117,7 @@ class Identity:
         if self._authenticated:
             names, role = self._names(context)
             shown = ", ".join(names) or "no name"
-            if role is not Role.CLUSTER:
+            if role is not CallerRole.CLUSTER:
                 raise IdentityRefused(
                     f"certificate {shown} says {role}, and is no cluster's", IdentityRefusal.WRONG_ROLE
                 )
@@ -136,7 +136,7 @@ class Identity:
         Raises:
             IdentityRefused: nobody who may ask about the fleet, or its certificate counts no longer.
         """
-        names, role = self._names(context) if self._authenticated else ([], Role.UNCERTIFIED)
+        names, role = self._names(context) if self._authenticated else ([], CallerRole.UNCERTIFIED)
         if role not in PEOPLE or not names:
             raise IdentityRefused(
                 f"certificate {', '.join(names) or 'without a name'} may not ask about the fleet; it is "
@@ -159,7 +159,7 @@ class Identity:
         presented = _presented(context)
         return presented.fingerprint if presented is not None else ""
 
-    def _names(self, context: AuthContext) -> tuple[list[str], Role]:
+    def _names(self, context: AuthContext) -> tuple[list[str], CallerRole]:
         """The names that the caller may go by, none for a certificate without a name; and its role."""
         presented = _presented(context)
         if presented is not None and presented.ends_unix_seconds <= self._clock():
@@ -173,13 +173,13 @@ class Identity:
             self._check_revocations(names, presented)
             people = [name for name in names if name in self._admin_names]
             if people:
-                return people, stated or Role.ADMIN
+                return people, stated or CallerRole.ADMIN
             if stated is not None:
                 raise IdentityRefused(
                     f"certificate {shown} says {stated}, and is none of tls.admin_names; name it there",
                     IdentityRefusal.WRONG_ROLE,
                 )
-            return names, Role.CLUSTER
+            return names, CallerRole.CLUSTER
         known = None
         if self._certificates is not None and presented is not None:
             known = self._certificates.known.get(presented.fingerprint)
@@ -193,7 +193,7 @@ class Identity:
                 f"certificate {shown} was revoked; ask the platform owner to enroll it again", IdentityRefusal.REVOKED
             )
         # An admin's of before there were roles says none; its name is one that no cluster can have.
-        silent = Role.ADMIN if FIRST_ADMIN in names and known.role is Role.ADMIN else Role.CLUSTER
+        silent = CallerRole.ADMIN if FIRST_ADMIN in names and known.role is CallerRole.ADMIN else CallerRole.CLUSTER
         if known.role is not (stated or silent):
             raise IdentityRefused(
                 f"certificate {shown} says {stated or 'no role'}, and was entered as {known.role}: one of the two was "
@@ -215,19 +215,19 @@ class Identity:
                 )
 
 
-class OperatorIdentity(Identity):
+class OperatorIdentity(CallerIdentity):
     """The caller at the operators' socket: the learner's own user, an admin and never a cluster."""
 
     def __init__(self) -> None:
         super().__init__(authenticated=False)
 
     def caller(self, context: AuthContext, peer: str) -> Caller:
-        """See `Identity.caller`."""
+        """See `CallerIdentity.caller`."""
         del context, peer
-        return Caller(OPERATOR, Role.ADMIN)
+        return Caller(OPERATOR, CallerRole.ADMIN)
 
     def person(self, context: AuthContext) -> str:
-        """See `Identity.person`."""
+        """See `CallerIdentity.person`."""
         del context
         return OPERATOR
 

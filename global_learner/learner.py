@@ -17,7 +17,7 @@ import structlog
 
 from foundation.clocks import AwakeClock
 from global_learner.aggregation.region import RegionAggregator
-from global_learner.aggregation.settings import Mode
+from global_learner.aggregation.settings import AggregationMode
 from global_learner.background_task import BackgroundTask
 from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.errors import (
@@ -30,11 +30,11 @@ from global_learner.errors import (
     UnknownIncarnation,
     UpdateRejected,
 )
-from global_learner.fleet import Fleet, Status, last_told
+from global_learner.fleet import Fleet, Status, last_reported
 from global_learner.maintenance import Maintenance
 from global_learner.operator import Operator
 from global_learner.recovery import Recovered
-from global_learner.registry.registrations import LastHeard, Registration, keep_heard
+from global_learner.registry.registrations import ClusterRegistration, LastHeard, keep_heard
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.rollout_driver import RolloutDriver
 from global_learner.settings import LearnerSettings
@@ -42,10 +42,10 @@ from global_learner.storage.disk import disk_use, report_disk
 from global_learner.storage.log_writer import LogEnd, LogWriter
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_records import AppliedUpdate
-from global_learner.telemetry import Telemetry
-from global_learner.updates.parts import Learned, Process, Stores
+from global_learner.telemetry import LearnerTelemetry
+from global_learner.updates.parts import DurableStores, Learned, Process
 from global_learner.updates.privacy import statement
-from global_learner.updates.pushes import PushAnswer, Pushes
+from global_learner.updates.pushes import Pushes, UpdateAnswer
 from global_learner.updates.quarantine import Quarantine
 from global_learner.updates.rates import UpdateRates
 from global_learner.updates.rounds import Rounds
@@ -57,7 +57,7 @@ from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask
 _log = structlog.get_logger()
 
 _KEEP_HEARD_SECONDS = 60.0
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _GAP_SECONDS = 10.0
 """Between two looks at the clock more is a time in which this process was stopped, or its loop was: it heard nobody."""
 _QUARANTINED_POLL_SECONDS = 1.0
@@ -82,7 +82,7 @@ class Learner(Generic[Status]):
         self,
         settings: LearnerSettings,
         opened: Opened,
-        telemetry: Telemetry,
+        telemetry: LearnerTelemetry,
         clock: Callable[[], float] | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -121,11 +121,11 @@ class Learner(Generic[Status]):
         self.log = LogWriter(end, process.fail, on_flush=telemetry.on_flush)
         rates = UpdateRates(settings.updates_per_second, settings.ingest.burst_updates, clock)
         learned = Learned(self.spec, self.head, self.fleet, self.quarantine, rates)
-        stores = Stores(opened.state, opened.registry, self.log)
+        stores = DurableStores(opened.state, opened.registry, self.log)
         self.maintenance: Maintenance[Status] = Maintenance(settings, learned, stores, process, opened.beliefs.priors)
         self._pushes: Pushes[Status] = Pushes(settings, learned, process, self.maintenance.commit, self._on_rejected)
         self.rounds: Rounds | None = None
-        if settings.aggregation.mode is Mode.ROUNDS:
+        if settings.aggregation.mode is AggregationMode.ROUNDS:
             self.rounds = Rounds(
                 settings.aggregation, settings.ingest, self.spec, self.head, self._finish_round, process
             )
@@ -153,7 +153,7 @@ class Learner(Generic[Status]):
             self.rounds.start()
         self.rollouts.start()
         self._keeping.begin(self._keep_heard_on)
-        self._looking.begin(self._look_at_clock)
+        self._looking.begin(self._poll_clock)
 
     async def close(self) -> None:
         """Take a last snapshot and end; no update may be offered any more."""
@@ -170,7 +170,7 @@ class Learner(Generic[Status]):
         await self.maintenance.close()
         await self.log.close()
 
-    async def register(self, cluster: str, spec_digest: str, job_types: Sequence[str]) -> Registration:
+    async def register(self, cluster: str, spec_digest: str, job_types: Sequence[str]) -> ClusterRegistration:
         """Give a cluster a new incarnation; durable when this returns.
 
         Raises:
@@ -203,7 +203,7 @@ class Learner(Generic[Status]):
         heard = {
             entry.cluster: LastHeard(
                 now - at + (at if entry.heard_seconds is None else entry.heard_seconds),
-                *last_told(entry),
+                *last_reported(entry),
             )
             for entry in fleet.heard_since(since)
         }
@@ -215,10 +215,10 @@ class Learner(Generic[Status]):
         except LearnerError as error:
             _log.warning("last-heard-not-kept", reason=str(error), advice="tried again")
 
-    async def _look_at_clock(self) -> None:
+    async def _poll_clock(self) -> None:
         while not self.failed.done():
             self._clock()
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _keep_heard_on(self) -> None:
         while not self.failed.done():
@@ -242,7 +242,7 @@ class Learner(Generic[Status]):
         await self.log.durable(step)
         return step, weights
 
-    async def push(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
+    async def push(self, update: GradientUpdate, want_weights: bool) -> UpdateAnswer:
         """Apply an update once, or say why not; what the answer tells is on disk.
 
         Raises:
@@ -392,7 +392,7 @@ class Learner(Generic[Status]):
         """Seconds since a cluster was heard that nobody waits for in vain: 0 once it has finished or was revoked."""
         fleet: Fleet[Any] = self.fleet
         entry = fleet.get(cluster)
-        if entry is None or last_told(entry)[1] or self.rollouts.turned_out(cluster):
+        if entry is None or last_reported(entry)[1] or self.rollouts.turned_out(cluster):
             return 0.0
         kept = fleet.seconds_since_heard(entry)
         return kept if kept >= 0.0 else fleet.silent_seconds(entry)

@@ -73,7 +73,7 @@ def accept_losses(settings: LearnerSettings, initial: PolicyFile, actor: str, un
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
+class StateStores:
     """All that a state directory holds, opened and checked.
 
     Attributes:
@@ -91,7 +91,7 @@ class Stores:
 
 def read_stores(
     state: StateDir, settings: LearnerSettings, initial: PolicyFile, unix_seconds: float, opened: contextlib.ExitStack
-) -> Stores:
+) -> StateStores:
     """Open all that a start opens, in its order, and check each against the others; `opened` closes them.
 
     Raises:
@@ -112,7 +112,7 @@ def read_stores(
 
 def _read(
     state: StateDir, settings: LearnerSettings, initial: PolicyFile, unix_seconds: float, opened: contextlib.ExitStack
-) -> Stores:
+) -> StateStores:
     registry = opened.enter_context(contextlib.closing(Registry(state.path, state.commits)))
     folder = state.path / IDENTITY_FOLDER
     identities = None
@@ -130,10 +130,10 @@ def _read(
     keys_usable = check_keys(state.path / SIGNING_FOLDER, state.commits)
     quarantine = QuarantineRecord(state.path, state.commits, unix_seconds)
     found = read_state(state, registry, settings, initial, unix_seconds)
-    return Stores(registry, identities, beliefs, quarantine, keys_usable, found)
+    return StateStores(registry, identities, beliefs, quarantine, keys_usable, found)
 
 
-def _accept(state: StateDir, stores: Stores, losses: list[str], actor: str, unix_seconds: float) -> None:
+def _accept(state: StateDir, stores: StateStores, losses: list[str], actor: str, unix_seconds: float) -> None:
     registry, found = stores.registry, stores.found
     head = found.head
     aside = _new_folder(state.path / LOST_FOLDER, f"{unix_seconds:.0f}")

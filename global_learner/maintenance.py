@@ -22,7 +22,7 @@ import structlog
 from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import DiskFull, LearnerError, LeaseLost, NotNow, StateUnusable
 from global_learner.fleet import Status
-from global_learner.registry.cards import FIRST_VERSION, Origin, VersionCard, first_details
+from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionOrigin, first_details
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import RECEIPTS
 from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
@@ -30,7 +30,7 @@ from global_learner.storage.receipts import cut_log
 from global_learner.storage.snapshot import Snapshot, write_snapshot
 from global_learner.storage.update_log import first_step, segments
 from global_learner.storage.update_records import AppliedUpdate
-from global_learner.updates.parts import Learned, Process, Stores
+from global_learner.updates.parts import DurableStores, Learned, Process
 from global_learner.updates.policy_fit import max_log_bytes
 from global_learner.updates.publication import Publication, due_publication, note_reset
 from global_learner.updates.work_queue import Work, WorkQueue
@@ -53,7 +53,7 @@ class Maintenance(Generic[Status]):
         self,
         settings: LearnerSettings,
         learned: Learned[Status],
-        stores: Stores,
+        stores: DurableStores,
         process: Process,
         priors: PriorsSource,
         retry_seconds: float = RETRY_SECONDS,
@@ -207,7 +207,7 @@ class Maintenance(Generic[Status]):
             if priors is not None:  # what the fleet has learned of speeds, as in every version
                 card = {**policy.card, "priors": priors.facts()}
                 policy = PolicyFile(policy.spec, policy.weights, card, priors.statistics)
-            details = replace(first_details(policy), origin=Origin.PUBLISHED.value)
+            details = replace(first_details(policy), origin=VersionOrigin.PUBLISHED.value)
             newest = registry.publish(policy, applied.step, now, {}, 0.0, publish.auto_assign, details)
             registry.note(actor, "published", f"v{newest.version}", note, now)
             registry.prune(publish.retention, now)

@@ -25,13 +25,13 @@ from global_learner.registry.signing import Signing
 from global_learner.rollout.events import check_reason
 from global_learner.settings import PublishSettings
 from global_learner.storage.audit import KEEPER
-from global_learner.storage.snapshot import AdamState, Kept, Snapshot, parse_snapshot, snapshot_parts
-from global_learner.storage.update_records import AppliedUpdate, Kind
-from global_learner.updates.parts import Learned, Process, Stores
+from global_learner.storage.snapshot import AdamState, AggregatorState, Snapshot, parse_snapshot, snapshot_parts
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
+from global_learner.updates.parts import DurableStores, Learned, Process
 from global_learner.updates.rounds import Rounds
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
-from policy_net.exchange.signed_documents import Role, SignedDocument
+from policy_net.exchange.signed_documents import KeyRole, SignedDocument
 from policy_net.exchange.wire import GradientUpdate
 
 _log = structlog.get_logger()
@@ -63,7 +63,7 @@ class Operator(Generic[Status]):
         self,
         settings: PublishSettings,
         learned: Learned[Status],
-        stores: Stores,
+        stores: DurableStores,
         maintenance: Maintenance[Status],
         process: Process,
         rounds: Rounds | None,
@@ -151,7 +151,7 @@ class Operator(Generic[Status]):
                 "agents cannot run it"
             )
         await self._maintenance.room()
-        applied = self._record(Kind.PUBLISHED, actor, 0, head.step)
+        applied = self._record(UpdateKind.PUBLISHED, actor, 0, head.step)
         entered = self._maintenance.commit_published(applied, policy, note.strip(), actor)
         self._restart_rounds()
         await self._followed(entered)
@@ -258,11 +258,11 @@ class Operator(Generic[Status]):
             ChangedSince: another root is the newest by now.
             LearnerError: the disk refuses.
         """
-        if role not in list(Role):
+        if role not in list(KeyRole):
             raise BadRequest(f"there is no role {role[:20]!r}: it is root, version or timestamp")
-        return await self._registry.call(self._rotate_key, Role(role), root, actor, seen_root)
+        return await self._registry.call(self._rotate_key, KeyRole(role), root, actor, seen_root)
 
-    def _rotate_key(self, role: Role, root: SignedDocument | None, actor: str, seen_root: int) -> bytes:
+    def _rotate_key(self, role: KeyRole, root: SignedDocument | None, actor: str, seen_root: int) -> bytes:
         signing, registry = self.signing, self._registry.registry
         if signing is None:
             raise BadRequest("this learner signs nothing")
@@ -319,7 +319,7 @@ class Operator(Generic[Status]):
         if self._is_at(card):
             await self._log.durable(from_step)
             return HeadReset(from_step, from_step, moments_kept, changed=False)
-        applied = self._record(Kind.RESET, actor, version, card.head_step, target)
+        applied = self._record(UpdateKind.RESET, actor, version, card.head_step, target)
         noted = self._maintenance.commit_reset(applied)
         self._restart_rounds()
         await self._log.durable(applied.step)
@@ -330,7 +330,7 @@ class Operator(Generic[Status]):
         _log.info("head-reset", actor=actor, version=version, from_step=from_step, head_step=applied.step)
         return HeadReset(from_step, applied.step, moments_kept, changed=True)
 
-    def _record(self, kind: Kind, actor: str, version: int, base_step: int, head: bytes = b"") -> AppliedUpdate:
+    def _record(self, kind: UpdateKind, actor: str, version: int, base_step: int, head: bytes = b"") -> AppliedUpdate:
         """The log's next record, of an operator's act; see `AppliedUpdate`."""
         nothing = np.empty(0, np.float32)
         update = GradientUpdate(actor, 0, version, base_step, self._spec.digest, nothing, 0, 0.0)
@@ -375,5 +375,5 @@ class Operator(Generic[Status]):
         # The first version begins without moments anyway.
         state = AdamState.start(parse_policy_file(data, f"v{version}").weights)
         state = dataclasses.replace(state, average=state.weights)
-        fresh = b"".join(snapshot_parts(Snapshot(self._spec.digest, state, {}, {}, Kept())))
+        fresh = b"".join(snapshot_parts(Snapshot(self._spec.digest, state, {}, {}, AggregatorState())))
         return card, fresh, card.head_step == 0

@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 
 OPERATOR_SOCKET = "operator.sock"
 SCHEME = "unix:"
@@ -40,11 +40,13 @@ class SocketAddress:
         whole = path.absolute()
         if len(os.fsencode(whole)) > _LONGEST_PATH:
             if sys.platform != "linux":
-                raise BadConfig(f"{whole}: too long for a socket; use a state_dir with a shorter path")
+                raise BadLearnerConfig(f"{whole}: too long for a socket; use a state_dir with a shorter path")
             try:
                 self._folder = os.open(whole.parent, os.O_PATH | os.O_DIRECTORY)
             except OSError as error:
-                raise BadConfig(f"{whole}: no learner's socket ({error.strerror}); name its state_dir's") from error
+                raise BadLearnerConfig(
+                    f"{whole}: no learner's socket ({error.strerror}); name its state_dir's"
+                ) from error
             whole = Path(f"/proc/self/fd/{self._folder}") / path.name
         self.target = f"{SCHEME}{whole}"
 

@@ -23,7 +23,7 @@ URI_PREFIX = "fedl2:role:"
 """Of the URI in a certificate; the role's word follows."""
 
 
-class Role(StrEnum):
+class CallerRole(StrEnum):
     """What a caller is; never two at once."""
 
     UNCERTIFIED = "uncertified"
@@ -34,12 +34,12 @@ class Role(StrEnum):
     ADMIN = "admin"
 
 
-PEOPLE = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+PEOPLE = (CallerRole.VIEWER, CallerRole.OPERATOR, CallerRole.ADMIN)
 """Each may do what those before it may."""
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class RequiredRole:
     """What one must be to call a method.
 
     Attributes:
@@ -48,30 +48,30 @@ class Need:
         newcomer: whether who showed no certificate may, as there is none yet.
     """
 
-    least: Role | None = None
+    least: CallerRole | None = None
     cluster: bool = False
     newcomer: bool = False
 
-    def allows(self, role: Role) -> bool:
+    def allows(self, role: CallerRole) -> bool:
         """Whether this is enough."""
-        if role is Role.UNCERTIFIED:
+        if role is CallerRole.UNCERTIFIED:
             return self.cluster or self.newcomer
-        if role is Role.CLUSTER:
+        if role is CallerRole.CLUSTER:
             return self.cluster
         return self.least is not None and PEOPLE.index(role) >= PEOPLE.index(self.least)
 
 
-_CLUSTER = Need(cluster=True)
-_VIEWER, _OPERATOR, _ADMIN = (Need(role) for role in PEOPLE)
+_CLUSTER = RequiredRole(cluster=True)
+_VIEWER, _OPERATOR, _ADMIN = (RequiredRole(role) for role in PEOPLE)
 
-NEEDS: Mapping[str, Need] = MappingProxyType(
+NEEDS: Mapping[str, RequiredRole] = MappingProxyType(
     {
         # Fleet: agents.
         "Register": _CLUSTER,
         "PullHead": _CLUSTER,
         "Push": _CLUSTER,
         "Heartbeat": _CLUSTER,
-        "FetchPolicy": Need(Role.VIEWER, cluster=True),
+        "FetchPolicy": RequiredRole(CallerRole.VIEWER, cluster=True),
         "Poll": _CLUSTER,
         "Reply": _CLUSTER,
         "ShareBeliefs": _CLUSTER,
@@ -80,7 +80,7 @@ NEEDS: Mapping[str, Need] = MappingProxyType(
         "ReturnPolicy": _CLUSTER,
         "RenewCertificate": _CLUSTER,
         # Enrollment: agents that have a token and no certificate.
-        "Enroll": Need(newcomer=True),
+        "Enroll": RequiredRole(newcomer=True),
         # Admin: what only looks.
         "ListVersions": _VIEWER,
         "ShowVersion": _VIEWER,
@@ -121,7 +121,7 @@ _SOCKET = (
 )
 
 
-def check_role(method: str, name: str, role: Role) -> None:
+def check_role(method: str, name: str, role: CallerRole) -> None:
     """See that a caller may call a method.
 
     Raises:
@@ -132,23 +132,23 @@ def check_role(method: str, name: str, role: Role) -> None:
         return
     if need is None:
         why = f"{method}: no role may call it"
-    elif role is Role.UNCERTIFIED and need.least is not None:
+    elif role is CallerRole.UNCERTIFIED and need.least is not None:
         why = f"{method}: {_SOCKET}"
     elif need.least is None:
         why = f"{method}: {name} is {_a(role)}, and only clusters may; agents use their own certificate"
-    elif role is Role.CLUSTER:
+    elif role is CallerRole.CLUSTER:
         why = f"{method}: {name} is a cluster, and may not ask about the fleet; it takes {_a(need.least)}'s certificate"
     else:
         why = f"{method}: {name} is {_a(role)}, and it takes {_a(need.least)}; ask an admin for a certificate as one"
     raise IdentityRefused(why, IdentityRefusal.WRONG_ROLE)
 
 
-def role_uri(role: Role) -> str:
+def role_uri(role: CallerRole) -> str:
     """The URI that says in a certificate that its holder is a person of this role."""
     return f"{URI_PREFIX}{role.value}"
 
 
-def stated_role(uris: Iterable[str]) -> Role | None:
+def stated_role(uris: Iterable[str]) -> CallerRole | None:
     """The role that a certificate's URIs state; None if they state none.
 
     Raises:
@@ -166,5 +166,5 @@ def stated_role(uris: Iterable[str]) -> Role | None:
     return found[0]
 
 
-def _a(role: Role) -> str:
+def _a(role: CallerRole) -> str:
     return f"an {role}" if role.value[0] in "aeiou" else f"a {role}"

@@ -30,13 +30,13 @@ from global_learner.registry.registry_thread import RegistryThread
 from global_learner.rollout.brought import check_asked, checked_blocks, checked_shadow
 from global_learner.rollout.events import Abort, Pause, Pin, Promote, Resume, What, check_reason
 from global_learner.rollout.evidence_store import BLOCKS_AHEAD, Brought, EvidenceStore, KeptVerdict
-from global_learner.rollout.judging import Judge, pairs_in, told
+from global_learner.rollout.judging import Judge, pairs_in, reported
 from global_learner.rollout.observing import Heard, observed
 from global_learner.rollout.overview import Overview, latest_overviews, overview
 from global_learner.rollout.plan import plan_of
-from global_learner.rollout.rollout_store import Record, RolloutStore, SeenRollout, Taken
-from global_learner.rollout.state import Phase, RolloutState
-from global_learner.rollout.verdicts.verdict import Outcome, Verdict
+from global_learner.rollout.rollout_store import RolloutRecord, RolloutStore, SeenRollout, Taken
+from global_learner.rollout.state import RolloutPhase, RolloutState
+from global_learner.rollout.verdicts.verdict import StageOutcome, Verdict
 from global_learner.rollout_gate import GateReplays
 from global_learner.rollout_queries import RolloutQueries
 from global_learner.section_settings import RolloutSettings
@@ -100,7 +100,7 @@ class RolloutDriver:
         """Whether the database may have changed without the fleet being told."""
         self._brought: tuple[int, Brought] | None = None
         self._kept: tuple[tuple[int, int, str], int, float] | None = None
-        self._told_ahead: set[tuple[int, str]] = set()
+        self._reported_ahead: set[tuple[int, str]] = set()
         """Rollouts and clusters whose blocks came before there was time for them, of which the log has a line."""
         self._wake = asyncio.Event()
         self.gate = GateReplays(registry, process.wall_clock, self._wake.set)
@@ -150,7 +150,7 @@ class RolloutDriver:
             why=why,
             dry_run=dry_run,
         )
-        return await (starting if dry_run else self._told_of(starting))
+        return await (starting if dry_run else self._reported_of(starting))
 
     async def act(
         self,
@@ -225,7 +225,7 @@ class RolloutDriver:
         return await (going if dry_run else self._assigned(going, actor))
 
     async def _assigned(self, change: Awaitable[Taken], actor: str) -> Taken:
-        done = await self._told_of(change)
+        done = await self._reported_of(change)
         for entry in done.assigned:
             _log.info(
                 "assigned",
@@ -237,7 +237,7 @@ class RolloutDriver:
             )
         return done
 
-    async def records(self) -> list[Record]:
+    async def records(self) -> list[RolloutRecord]:
         """All rollouts, oldest first."""
         return await self._registry.call(self.store.records)
 
@@ -291,8 +291,8 @@ class RolloutDriver:
             outcomes.labels("not-asked-for").inc()
             return False, 0
         outcomes.labels("ahead-of-time" if held.waiting else "taken").inc()
-        if held.waiting > BLOCKS_AHEAD and (duty.rollout, cluster) not in self._told_ahead:
-            self._told_ahead.add((duty.rollout, cluster))
+        if held.waiting > BLOCKS_AHEAD and (duty.rollout, cluster) not in self._reported_ahead:
+            self._reported_ahead.add((duty.rollout, cluster))
             _log.warning(
                 "evidence-ahead-of-time",
                 cluster=cluster,
@@ -309,7 +309,7 @@ class RolloutDriver:
     async def _run(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.poll()
             except LeaseLost:
                 return  # for good: this process ends (`LeaseKeeper`), and the next one has a driver of its own
             except LearnerError as error:
@@ -320,7 +320,7 @@ class RolloutDriver:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._settings.period_seconds)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look at the running rollout once: take what it is still to be told, and judge it."""
         if self._unsure:
             await self._read_again()
@@ -328,7 +328,7 @@ class RolloutDriver:
             return
         record = await self._registry.call(self.store.latest)
         phase = None if record is None else record.state.phase
-        self._telemetry.on_rollout(phase, Phase, phase is not None and not phase.over)
+        self._telemetry.on_rollout(phase, RolloutPhase, phase is not None and not phase.over)
         if record is None or record.state.phase.over:
             self._runs = False
             return
@@ -337,7 +337,11 @@ class RolloutDriver:
         if whats:
             taken = await self._take(record.state.number, whats, KEEPER)
             record = taken.record
-        if record is not None and record.state.phase in (Phase.RUNNING, Phase.ASKING, Phase.PAUSED):
+        if record is not None and record.state.phase in (
+            RolloutPhase.RUNNING,
+            RolloutPhase.ASKING,
+            RolloutPhase.PAUSED,
+        ):
             await self._judge_stage(record.state)
 
     async def _judge_stage(self, state: RolloutState) -> None:
@@ -347,7 +351,7 @@ class RolloutDriver:
         now = self._wall_clock()
         verdict = await asyncio.to_thread(self._judge.judge, state, brought, replays, standings, now)
         await self._keep(state, verdict, pairs_in(brought), now)
-        event = told(state, verdict, now)
+        event = reported(state, verdict, now)
         if event is not None:
             await self._take(state.number, [event], KEEPER)
 
@@ -358,7 +362,7 @@ class RolloutDriver:
             _, before, at = self._kept
             if before == pairs or (0.0 <= now - at < _KEEP_SECONDS and pairs < _KEEP_GROWTH * before):
                 return
-        if verdict.outcome is not Outcome.WAIT or pairs:
+        if verdict.outcome is not StageOutcome.WAIT or pairs:
             kept = KeptVerdict.of(verdict, state.stage, pairs, now)
             await self._registry.call(self._evidence.keep, state.number, kept)
         self._kept = (said, pairs, now)
@@ -384,9 +388,9 @@ class RolloutDriver:
         taking = self._registry.call(
             self.store.take, number, whats, self._jcts(), self._wall_clock(), actor=actor, dry_run=dry_run, seen=seen
         )
-        return await (taking if dry_run else self._told_of(taking))
+        return await (taking if dry_run else self._reported_of(taking))
 
-    async def _told_of(self, change: Awaitable[Taken]) -> Taken:
+    async def _reported_of(self, change: Awaitable[Taken]) -> Taken:
         """Wait for a change, and tell the fleet of it; what may have come of one that failed is read at the next look.
 
         A caller that hangs up ends the wait, and not the change.
@@ -408,12 +412,12 @@ class RolloutDriver:
         except BaseException:
             self._unsure = True
             raise
-        self._fleet.on_told(registrations)
+        self._fleet.on_reported(registrations)
         self._runs = True
 
     def _on_taken(self, taken: Taken) -> None:
         """Tell the fleet what was decided, which is on disk; and the log."""
-        self._fleet.on_told(taken.told)
+        self._fleet.on_reported(taken.reported)
         for line in taken.lines:
             _log.info(line.action, actor=line.actor, subject=line.subject, detail=line.detail)
             if line.action in ("rollout-done", "rollout-rolled-back"):

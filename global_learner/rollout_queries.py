@@ -18,13 +18,13 @@ from foundation.text import nearest, plain_line
 from global_learner.background_task import BackgroundTask
 from global_learner.errors import BadRequest, LearnerError
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.rollout.plan import Plan
-from global_learner.rollout.queries import Answer, Query, ShownQuery, Standing, is_due
+from global_learner.rollout.plan import RolloutPlan
+from global_learner.rollout.queries import Query, QueryAnswer, QueryStanding, ShownQuery, is_due
 from global_learner.rollout.query_store import QueryStore
 from global_learner.rollout.state import RolloutState
 from global_learner.scores.replay_process import NoAnswer, answer_of
 from global_learner.section_settings import RolloutSettings
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 
 _log = structlog.get_logger()
 _LONGEST_FAULT = 300
@@ -43,7 +43,7 @@ class RolloutQueries:
         self,
         settings: RolloutSettings,
         registry: RegistryThread,
-        telemetry: Telemetry,
+        telemetry: LearnerTelemetry,
         wall_clock: Callable[[], float],
         on_done: Callable[[], None],
         command: Sequence[str] = (sys.executable, "-m", "global_learner.rollout.prometheus_process"),
@@ -66,7 +66,7 @@ class RolloutQueries:
         """Wait until what is asked now is answered, and the answers are on disk."""
         await self._task.settled()
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: RolloutPlan) -> None:
         """See that every server of a plan may be asked.
 
         Raises:
@@ -81,7 +81,7 @@ class RolloutQueries:
                     f"not name; {advice}"
                 )
 
-    async def known(self, state: RolloutState) -> Mapping[str, Standing]:
+    async def known(self, state: RolloutState) -> Mapping[str, QueryStanding]:
         """What is known of the plan's queries in the present stage, by name; asks those whose time it is."""
         queries = [query for query in state.plan.queries if query.is_of(state.current.kind)]
         if not queries:
@@ -100,7 +100,7 @@ class RolloutQueries:
         queries = [query for query in state.plan.queries if query.is_of(state.current.kind)]
         return [ShownQuery.of(query, standings.get(query.name), now) for query in queries]
 
-    async def _ask_all(self, state: RolloutState, due: Sequence[Query], before: Mapping[str, Standing]) -> None:
+    async def _ask_all(self, state: RolloutState, due: Sequence[Query], before: Mapping[str, QueryStanding]) -> None:
         try:
             for query in due:
                 answer = await self._ask(state, query)
@@ -114,7 +114,7 @@ class RolloutQueries:
         except LearnerError as error:
             _log.warning("queries-wait", rollout=state.number, reason=str(error), advice="tried again")
 
-    async def _ask(self, state: RolloutState, query: Query) -> Answer:
+    async def _ask(self, state: RolloutState, query: Query) -> QueryAnswer:
         texts = query.texts(state.trying, state.untouched)
         server = self._servers.get(query.address)
         found: list[float] | NoAnswer
@@ -134,8 +134,8 @@ class RolloutQueries:
             found = await self._answers(question, len(texts))
         now = self._wall_clock()
         if isinstance(found, NoAnswer):
-            return Answer(now, fault=plain_line(found.reason, _LONGEST_FAULT))
-        return Answer(now, found[0], found[1] if len(found) > 1 else None)
+            return QueryAnswer(now, fault=plain_line(found.reason, _LONGEST_FAULT))
+        return QueryAnswer(now, found[0], found[1] if len(found) > 1 else None)
 
     async def _answers(self, question: Mapping[str, object], count: int) -> list[float] | NoAnswer:
         out = await answer_of(

@@ -17,9 +17,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from foundation.text import nearest
 from global_learner.aggregation.optimizer_choice import ChosenUnits, OptimizerChoice
 from global_learner.aggregation.privacy_settings import PrivacySettings, check_covered
-from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
+from global_learner.aggregation.settings import AggregationMode, AggregationSettings, OptimizerSettings
 from global_learner.enrollment.settings import IdentitySettings
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.section_settings import (
     BeliefSettings,
     CallSettings,
@@ -263,7 +263,7 @@ class LearnerSettings(Section):
         if isinstance(listen, str) and "aggregation" not in values:
             with contextlib.suppress(ValueError):
                 if not is_loopback(listen):
-                    values = {**values, "aggregation": {"mode": Mode.ROBUST.value}}
+                    values = {**values, "aggregation": {"mode": AggregationMode.ROBUST.value}}
         chosen = values.get("aggregation", {})
         if values.get("upstream") is not None and isinstance(chosen, dict):
             values = {**values, "aggregation": {**chosen, "passes_up": True}}
@@ -354,7 +354,7 @@ def read_settings(path: Path) -> LearnerSettings:
     try:
         settings = read_settings_file(path, LearnerSettings, "state_dir and initial_policy", AGENTS_FILE)
     except BadInput as error:
-        raise BadConfig(str(error)) from error
+        raise BadLearnerConfig(str(error)) from error
     return _resolved(settings, path.resolve().parent)
 
 
@@ -362,12 +362,12 @@ def _initial_policy(named: Path, folder: Path) -> Path:
     if str(named) not in SHIPPED:
         close = None if (folder / named).exists() else nearest(str(named), SHIPPED)
         if close is not None:
-            raise BadConfig(
+            raise BadLearnerConfig(
                 f"setting initial_policy = {str(named)!r}: there is no such file in {folder}; did you mean {close}, "
                 "which ships with fedl2?"
             )
         if len(named.parts) == 1 and not named.suffix and not (folder / named).exists():
-            raise BadConfig(
+            raise BadLearnerConfig(
                 f"setting initial_policy = {str(named)!r}: there is no such file in {folder}, and no heuristic learns: "
                 f"name a policy file, or {' or '.join(SHIPPED)}, which ship with fedl2"
             )

@@ -36,7 +36,7 @@ from global_learner.storage.snapshot import (
 )
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import LogDamaged, first_step, read_records, segments
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from global_learner.updates.publication import Publication, due_publication
@@ -278,7 +278,7 @@ def _replay(
                 commits.lose(str(error).rpartition("; ")[0])
                 break
             replayed, checksum = replayed + 1, record.checksum or 0
-            if applied.kind is Kind.RESET:
+            if applied.kind is UpdateKind.RESET:
                 events.append(applied)
             due = due_publication(head, publish_every_steps, applied.unix_seconds)
             if due is not None:

@@ -14,8 +14,8 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from foundation.lossy_stream import lossy
-from global_learner.errors import Refusal, Rejection
-from global_learner.folded_lines import RefusalLog
+from global_learner.errors import CallRefusal, Rejection
+from global_learner.folded_lines import CallRefusalLog
 from policy_net.exchange.secret_metrics import SecretMetrics
 from policy_net.exchange.signed_documents import VERSION_REFUSALS
 from policy_net.throughput.fleet_priors import FleetPriors
@@ -29,7 +29,7 @@ OTHER_REFUSAL = "other"
 _SNAPSHOT_SECONDS = (0.005, 0.01, 0.05, 0.1, 0.5, 2.0)
 
 
-class Telemetry:
+class LearnerTelemetry:
     """All metrics of one learner, in a registry of its own."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -39,7 +39,7 @@ class Telemetry:
         histogram = partial(Histogram, registry=self.registry)
         self.start_time = gauge("fedl2_learner_start_time_seconds", "When this process began, as Unix time.")
         self.start_time.set(clock())
-        self.refusal_log = RefusalLog()
+        self.refusal_log = CallRefusalLog()
         self.updates = counter(
             "fedl2_learner_updates_total",
             "Gradient updates answered by this process, by outcome (applied, duplicate, rejected).",
@@ -275,7 +275,7 @@ class Telemetry:
         if version:
             self.cluster_refused_version.labels(cluster, reason).set(version)
 
-    def on_refusal(self, method: str, reason: Refusal) -> None:
+    def on_refusal(self, method: str, reason: CallRefusal) -> None:
         """Count one call that was not done."""
         self.refusals.labels(method, reason).inc()
 

@@ -216,7 +216,7 @@ class ClusterState:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class DecisionOrigin:
     """Where a decision comes from, for whoever carries it out and says so: a policy's name, and a number of the log."""
 
     policy: str = ""
@@ -234,7 +234,7 @@ class Decision:
     allocation: Mapping[str, Allocation]
     placement: Placement | None = None
     reasons: tuple[str, ...] = ()
-    origin: Origin = field(default=Origin(), compare=False)
+    origin: DecisionOrigin = field(default=DecisionOrigin(), compare=False)
 
     def of(self, job_id: str) -> Allocation:
         """The allocation of one job; 0/0 if the decision does not name it."""

@@ -278,21 +278,21 @@ def _section_for(value: Any, sections: list[type[BaseModel]], words: FileWords) 
     """A section as it could be written: with the value in it, if it is one of its main setting, and what it needs."""
     kinds = {kind: section for section in sections for kind in _kinds(section)}
     section = kinds.get(value, sections[0]) if isinstance(value, str) else sections[0]
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     if len(sections) > 1 and kinds:
-        told["kind"] = value if value in list(kinds) else next(iter(kinds))
+        reported["kind"] = value if value in list(kinds) else next(iter(kinds))
     elif (main := _taking(section, value)) is not None:
-        told[main] = words.value(value)
+        reported[main] = words.value(value)
     for name, field in settings_of(section).items():
         if field.is_required():
-            told.setdefault(field.alias or name, "…")
+            reported.setdefault(field.alias or name, "…")
     for name, field in settings_of(section).items():
         usual = _default_in_yaml(field, *_SCALARS, PurePath, Enum)
-        if not told and usual:
-            told[field.alias or name] = usual
-    if not told:
-        told[next(iter(settings_of(section)))] = "…"
-    return f"{{{', '.join(f'{words.name(name)}: {shown}' for name, shown in told.items())}}}"
+        if not reported and usual:
+            reported[field.alias or name] = usual
+    if not reported:
+        reported[next(iter(settings_of(section)))] = "…"
+    return f"{{{', '.join(f'{words.name(name)}: {shown}' for name, shown in reported.items())}}}"
 
 
 def _taking(section: type[BaseModel], value: Any) -> str | None:

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def benchmark(sizes_mb: Sequence[int], rounds: int, told: Any = lambda _: None) -> dict[str, Any]:
+def benchmark(sizes_mb: Sequence[int], rounds: int, reported: Any = lambda _: None) -> dict[str, Any]:
     """All figures of one run."""
     most_bytes = max(sizes_mb) * 1_000_000
     load_before = os.getloadavg()[0]
@@ -58,7 +58,7 @@ def benchmark(sizes_mb: Sequence[int], rounds: int, told: Any = lambda _: None) 
         }
         for pair in pairs.values():
             stack.callback(pair.close)
-        measured = measure(pairs, sizes_mb, rounds, told)
+        measured = measure(pairs, sizes_mb, rounds, reported)
     return {
         "tcp_over_raw_socket": speed_over(measured, "tcp", "raw-socket"),
         "tcp_cpu_over_raw_socket": cpu_over(measured, "tcp", "raw-socket"),

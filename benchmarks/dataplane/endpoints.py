@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.dataplane.pair import DEADLINE_SECONDS, Bytes, own_cpu_seconds, private_memory, start_other, told
+from benchmarks.dataplane.pair import DEADLINE_SECONDS, Bytes, own_cpu_seconds, private_memory, reported, start_other
 from elastic_runtime.transport import CurveKeys, Endpoint, Message, Region, TransportSettings
 
 _TOKEN = "of the benchmark"  # noqa: S105 -- guards nothing
@@ -88,7 +88,7 @@ class Endpoints:
         self._process, connection = start_other(
             _serve, most_bytes, settings, theirs, shared, self._side.endpoint.address, ours.public if ours else None
         )
-        self._side.endpoint.connect("server", told(connection))
+        self._side.endpoint.connect("server", reported(connection))
         self._side.await_ways("server")
         connection.send("")
         while not connection.poll(0.01):

@@ -52,7 +52,7 @@ def start_other(serve: Callable[..., None], *arguments: Any) -> tuple[BaseProces
     return process, ours
 
 
-def told(connection: Connection) -> Any:
+def reported(connection: Connection) -> Any:
     """What the other process said when it was ready.
 
     Raises:

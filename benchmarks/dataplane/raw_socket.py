@@ -6,7 +6,7 @@ import socket
 import struct
 from multiprocessing.connection import Connection
 
-from benchmarks.dataplane.pair import DEADLINE_SECONDS, Bytes, own_cpu_seconds, private_memory, start_other, told
+from benchmarks.dataplane.pair import DEADLINE_SECONDS, Bytes, own_cpu_seconds, private_memory, reported, start_other
 
 _COMMAND = struct.Struct("<cQ")
 _CPU = struct.Struct("<d")
@@ -18,7 +18,7 @@ class RawSocket:
     def __init__(self, most_bytes: int) -> None:
         self._memory = private_memory(most_bytes)
         self._process, connection = start_other(_serve, most_bytes)
-        self._socket = socket.create_connection(("127.0.0.1", told(connection)), timeout=DEADLINE_SECONDS)
+        self._socket = socket.create_connection(("127.0.0.1", reported(connection)), timeout=DEADLINE_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def push(self, size_bytes: int) -> None:

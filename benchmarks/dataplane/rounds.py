@@ -36,7 +36,7 @@ Rounds = dict[tuple[str, int], list[Measured]]
 
 
 def measure(
-    pairs: Mapping[str, Pair], sizes_mb: Sequence[int], rounds: int, told: Callable[[str], None] = lambda _: None
+    pairs: Mapping[str, Pair], sizes_mb: Sequence[int], rounds: int, reported: Callable[[str], None] = lambda _: None
 ) -> Rounds:
     """`rounds` measurements of each way and size, after one that is not counted; each round in another order."""
     measured: Rounds = {(way, size): [] for size in sizes_mb for way in pairs}
@@ -44,7 +44,7 @@ def measure(
     for number in range(rounds + 1):
         for size in sizes_mb:
             for way in ways:
-                told(f"round {number} of {rounds}: {size} MB, {way}")
+                reported(f"round {number} of {rounds}: {size} MB, {way}")
                 result = _measure_one(pairs[way], size)
                 if number:
                     measured[way, size].append(result)

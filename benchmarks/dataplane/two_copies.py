@@ -15,7 +15,7 @@ from multiprocessing.reduction import DupFd
 
 import numpy as np
 
-from benchmarks.dataplane.pair import DEADLINE_SECONDS, Bytes, own_cpu_seconds, private_memory, start_other, told
+from benchmarks.dataplane.pair import DEADLINE_SECONDS, Bytes, own_cpu_seconds, private_memory, reported, start_other
 
 _COMMAND = struct.Struct("<cQ")
 _CPU = struct.Struct("<d")
@@ -32,7 +32,7 @@ class TwoCopies:
         self._socket.settimeout(DEADLINE_SECONDS)
         self._process, connection = start_other(_serve, most_bytes)
         connection.send([DupFd(descriptor) for descriptor in (ours, theirs, other.fileno())])
-        told(connection)
+        reported(connection)
         other.close()
         os.close(ours)
         os.close(theirs)

@@ -48,12 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--regions takes 0 or more, at most one a cluster, and --push-seconds more than 0")
     pace = Pace(options.period_seconds, options.heartbeat_seconds, seconds, options.seed)
     plan = Plan(clusters, options.processes, pace, ratio_rounds=rounds)
-    with workplace("fleet", options.folder) as (folder, told):
+    with workplace("fleet", options.folder) as (folder, reported):
         if options.regions:
             tree = TreePlan(options.regions, clusters, pace, options.push_seconds)
-            result = measure_tree(folder, tree, told)
+            result = measure_tree(folder, tree, reported)
         else:
-            result = measure(folder, plan, told)
+            result = measure(folder, plan, reported)
     show(result, options.output)
     return 0
 

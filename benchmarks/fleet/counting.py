@@ -38,14 +38,14 @@ def count(receipts: Iterable[Receipt], acknowledged: Mapping[str, tuple[int, lis
         step = receipt.step
         if receipt.kind == "update":
             logged[receipt.cluster, receipt.incarnation, receipt.sequence] += 1
-    told = {
+    reported = {
         (cluster, incarnation, number) for cluster, (incarnation, numbers) in acknowledged.items() for number in numbers
     }
     return Counted(
         logged=logged.total(),
-        lost=len(told - logged.keys()),
+        lost=len(reported - logged.keys()),
         twice=sum(times - 1 for times in logged.values()),
-        unasked=len(logged.keys() - told),
+        unasked=len(logged.keys() - reported),
         gaps=gaps,
     )
 

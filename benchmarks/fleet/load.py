@@ -91,7 +91,9 @@ class Done:
 
     def add(self, answer: dict[str, Any]) -> None:
         """Take what another process met, from its answer's JSON."""
-        self.acknowledged.update({name: (told[0], told[1]) for name, told in answer["acknowledged"].items()})
+        self.acknowledged.update(
+            {name: (reported[0], reported[1]) for name, reported in answer["acknowledged"].items()}
+        )
         for name in ("push_ms", "pull_ms", "heartbeat_ms", "late_ms"):
             getattr(self, name).extend(answer[name])
         self.refused.update(answer["refused"])

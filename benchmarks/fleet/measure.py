@@ -69,7 +69,7 @@ def measure(folder: Path, plan: Plan, on_step: OnStep) -> dict[str, Any]:
                 done = load.run(plan.pace)
             load_after = os.getloadavg()
             processes.check()
-            told = metrics(learner)
+            reported = metrics(learner)
             on_step("counting what the log holds")
             processes.kill("learner")
         counted = count_in(learner.state_dir, first.spec.digest, done.acknowledged)
@@ -91,7 +91,7 @@ def measure(folder: Path, plan: Plan, on_step: OnStep) -> dict[str, Any]:
         **_times(done),
         **_usage(watch.samples, done, plan.clusters, alone_bytes, connected_bytes),
         "updates_per_fsync": round(
-            told["fedl2_learner_group_updates_sum"] / told["fedl2_learner_group_updates_count"], 2
+            reported["fedl2_learner_group_updates_sum"] / reported["fedl2_learner_group_updates_count"], 2
         ),
         "enroll_seconds": round(enrolled_seconds, 1),
         "connect_seconds": round(connected_seconds, 1),

@@ -37,7 +37,7 @@ class Watch:
 
     def __enter__(self) -> Watch:
         self._began = time.perf_counter()
-        self._look()
+        self._poll()
         self._thread.start()
         return self
 
@@ -45,16 +45,16 @@ class Watch:
         self._ended.set()
         self._thread.join()
         if error is None:
-            self._look()
+            self._poll()
 
     def _watch(self) -> None:
         while not self._ended.wait(self._period_seconds):
             try:
-                self._look()
+                self._poll()
             except OSError:  # it has ended, which whoever started it sees to
                 return
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         seconds = time.perf_counter() - self._began
         self.samples.append(Sample(seconds, resident_bytes(self._pid), cpu_seconds(self._pid)))
 

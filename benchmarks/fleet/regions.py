@@ -33,7 +33,7 @@ from policy_net.exchange.policy_file import PolicyFile
 
 OnStep = Callable[[str], None]
 _WAITING = "fedl2_learner_above_waiting_updates"
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def measure_tree(folder: Path, plan: TreePlan, on_step: OnStep) -> dict[str, Any
         processes.check()
         on_step("waiting for the regions' last pushes")
         began = time.perf_counter()
-        told = _emptied(processes, folder, regions, plan.push_seconds)
+        reported = _emptied(processes, folder, regions, plan.push_seconds)
         emptied_seconds = time.perf_counter() - began
         for name in ("root", *names):
             processes.kill(name)
@@ -94,10 +94,10 @@ def measure_tree(folder: Path, plan: TreePlan, on_step: OnStep) -> dict[str, Any
         return {
             **_counted(root, regions, done, first),
             "pushes_duplicate": sum(
-                one.get('fedl2_learner_above_pushes_total{outcome="duplicate"}', 0.0) for one in told
+                one.get('fedl2_learner_above_pushes_total{outcome="duplicate"}', 0.0) for one in reported
             ),
             "updates_lost_above": sum(
-                one.get('fedl2_learner_above_updates_total{outcome="lost"}', 0.0) for one in told
+                one.get('fedl2_learner_above_updates_total{outcome="lost"}', 0.0) for one in reported
             ),
             "p99_ms": percentile([ms for one in done for ms in one.push_ms], 0.99),
             "failed_calls": sum(sum(one.failures.values()) for one in done),
@@ -153,12 +153,12 @@ def _emptied(
     deadline = time.perf_counter() + START_SECONDS + 5.0 * push_seconds
     while True:
         processes.check()
-        told = [_metrics_of(folder, region) for region in regions]
-        if all(one.get(_WAITING) == 0.0 and one.get("fedl2_learner_above_open_pushes") == 0.0 for one in told):
-            return told
+        reported = [_metrics_of(folder, region) for region in regions]
+        if all(one.get(_WAITING) == 0.0 and one.get("fedl2_learner_above_open_pushes") == 0.0 for one in reported):
+            return reported
         if time.perf_counter() > deadline:
-            raise TimeoutError(f"updates wait in the regions still: {[one.get(_WAITING) for one in told]}")
-        time.sleep(_LOOK_SECONDS)
+            raise TimeoutError(f"updates wait in the regions still: {[one.get(_WAITING) for one in reported]}")
+        time.sleep(_POLL_SECONDS)
 
 
 def _metrics_of(folder: Path, region: Server) -> Mapping[str, float]:

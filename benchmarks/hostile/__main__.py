@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from benchmarks.command import parser_of, show, workplace
 from benchmarks.hostile.attackers import ATTACKS
 from benchmarks.hostile.measure import Plan, measure
-from global_learner.aggregation.settings import Mode
+from global_learner.aggregation.settings import AggregationMode
 from global_learner.telemetry import set_up_logging
 
 _COLUMNS = (
@@ -37,14 +37,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="figures are medians over these")
     parser.add_argument("--seconds", type=float, default=5.0, help="measured time of each phase")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--aggregation", choices=[Mode.ROBUST.value, Mode.ASYNC.value], default=Mode.ROBUST.value)
+    parser.add_argument(
+        "--aggregation",
+        choices=[AggregationMode.ROBUST.value, AggregationMode.ASYNC.value],
+        default=AggregationMode.ROBUST.value,
+    )
     options = parser.parse_args(arguments)
     if options.rounds < 1 or options.seconds <= 0.0:
         parser.error("--rounds takes 1 or more, --seconds more than 0")
     set_up_logging("warning")
-    with workplace("hostile") as (folder, told):
+    with workplace("hostile") as (folder, reported):
         plan = Plan(options.attacks, options.rounds, options.seconds, options.seed, options.aggregation)
-        result = measure(folder, plan, told)
+        result = measure(folder, plan, reported)
     show(result, options.output, "attacks", _COLUMNS)
     return 0
 

@@ -25,7 +25,7 @@ from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestS
 from elastic_runtime.control.report_conversions import size_from_message, status_to_message
 from elastic_runtime.control.sessions import CoordinatorSessions, UnknownSession, Unproven, session_of
 from elastic_runtime.generated import elastic_pb2 as pb
-from elastic_runtime.protocol.plan import Phase, Role
+from elastic_runtime.protocol.plan import JobPhase, TaskRole
 
 Json = dict[str, Any]
 _SAMPLES_A_SECOND = 1000.0
@@ -34,7 +34,7 @@ _TOTAL_EPOCHS, _EPOCH_SAMPLES = 1000.0, 1_000_000
 _THREADS = 8
 _GATHER_SECONDS = 0.05
 """One server answers for all coordinators that begin within this; gRPC takes no addresses later."""
-_ROLES = {"ps": Role.SERVER, "worker": Role.WORKER}
+_ROLES = {"ps": TaskRole.SERVER, "worker": TaskRole.WORKER}
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Coordinator:
     runtime: str
     sessions: CoordinatorSessions
     target: Size
-    phase: Phase = Phase.STARTING
+    phase: JobPhase = JobPhase.STARTING
     tasks: dict[str, str] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=lambda: {"ps": 0, "worker": 0})
     rows: dict[str, RequestState] = field(default_factory=dict)
@@ -77,14 +77,14 @@ class Coordinator:
         self.count()
         if "wanted" in self.tasks.values():
             return
-        self.phase = Phase.RUNNING
+        self.phase = JobPhase.RUNNING
         for name, row in self.rows.items():
             self.rows[name] = row if row.ended else replace(row, state=RequestOutcome.DONE)
 
     def count(self) -> None:
         """Count what was trained until now: at each change of size, and whenever somebody asks."""
         now, workers = time.monotonic(), len(self._of("worker", "member"))
-        if self.counted_seconds is not None and self.phase is not Phase.STARTING:
+        if self.counted_seconds is not None and self.phase is not JobPhase.STARTING:
             self.trained += (now - self.counted_seconds) * workers * _SAMPLES_A_SECOND
         self.counted_seconds = now
 
@@ -95,7 +95,7 @@ class Coordinator:
             return known, []
         row = RequestState(request_id, "resize", RequestOutcome.RUNNING, target=target, began_unix_seconds=time.time())
         self.rows[request_id] = row
-        self.target, self.phase = target, Phase.RESIZING
+        self.target, self.phase = target, JobPhase.RESIZING
         return row, self.fit()
 
     def status(self) -> JobStatus:

@@ -55,7 +55,7 @@ class Kubelets:
         for key in due:
             pod = self._store.objects.get("pods", {}).get(key)
             if pod is not None:
-                self._look_at(pod)
+                self._poll_one(pod)
         return None
 
     def run(self, key: Key) -> None:
@@ -69,7 +69,7 @@ class Kubelets:
             ended = {"name": pod["spec"]["containers"][0]["name"], "state": {"terminated": {"exitCode": 0}}}
             self._set_status(key, {"phase": "Succeeded", "containerStatuses": [ended]})
 
-    def _look_at(self, pod: Json) -> None:
+    def _poll_one(self, pod: Json) -> None:
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase", "Pending")
         key = metadata.get("namespace", ""), metadata["name"]
         if "deletionTimestamp" in metadata:

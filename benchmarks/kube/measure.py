@@ -34,7 +34,7 @@ from deploy.local.processes import DemoFailed, Processes
 _LIST_SECONDS = 120.0
 _START_SECONDS = 1800.0
 _TICK_SECONDS = 120.0
-_LOOK_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 _LISTS = 5
 _SETTLED = 20
 """Ticks before memory is looked at: caches, allocator and policy are warm by then."""
@@ -168,7 +168,7 @@ def _wait(holds: Callable[[], bool], processes: Processes, seconds: float) -> No
         processes.check()
         if time.monotonic() > deadline:
             raise DemoFailed(f"the agent did not keep up within {seconds:g} s")
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _config(folder: Path, kubeconfig: Path, work: Work) -> Path:

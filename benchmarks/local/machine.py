@@ -28,7 +28,7 @@ SLOT_SECONDS = 15.0
 DEBOUNCE_SECONDS = 2.0
 RESERVED_CPU_MILLI = 200
 """For the agent, and for the launchers and coordinators of jobs that start."""
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 _ASK_SECONDS = 2.0
 """Between two questions to the agent, as of somebody who watches: whoever asks more often is seen in its own share."""
 _CANCEL_SECONDS = 60.0
@@ -119,7 +119,7 @@ def run(
         while not _answers(socket):
             processes.check()
             _in_time(began, deadline_seconds, "the agent does not answer")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         time.sleep(_SETTLE_SECONDS)
         with JobClient(socket) as client:
             cpu, since = _cpu_seconds(pid), time.monotonic()
@@ -174,7 +174,7 @@ def _watch(
             on_step(f"{sum(entry['ended'] for entry in facts)} of {len(submissions)} jobs have ended")
             ask_at = time.monotonic() + _ASK_SECONDS
         _in_time(began, deadline_seconds, "not all jobs have ended")
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _end_jobs(client: JobClient) -> None:
@@ -185,7 +185,7 @@ def _end_jobs(client: JobClient) -> None:
             for entry in left:
                 client.call("cancel", {"name": entry["name"]})
             _in_time(deadline - _CANCEL_SECONDS, _CANCEL_SECONDS, f"job {left[0]['name']} does not end")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
 def _in_time(began: float, seconds: float, what: str) -> None:

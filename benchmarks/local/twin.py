@@ -18,7 +18,7 @@ from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.decided_speeds import logged_decisions
 from policy_net.laboratory.speeds.speed import TableSpeedModel
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import SchedulerPolicy
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
@@ -122,10 +122,10 @@ def foretold_jct_seconds(policy: SchedulerPolicy, submissions: Sequence[Submissi
     return sum(times) / len(times)
 
 
-def _spec(submission: Submission, samples_per_epoch: dict[str, float]) -> JobSpec:
+def _spec(submission: Submission, samples_per_epoch: dict[str, float]) -> WorkloadJob:
     file = JobFile.model_validate({"name": submission.name, "elastic": True, **submission.file})
     epochs = float(submission.file["work"]["epochs"])
-    return JobSpec(
+    return WorkloadJob(
         job_id=submission.name,
         job_type=file.model_type,
         submit_time_seconds=submission.after_seconds,

@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if min(options.clusters) < 1 or options.rounds < 1 or options.seconds <= 0.0:
         parser.error("--clusters and --rounds take 1 or more, --seconds more than 0")
     set_up_logging("warning")
-    with workplace("push", options.folder) as (folder, told):
-        result = measure(folder, options.clusters, options.rounds, options.seconds, told)
+    with workplace("push", options.folder) as (folder, reported):
+        result = measure(folder, options.clusters, options.rounds, options.seconds, reported)
     show(result, options.output, "runs", _COLUMNS)
     return 0
 

@@ -10,7 +10,7 @@ from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.settings import IngestSettings
 from global_learner.storage.snapshot import AdamState
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.head import Head
 from global_learner.updates.ingest import Ingest
 from global_learner.updates.ledger import Ledger
@@ -40,7 +40,9 @@ def apply_per_second(policy: PolicyFile, seconds: float, rounds: int) -> tuple[f
             if ingest.is_duplicate(update, head):
                 raise RuntimeError(f"update {step + 1} is taken for a duplicate")
             judgement = ingest.judge(update, head)
-            rate = sizes.learning_rate(Kind.STEP, head.step, judgement.scale, update.samples, head.ledger.usual_samples)
+            rate = sizes.learning_rate(
+                UpdateKind.STEP, head.step, judgement.scale, update.samples, head.ledger.usual_samples
+            )
             applied = AppliedUpdate(step + 1, rate, judgement.active_clusters, 0.0, judgement.update)
             head.apply(applied, judgement.applied_norm)
             done += 1

@@ -27,7 +27,7 @@ from policy_net.exchange.spec import PolicySpec, weights_from_bytes
 from policy_net.exchange.wire import GradientUpdate, push_request
 
 CALL_SECONDS = 120.0
-_LOOK_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 TOO_STALE = "too-stale"
 """A cluster that was silent while others pushed is told so once."""
 ECHO = "/fedl2.benchmark.Echo/Push"
@@ -192,7 +192,7 @@ async def run(clusters: Clusters, load: Load) -> Figures:
         before = reading()
         await asyncio.sleep(max(0.0, end - time.perf_counter()))
         while not latencies:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         over.set()
         return before, reading()
 

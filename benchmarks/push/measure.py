@@ -49,20 +49,20 @@ def measure(folder: Path, clusters: Sequence[int], rounds: int, seconds: float, 
                         done = load_server(load, server, names[:count], seconds, echo=server is echo, messages=messages)
                         figures.setdefault((name, count), []).append(done)
                         processes.check()
-        told = metrics(learner)
+        reported = metrics(learner)
     measured = ("learner", "plain", "echo", f"echo{_OF_MESSAGES}")
     runs = [_run(count, *(figures[name, count] for name in measured)) for count in clusters]
-    updates = told["fedl2_learner_group_updates_sum"]
+    updates = reported["fedl2_learner_group_updates_sum"]
     return {
         "runs": runs,
         "apply_per_second": round(apply_rate, 1),
         "apply_per_cpu_second": round(apply_cpu_rate, 1),
         "update_bytes": 4 * first.spec.parameter_count,
-        "log_bytes_per_update": round(told["fedl2_learner_log_written_bytes_total"] / updates),
-        "updates_per_fsync": round(updates / told["fedl2_learner_group_updates_count"], 2),
+        "log_bytes_per_update": round(reported["fedl2_learner_log_written_bytes_total"] / updates),
+        "updates_per_fsync": round(updates / reported["fedl2_learner_group_updates_count"], 2),
         "disk_high_water_bytes": disk.bytes,
-        "log_limit_bytes": round(told["fedl2_learner_log_limit_bytes"]),
-        "snapshots": round(told["fedl2_learner_snapshot_seconds_count"]),
+        "log_limit_bytes": round(reported["fedl2_learner_log_limit_bytes"]),
+        "snapshots": round(reported["fedl2_learner_snapshot_seconds_count"]),
         "rounds": rounds,
         "seconds": seconds,
     }

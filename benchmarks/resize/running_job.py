@@ -19,9 +19,9 @@ from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestS
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError
 from elastic_runtime.launcher import parent_death
 from elastic_runtime.launcher.job_folder import JobFolder, read_json
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _END_SECONDS = 20.0
 _JOB = "resized"
 _SCRIPT = Path(__file__).with_name("train.py")
@@ -82,7 +82,7 @@ class RunningJob:
             )
         try:
             self._client = self._connect()
-            self.wait("the job to train", lambda status: status.phase is Phase.RUNNING)
+            self.wait("the job to train", lambda status: status.phase is JobPhase.RUNNING)
         except BaseException:
             self._end()
             raise
@@ -107,9 +107,9 @@ class RunningJob:
             except CoordinatorUnreachable:
                 if time.monotonic() >= deadline:
                     raise
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
                 continue
-            if status.phase is Phase.FAILED:
+            if status.phase is JobPhase.FAILED:
                 raise ElasticError(f"the job failed: {status.failure}; {self._last_words()}")
             return status
 
@@ -129,7 +129,7 @@ class RunningJob:
                     f"waited {self._deadline_seconds:g} s for {what}: the job is {status.phase.value} at step "
                     f"{status.step}; {self._last_words()}"
                 )
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     def resize(self, request_id: str, servers: int, mode: ResizeMode) -> RequestState:
         """Resize, and wait until it is done.
@@ -158,7 +158,7 @@ class RunningJob:
                 return ControlClient(address, _JOB, ClientCredentials(folder.token()))
             if time.monotonic() >= deadline:
                 raise ElasticError(f"no coordinator came up in {self._deadline_seconds:g} s; {self._last_words()}")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     def _connected(self) -> ControlClient:
         if self._client is None:
@@ -181,7 +181,7 @@ class RunningJob:
         if process is None or process.poll() is not None:
             return
         process.send_signal(signal.SIGTERM)
-        time.sleep(_LOOK_SECONDS)  # two signals at once may be taken for one
+        time.sleep(_POLL_SECONDS)  # two signals at once may be taken for one
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(_END_SECONDS)

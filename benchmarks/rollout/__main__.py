@@ -40,7 +40,7 @@ from benchmarks.rollout.versions import NEGATED, WORSE_5
 from benchmarks.rollout.worlds import MEASURED_SIGMA, cluster_names, missing_files
 from foundation.errors import DONE
 from global_learner.rollout.verdicts.gate import Replayed, judge_replays
-from global_learner.rollout.verdicts.verdict import Outcome, Rule
+from global_learner.rollout.verdicts.verdict import Rule, StageOutcome
 
 SEED = 15
 PROCESSES = 2
@@ -132,31 +132,31 @@ def measure(records: Sequence[ClusterRecord], rollouts: int) -> dict[str, Any]:
         run_rollout(records, MUCH_WORSE, seed, days=CANARY_DAYS, with_twin=True, clusters=places)
         for seed, places in enumerate(sorted(generator.permutation(count)[:CANARIES]) for _ in range(rollouts))
     ]
-    told = _with_liar(records, rollouts)
+    reported = _with_liar(records, rollouts)
     fleet_jobs = sum(record.mean_jobs for record in records)
     gate = judge_replays(
         {record.name: [Replayed(record.jct_ratios[NEGATED], 1.0, 1.0)] for record in records}, Rule().margin
     )
     return {
-        "false_alarm_share": shares(equal)[Outcome.FAIL],
-        "false_alarm_share_if_equal_on_average": shares(turned)[Outcome.FAIL],
-        "caught_5_percent_worse_share": shares(worse)[Outcome.FAIL],
-        "passed_5_percent_worse_share": shares(worse)[Outcome.PASS],
+        "false_alarm_share": shares(equal)[StageOutcome.FAIL],
+        "false_alarm_share_if_equal_on_average": shares(turned)[StageOutcome.FAIL],
+        "caught_5_percent_worse_share": shares(worse)[StageOutcome.FAIL],
+        "passed_5_percent_worse_share": shares(worse)[StageOutcome.PASS],
         "cluster_days": round(_cluster_days(worse, count), 1),
         "cluster_days_without_twin": round(_cluster_days(blind, count), 1),
-        "caught_5_percent_worse_share_without_twin": shares(blind)[Outcome.FAIL],
+        "caught_5_percent_worse_share_without_twin": shares(blind)[StageOutcome.FAIL],
         "canary_loss_percent": round(
             100.0 * statistics.fmean(one.extra_job_days for one in canaries) / (fleet_jobs * MONTH_DAYS), 2
         ),
         "canary_days_median": statistics.median(one.days for one in canaries),
-        "canary_stopped_share": shares(canaries)[Outcome.FAIL],
+        "canary_stopped_share": shares(canaries)[StageOutcome.FAIL],
         "gate_on_much_worse": gate.outcome.value,
-        "better_passed_share": shares(better)[Outcome.PASS],
+        "better_passed_share": shares(better)[StageOutcome.PASS],
         "better_days_median": statistics.median(one.days for one in better),
-        "equal_passed_share": shares(equal)[Outcome.PASS],
+        "equal_passed_share": shares(equal)[StageOutcome.PASS],
         "bad_on_two_outcomes": {outcome.value: share for outcome, share in shares(mixed).items() if share},
         "bad_on_two_held_share": sum(bool(one.held) for one in mixed) / rollouts,
-        **told,
+        **reported,
         "measured_5_percent": round(statistics.fmean(record.jct_ratios[WORSE_5] for record in records) - 1.0, 4),
         "measured_much_worse": round(statistics.fmean(record.jct_ratios[NEGATED] for record in records) - 1.0, 4),
         "rollouts": rollouts,
@@ -185,17 +185,17 @@ def _with_liar(records: Sequence[ClusterRecord], rollouts: int) -> dict[str, flo
         ]
 
     def pairs_to_a_pass(of: Sequence[Ended]) -> float:
-        passed = [one.pairs for one in of if one.outcome is Outcome.PASS]
+        passed = [one.pairs for one in of if one.outcome is StageOutcome.PASS]
         return statistics.fmean(passed) if passed else math.inf
 
     praised = [shares(ended(WORSE, -lie)) for lie in LIES]
     blamed = [ended(EQUAL, lie) for lie in LIES]
     honest = ended(EQUAL)
     return {
-        "caught_5_percent_worse_share_of_five": shares(ended(WORSE))[Outcome.FAIL],
-        "caught_5_percent_worse_share_if_one_of_five_praises_it": min(share[Outcome.FAIL] for share in praised),
-        "passed_5_percent_worse_share_if_one_of_five_praises_it": max(share[Outcome.PASS] for share in praised),
-        "false_alarm_share_if_one_of_five_blames_it": max(shares(one)[Outcome.FAIL] for one in blamed),
+        "caught_5_percent_worse_share_of_five": shares(ended(WORSE))[StageOutcome.FAIL],
+        "caught_5_percent_worse_share_if_one_of_five_praises_it": min(share[StageOutcome.FAIL] for share in praised),
+        "passed_5_percent_worse_share_if_one_of_five_praises_it": max(share[StageOutcome.PASS] for share in praised),
+        "false_alarm_share_if_one_of_five_blames_it": max(shares(one)[StageOutcome.FAIL] for one in blamed),
         "pairs_to_a_pass_of_five": round(pairs_to_a_pass(honest), 1),
         "pairs_to_a_pass_ratio_if_one_of_five_blames_it": round(
             max(map(pairs_to_a_pass, blamed)) / pairs_to_a_pass(honest), 2

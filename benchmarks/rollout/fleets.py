@@ -14,17 +14,17 @@ from benchmarks.rollout.versions import NEGATED, PLANNER, WORSE_5, WORSE_10
 from global_learner.rollout.verdicts.confidence import summed
 from global_learner.rollout.verdicts.evidence import (
     AlikeBlocks,
-    Block,
     Foresight,
     Pair,
     Score,
+    SwitchbackBlock,
     TwinSays,
     pairs_of,
     scores_of,
     twin_foresight,
 )
 from global_learner.rollout.verdicts.sign_test import loss_signs
-from global_learner.rollout.verdicts.verdict import ClusterEvidence, Outcome, Rule, alarms_of, judge
+from global_learner.rollout.verdicts.verdict import ClusterEvidence, Rule, StageOutcome, alarms_of, judge
 
 DAY_SECONDS = 86_400.0
 LOOK_DAYS = 1.0
@@ -79,7 +79,7 @@ class Ended:
         extra_job_days: of all clusters, what the candidate's blocks cost in jobs in the system times days.
     """
 
-    outcome: Outcome
+    outcome: StageOutcome
     days: float
     pairs: int
     held: tuple[str, ...]
@@ -120,7 +120,7 @@ def run_rollout(
         verdict = judge(seen, list(seen), rule, time_over=at >= days)
         for name in verdict.held:
             held_at.setdefault(name, drawn[name].pairs_by(at))
-        if verdict.outcome is not Outcome.WAIT:
+        if verdict.outcome is not StageOutcome.WAIT:
             extra = sum(one.extra_job_days(held_at.get(name, one.pairs_by(at))) for name, one in drawn.items())
             pairs = sum(own.loss.pairs for own in seen.values())
             return Ended(verdict.outcome, at, pairs, tuple(held_at), extra)
@@ -129,7 +129,7 @@ def run_rollout(
 @dataclass(frozen=True)
 class _Drawn:
     record: ClusterRecord
-    blocks: list[Block]
+    blocks: list[SwitchbackBlock]
     extra: list[float]
 
     def pairs_by(self, day: float) -> int:
@@ -151,7 +151,7 @@ def _draw(
     version, swapped = side
     rows, plain = record.pairs[version], record.pairs[PLANNER]
     start = int(generator.integers(len(rows)))
-    blocks: list[Block] = []
+    blocks: list[SwitchbackBlock] = []
     extra: list[float] = []
     for pair in range(math.floor(days * DAY_SECONDS / (2.0 * record.block_seconds))):
         at = (start + pair) % len(rows)
@@ -167,9 +167,9 @@ def _draw(
     return _Drawn(record, blocks, extra)
 
 
-def _block(row: BlockRecord, number: int, candidate: bool, usual_jobs: float, *, turned: bool) -> Block:
+def _block(row: BlockRecord, number: int, candidate: bool, usual_jobs: float, *, turned: bool) -> SwitchbackBlock:
     sides = (row.twin_candidate, row.twin_incumbent) if turned else (row.twin_incumbent, row.twin_candidate)
-    return Block(
+    return SwitchbackBlock(
         number=number,
         candidate=candidate,
         jobs=row.jobs,
@@ -190,6 +190,6 @@ def _evidence(scores: Sequence[Score], rule: Rule) -> Callable[[int], ClusterEvi
     return of
 
 
-def shares(ended: Sequence[Ended]) -> Mapping[Outcome, float]:
+def shares(ended: Sequence[Ended]) -> Mapping[StageOutcome, float]:
     """How often each outcome came."""
-    return {outcome: sum(one.outcome is outcome for one in ended) / len(ended) for outcome in Outcome}
+    return {outcome: sum(one.outcome is outcome for one in ended) / len(ended) for outcome in StageOutcome}

@@ -20,7 +20,7 @@ from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, Units
 from global_learner.settings import IngestSettings
 from global_learner.storage.snapshot import AdamState
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.head import Head
 from global_learner.updates.ingest import Ingest
 from global_learner.updates.ledger import Ledger
@@ -28,7 +28,7 @@ from policy_net.domain import Resources
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.exchange.wire import GradientUpdate
-from policy_net.laboratory.training.twin_windows import History, Machines, WindowChoice, cost_of
+from policy_net.laboratory.training.twin_windows import History, TwinMachines, WindowChoice, cost_of
 from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.learning.adam import TrustRegion
 from policy_net.learning.settings import TwinSettings
@@ -77,9 +77,9 @@ class Past:
     durations: Durations
 
     @property
-    def machines(self) -> Machines:
+    def machines(self) -> TwinMachines:
         """What it has."""
-        return Machines((Resources(CPUS_PER_NODE * 1000, GPUS_PER_NODE),) * self.nodes, SLOT_SECONDS)
+        return TwinMachines((Resources(CPUS_PER_NODE * 1000, GPUS_PER_NODE),) * self.nodes, SLOT_SECONDS)
 
 
 def first_jobs(data: Path, cluster: str, jobs: int, folder: Path) -> Path:
@@ -154,7 +154,7 @@ def trained_at(
         )
         judgement = ingest.judge(update, head)
         rate = optimizer.rate_at(head.step) * judgement.scale
-        applied = AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, judgement.update, Kind.STEP)
+        applied = AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, judgement.update, UpdateKind.STEP)
         head.apply(applied, judgement.applied_norm)
         if head.step in updates:
             published[head.step] = head.publishable.copy()

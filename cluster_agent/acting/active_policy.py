@@ -36,7 +36,7 @@ _DEADLINE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class PolicyIdentity:
     """Which policy this is, for the log.
 
     Attributes:
@@ -60,7 +60,7 @@ class Candidate:
     """
 
     policy: SchedulerPolicy
-    identity: Identity
+    identity: PolicyIdentity
     spec: WeightSpec | None = None
     weights: Weights | None = None
     file: bytes | None = None
@@ -90,14 +90,14 @@ class CandidateFactory:
             UnknownPolicy, PolicyFileError: neither, or a file that cannot be used.
         """
         if name_or_path in SHIPPED_FILES:
-            return self.from_bytes(SHIPPED_FILES[name_or_path].read_bytes(), Identity(name_or_path))
+            return self.from_bytes(SHIPPED_FILES[name_or_path].read_bytes(), PolicyIdentity(name_or_path))
         if name_or_path in policy_names() or not is_file(Path(name_or_path)):
             policy = build_policy(name_or_path, PolicyContext(seed=self._settings.seed))
-            return Candidate(policy, Identity(policy.name, digest=policy.name))
+            return Candidate(policy, PolicyIdentity(policy.name, digest=policy.name))
         data = Path(name_or_path).read_bytes()
-        return self.from_bytes(data, Identity(Path(name_or_path).name))
+        return self.from_bytes(data, PolicyIdentity(Path(name_or_path).name))
 
-    def from_bytes(self, data: bytes, identity: Identity) -> Candidate:
+    def from_bytes(self, data: bytes, identity: PolicyIdentity) -> Candidate:
         """A policy file's content.
 
         Raises:
@@ -113,13 +113,13 @@ class CandidateFactory:
     def from_head(self, spec: WeightSpec, weights: Weights, step: int) -> Candidate:
         """The learner's head at a step; what it believes of speeds is what the last policy file said."""
         digest = sha256(weights_to_bytes(weights)).hexdigest()
-        identity = Identity(f"head-{step}", head_step=step, digest=digest)
+        identity = PolicyIdentity(f"head-{step}", head_step=step, digest=digest)
         if isinstance(spec, SetSpec):
             return self._set(spec, weights, self._priors, identity)
         return self._learned(spec, weights, identity)
 
     def _set(
-        self, spec: WeightSpec, weights: Weights, priors: tuple[SpeedStatistic, ...], identity: Identity
+        self, spec: WeightSpec, weights: Weights, priors: tuple[SpeedStatistic, ...], identity: PolicyIdentity
     ) -> Candidate:
         assert isinstance(spec, SetSpec)  # noqa: S101  (every caller has looked; narrows the type)
         policy = SetPolicy(
@@ -133,7 +133,7 @@ class CandidateFactory:
         )
         return Candidate(policy, identity, spec, weights)
 
-    def _learned(self, spec: WeightSpec, weights: Weights, identity: Identity) -> Candidate:
+    def _learned(self, spec: WeightSpec, weights: Weights, identity: PolicyIdentity) -> Candidate:
         assert isinstance(spec, PolicySpec)  # noqa: S101  (the other kind that there is)
         explorer = JobAwareExploration(self._settings.exploration) if self._settings.exploration > 0 else None
         policy = LearnedPolicy(
@@ -182,7 +182,7 @@ class Decider:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class DecisionTurn:
     """Whose decision it is.
 
     Attributes:
@@ -225,8 +225,8 @@ class ActivePolicy:
         self._shares = shares
         self._current = self._acting = first
         self._successor: Candidate | None = None
-        self._beside: Candidate | None = None
-        self._beside_wanted: tuple[Candidate, Mapping[str, object] | None] | None = None
+        self._challenger: Candidate | None = None
+        self._challenger_wanted: tuple[Candidate, Mapping[str, object] | None] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -240,9 +240,9 @@ class ActivePolicy:
         return self._acting
 
     @property
-    def beside(self) -> Candidate | None:
+    def challenging(self) -> Candidate | None:
         """The policy that is held beside the current one, as of the latest decision."""
-        return self._beside
+        return self._challenger
 
     @property
     def assigned_decider(self) -> Decider:
@@ -250,9 +250,9 @@ class ActivePolicy:
         return Decider(self._current, self._askers[0])
 
     @property
-    def beside_decider(self) -> Decider | None:
+    def challenging_decider(self) -> Decider | None:
         """The policy beside it, with its own."""
-        return None if self._beside is None else Decider(self._beside, self._askers[1])
+        return None if self._challenger is None else Decider(self._challenger, self._askers[1])
 
     def close(self) -> None:
         """Let both threads end."""
@@ -264,45 +264,45 @@ class ActivePolicy:
         with self._lock:
             self._successor = candidate
 
-    def hold_beside(self, candidate: Candidate | None, believed: Mapping[str, object] | None = None) -> None:
+    def hold_challenger(self, candidate: Candidate | None, believed: Mapping[str, object] | None = None) -> None:
         """Hold a policy beside the current one from the next decision on, or none; callable from any thread.
 
         Args:
             believed: what it believed of speeds when it was last held; without, it goes on from the current one's.
         """
         with self._lock:
-            self._beside_wanted = None if candidate is None else (candidate, believed)
+            self._challenger_wanted = None if candidate is None else (candidate, believed)
 
-    def begin_turn(self, number: int, beside_decides: Choice = lambda _, __: False) -> Turn:
+    def begin_turn(self, number: int, challenger_decides: Choice = lambda _, __: False) -> DecisionTurn:
         """Who makes this decision; only the loop calls this.
 
         The random numbers of a decision follow from the seed and its number alone, whichever policy was active before.
         """
         with self._lock:
             successor, self._successor = self._successor, None
-            wanted = self._beside_wanted
+            wanted = self._challenger_wanted
         changed = successor is not None
         if successor is not None:
             if isinstance(successor.policy, SetPolicy):
                 self._inherit_beliefs(successor.policy)
             self._current = successor
-        beside = None if wanted is None else wanted[0]
-        if beside is not self._beside:
+        challenging = None if wanted is None else wanted[0]
+        if challenging is not self._challenger:
             changed = True
             if wanted is not None:
-                self._begin_beside(*wanted)
-            self._beside = beside
-        acting, challenger = self.assigned_decider, self.beside_decider
-        if beside_decides(self._current, beside) and challenger is not None:
+                self._begin_challenger(*wanted)
+            self._challenger = challenging
+        acting, challenger = self.assigned_decider, self.challenging_decider
+        if challenger_decides(self._current, challenging) and challenger is not None:
             acting, challenger = challenger, acting
         activated = acting.candidate is not self._acting
         self._acting = acting.candidate
-        for held in (self._current, beside):
+        for held in (self._current, challenging):
             if held is not None:
                 number_decision(held.policy, number)
-        return Turn(acting, challenger, changed or activated, activated)
+        return DecisionTurn(acting, challenger, changed or activated, activated)
 
-    def _begin_beside(self, candidate: Candidate, believed: Mapping[str, object] | None) -> None:
+    def _begin_challenger(self, candidate: Candidate, believed: Mapping[str, object] | None) -> None:
         """Let a policy begin from what this cluster has seen, in beliefs of its own: both are shown everything."""
         policy = candidate.policy
         if not isinstance(policy, SetPolicy) or policy.beliefs is None:

@@ -18,7 +18,7 @@ from policy_net.domain import ClusterState, Decision, Progress, Trigger
 
 if TYPE_CHECKING:
     from cluster_agent.recording.load_history import LoadCurve
-    from cluster_agent.telemetry import Telemetry
+    from cluster_agent.telemetry import AgentTelemetry
 
 Wait = Callable[[float], bool]
 """Waits up to so many seconds; True at once when the agent is to stop."""
@@ -133,11 +133,11 @@ class Backlog(Protocol):
         ...
 
 
-def _new_telemetry() -> Telemetry:
+def _new_telemetry() -> AgentTelemetry:
     # Loaded here: a configuration that names a backend is checked without what counts and logs.
-    from cluster_agent.telemetry import Telemetry  # noqa: PLC0415
+    from cluster_agent.telemetry import AgentTelemetry  # noqa: PLC0415
 
-    return Telemetry()
+    return AgentTelemetry()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class AgentParts:
     backlog: Backlog | None
     wait: Wait
     clock: Callable[[], float]
-    telemetry: Telemetry = field(default_factory=_new_telemetry)
+    telemetry: AgentTelemetry = field(default_factory=_new_telemetry)
     twin_waiting: Callable[[], int] | None = None
 
 

@@ -31,7 +31,7 @@ class KindsApart(Backend):
         self._measured = measured_kinds(beliefs)
         self._kinds: dict[str, JobKind] = {}
         self._renamed: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     @property
     def finished(self) -> bool:
@@ -51,7 +51,7 @@ class KindsApart(Backend):
     @property
     def job_types(self) -> Sequence[str]:
         """Those of the backend, and those that it does not know of."""
-        return list(dict.fromkeys([*self._backend.job_types, *self._told]))
+        return list(dict.fromkeys([*self._backend.job_types, *self._reported]))
 
     @property
     def not_ready(self) -> str:
@@ -95,8 +95,8 @@ class KindsApart(Backend):
 
         name = type_of_kind(job.job_type, job.kind, self._kind_of, given)
         self._kinds.setdefault(name, job.kind)
-        if name != job.job_type and name not in self._told:
-            self._told.add(name)
+        if name != job.job_type and name not in self._reported:
+            self._reported.add(name)
             _log.info("kinds-apart", type=job.job_type, kind=job.kind.value, known_as=name)
         return name
 

@@ -13,7 +13,7 @@ import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy
 from cluster_agent.errors import NameContested
-from cluster_agent.fleet.duty_following import DutyFollower
+from cluster_agent.fleet.assignment_follower import AssignmentFollower
 from cluster_agent.fleet.learner_protocol import AgentStatus
 from cluster_agent.fleet.policy_versions import PolicySource, refusal_word
 from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
@@ -43,7 +43,7 @@ class Follows(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetDuties:
+class FleetTasks:
     """The link's work and its rhythm.
 
     Attributes:
@@ -56,7 +56,7 @@ class FleetDuties:
     follows: Follows
     sharing: Sharing | None = None
     sketching: SketchSharing | None = None
-    rollouts: DutyFollower | None = None
+    rollouts: AssignmentFollower | None = None
 
 
 class FleetLink(RepeatedWork):
@@ -72,7 +72,7 @@ class FleetLink(RepeatedWork):
         active: ActivePolicy,
         source: PolicySource,
         status: Callable[[], AgentStatus],
-        duties: FleetDuties,
+        tasks: FleetTasks,
     ) -> None:
         super().__init__("fleet-link")
         self._learner = access.learner
@@ -82,7 +82,7 @@ class FleetLink(RepeatedWork):
         self._active = active
         self._source = source
         self._status = status
-        self._duties = duties
+        self._tasks = tasks
         self._version: int | None = None
         self._head_step: int | None = None
         self._bad_versions: dict[int, int] = {}
@@ -101,30 +101,30 @@ class FleetLink(RepeatedWork):
         """One heartbeat, and what follows from its answer; at the `last` one all that was seen of speeds is told.
 
         Raises:
-            LearnerUnreachable, LearnerRefused: as `Learner`.
+            LearnerUnreachable, LearnerRefused: as `LearnerCalls`.
         """
         registration = self._session.registered()
-        assignment = self._learner.heartbeat(registration.incarnation, self._told())
+        assignment = self._learner.heartbeat(registration.incarnation, self._reported())
         if assignment.reregister:
             self._session.forget(registration.incarnation)
             registration = self._session.registered()
-            assignment = self._learner.heartbeat(registration.incarnation, self._told())
+            assignment = self._learner.heartbeat(registration.incarnation, self._reported())
         if registration.incarnation != self._incarnation:
             # Perhaps another learner has taken this one's place: numbers of versions and steps are its own.
             self._incarnation = registration.incarnation
             self._version, self._head_step = None, None
             self._bad_versions.clear()
-            if self._duties.rollouts is not None:
-                self._duties.rollouts.forget()
-        if self._duties.sharing is not None:
-            self._duties.sharing.beat(registration, last=last)
-        if self._duties.sketching is not None:
-            self._duties.sketching.beat(registration)
+            if self._tasks.rollouts is not None:
+                self._tasks.rollouts.forget()
+        if self._tasks.sharing is not None:
+            self._tasks.sharing.beat(registration, last=last)
+        if self._tasks.sketching is not None:
+            self._tasks.sketching.beat(registration)
         if assignment.lost_digest:
             self._give_back(assignment.lost_digest, registration)
-        if self._duties.follows is Follows.VERSIONS:
+        if self._tasks.follows is Follows.VERSIONS:
             self._follow_all(assignment, registration, last=last)
-        if self._duties.follows is Follows.HEAD and assignment.head_step != self._head_step:
+        if self._tasks.follows is Follows.HEAD and assignment.head_step != self._head_step:
             head = self._learner.pull_head(registration, self._head_step)
             if head is not None:
                 self._head_step = head.step
@@ -136,7 +136,7 @@ class FleetLink(RepeatedWork):
         if digest == asked and beats:
             self._given_back = (digest, beats - 1)
             return
-        rollouts = self._duties.rollouts
+        rollouts = self._tasks.rollouts
         data = self._source.kept.copy_of(digest)
         if data is None and rollouts is not None:
             data = rollouts.copy_of(digest)
@@ -152,7 +152,7 @@ class FleetLink(RepeatedWork):
 
     def _follow_all(self, assignment: Assignment, registration: Registration, *, last: bool) -> None:
         """The assignment, and what a rollout asks beside it."""
-        rollouts, trust = self._duties.rollouts, self._source.trust
+        rollouts, trust = self._tasks.rollouts, self._source.trust
         if rollouts is None:
             self._follow(assignment, registration.spec)
             return
@@ -206,10 +206,10 @@ class FleetLink(RepeatedWork):
         self._telemetry.rejected_versions.inc()
         self._telemetry.version_refusals.labels(reason).inc()
 
-    def _told(self) -> AgentStatus:
+    def _reported(self) -> AgentStatus:
         version, reason = self._refused
         status = replace(self._status(), refused_version=version, refused_reason=reason)
-        return status if self._duties.rollouts is None else self._duties.rollouts.told(status)
+        return status if self._tasks.rollouts is None else self._tasks.rollouts.reported(status)
 
     def _consider(self, assignment: Assignment, spec: WeightSpec) -> None:
         """Fetch, check and propose an assigned version that is not active yet."""
@@ -240,8 +240,8 @@ class FleetLink(RepeatedWork):
 
     def _at_end(self) -> None:
         """A last heartbeat, if the learner is there."""
-        if self._duties.sketching is not None:
-            self._duties.sketching.close()
+        if self._tasks.sketching is not None:
+            self._tasks.sketching.close()
         if self._reachable:
             self._attempt(last=True)
 
@@ -266,4 +266,4 @@ class FleetLink(RepeatedWork):
         self._reachable = True
         self._session.refusals.on_answered("heartbeat")
         self._backoff.reset()
-        return self._duties.heartbeat_seconds
+        return self._tasks.heartbeat_seconds

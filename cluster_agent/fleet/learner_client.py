@@ -11,7 +11,7 @@ from cluster_agent.fleet.learner_protocol import AgentStatus, EvidenceAnswer
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.replayed_past import ReplayedPast
 from cluster_agent.rollout.evidence import Evidence, evidence_request
-from cluster_agent.settings import LearnerSettings
+from cluster_agent.settings import LearnerConnectionSettings
 from policy_net.exchange.fleet_client import FleetClient, Observer
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.learner_answers import Assignment, Registration
@@ -32,7 +32,7 @@ WORDS = CallerWords(
 """An agent's settings, for lines about a port that is no learner's."""
 
 
-def address_of(settings: LearnerSettings, cluster: str, folder: Path) -> LearnerAddress:
+def address_of(settings: LearnerConnectionSettings, cluster: str, folder: Path) -> LearnerAddress:
     """The learner that the settings name; `folder` is where an identity that it gives is kept."""
     tls = settings.tls
     return LearnerAddress(
@@ -48,11 +48,11 @@ def address_of(settings: LearnerSettings, cluster: str, folder: Path) -> Learner
 
 
 class LearnerClient(FleetClient):
-    """A `Learner` at an address."""
+    """A `LearnerCalls` at an address."""
 
     def __init__(
         self,
-        settings: LearnerSettings,
+        settings: LearnerConnectionSettings,
         cluster: str,
         observe: Observer,
         folder: Path = Path("identity"),
@@ -64,7 +64,7 @@ class LearnerClient(FleetClient):
         super().__init__(address_of(settings, cluster, folder), observe, clock, on_enrolled, on_replaced)
 
     def heartbeat(self, incarnation: int, status: AgentStatus) -> Assignment:
-        """See `Learner.heartbeat`."""
+        """See `LearnerCalls.heartbeat`."""
         jobs = status.cluster
         message = fleet_pb2.ClusterStatus(
             time_seconds=jobs.time_seconds,
@@ -94,7 +94,7 @@ class LearnerClient(FleetClient):
         return self.beat(incarnation, message)
 
     def poll(self, registration: Registration) -> RoundTask | None:
-        """See `Learner.poll`."""
+        """See `LearnerCalls.poll`."""
         request = fleet_pb2.PollRequest(cluster=self._cluster, incarnation=registration.incarnation)
         reply = self._call("Poll", self._connection.fleet().Poll, request)
         if not reply.HasField("task"):
@@ -103,18 +103,18 @@ class LearnerClient(FleetClient):
             return task_of_round(reply.task)
 
     def reply(self, registration: Registration, answer: RoundAnswer) -> bool:
-        """See `Learner.reply`."""
+        """See `LearnerCalls.reply`."""
         request = reply_request(answer, self._cluster, registration.incarnation)
         return bool(self._call("Reply", self._connection.fleet().Reply, request).taken)
 
     def share_evidence(self, registration: Registration, evidence: Evidence) -> EvidenceAnswer:
-        """See `Learner.share_evidence`."""
+        """See `LearnerCalls.share_evidence`."""
         request = evidence_request(self._cluster, registration.incarnation, evidence)
         reply = self._call("ShareEvidence", self._connection.fleet().ShareEvidence, request)
         return EvidenceAnswer(reply.taken, reply.next_block)
 
     def share_sketch(self, registration: Registration, sketch: WorkloadSketch | None) -> bool:
-        """See `Learner.share_sketch`."""
+        """See `LearnerCalls.share_sketch`."""
         request = fleet_pb2.ShareSketchRequest(
             cluster=self._cluster,
             incarnation=registration.incarnation,
@@ -123,7 +123,7 @@ class LearnerClient(FleetClient):
         return bool(self._call("ShareSketch", self._connection.fleet().ShareSketch, request).taken)
 
     def return_policy(self, registration: Registration, data: bytes) -> bool:
-        """See `Learner.return_policy`."""
+        """See `LearnerCalls.return_policy`."""
         request = fleet_pb2.ReturnPolicyRequest(
             cluster=self._cluster, incarnation=registration.incarnation, policy_file=data
         )

@@ -70,7 +70,7 @@ class AgentStatus:
     beside_version: int = 0
 
 
-class Learner(Protocol):
+class LearnerCalls(Protocol):
     """The calls of fleet.proto that an agent makes.
 
     Every call raises `LearnerUnreachable` if no answer came in time and `LearnerRefused` if the answer was no.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster_agent.acting.active_policy import Candidate, CandidateFactory, Identity
+from cluster_agent.acting.active_policy import Candidate, CandidateFactory, PolicyIdentity
 from cluster_agent.backends.base import Wait
 from cluster_agent.errors import NoPolicy, StateDamaged
 from cluster_agent.fleet.session import LearnerAccess
@@ -33,7 +33,7 @@ from policy_net.exchange.signed_documents import UNAVAILABLE, UNUSABLE, Distrust
 from policy_net.exchange.spec import SetSpec, WeightSpec
 
 _KEPT = re.compile(r"^v(\d+)\.safetensors$")
-_BESIDE = "policies-beside"
+_CHALLENGER = "policies-beside"
 _LARGEST_BYTES = 1 << 30
 
 
@@ -52,7 +52,7 @@ def checked_candidate(fetched: FetchedPolicy, spec: WeightSpec, factory: Candida
             Distrust.BAD_DIGEST,
         )
     try:
-        candidate = factory.from_bytes(fetched.data, Identity(name, version=fetched.version))
+        candidate = factory.from_bytes(fetched.data, PolicyIdentity(name, version=fetched.version))
     except PolicyFileError as error:
         raise VersionRejected(str(error)) from error
     if candidate.spec is None or candidate.spec.digest != spec.digest:
@@ -74,8 +74,8 @@ class KeptVersion:
         beside: the version is not the assigned one, but a rollout's beside it.
     """
 
-    def __init__(self, state_dir: Path, *, beside: bool = False) -> None:
-        self._folder = state_dir / (_BESIDE if beside else "policies")
+    def __init__(self, state_dir: Path, *, challenger: bool = False) -> None:
+        self._folder = state_dir / (_CHALLENGER if challenger else "policies")
 
     def keep(self, fetched: FetchedPolicy) -> None:
         """Keep this one and forget the others."""
@@ -100,7 +100,7 @@ class KeptVersion:
             return None
         path, version = files[-1]
         try:
-            return factory.from_bytes(_read(path), Identity(f"v{version}", version=version))
+            return factory.from_bytes(_read(path), PolicyIdentity(f"v{version}", version=version))
         except (OSError, PolicyFileError) as error:
             raise StateDamaged(f"{path}: cannot be used ({error}); remove it, and it is fetched again") from error
 
@@ -148,7 +148,7 @@ class PolicySource:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class LearnerPatience:
     """How long to wait for a learner that does not answer.
 
     Attributes:
@@ -175,7 +175,7 @@ def local_policy(source: PolicySource) -> Candidate | None:
     return remembered or configured
 
 
-def fetched_policy(source: PolicySource, access: LearnerAccess, patience: Patience) -> Candidate:
+def fetched_policy(source: PolicySource, access: LearnerAccess, patience: LearnerPatience) -> Candidate:
     """What the learner wants this cluster to act with.
 
     Raises:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from cluster_agent.fleet.learner_protocol import Learner
+from cluster_agent.fleet.learner_protocol import LearnerCalls
 from cluster_agent.fleet.name_contest import NameContest
 from cluster_agent.fleet.outage import Outage
 from cluster_agent.settings import RetrySettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from foundation.backoff import Backoff
 from policy_net.errors import LearnerRefused
 from policy_net.exchange.learner_answers import Registration
@@ -39,7 +39,7 @@ class Session:
 
     def __init__(
         self,
-        learner: Learner,
+        learner: LearnerCalls,
         spec_digest: str,
         job_types: Sequence[str],
         clock: Callable[[], float] = time.monotonic,
@@ -68,7 +68,7 @@ class Session:
         """The registration in force; asks for one if there is none.
 
         Raises:
-            LearnerUnreachable, LearnerRefused: as `Learner.register`.
+            LearnerUnreachable, LearnerRefused: as `LearnerCalls.register`.
             NameContested: another agent has the name, and it is not time to take it back yet.
         """
         with self._lock:
@@ -96,9 +96,9 @@ class Session:
 class LearnerAccess:
     """How one thread calls the learner; learner, session and telemetry are shared, the waits are its own."""
 
-    learner: Learner
+    learner: LearnerCalls
     session: Session
-    telemetry: Telemetry
+    telemetry: AgentTelemetry
     backoff: Backoff
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import structlog
 
-from cluster_agent.fleet.learner_protocol import Learner
+from cluster_agent.fleet.learner_protocol import LearnerCalls
 from cluster_agent.settings import SharingSettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.learner_answers import Registration
 from policy_net.exchange.statistics import SpeedStatistic, most_observed
@@ -32,10 +32,10 @@ class Sharing:
 
     def __init__(
         self,
-        learner: Learner,
+        learner: LearnerCalls,
         settings: SharingSettings,
         statistics: Callable[[], Statistics],
-        telemetry: Telemetry,
+        telemetry: AgentTelemetry,
         clock: Callable[[], float],
     ) -> None:
         self._learner = learner
@@ -45,21 +45,21 @@ class Sharing:
         self._clock = clock
         self._incarnation = 0
         self._revision = 0
-        self._told: Statistics | None = None
+        self._reported: Statistics | None = None
         self._due_seconds = 0.0
 
     def beat(self, registration: Registration, *, last: bool = False) -> None:
         """Tell what there is to tell, if it is time; `last` does not wait for the time."""
         if registration.incarnation != self._incarnation:
             # Perhaps another learner: what was told to this one is not known.
-            self._incarnation, self._revision, self._told = registration.incarnation, 0, None
+            self._incarnation, self._revision, self._reported = registration.incarnation, 0, None
             self._due_seconds = self._clock()
         if self._clock() < self._due_seconds and not last:
             return
         self._due_seconds = self._clock() + self._settings.every_seconds
-        statistics = self._to_tell()
+        statistics = self._to_report()
         # With sharing off nothing is told once, which takes back what was told before; else there is no hurry to.
-        if statistics == self._told or (not statistics and self._settings.enabled and self._told is None):
+        if statistics == self._reported or (not statistics and self._settings.enabled and self._reported is None):
             return
         self._revision += 1
         outcome = "refused"
@@ -72,16 +72,16 @@ class Sharing:
             _log.debug("beliefs-unanswered", error=str(error))
         else:
             outcome = "taken" if answer.taken else "repeated"
-            self._told = statistics
+            self._reported = statistics
             if answer.left_out:
                 _log.warning(
                     "job-types-left-out", count=len(answer.left_out), reason="the fleet's vocabulary has no more room"
                 )
         self._telemetry.belief_reports.labels(outcome).inc()
 
-    def _to_tell(self) -> Statistics:
+    def _to_report(self) -> Statistics:
         if not self._settings.enabled:
             return ()
         # For a name that cannot be printed the learner would refuse the whole report.
-        told = (entry for entry in self._statistics() if entry.job_type.isprintable())
-        return most_observed([entry for entry in told if self._settings.shares(entry.job_type)])
+        reported = (entry for entry in self._statistics() if entry.job_type.isprintable())
+        return most_observed([entry for entry in reported if self._settings.shares(entry.job_type)])

@@ -28,7 +28,7 @@ from policy_net.exchange.workload_sketch import (
     WorkloadSketch,
 )
 from policy_net.laboratory.workloads.decided import RecordedJobs, read_recorded
-from policy_net.laboratory.workloads.workload import JobSpec
+from policy_net.laboratory.workloads.workload import WorkloadJob
 
 LEAST_JOBS = 20
 """Of a kind; with fewer, nothing is said of it."""
@@ -49,7 +49,7 @@ def sketch_of(recorded: RecordedJobs) -> WorkloadSketch | None:
         BadInput: what comes out cannot be a sketch.
     """
     end = recorded.end_seconds - recorded.start_seconds
-    lengths: dict[JobKind, list[tuple[JobSpec, float]]] = {}
+    lengths: dict[JobKind, list[tuple[WorkloadJob, float]]] = {}
     jobs = [spec for spec in recorded.workload.jobs if spec.submit_time_seconds >= end - _WINDOW_SECONDS]
     for spec in jobs:
         asked = spec.requested
@@ -58,16 +58,16 @@ def sketch_of(recorded: RecordedJobs) -> WorkloadSketch | None:
             run_seconds = spec.total_epochs * spec.samples_per_epoch / speed
             lengths.setdefault(spec.kind, []).append((spec, run_seconds))
     kept = {kind: entries for kind, entries in lengths.items() if len(entries) >= LEAST_JOBS}
-    rooms = [room for room in recorded.usual_nodes if room.gpu > 0]
-    if not kept or not rooms:
+    capacities = [free_capacity for free_capacity in recorded.usual_nodes if free_capacity.gpu > 0]
+    if not kept or not capacities:
         return None
     total = sum(map(len, kept.values()))
     days = max(min(end, _WINDOW_SECONDS), 1.0) / _DAY_SECONDS
     starts = [recorded.start_seconds + spec.submit_time_seconds for entries in kept.values() for spec, _ in entries]
     return WorkloadSketch(
-        nodes=max(1, round(on_grid(len(rooms), _RATE_STEPS))),
-        gpus_per_node=_middle(rooms, "gpu"),
-        cpus_per_node=max(1, _middle(rooms, "cpu_milli") // 1000),
+        nodes=max(1, round(on_grid(len(capacities), _RATE_STEPS))),
+        gpus_per_node=_middle(capacities, "gpu"),
+        cpus_per_node=max(1, _middle(capacities, "cpu_milli") // 1000),
         jobs_a_day=on_grid(len(jobs) / days, _RATE_STEPS),
         day_shares=_day_shares(starts),
         kinds=tuple(_kind(kind, entries, len(entries) / total) for kind, entries in sorted(kept.items())),
@@ -79,7 +79,7 @@ def on_grid(value: float, steps: int) -> float:
     return float(f"{2.0 ** (round(math.log2(value) * steps) / steps):.3g}")
 
 
-def _kind(kind: JobKind, entries: Sequence[tuple[JobSpec, float]], share: float) -> KindSketch:
+def _kind(kind: JobKind, entries: Sequence[tuple[WorkloadJob, float]], share: float) -> KindSketch:
     seconds = [min(max(value, SHORTEST_SECONDS), LONGEST_SECONDS) for _, value in entries]
     return KindSketch(
         kind,
@@ -108,8 +108,8 @@ def _day_shares(starts: Sequence[float]) -> tuple[float, ...]:
     return tuple(round(_SHARE_STEP * round(count / len(starts) / _SHARE_STEP), 2) for count in counts)
 
 
-def _middle(rooms: Sequence[Resources], what: str) -> int:
-    return int(np.median([getattr(room, what) for room in rooms]))
+def _middle(capacities: Sequence[Resources], what: str) -> int:
+    return int(np.median([getattr(free_capacity, what) for free_capacity in capacities]))
 
 
 def main() -> int:

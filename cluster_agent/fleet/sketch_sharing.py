@@ -15,14 +15,14 @@ from pathlib import Path
 
 import structlog
 
-from cluster_agent.fleet.learner_protocol import Learner
+from cluster_agent.fleet.learner_protocol import LearnerCalls
 from policy_net.errors import BadInput, LearnerRefused, LearnerUnreachable
 from policy_net.exchange.learner_answers import Registration
 from policy_net.exchange.workload_sketch import WorkloadSketch
 
 _log = structlog.get_logger()
 
-TOLD_FILE = "sketch-told"
+REPORTED_FILE = "sketch-told"
 EVERY_SECONDS = 86_400.0
 _EARLY_SECONDS = 600.0
 """Where there is nothing to tell yet, it is looked at again so much later."""
@@ -41,7 +41,7 @@ class SketchSharing:
 
     def __init__(
         self,
-        learner: Learner,
+        learner: LearnerCalls,
         state_dir: Path,
         wanted: bool,
         clock: Callable[[], float],
@@ -49,7 +49,7 @@ class SketchSharing:
     ) -> None:
         self._learner = learner
         self._state_dir = state_dir
-        self._told_file = state_dir / TOLD_FILE
+        self._reported_file = state_dir / REPORTED_FILE
         self._wanted = wanted
         self._clock = clock
         self._command = command
@@ -65,10 +65,10 @@ class SketchSharing:
             # Perhaps another learner: what was told to this one is not known.
             self._incarnation, self._due_seconds = registration.incarnation, self._clock()
         if not self._wanted:
-            if self._told_file.exists() and self._tell(registration, None):
-                self._told_file.unlink(missing_ok=True)
+            if self._reported_file.exists() and self._tell(registration, None):
+                self._reported_file.unlink(missing_ok=True)
         elif self._process is not None:
-            self._look(registration)
+            self._poll(registration)
         elif self._clock() >= self._due_seconds:
             self._begin()
 
@@ -94,7 +94,7 @@ class SketchSharing:
         except OSError as error:
             _log.warning("sketch-not-made", error=str(error))
 
-    def _look(self, registration: Registration) -> None:
+    def _poll(self, registration: Registration) -> None:
         assert self._process is not None  # noqa: S101  (asked by `beat`)
         code = self._process.poll()
         if code is None:
@@ -107,7 +107,7 @@ class SketchSharing:
         if sketch is None:
             self._due_seconds = self._clock() + _EARLY_SECONDS
             return
-        self._told_file.touch()  # before it is told: what may have been told can be taken back
+        self._reported_file.touch()  # before it is told: what may have been told can be taken back
         if not self._tell(registration, sketch):
             self._due_seconds = self._clock() + _EARLY_SECONDS
 

@@ -26,7 +26,7 @@ from cluster_agent.job_messages import (
     encode,
 )
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 """Between two questions of who waits for a job."""
 _CHUNK_BYTES = 1 << 16
 _RETRY_SECONDS = 0.02
@@ -135,7 +135,7 @@ def wait_for_end(client: JobClient, name: str) -> dict[str, Any]:
         facts: dict[str, Any] = client.call("jobs", {"name": name})["jobs"][0]
         if facts["ended"]:
             return facts
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def check_done(facts: dict[str, Any]) -> None:

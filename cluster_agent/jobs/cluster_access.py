@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster_agent.errors import BadConfig, ClusterRefused, ClusterUnreachable, JobRefused
+from cluster_agent.errors import BadAgentConfig, ClusterRefused, ClusterUnreachable, JobRefused
 
 if TYPE_CHECKING:
     from cluster_agent.backend_settings import KubernetesBackendSettings
@@ -106,6 +106,8 @@ def _configured(config: Path) -> tuple[KubernetesBackendSettings, Path | None, s
 
     found = read_settings(config)
     if not isinstance(found.backend, KubernetesBackendSettings):
-        raise BadConfig(f"{config}: backend.kind is {found.backend.kind}, and this asks a cluster of kind kubernetes")
+        raise BadAgentConfig(
+            f"{config}: backend.kind is {found.backend.kind}, and this asks a cluster of kind kubernetes"
+        )
     state_dir = found.state_dir if found.state_dir.is_dir() else None
     return found.backend, state_dir, found.policy.initial or USUAL_POLICY

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Group
 
 from cluster_agent.backends.kubernetes.explanation import explain
-from cluster_agent.backends.kubernetes.views import ClusterView, events_of, look
+from cluster_agent.backends.kubernetes.views import ClusterView, events_of, poll
 from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
 from cluster_agent.jobs.views import decision_rows
@@ -40,7 +40,7 @@ def explain_target(cluster: Cluster, name: str) -> dict[str, Any]:
     if of_training and what == TRAINING and not cluster.trains:
         raise JobRefused(f"{name}: the agent looks after no TrainingJobs; its configuration has no backend.training")
     check_looked_after(cluster, namespace)
-    view = look(cluster.api, namespace, time.time(), cluster.settings, trains=cluster.trains)
+    view = poll(cluster.api, namespace, time.time(), cluster.settings, trains=cluster.trains)
     if of_training and what == TRAINING:
         uids = [_training_uid(view, namespace, name)]
     elif not view.serves_targets:

@@ -17,11 +17,11 @@ from rich.console import Group
 
 from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.backends.kubernetes.explanation import believed_speeds, measured_speeds
-from cluster_agent.backends.kubernetes.views import ClusterView, look
+from cluster_agent.backends.kubernetes.views import ClusterView, poll
 from cluster_agent.errors import BadJobFile, ClusterRefused, JobRefused
 from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
 from cluster_agent.jobs.forecast import NEW, Draws, can_run, foreseen, spec_of, time_in_words, told_apart, with_guesses
-from cluster_agent.jobs.manifests import Asked, asked_job, asked_training_job, namespace_of, read_manifest
+from cluster_agent.jobs.manifests import ManifestJob, asked_job, asked_training_job, namespace_of, read_manifest
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS
 from cluster_agent.recording.last_decision import last_decision, policy_of
 from cluster_agent.settings import PolicySettings
@@ -41,14 +41,14 @@ _LEAST_LEFT_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class JobWork:
     """What a job has to do, by its user's word: samples, or hours at the size of its manifest; neither may be known."""
 
     samples: float | None = None
     hours: float | None = None
 
 
-def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> Json:
+def foresee_manifest(cluster: Cluster, file: Path, work: JobWork, draws: Draws) -> Json:
     """When a manifest's job would start and end, in seconds from now.
 
     Raises:
@@ -61,8 +61,8 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
     manifest, target = read_manifest(file)
     now = time.time()
     check_looked_after(cluster, namespace_of(manifest))
-    view = look(cluster.api, namespace_of(manifest), now, cluster.settings, trains=cluster.trains)
-    if not view.sees_room:
+    view = poll(cluster.api, namespace_of(manifest), now, cluster.settings, trains=cluster.trains)
+    if not view.sees_free_capacity:
         raise ClusterRefused(
             f"you may not read {' and '.join(view.unseen)} of the whole cluster, so what is free is not known; ask for"
             " the rights of the role fedl2-advice"
@@ -121,8 +121,8 @@ def foresee_manifest(cluster: Cluster, file: Path, work: Work, draws: Draws) -> 
 
 
 def _speeds(
-    cluster: Cluster, view: ClusterView, asked: Asked, work: Work, notes: list[str], guesses: list[str]
-) -> tuple[OnlineFit, Asked]:
+    cluster: Cluster, view: ClusterView, asked: ManifestJob, work: JobWork, notes: list[str], guesses: list[str]
+) -> tuple[OnlineFit, ManifestJob]:
     """Speeds that the simulation takes for true on average, and the jobs by types of which they are.
 
     Args:
@@ -175,12 +175,12 @@ def _stated_speeds(view: ClusterView) -> dict[str, float]:
 
 
 def _environment(cluster: Cluster, state: ClusterState) -> Environment:
-    rooms = [node.capacity for node in state.nodes if node.capacity.cpu_milli > 0]
-    if not rooms:
+    capacities = [node.capacity for node in state.nodes if node.capacity.cpu_milli > 0]
+    if not capacities:
         raise BadJobFile("no node has any room that jobs of this cluster could have; nothing can be foreseen")
     return Environment(
-        nodes=len(rooms),
-        node_sizes=tuple(rooms),
+        nodes=len(capacities),
+        node_sizes=tuple(capacities),
         slot_seconds=cluster.settings.slot_seconds,
         decide_on=DecideOn.EVENT,
         debounce_seconds=cluster.settings.debounce_seconds,
@@ -203,7 +203,7 @@ def _fixed(job: Job) -> Job:
     return replace(job, requested=size, min_workers=workers, max_workers=workers, min_ps=servers, max_ps=servers)
 
 
-def _with_work(asked: Asked, work: Work, speeds: OnlineFit, guesses: list[str]) -> Job:
+def _with_work(asked: ManifestJob, work: JobWork, speeds: OnlineFit, guesses: list[str]) -> Job:
     """The job that is asked about, with what it has to do, in samples."""
     job = asked.job
     hour = 3600.0 * speeds.samples_per_second(job.job_type, job.requested.ps, job.requested.workers)

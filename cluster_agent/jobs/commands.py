@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from cluster_agent.errors import JobRefused
-from cluster_agent.jobs.client import LOOK_SECONDS, JobClient, check_done
+from cluster_agent.jobs.client import POLL_SECONDS, JobClient, check_done
 from cluster_agent.jobs.job_logs import JobLogs, with_last_words
 from cluster_agent.jobs.options import Name, Names, Socket, Watch
 from cluster_agent.jobs.views import job_table, jobs_table, one_job
@@ -68,7 +68,7 @@ def logs(
         written = JobLogs(Path(facts["log"]), Path(facts["logs"]), task, tail)
         while follow and not written.files and not facts["ended"]:
             _print_new(written, last=False)  # what begins from now on is shown from its first line on
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             facts = client.call("jobs", {"name": name})["jobs"][0]
         if not written.files:
             raise JobRefused(_nothing_written(name, task, Path(facts["logs"])))
@@ -80,7 +80,7 @@ def logs(
             _print_new(written, last=ended)
             if ended:
                 break
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
     if follow:
         check_done(facts)
 

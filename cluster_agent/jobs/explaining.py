@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
-from cluster_agent.jobs.options import Name, Socket, Watch, changing_looks
+from cluster_agent.jobs.options import Name, Socket, Watch, changing_polls
 from cluster_agent.jobs.views import clock_time, decision_rows, tasks
 from foundation.figures import counted
 from foundation.output import Form, Output, show
@@ -51,9 +51,9 @@ def explain(
 
         with opened(config, kubeconfig, context) as cluster:
             from cluster_agent.jobs.cluster_explaining import explain_target  # noqa: PLC0415
-            from cluster_agent.jobs.cluster_explaining import explained as told  # noqa: PLC0415
+            from cluster_agent.jobs.cluster_explaining import explained as reported  # noqa: PLC0415
 
-            _answer(lambda: explain_target(cluster, name), told, watch, output)
+            _answer(lambda: explain_target(cluster, name), reported, watch, output)
         return
     with JobClient(socket) as client:
         _answer(lambda: client.call("explain", {"name": name}), explained, watch, output)
@@ -66,7 +66,7 @@ def _answer(
     output: Form,
 ) -> None:
     if watch:
-        show_again(changing_looks(ask, _WATCH_SECONDS), lambda facts: view(facts, time.time()), output)
+        show_again(changing_polls(ask, _WATCH_SECONDS), lambda facts: view(facts, time.time()), output)
     else:
         facts = ask()
         show(output, facts, lambda: view(facts, time.time()))

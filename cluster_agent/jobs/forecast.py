@@ -21,7 +21,7 @@ from policy_net.laboratory.simulation.admission import check_jobs_can_run
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.metrics import JobOutcome
 from policy_net.laboratory.simulation.replay import replay
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import SchedulerPolicy
 from policy_net.throughput.kinds_apart import measured_kinds, type_of_kind
 from policy_net.throughput.parametric import OnlineFit
@@ -102,7 +102,7 @@ def time_in_words(spread: dict[str, Any]) -> str:
     return f"{duration(spread['median'])} ({duration(spread['low'])} to {duration(spread['high'])})"
 
 
-def can_run(job: JobSpec, environment: Environment, speeds: SpeedModel) -> bool:
+def can_run(job: WorkloadJob, environment: Environment, speeds: SpeedModel) -> bool:
     """Whether there is room for a job at all; the simulator takes no others."""
     try:
         check_jobs_can_run(Workload("one", (job,)), environment, {job.job_type: speeds.grid(job.job_type).tolist()})
@@ -168,9 +168,9 @@ def _varied(epochs: float, draw: random.Random) -> float:
     return epochs * math.exp(draw.gauss(0.0, _WORK_DEVIATION))
 
 
-def spec_of(job: Job, really_left: float) -> JobSpec:
+def spec_of(job: Job, really_left: float) -> WorkloadJob:
     """A job as one that comes now, with what is left of it."""
-    return JobSpec(
+    return WorkloadJob(
         job_id=job.job_id,
         job_type=job.job_type,
         submit_time_seconds=0.0,

@@ -30,7 +30,7 @@ class JobLogs:
         self._task = task
         self._tail = tail
         self._read: dict[Path, GrowingFile] = {}
-        self._told: set[Path] = set()
+        self._reported: set[Path] = set()
 
     @property
     def files(self) -> list[Path]:
@@ -52,9 +52,9 @@ class JobLogs:
                 for line in file.read(last=last):
                     yield prefix + line
             except OSError as error:  # a script may have put something else there; the others are read all the same
-                if path not in self._told:
+                if path not in self._reported:
                     yield f"{path}: cannot be read: {error.strerror}\n".encode()
-                self._told.add(path)
+                self._reported.add(path)
         self._tail = None  # of what begins from now on everything is new
 
 

@@ -188,7 +188,7 @@ def _speeds_here(facts: dict[str, Any], policy: SetPolicy | None, jobs: Sequence
     ended = [] if fit.allocations_seen(new.job_type) else facts.get("ended", [])
     for workers, servers, samples, seconds in ended:
         fit.observe([Progress("", new.job_type, Allocation(workers, servers), seconds, samples, samples, 1.0)])
-    told = set()
+    reported = set()
     if policy is not None and policy.beliefs is not None:
         policy.beliefs.introduce(jobs)
         for job in jobs:
@@ -198,8 +198,10 @@ def _speeds_here(facts: dict[str, Any], policy: SetPolicy | None, jobs: Sequence
             speed = speed_at(median, job.requested.ps, job.requested.workers)
             if speed > 0.0:
                 fit.observe([Progress("", job.job_type, job.requested, 1.0, speed, speed, 1.0)])
-                told.add(job.job_type)
-    return _KnownSpeeds(fit, {new.job_type: len(ended)} if ended else {}, frozenset(told), bool(facts["known"]), jobs)
+                reported.add(job.job_type)
+    return _KnownSpeeds(
+        fit, {new.job_type: len(ended)} if ended else {}, frozenset(reported), bool(facts["known"]), jobs
+    )
 
 
 def _known_as(job: Job, fit: OnlineFit) -> str:

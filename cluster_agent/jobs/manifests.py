@@ -10,13 +10,13 @@ from typing import Any, Final
 import yaml
 
 from cluster_agent.backends.kubernetes.backend import KINDS
-from cluster_agent.backends.kubernetes.observation import Seen, observed
+from cluster_agent.backends.kubernetes.observation import SeenCluster, observed
 from cluster_agent.backends.kubernetes.views import ClusterView, StandingJobs
 from cluster_agent.errors import BadJobFile
 from cluster_agent.jobs.forecast import NEW
 from cluster_agent.kubernetes.resources import JOBS, Resource
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, MOST_WORKERS, ElasticTarget, elastic_target
-from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, UpdateMode, training_job
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, training_job
 from foundation.figures import counted
 from policy_net.domain import ClusterState, Job
 
@@ -28,7 +28,7 @@ _TARGET_KINDS: Final = frozenset({f"{JOBS.api_version} {JOBS.kind}"})
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ManifestJob:
     """A job as its manifest has it.
 
     Attributes:
@@ -89,7 +89,7 @@ def _of_version(job: Json, resource: Resource, name: str) -> Json:
     return job
 
 
-def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path) -> Asked:
+def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path) -> ManifestJob:
     """The job as it would be observed, once it were there.
 
     Args:
@@ -123,7 +123,7 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
     )
     found = {**view.seen.found, (JOBS.kind, namespace, name): replace(facts, workers=0)}
     others = [each for each in view.seen.targets if (each.namespace, each.ref.name) != (namespace, name)]
-    seen = Seen(view.seen.nodes, view.seen.pods, [*others, elastic], found)
+    seen = SeenCluster(view.seen.nodes, view.seen.pods, [*others, elastic], found)
     look_again = observed(seen, _TARGET_KINDS, view.unix_seconds, view.observed.state.slot_seconds, own=view.own)
     job_id = f"{namespace}/{NEW}"
     if job_id in look_again.left_out:
@@ -132,10 +132,10 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
     member = look_again.members[job_id]
     said = member.total_samples if member.samples is not None else _said_total(elastic, facts.annotations)
     others_there = tuple(job for job in look_again.state.jobs if job.job_id != job_id)
-    return Asked(replace(job, job_id=NEW), said, replace(look_again.state, jobs=others_there))
+    return ManifestJob(replace(job, job_id=NEW), said, replace(look_again.state, jobs=others_there))
 
 
-def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> Asked:
+def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> ManifestJob:
     """The job as its agent would observe it, once it were there.
 
     Args:
@@ -158,7 +158,7 @@ def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> Asked:
     if found is None:
         raise BadJobFile(f"{file}: {look_again.left_out.get(job.job_id, 'no policy would be asked about it')}")
     notes = [job.unlisted] if job.unlisted else []
-    if job.mode is not UpdateMode.AUTO:
+    if job.mode is not JobUpdateMode.AUTO:
         found = replace(found, max_workers=found.min_workers, max_ps=found.min_ps)
         notes.append(f"its updateMode is {job.mode}: it keeps the size with which it begins, the least")
     elif not job.is_resizable:
@@ -175,7 +175,7 @@ def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> Asked:
         line = f"how many steps an epoch of {job.model_type} has is not known here"
         notes.append(f"{line}, so that spec.work.steps says nothing")
     there = tuple(each for each in look_again.state.jobs if each.job_id != job.job_id)
-    return Asked(replace(found, job_id=NEW), total, replace(look_again.state, jobs=there), tuple(notes), is_guess)
+    return ManifestJob(replace(found, job_id=NEW), total, replace(look_again.state, jobs=there), tuple(notes), is_guess)
 
 
 def namespace_of(manifest: Json) -> str:

@@ -53,7 +53,7 @@ Found = TypeVar("Found")
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")]
 
 
-def changing_looks(ask: Callable[[], Found], pause_seconds: float) -> Iterator[Found]:
+def changing_polls(ask: Callable[[], Found], pause_seconds: float) -> Iterator[Found]:
     """What is found now and whenever it has changed, without an end; whatever `ask` raises ends it.
 
     On a terminal each look, as it may say how long ago something was.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cluster_agent.acting.active_policy import CandidateFactory, Identity
+from cluster_agent.acting.active_policy import CandidateFactory, PolicyIdentity
 from cluster_agent.backends.local.recorded_ends import with_ends_since
 from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.forecast import can_run
@@ -24,11 +24,11 @@ from foundation.figures import counted, duration, percent
 from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.report import Comparison, check_folder, headline, write_report
-from policy_net.laboratory.report.spread import Answer, Assumptions, Case, Replays, World, spread_of
+from policy_net.laboratory.report.spread import AssumedCase, Assumptions, CaseReplays, SimulatedBase, World, spread_of
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.workloads.decided import RecordedJobs, read_recorded
-from policy_net.laboratory.workloads.workload import JobKindChoice, JobSpec, Workload
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload, WorkloadJob
 from policy_net.policy import DEFAULT_POLICY, SchedulerPolicy, build_policy
 from policy_net.policy_kinds import load_policy
 
@@ -154,11 +154,11 @@ def _with_range(comparison: Comparison, past: Past, speeds: SpeedModel) -> Compa
     """The comparison with what the answer is if resizes stop jobs."""
     if not comparison.compares:
         return comparison
-    base = Case(JobKindChoice.ALLREDUCE, 0, (0.0, 0.0))
+    base = AssumedCase(JobKindChoice.ALLREDUCE, 0, (0.0, 0.0))
     assumptions = Assumptions(base, kinds=(base.kind,), seeds=1)  # the log says the kinds and the speeds
     world = (comparison.workload, comparison.environment)
 
-    def stalled(case: Case) -> World:
+    def stalled(case: AssumedCase) -> World:
         resize, resume = case.stall_seconds
         return comparison.workload, replace(comparison.environment, resize_seconds=resize, resume_seconds=resume)
 
@@ -166,30 +166,30 @@ def _with_range(comparison: Comparison, past: Past, speeds: SpeedModel) -> Compa
         queue = name == comparison.today.policy
         return _average(replay(*world, build_policy(AS_IT_WAS, PolicyContext()) if queue else _policy(past), speeds))
 
-    answer = Answer(
+    answer = SimulatedBase(
         world,
         comparison.today.policy,
         comparison.proposed.policy,
         _average(comparison.today),
         _average(comparison.proposed),
     )
-    spread = spread_of(answer, assumptions, Replays(stalled, average_seconds, speeds), MOST_CASES)
+    spread = spread_of(answer, assumptions, CaseReplays(stalled, average_seconds, speeds), MOST_CASES)
     return replace(comparison, spread=spread)
 
 
-def _end_of(recorded: RecordedJobs, spec: JobSpec) -> float:
+def _end_of(recorded: RecordedJobs, spec: WorkloadJob) -> float:
     """In the log's own time; before all times of a job that has not ended."""
     jct = recorded.jct_seconds.get(spec.job_id)
     return -math.inf if jct is None else recorded.start_seconds + spec.submit_time_seconds + jct
 
 
 def _environment(recorded: RecordedJobs) -> Environment:
-    rooms = [room for room in recorded.usual_nodes if room.cpu_milli > 0]
-    if not rooms:
+    capacities = [free_capacity for free_capacity in recorded.usual_nodes if free_capacity.cpu_milli > 0]
+    if not capacities:
         raise BadInput("the log shows no node with any room for its jobs")
     return Environment(
-        nodes=len(rooms),
-        node_sizes=tuple(rooms),
+        nodes=len(capacities),
+        node_sizes=tuple(capacities),
         slot_seconds=recorded.slot_seconds,
         decide_on=DecideOn.EVENT,
         debounce_seconds=min(_DEBOUNCE_SECONDS, recorded.slot_seconds),
@@ -198,7 +198,7 @@ def _environment(recorded: RecordedJobs) -> Environment:
 
 def _notes(recorded: RecordedJobs, jobs: int, too_large: int) -> list[str]:
     notes = [f"{counted(jobs, 'job')} that ended, with the work that they did and the speeds that the log shows"]
-    if len(recorded.rooms) > 1:
+    if len(recorded.capacities) > 1:
         notes.append("what was free for them changed; nodes are as they were in the middle of the time, by GPUs")
     if too_large:
         notes.append(f"{counted(too_large, 'job')} left out: too large for those nodes")
@@ -219,7 +219,7 @@ def _policy(past: Past) -> SchedulerPolicy:
     if data is None:
         name = str(line["policy"])
         return load_policy(name, PolicyContext())
-    identity = Identity(line["policy"], int(line["version"]), int(line["head_step"]), line["digest"])
+    identity = PolicyIdentity(line["policy"], int(line["version"]), int(line["head_step"]), line["digest"])
     return CandidateFactory(PolicySettings()).from_bytes(data, identity).policy
 
 

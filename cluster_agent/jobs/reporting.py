@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cluster_agent.errors import BadConfig
-from cluster_agent.jobs.options import Watch, changing_looks
+from cluster_agent.errors import BadAgentConfig
+from cluster_agent.jobs.options import Watch, changing_polls
 from foundation.figures import counted, unit_for
 from foundation.output import Form, Output, show
 from foundation.output import watch as show_again
@@ -55,9 +55,9 @@ def report(
     Read from what the agent has logged; nothing is asked of a cluster.
     """
     if (log is None) == (config is None):
-        raise BadConfig("name one of the two: a decision log (or a state directory), or an agent's --config")
+        raise BadAgentConfig("name one of the two: a decision log (or a state directory), or an agent's --config")
     if watch and folder is not None:
-        raise BadConfig("--report and --watch do not go together: a page is written once")
+        raise BadAgentConfig("--report and --watch do not go together: a page is written once")
     source = log
     if config is not None:
         from cluster_agent.settings_file import read_settings  # noqa: PLC0415
@@ -65,7 +65,7 @@ def report(
         source = read_settings(config).state_dir
     assert source is not None  # noqa: S101  (one of the two is there; narrows the type)
     if not source.exists():
-        raise BadConfig(
+        raise BadAgentConfig(
             f"{source}: cannot be read, as it is not there; name a decision log, or an agent's state directory"
         )
     # Loaded here: this takes a second, and the program's other commands need nothing of it.
@@ -73,10 +73,10 @@ def report(
 
     past = Past(source, days, policy, folder)
     if watch:
-        show_again(changing_looks(lambda: past_week(past), _WATCH_SECONDS), told, output, _rows)
+        show_again(changing_polls(lambda: past_week(past), _WATCH_SECONDS), report_table, output, _rows)
         return
     found = past_week(past)
-    show(output, found, lambda: told(found), _rows(found))
+    show(output, found, lambda: report_table(found), _rows(found))
 
 
 def _rows(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def _rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"case": case} | found[case] for case in _CASES]
 
 
-def told(found: dict[str, Any]) -> Group:
+def report_table(found: dict[str, Any]) -> Group:
     """The answer for people."""
     from rich.console import Group  # noqa: PLC0415  (a refusal needs nothing that draws)
 

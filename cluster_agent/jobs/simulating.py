@@ -86,10 +86,10 @@ def simulate(
         from cluster_agent.jobs.cluster_access import opened  # noqa: PLC0415
 
         with opened(config, kubeconfig, context) as cluster:
-            from cluster_agent.jobs.cluster_forecast import Work, foresee_manifest, sentences  # noqa: PLC0415
+            from cluster_agent.jobs.cluster_forecast import JobWork, foresee_manifest, sentences  # noqa: PLC0415
             from cluster_agent.jobs.forecast import Draws  # noqa: PLC0415
 
-            answer = foresee_manifest(cluster, filename, Work(samples, hours), Draws(runs, seed))
+            answer = foresee_manifest(cluster, filename, JobWork(samples, hours), Draws(runs, seed))
         show(output, answer, lambda: sentences(answer), [answer])
         return
     of_clusters = {"--config": config, "--kubeconfig": kubeconfig, "--context": context}

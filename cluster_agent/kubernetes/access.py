@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from foundation.followed_files import Content, FollowedFiles
 from foundation.text import parse_json
 from policy_net.exchange.secrets_in_use import (
@@ -91,17 +91,17 @@ def follow_client(
         # The context stays the one of the start: somebody who turns to another one must not take an agent along.
         found = _opened(access, replace(chosen, context=first.context or None), content)
         if found.address != first.address:
-            raise BadConfig(
+            raise BadAgentConfig(
                 f"kubernetes: {chosen.where} names another server now, {found.address} in place of {first.address}: "
                 "start the agent again to look after that one"
             )
         for validity, what in ((found.certificate, "client certificate"), (found.token, "token")):
             if 0.0 < validity.ends_unix_seconds <= unix_clock():
                 ended = shown_moment(validity.ends_unix_seconds)
-                raise BadConfig(f"kubernetes: the {what} of {chosen.where} has expired, on {ended}")
+                raise BadAgentConfig(f"kubernetes: the {what} of {chosen.where} has expired, on {ended}")
         return found
 
-    return FollowedFiles(make, BadConfig, on_replaced, on_refused, clock=clock)
+    return FollowedFiles(make, BadAgentConfig, on_replaced, on_refused, clock=clock)
 
 
 def clients_of_command(access: Access, on_refused: Callable[[str], None]) -> Callable[[], ApiClient]:
@@ -166,7 +166,7 @@ def _chosen(access: Access) -> _Chosen:
     if in_pod:
         return _Chosen(in_pod, where, None)
     if not any(path.exists() for path in _files_of(where)):
-        raise BadConfig(
+        raise BadAgentConfig(
             f"kubernetes: {where} cannot be used: there is no such file; name a kubeconfig with --kubeconfig, "
             "$KUBECONFIG or backend.kubeconfig"
         )
@@ -208,11 +208,11 @@ def _opened(access: Access, chosen: _Chosen, followed: Content | None) -> Opened
             client, configuration, lambda path: content(path) if str(path) in named else path.read_bytes()
         )
     except RecursionError as error:
-        raise BadConfig(f"kubernetes: {where} cannot be used: it is nested too deeply") from error
+        raise BadAgentConfig(f"kubernetes: {where} cannot be used: it is nested too deeply") from error
     except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         missing = None if chosen.in_pod or not access.context else _missing_context(where, access.context)
         said = missing or " ".join(str(error).split()) or type(error).__name__
-        raise BadConfig(f"kubernetes: {where} cannot be used: {said}") from error
+        raise BadAgentConfig(f"kubernetes: {where} cannot be used: {said}") from error
     return OpenedClient(client, str(configuration.host), context, certificate, token, authority)
 
 

@@ -126,7 +126,7 @@ class ApiServer:
         """
         asked = f"watch of {path}"
         timeout = Timeout(connect=_CONNECT_SECONDS, read=silence_seconds)
-        with self._told_of():  # also of what is raised while it is read
+        with self._reported_of():  # also of what is raised while it is read
             response = self._open("GET", path, {**query, "watch": "1"}, None, ContentType.OBJECT, timeout, asked)
             with closing(response):
                 if response.status != HTTPStatus.OK:
@@ -138,7 +138,7 @@ class ApiServer:
         self._current().close()
 
     @contextmanager
-    def _told_of(self) -> Iterator[None]:
+    def _reported_of(self) -> Iterator[None]:
         try:
             yield
         except ApiError as error:
@@ -153,7 +153,7 @@ class ApiServer:
         body: Any = None,
         content_type: ContentType = ContentType.OBJECT,
     ) -> Json:
-        with self._told_of():
+        with self._reported_of():
             return self._answer(method, path, query or {}, body, content_type)
 
     def _answer(self, method: str, path: str, query: Query, body: Any, content_type: ContentType) -> Json:

@@ -21,7 +21,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry(Generic[Kept]):
+class CacheEntry(Generic[Kept]):
     """What is kept of an object, and which state of which object that was."""
 
     uid: str
@@ -30,7 +30,7 @@ class Entry(Generic[Kept]):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ObjectHead:
     """The part of an object's metadata by which it is told from others."""
 
     key: Key
@@ -38,7 +38,7 @@ class Head:
     version: str
 
 
-def head_of(found: Json) -> Head:
+def head_of(found: Json) -> ObjectHead:
     """The metadata of an object of a list or an event.
 
     Raises:
@@ -50,7 +50,7 @@ def head_of(found: Json) -> Head:
     name, version = metadata.get("name"), metadata.get("resourceVersion")
     if not (isinstance(name, str) and name and isinstance(version, str) and version):
         raise ValueError("an object without a name or a resourceVersion")
-    return Head((str(metadata.get("namespace") or ""), name), str(metadata.get("uid") or ""), version)
+    return ObjectHead((str(metadata.get("namespace") or ""), name), str(metadata.get("uid") or ""), version)
 
 
 def is_older(version: str, other: str) -> bool:
@@ -82,7 +82,7 @@ class Cache(Generic[Kept]):
             raise ValueError(f"namespaces of a cache: at least one name in a sequence, not {namespaces!r}")
         self._keep, self._clock, self._on_change = keep, clock, on_change
         self._lock = threading.Lock()
-        self._entries: dict[Key, Entry[Kept]] = {}
+        self._entries: dict[Key, CacheEntry[Kept]] = {}
         self._gone: OrderedDict[str, str] = OrderedDict()
         """By uid, the version of the end; empty where an object was missing from all that was read."""
         self._unlisted = set(namespaces)
@@ -117,22 +117,22 @@ class Cache(Generic[Kept]):
         """Note that the server says what it has: a bookmark, an event."""
         self._heard_at[namespace] = self._clock()
 
-    def entries(self) -> Mapping[Key, Entry[Kept]]:
+    def entries(self) -> Mapping[Key, CacheEntry[Kept]]:
         """All objects as they stand now, in a copy."""
         with self._lock:
             return dict(self._entries)
 
-    def get(self, key: Key) -> Entry[Kept] | None:
+    def get(self, key: Key) -> CacheEntry[Kept] | None:
         """One object; None if there is none, or none that is kept."""
         with self._lock:
             return self._entries.get(key)
 
-    def entry_of(self, found: Json) -> tuple[Key, Entry[Kept] | None]:
+    def entry_of(self, found: Json) -> tuple[Key, CacheEntry[Kept] | None]:
         """The entry that an object would have; None where nothing of it is kept."""
         head, kept = head_of(found), self._keep(found)
-        return head.key, None if kept is None else Entry(head.uid, head.version, kept)
+        return head.key, None if kept is None else CacheEntry(head.uid, head.version, kept)
 
-    def replace(self, entries: dict[Key, Entry[Kept]], namespace: str = "") -> None:
+    def replace(self, entries: dict[Key, CacheEntry[Kept]], namespace: str = "") -> None:
         """Have these objects and no others of a namespace: everything there was read anew."""
         with self._lock:
             others = {key: entry for key, entry in self._entries.items() if namespace and key[0] != namespace}
@@ -210,5 +210,5 @@ class Cache(Generic[Kept]):
                 self._gone.popitem(last=False)
 
 
-def _meaning(entry: Entry[Kept] | None) -> tuple[str, Kept] | None:
+def _meaning(entry: CacheEntry[Kept] | None) -> tuple[str, Kept] | None:
     return None if entry is None else (entry.uid, entry.kept)

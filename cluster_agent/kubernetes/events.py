@@ -62,7 +62,7 @@ class EventStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Reported:
     path: str
     count: int
     at: float
@@ -101,13 +101,13 @@ class EventRecorder:
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         cluster_namespace: str = "default",
-        on_told: Callable[[str, str], None] = lambda *_: None,
+        on_reported: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._store, self._instance, self._clock, self._wall_clock = store, instance, clock, wall_clock
         self._cluster_namespace = cluster_namespace
-        self.count = on_told
+        self.count = on_reported
         self._waiting: queue.Queue[tuple[_Key, EventType, _Once | None]] = queue.Queue(_QUEUE_EVENTS)
-        self._told: OrderedDict[_Key, _Told] = OrderedDict()
+        self._reported: OrderedDict[_Key, _Reported] = OrderedDict()
         self._numbers = itertools.count(int(wall_clock() * 1e6))
         self.dropped = 0
 
@@ -123,7 +123,7 @@ class EventRecorder:
         except queue.Full:
             self.dropped += 1
 
-    def tell_once(self, about: About, name: str, reason: str, message: str, then: Callable[[bool], None]) -> None:
+    def report_once(self, about: About, name: str, reason: str, message: str, then: Callable[[bool], None]) -> None:
         """Tell something that is told under a name of its own, however often and by whomever; never waits, never fails.
 
         Args:
@@ -163,21 +163,21 @@ class EventRecorder:
 
     def _send(self, key: _Key, event_type: EventType) -> None:
         now = self._clock()
-        told = self._told.pop(key, None)
-        if told is not None and now - told.at < _SAME_SECONDS:
-            told = replace(told, count=told.count + 1)
+        reported = self._reported.pop(key, None)
+        if reported is not None and now - reported.at < _SAME_SECONDS:
+            reported = replace(reported, count=reported.count + 1)
             try:
-                patch = {"count": told.count, "lastTimestamp": self._time()}
-                self._store.patch(told.path, patch, ContentType.MERGE_PATCH)
+                patch = {"count": reported.count, "lastTimestamp": self._time()}
+                self._store.patch(reported.path, patch, ContentType.MERGE_PATCH)
             except NotFound:  # somebody tidied up
-                told = None
+                reported = None
         else:
-            told = None
-        if told is None:
-            told = self._create(key, event_type, now)
-        self._told[key] = told
-        if len(self._told) > _REMEMBERED:
-            self._told.popitem(last=False)
+            reported = None
+        if reported is None:
+            reported = self._create(key, event_type, now)
+        self._reported[key] = reported
+        if len(self._reported) > _REMEMBERED:
+            self._reported.popitem(last=False)
 
     def _send_once(self, key: _Key, once: _Once) -> None:
         try:
@@ -188,7 +188,7 @@ class EventRecorder:
             self.count(key[0].kind, key[1])
         once.then(True)
 
-    def _create(self, key: _Key, event_type: EventType, now: float, name: str = "") -> _Told:
+    def _create(self, key: _Key, event_type: EventType, now: float, name: str = "") -> _Reported:
         about, reason, message = key
         namespace = about.namespace or self._cluster_namespace
         # Names are at most 253 letters long; those of objects may be that themselves.
@@ -216,7 +216,7 @@ class EventRecorder:
             "reportingInstance": self._instance,
         }
         self._store.create(EVENTS.path(namespace), body)
-        return _Told(EVENTS.path(namespace, name), 1, now)
+        return _Reported(EVENTS.path(namespace, name), 1, now)
 
     def _time(self) -> str:
         return whole_time(self._wall_clock())

@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 
 from cluster_agent.kubernetes.api_server import Json, Query, WatchStream
-from cluster_agent.kubernetes.cache import Cache, Entry, Key, head_of, is_older
+from cluster_agent.kubernetes.cache import Cache, CacheEntry, Key, head_of, is_older
 from cluster_agent.kubernetes.errors import ApiError, Expired, Forbidden, Invalid, WatchSilent, error_of
 from cluster_agent.kubernetes.resources import Resource
 from foundation.backoff import Backoff
@@ -78,7 +78,7 @@ class ListWatch(Generic[Kept]):
         self._selectors = dict(selectors or {})
         self._backoff = Backoff(f"{seed}/{self._path}", _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
         self._version = ""
-        self._told = False
+        self._reported = False
         self._said = ""
         self._is_refused = False
         self._offers_watch_list = True
@@ -98,7 +98,7 @@ class ListWatch(Generic[Kept]):
 
     def step(self) -> float:
         """Read everything, or follow a watch to its end; the seconds to wait before the next step."""
-        began, self._told = self._clock(), False
+        began, self._reported = self._clock(), False
         try:
             if self._version:
                 self._follow({"resourceVersion": self._version}, None)
@@ -118,7 +118,7 @@ class ListWatch(Generic[Kept]):
         except ValueError as error:
             self._version = ""
             self._say("senseless", error)
-        if self._told or self._clock() - began >= _STEADY_SECONDS:
+        if self._reported or self._clock() - began >= _STEADY_SECONDS:
             self._backoff.reset()
             self._said = ""
         return self._backoff.next_seconds()
@@ -149,7 +149,7 @@ class ListWatch(Generic[Kept]):
 
     def _list(self) -> None:
         """Read page by page; a token that has run out midway begins anew, in the next step."""
-        entries: dict[Key, Entry[Kept]] = {}
+        entries: dict[Key, CacheEntry[Kept]] = {}
         query: dict[str, str | int] = {**self._selectors, "limit": PAGE_OBJECTS}
         while True:
             page = self._source.get(self._path, query)
@@ -178,7 +178,7 @@ class ListWatch(Generic[Kept]):
             # A server of before 1.32, or one where the feature is off.
             self._offers_watch_list = False
 
-    def _follow(self, query: Query, initial: dict[Key, Entry[Kept]] | None) -> None:
+    def _follow(self, query: Query, initial: dict[Key, CacheEntry[Kept]] | None) -> None:
         """Take events until the watch ends.
 
         Args:
@@ -197,7 +197,7 @@ class ListWatch(Generic[Kept]):
                 with self._lock:
                     self._stream = None
 
-    def _take(self, event: Json, initial: dict[Key, Entry[Kept]] | None) -> dict[Key, Entry[Kept]] | None:
+    def _take(self, event: Json, initial: dict[Key, CacheEntry[Kept]] | None) -> dict[Key, CacheEntry[Kept]] | None:
         kind, found = event.get("type"), event["object"]
         if kind == "ERROR":
             code = found.get("code")
@@ -210,7 +210,7 @@ class ListWatch(Generic[Kept]):
                     return initial
                 self._cache.replace(initial, self._namespace)
             self._version = version
-            self._on_told()
+            self._on_reported()
             return None
         if initial is not None:
             key, entry = self._cache.entry_of(found)
@@ -228,11 +228,11 @@ class ListWatch(Generic[Kept]):
         version = head_of(found).version
         # An event may come twice, or after a later one.
         self._version = self._version if is_older(version, self._version) else version
-        self._on_told()
+        self._on_reported()
         return None
 
-    def _on_told(self) -> None:
-        self._told, self._said = True, ""
+    def _on_reported(self) -> None:
+        self._reported, self._said = True, ""
         self._cache.heard(self._namespace)
 
     def _say(self, what: str, error: Exception) -> None:

@@ -14,7 +14,7 @@ import structlog
 
 from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.settings import AgentSettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.exchange.spec import SetSpec, WeightSpec
 from policy_net.learning.replay import Experience
 
@@ -34,14 +34,14 @@ class LearningSource:
         settings: AgentSettings,
         acting_spec: Callable[[], WeightSpec | None],
         rounds: Callable[[], bool],
-        telemetry: Telemetry,
+        telemetry: AgentTelemetry,
     ) -> None:
         self._source = settings.learning.source
         self._has_log = settings.decision_log.enabled
         self._acting_spec = acting_spec
         self._rounds = rounds
         self._telemetry = telemetry
-        self._told: tuple[bool, str] | None = None
+        self._reported: tuple[bool, str] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -63,8 +63,8 @@ class LearningSource:
         found, reason = self._chosen()
         if reason:
             with self._lock:
-                changed = self._told != (found, reason)
-                self._told = (found, reason)
+                changed = self._reported != (found, reason)
+                self._reported = (found, reason)
             if changed:
                 self._telemetry.from_twin.set(float(found))
                 _log.info("learning-source", source="twin" if found else "live", chosen=self._source, reason=reason)

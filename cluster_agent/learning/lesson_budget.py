@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from foundation.asked_process import LOOK_SECONDS, answer_of
+from foundation.asked_process import POLL_SECONDS, answer_of
 
 MOST_CPU_SECONDS = 1800.0
 """For one process; at 5% of a core that is ten hours."""
@@ -52,7 +52,7 @@ class LessonBudget:
         with self._turns:
             self._waiting.append(ticket)
             while not (first := self._waiting[0] is ticket) and not ending():
-                self._turns.wait(LOOK_SECONDS)
+                self._turns.wait(POLL_SECONDS)
         try:
             if not first:
                 raise TimeoutError("the agent ends")

@@ -45,7 +45,7 @@ class UpdateNoise:
         self._path = state_dir / SPENT_NAME
         self._noise = GaussianNoise(settings.clip_norm, settings.noise_multiplier, seed)
         self._updates, self._spent = _read(self._path)
-        self._told = False
+        self._reported = False
 
     @property
     def exhausted(self) -> bool:
@@ -53,8 +53,8 @@ class UpdateNoise:
         settings = self._settings
         if settings.allows(self._spent):
             return False
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             _log.warning(
                 "privacy-spent",
                 updates=self._updates,

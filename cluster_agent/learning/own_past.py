@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cluster_agent.acting.active_policy import CandidateFactory, Identity
+from cluster_agent.acting.active_policy import CandidateFactory, PolicyIdentity
 from cluster_agent.backends.local.recorded_ends import with_ends_since
 from cluster_agent.recording.decision_log import state_of
 from cluster_agent.recording.log_replay import default_finder
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import PolicyContext
 from policy_net.errors import NothingRecorded, PolicyFileError
-from policy_net.laboratory.training.twin_windows import Machines
+from policy_net.laboratory.training.twin_windows import TwinMachines
 from policy_net.laboratory.workloads.decided import RecordedJobs, read_recorded
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 
@@ -29,7 +29,7 @@ def log_of(state_dir: Path) -> RecordedJobs | None:
         return None
 
 
-def machines_of(line: dict[str, Any], log: RecordedJobs | None) -> Machines:
+def machines_of(line: dict[str, Any], log: RecordedJobs | None) -> TwinMachines:
     """The machines of a decision, and what a start cost there.
 
     Raises:
@@ -37,7 +37,7 @@ def machines_of(line: dict[str, Any], log: RecordedJobs | None) -> Machines:
     """
     state = state_of(line)
     nodes = tuple(node.capacity for node in state.nodes)
-    return Machines(nodes, state.slot_seconds, 0.0 if log is None else log.pause_seconds, state.capacity_mode)
+    return TwinMachines(nodes, state.slot_seconds, 0.0 if log is None else log.pause_seconds, state.capacity_mode)
 
 
 def acting_of(state_dir: Path, line: dict[str, Any]) -> SchedulerPolicy | None:
@@ -46,6 +46,6 @@ def acting_of(state_dir: Path, line: dict[str, Any]) -> SchedulerPolicy | None:
     if data is None:
         return build_policy(line["policy"], PolicyContext()) if line["policy"] in policy_names() else None
     try:
-        return CandidateFactory(PolicySettings()).from_bytes(data, Identity(line["policy"])).policy
+        return CandidateFactory(PolicySettings()).from_bytes(data, PolicyIdentity(line["policy"])).policy
     except PolicyFileError:
         return None

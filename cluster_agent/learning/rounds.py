@@ -28,7 +28,7 @@ from policy_net.policy_kinds import gradients_for
 
 _log = structlog.get_logger()
 
-_LOOK_UP_SECONDS = 0.5
+_POLL_EVERY_SECONDS = 0.5
 """How often to see whether the learner (another one, perhaps) works in rounds now."""
 _NO_ANSWER_SECONDS = 1.0
 """Wait after a task that could not be answered: experience has to come first."""
@@ -58,7 +58,7 @@ class RoundLink(RepeatedWork):
         """
         registration = self._session.current
         if registration is None or not registration.rounds:
-            return _LOOK_UP_SECONDS
+            return _POLL_EVERY_SECONDS
         task = self._learner.poll(registration)
         if task is None:
             self._session.refusals.on_answered("round")

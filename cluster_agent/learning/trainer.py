@@ -32,7 +32,7 @@ from policy_net.policy_kinds import gradients_for, update_schedule_for
 
 _log = structlog.get_logger()
 
-_LOOK_UP_SECONDS = 0.2
+_POLL_EVERY_SECONDS = 0.2
 """How often an idle trainer looks whether it is to stop."""
 
 _AFTER_NOTHING_SECONDS = 10.0
@@ -129,7 +129,7 @@ class Trainer:
         self._draining = threading.Event()
         self._abort = threading.Event()
         self._pause_seconds = _AFTER_NOTHING_SECONDS
-        self._told_live = False
+        self._reported_live = False
         self._thread = threading.Thread(target=self._run, name="trainer", daemon=True)
 
     @property
@@ -167,7 +167,7 @@ class Trainer:
                     return
                 self._teach(twin)
                 continue
-            experience = self._queue.take(_LOOK_UP_SECONDS)
+            experience = self._queue.take(_POLL_EVERY_SECONDS)
             if experience is None:
                 if self._draining.is_set():
                     return
@@ -329,8 +329,8 @@ class Trainer:
         self._count(answer.outcome)
         if answer.outcome is PushOutcome.REJECTED:
             self._rejections[answer.reason or "unnamed"] += 1
-            if answer.reason == LIVE_GRADIENT and not self._told_live:
-                self._told_live = True
+            if answer.reason == LIVE_GRADIENT and not self._reported_live:
+                self._reported_live = True
                 _log.warning(
                     "live-gradients-refused",
                     reason="the learner takes gradients from replays alone, and this cluster teaches nothing",

@@ -24,7 +24,7 @@ from policy_net.learning.gradient import GradientResult
 
 
 @dataclass(frozen=True, slots=True)
-class TwinQuestion:
+class LessonQuestion:
     """What is to be learned.
 
     Attributes:
@@ -52,7 +52,7 @@ class TwinQuestion:
         return json.dumps(content).encode() + b"\n"
 
     @classmethod
-    def from_line(cls, line: bytes) -> TwinQuestion:
+    def from_line(cls, line: bytes) -> LessonQuestion:
         """Read it back; a KeyError or ValueError where it is no question."""
         content = json.loads(line)
         return cls(

@@ -13,7 +13,7 @@ import numpy as np
 
 from cluster_agent.errors import StateDamaged
 from cluster_agent.learning.own_past import acting_of, log_of, machines_of
-from cluster_agent.learning.twin_lesson import TwinAnswer, TwinQuestion
+from cluster_agent.learning.twin_lesson import LessonQuestion, TwinAnswer
 from cluster_agent.recording.last_decision import last_decision
 from foundation.asked_process import be_modest
 from policy_net.errors import BadInput
@@ -32,7 +32,7 @@ MOST_BYTES = 3 * 2**27
 lesson share 600 MB."""
 
 
-def answer(question: TwinQuestion, between_steps: Callable[[], None]) -> TwinAnswer:
+def answer(question: LessonQuestion, between_steps: Callable[[], None]) -> TwinAnswer:
     """Replay a window, and say what it teaches.
 
     Args:
@@ -86,7 +86,7 @@ def answer(question: TwinQuestion, between_steps: Callable[[], None]) -> TwinAns
 def main() -> None:
     """Answer one question: `twin_process PERCENT AGENT`, the agent by its process number."""
     between_steps = be_modest(int(sys.argv[2]), float(sys.argv[1]), MOST_BYTES, from_start=True)
-    question = TwinQuestion.from_line(sys.stdin.buffer.readline())
+    question = LessonQuestion.from_line(sys.stdin.buffer.readline())
     line = answer(question, between_steps).to_line() + "\n"
     between_steps()  # a past that is too short is found to be so within a second, of which the share counts too
     sys.stdout.write(line)

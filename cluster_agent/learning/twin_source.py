@@ -16,9 +16,9 @@ import numpy as np
 import structlog
 
 from cluster_agent.learning.lesson_budget import LessonBudget
-from cluster_agent.learning.twin_lesson import TwinAnswer, TwinQuestion, head_file
+from cluster_agent.learning.twin_lesson import LessonQuestion, TwinAnswer, head_file
 from cluster_agent.settings import LearningSettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.spec import SetSpec, WeightSpec
@@ -52,7 +52,7 @@ class TwinSource:
         cluster: str,
         state_dir: Path,
         priors: Callable[[], Sequence[SpeedStatistic]],
-        telemetry: Telemetry,
+        telemetry: AgentTelemetry,
         command: Sequence[str] | None = None,
         longest_seconds: float | None = None,
         budget: LessonBudget | None = None,
@@ -97,7 +97,7 @@ class TwinSource:
             file, settings = head_file(spec, head().weights, self._priors()), self._settings
             self._asked += 1
             seed = _seed(self._cluster, settings.seed, incarnation, self._asked)
-            asked = TwinQuestion(file, self._state_dir.resolve(), settings.twin, seed, settings.permute_rewards)
+            asked = LessonQuestion(file, self._state_dir.resolve(), settings.twin, seed, settings.permute_rewards)
             return asked.to_line()
 
         try:

@@ -97,7 +97,7 @@ class Checkpoint:
     fallback: str
     fallback_beliefs: Mapping[str, Any] | None
     program: str
-    beside: Mapping[str, Any] | None = None
+    challenger: Mapping[str, Any] | None = None
 
     def to_line(self, reason: CheckpointReason) -> bytes:
         """The line, with its end."""
@@ -112,7 +112,7 @@ class Checkpoint:
             "beliefs": self.beliefs,
             "fallback": self.fallback,
             "fallback_beliefs": self.fallback_beliefs,
-        } | ({} if self.beside is None else {"beside": dict(self.beside)})
+        } | ({} if self.challenger is None else {"beside": dict(self.challenger)})
         return sealed(f'{CHECKPOINT_START}"{reason.value}",{canonical_json(rest)[1:]}')
 
 
@@ -155,7 +155,7 @@ class DecisionRecord:
     observed: tuple[Progress, ...] = ()
     observed_by: tuple[str, ...] = ()
     rollout: Mapping[str, Any] | None = None
-    beside: Mapping[str, Any] | None = None
+    challenger: Mapping[str, Any] | None = None
 
     def to_line(self) -> bytes:
         """The line, with its end."""
@@ -181,7 +181,7 @@ class DecisionRecord:
             "observed_by": list(self.observed_by),
             **encode_samples(self.samples),
         } | encode_decision(self.decision)
-        more = {"rollout": self.rollout, "beside": self.beside}
+        more = {"rollout": self.rollout, "beside": self.challenger}
         rest |= {name: dict(value) for name, value in more.items() if value is not None}
         # The state is most of the line: its canonical text is made once, for the digest and for the line.
         return sealed(f"{DECISION_START}{state},{canonical_json(rest)[1:]}")

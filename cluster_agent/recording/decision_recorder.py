@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cluster_agent.acting.active_policy import Decider, Turn
+from cluster_agent.acting.active_policy import Decider, DecisionTurn
 from cluster_agent.guard import ChallengerDecision, GuardedDecision
 from cluster_agent.recording.decision_log import Checkpoint, CheckpointReason, DecisionLog, DecisionRecord
 from cluster_agent.settings import PolicySettings
@@ -26,7 +26,7 @@ from policy_net.throughput.beliefs import beliefs_of
 class Before:
     """The state of beliefs before a decision; digests are by the words of `observed_by`."""
 
-    turn: Turn
+    turn: DecisionTurn
     checkpoint: Checkpoint
     reason: CheckpointReason | None
     digests: Mapping[str, str | None]
@@ -58,9 +58,9 @@ class DecisionRecorder:
         self._digests_shown: Mapping[str, str] = {}
         self._observed: tuple[Progress, ...] = ()
         self._observed_by: tuple[str, ...] = ()
-        self._beside: Mapping[str, Any] | None = None
+        self._challenger: Mapping[str, Any] | None = None
 
-    def begin(self, number: int, turn: Turn) -> Before:
+    def begin(self, number: int, turn: DecisionTurn) -> Before:
         """Capture how things stand before a decision."""
         held: dict[str, Decider] = {"policy": turn.acting}
         if turn.challenger is not None:
@@ -92,7 +92,7 @@ class DecisionRecorder:
             fallback=self._fallback.name,
             fallback_beliefs=None if fallback_beliefs is None else fallback_beliefs.checkpoint(),
             program=self._program,
-            beside=stand.get("beside"),
+            challenger=stand.get("beside"),
         )
         return Before(turn, checkpoint, self._due, digests, blind)
 
@@ -137,9 +137,9 @@ class DecisionRecorder:
             observed=self._observed,
             observed_by=self._observed_by,
             rollout=rollout,
-            beside=self._beside,
+            challenger=self._challenger,
         )
-        self._observed, self._observed_by, self._digests_shown, self._beside = (), (), {}, None
+        self._observed, self._observed_by, self._digests_shown, self._challenger = (), (), {}, None
         if not self._log.append(record, before.checkpoint, before.reason):
             return
         self._due, self._blind = None, before.blind
@@ -151,7 +151,7 @@ class DecisionRecorder:
         """Note what the challenger would have done, for the line of the next decision."""
         if before.turn.challenger is not None:
             identity = before.turn.challenger.candidate.identity
-            self._beside = decision.to_json() | {
+            self._challenger = decision.to_json() | {
                 "number": before.checkpoint.number,
                 "policy": identity.name,
                 "version": identity.version,

@@ -120,8 +120,8 @@ class JobTimelines:
                 del self._lives[job_id]
             else:
                 life.seconds = age + seconds
-        told = [*self._done, *(life.timeline(completed=False) for life in self._lives.values())]
-        self._latest = tuple(sorted(told, key=lambda timeline: timeline.number))
+        reported = [*self._done, *(life.timeline(completed=False) for life in self._lives.values())]
+        self._latest = tuple(sorted(reported, key=lambda timeline: timeline.number))
 
     def _number_arrivals(self, state: ClusterState) -> None:
         """Number whoever arrived, follow those for whom there is a place, forget whoever is gone."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster_agent.acting.active_policy import CandidateFactory, Identity
-from cluster_agent.errors import BadConfig, JobRefused, StateDamaged
+from cluster_agent.acting.active_policy import CandidateFactory, PolicyIdentity
+from cluster_agent.errors import BadAgentConfig, JobRefused, StateDamaged
 from cluster_agent.recording.decision_log import CURRENT, closed_files, state_of
 from cluster_agent.recording.log_replay import default_finder
 from cluster_agent.recording.memory import MEMORY
@@ -97,7 +97,7 @@ class WeighedDecision:
         own = {"workers": size.workers, "ps": size.ps, "reasons": [*reasons, *self.facts["reasons"]]}
         return {**self.facts, **own}
 
-    def room_for(self, job: Job) -> str:
+    def capacity_for(self, job: Job) -> str:
         """What a job waits for that was given nothing."""
         taken = Resources(0)
         for other in self.state.jobs:
@@ -170,7 +170,9 @@ def explain_from_log(name: str, state_dir: Path) -> dict[str, Any]:
     """
     decision = weighed_decision(state_dir) if state_dir.is_dir() else None
     if decision is None:
-        raise BadConfig(f"setting state_dir: {state_dir} holds no decision that can be read; let the agent run first")
+        raise BadAgentConfig(
+            f"setting state_dir: {state_dir} holds no decision that can be read; let the agent run first"
+        )
     job = decision.job(name)
     if job is None:
         names = [job.job_id for job in decision.state.jobs]
@@ -187,7 +189,7 @@ def explain_from_log(name: str, state_dir: Path) -> dict[str, Any]:
         "held": False,
         "ended": False,
         **decision.answer(name),
-        "waitsFor": decision.room_for(job) if size == SUSPENDED else "",
+        "waitsFor": decision.capacity_for(job) if size == SUSPENDED else "",
     }
 
 
@@ -210,7 +212,7 @@ def last_decision(state_dir: Path) -> JsonObject | None:
 
 def policy_of(state_dir: Path, line: JsonObject) -> SetPolicy | None:
     """The policy that took a decision, with the beliefs of the agent; None if it is no `set` policy, or not at hand."""
-    identity = Identity(line["policy"], int(line["version"]), int(line["head_step"]), line["digest"])
+    identity = PolicyIdentity(line["policy"], int(line["version"]), int(line["head_step"]), line["digest"])
     data = default_finder(state_dir, []).find(identity.digest)
     if data is None:
         return None

@@ -103,7 +103,7 @@ class LoadHistory:
         self._longest_seconds = longest_step_seconds
         self._file = file
         self._lock = threading.Lock()
-        self._told: float = -math.inf
+        self._reported: float = -math.inf
         self._clear()
         if file is not None:
             self._resume(file)
@@ -113,7 +113,7 @@ class LoadHistory:
         """Note what the jobs of a state held for so many seconds from its time on."""
         begin = state.time_seconds
         with self._lock:
-            if begin < self._told:  # another run of the cluster, or a clock that was set back
+            if begin < self._reported:  # another run of the cluster, or a clock that was set back
                 self._clear()
             self._rest_until(begin)
             end = begin + seconds
@@ -122,7 +122,7 @@ class LoadHistory:
                 used, waiting = _held(state, progress, seconds)
                 self._gpus = float(state.total.gpu)
                 self._add(max(begin, self._until), end, used, waiting)
-            self._told = end
+            self._reported = end
             self._idle = {job.job_id for job in state.jobs} <= {entry.job_id for entry in progress if entry.finished}
             self._keep()
 
@@ -157,7 +157,7 @@ class LoadHistory:
         self._step_seconds = min(FIRST_STEP_SECONDS, self._longest_seconds)
         self._begin = 0.0
         self._until = -math.inf
-        self._told = -math.inf
+        self._reported = -math.inf
         self._gpus = 0.0
         self._idle = False
 
@@ -244,7 +244,7 @@ class LoadHistory:
             _log.warning("load-begins-anew", file=str(file), error="holds what no agent writes")
             return
         self._steps, self._begin, self._step_seconds = steps, begin, step_seconds
-        self._until = self._told = until
+        self._until = self._reported = until
 
 
 def _held(state: ClusterState, progress: Sequence[Progress], seconds: float) -> tuple[float, int]:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster_agent.acting.active_policy import Candidate, CandidateFactory, Identity, number_decision
+from cluster_agent.acting.active_policy import Candidate, CandidateFactory, PolicyIdentity, number_decision
 from cluster_agent.errors import PolicyNotKept, StateDamaged
 from cluster_agent.guard import Guard, Intervention, Proposal, decide_recorded
 from cluster_agent.recording.decision_log import LOG_FORMAT, PolicyFinder, encode_samples, state_of
@@ -111,7 +111,7 @@ def _grants(logged: JsonObject, made: dict[str, Any]) -> Found | None:
 
 
 @dataclass
-class ReplayResult:
+class LogReplayResult:
     """What came of a replay.
 
     Attributes:
@@ -144,11 +144,11 @@ class Replayer:
 
     def __init__(self, finder: PolicyFinder) -> None:
         self._finder = finder
-        self.result = ReplayResult()
+        self.result = LogReplayResult()
         self._expected: int | None = None
         self._before: _Situation | None = None
 
-    def replay(self, path: Path) -> Iterator[ReplayResult]:
+    def replay(self, path: Path) -> Iterator[LogReplayResult]:
         """Replay one file; yields the result so far after every decision.
 
         Raises:
@@ -190,11 +190,11 @@ class Replayer:
             raise _damaged(where, "checkpoint", error) from error
 
     def _held(self, where: str, content: JsonObject, settings: PolicySettings) -> _HeldPolicy:
-        candidate = self._candidate(where, Identity(**content["policy"]), settings)
+        candidate = self._candidate(where, PolicyIdentity(**content["policy"]), settings)
         _set_beliefs(candidate.policy, content["beliefs"])
         return _HeldPolicy(candidate, known=not content["busy"])
 
-    def _candidate(self, where: str, identity: Identity, settings: PolicySettings) -> Candidate:
+    def _candidate(self, where: str, identity: PolicyIdentity, settings: PolicySettings) -> Candidate:
         if identity.digest in policy_names():
             return Candidate(build_policy(identity.digest, PolicyContext(seed=settings.seed)), identity)
         data = self._finder.find(identity.digest)

@@ -64,7 +64,7 @@ class AgentMemory:
         except (KeyError, TypeError, ValueError, BadInput) as error:
             raise StateDamaged(f"{self._path}: damaged ({error}); remove it to start afresh") from error
 
-    def believed_beside(self, digest: str) -> dict[str, object] | None:
+    def challenger_believed(self, digest: str) -> dict[str, object] | None:
         """What the policy with this digest believed when it was last beside the active one; None if another one was."""
         held = self._held_snapshot
         return dict(held[1]) if held is not None and held[0] == digest else None
@@ -72,13 +72,13 @@ class AgentMemory:
     def save(self, decisions: int, interventions: Mapping[str, int]) -> None:
         """Keep the counts and what is believed now."""
         if self._active is not None:
-            assigned, beside = self._active.assigned_decider, self._active.beside_decider
+            assigned, challenger = self._active.assigned_decider, self._active.challenging_decider
             acting = assigned.beliefs
             if acting is not None:
                 self._acting_snapshot, self._snapshot_digest = acting.snapshot(), assigned.candidate.identity.digest
-            held = None if beside is None else beside.beliefs
-            if beside is not None and held is not None:
-                self._held_snapshot = [beside.candidate.identity.digest, held.snapshot()]
+            held = None if challenger is None else challenger.beliefs
+            if challenger is not None and held is not None:
+                self._held_snapshot = [challenger.candidate.identity.digest, held.snapshot()]
         content = {
             "format": FORMAT,
             "decisions": decisions,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from foundation.errors import FAILED
 from foundation.output import Form, Output, show
 
 if TYPE_CHECKING:
-    from cluster_agent.recording.log_replay import ReplayResult
+    from cluster_agent.recording.log_replay import LogReplayResult
     from foundation.tables import FactSheet
 
 _PROGRESS_EVERY_DECISIONS = 100
@@ -36,7 +36,7 @@ def replay_log(
     """
     for folder in policies or []:
         if not folder.is_dir():
-            raise BadConfig(f"--policies {folder}: no such folder")
+            raise BadAgentConfig(f"--policies {folder}: no such folder")
     from cluster_agent.recording.decision_log import log_files  # noqa: PLC0415
 
     files = log_files(log)
@@ -57,7 +57,7 @@ def replay_log(
         raise typer.Exit(FAILED)
 
 
-def _facts(files: list[Path], result: ReplayResult) -> dict[str, Any]:
+def _facts(files: list[Path], result: LogReplayResult) -> dict[str, Any]:
     return {
         "files": [str(path) for path in files],
         "decisions": result.decisions,
@@ -79,7 +79,7 @@ def _facts(files: list[Path], result: ReplayResult) -> dict[str, Any]:
     }
 
 
-def result_sheet(files: list[Path], result: ReplayResult) -> FactSheet:
+def result_sheet(files: list[Path], result: LogReplayResult) -> FactSheet:
     """What was made again, and what came of it."""
     from foundation.tables import FactSheet  # noqa: PLC0415
 

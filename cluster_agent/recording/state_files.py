@@ -12,7 +12,7 @@ import json
 import os
 from pathlib import Path
 
-from cluster_agent.errors import BadConfig, StateDamaged
+from cluster_agent.errors import BadAgentConfig, StateDamaged
 from foundation.files import PRIVATE, read_ordinary, write_whole
 from foundation.locks import FileLock, LockHeld
 from foundation.text import parse_json
@@ -37,12 +37,12 @@ def hold_folder(folder: Path) -> FileLock:
         _keep_private(folder)
         return FileLock(folder / LOCK)
     except LockHeld as error:
-        raise BadConfig(
+        raise BadAgentConfig(
             f"setting state_dir: {folder} is held by another agent (process {error.holder or 'unknown'}); end it, or "
             "use another state_dir"
         ) from error
     except OSError as error:
-        raise BadConfig(f"setting state_dir: {folder} cannot be used ({error.strerror})") from error
+        raise BadAgentConfig(f"setting state_dir: {folder} cannot be used ({error.strerror})") from error
 
 
 def _keep_private(folder: Path) -> None:

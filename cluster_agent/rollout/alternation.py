@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster_agent.rollout.block_tally import BlockTally, FinishedBlock
-from cluster_agent.rollout.blocks import Run, candidate_decides, run_behind
-from cluster_agent.rollout.presence import Interval
+from cluster_agent.rollout.blocks import UninterruptedBlocks, candidate_decides, run_behind
+from cluster_agent.rollout.presence import DecisionInterval
 from policy_net.domain import ClusterState
-from policy_net.exchange.rollout_duty import RolloutDuty, candidate_acts
+from policy_net.exchange.rollout_assignment import RolloutAssignment, candidate_acts
 
 _FAR = 2
 """Blocks in which nothing was decided; more of them are passed over at once."""
@@ -30,7 +30,7 @@ class Alternation:
     """
 
     next_number: int = 0
-    run: Run | None = None
+    run: UninterruptedBlocks | None = None
     tally: BlockTally | None = None
     half: FinishedBlock | None = None
 
@@ -47,7 +47,12 @@ class Alternation:
         self.next_number = max(self.next_number, next_block)
 
     def advance(
-        self, duty: RolloutDuty, cluster: str, state: ClusterState, interval: Interval | None, usual_jobs: float
+        self,
+        duty: RolloutAssignment,
+        cluster: str,
+        state: ClusterState,
+        interval: DecisionInterval | None,
+        usual_jobs: float,
     ) -> list[FinishedBlock]:
         """Go on to a decision; the blocks of a pair that is whole now.
 
@@ -80,7 +85,7 @@ class Alternation:
             self.tally.is_whole = not (late and interval.job_seconds(begin, now) > 0.0)
         return whole
 
-    def candidate_acts(self, duty: RolloutDuty, cluster: str, now: float) -> bool:
+    def candidate_acts(self, duty: RolloutAssignment, cluster: str, now: float) -> bool:
         """Whose turn it is at a decision to which this was advanced."""
         return self.run is not None and candidate_decides(duty, cluster, self.run, now)
 
@@ -93,7 +98,7 @@ class Alternation:
         first, self.half = self.half, None
         return [] if first is None or done is None else [first, done]
 
-    def _opened(self, duty: RolloutDuty, cluster: str, number: int, jobs: int) -> BlockTally:
+    def _opened(self, duty: RolloutAssignment, cluster: str, number: int, jobs: int) -> BlockTally:
         assert self.run is not None  # noqa: S101  (every caller has one)
         begin = self.run.begin_of(number, duty.block_seconds)
         end = self.run.begin_of(number + 1, duty.block_seconds)
@@ -119,7 +124,7 @@ class Alternation:
         run, tally, half = content["run"], content["tally"], content["half"]
         return cls(
             int(content["next_number"]),
-            None if run is None else Run(int(run[0]), float(run[1])),
+            None if run is None else UninterruptedBlocks(int(run[0]), float(run[1])),
             None if tally is None else BlockTally.from_json(tally),
             None if half is None else FinishedBlock.from_json(half),
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from cluster_agent.rollout.presence import Interval
+from cluster_agent.rollout.presence import DecisionInterval
 
 _STEPS_PER_DOUBLING = 14.0
 _SHORTEST_SECONDS = 1e-6
@@ -114,7 +114,7 @@ class BlockTally:
     changed: int = 0
     latencies: Latencies = field(default_factory=Latencies)
 
-    def add(self, interval: Interval) -> None:
+    def add(self, interval: DecisionInterval) -> None:
         """Take in the part of an interval that lies in this block."""
         self.counted_job_seconds += interval.job_seconds(self.counted_from, self.end)
         self.whole_job_seconds += interval.job_seconds(self.begin, self.end)

@@ -14,8 +14,8 @@ import structlog
 from cluster_agent.acting.active_policy import Candidate
 from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.rollout.block_tally import BlockTally, FinishedBlock
-from cluster_agent.rollout.twin_question import HeldPolicy
-from cluster_agent.rollout.twin_record import Asked, TwinRecord
+from cluster_agent.rollout.twin_question import PolicyAtBlock
+from cluster_agent.rollout.twin_record import AskedBlock, TwinRecord
 from cluster_agent.rollout.twin_worker import Twin, TwinWorker, twin_command
 from cluster_agent.settings import AgentSettings
 from policy_net.domain import ClusterState, Progress, SpeedModel
@@ -31,8 +31,8 @@ class BlockTwins:
     def __init__(self, twin: Twin, debounce_seconds: float) -> None:
         self._twin = twin
         self._record = TwinRecord(debounce_seconds)
-        self._wanted: dict[Asked, bool] = {}
-        self._asked: set[Asked] = set()
+        self._wanted: dict[AskedBlock, bool] = {}
+        self._asked: set[AskedBlock] = set()
         self._pause_seconds = 0.0
         self._closed = False
 
@@ -48,12 +48,12 @@ class BlockTwins:
         self, rollout: int, tally: BlockTally, state: ClusterState, incumbent: Candidate, candidate: Candidate
     ) -> None:
         """A block has begun; takes down what both policies believe."""
-        asked = Asked(rollout, tally.number)
+        asked = AskedBlock(rollout, tally.number)
         if self._record.follows(asked) or tally.decisions > 0 or state.time_seconds >= tally.end:
             return
 
         def take_down() -> None:
-            held = HeldPolicy.of(incumbent), HeldPolicy.of(candidate)
+            held = PolicyAtBlock.of(incumbent), PolicyAtBlock.of(candidate)
             if held[0] is not None and held[1] is not None:
                 self._record.open(asked, tally.begin, tally.end, state, held[0], held[1])
                 policy = incumbent.policy
@@ -65,7 +65,7 @@ class BlockTwins:
     def finished(self, rollout: int, blocks: Sequence[FinishedBlock]) -> None:
         """Blocks that are to be reported: those on record wait for figures."""
         for block in blocks:
-            asked = Asked(rollout, block.number)
+            asked = AskedBlock(rollout, block.number)
             if self._record.follows(asked):
                 self._wanted[asked] = True
 
@@ -79,17 +79,17 @@ class BlockTwins:
         self._asked -= given.keys()
         answered = [
             replace(block, twin=given[asked])
-            if block.twin is None and (asked := Asked(rollout, block.number)) in given
+            if block.twin is None and (asked := AskedBlock(rollout, block.number)) in given
             else block
             for block in finished
         ]
-        still = {Asked(rollout, block.number) for block in finished}
+        still = {AskedBlock(rollout, block.number) for block in finished}
         self._wanted = {asked: True for asked in self._wanted if asked in still}
         return answered
 
     def waiting(self, rollout: int, block: FinishedBlock) -> bool:
         """Whether figures of it may still come."""
-        asked = Asked(rollout, block.number)
+        asked = AskedBlock(rollout, block.number)
         return not self._closed and block.twin is None and (asked in self._wanted or asked in self._asked)
 
     def unanswered(self) -> int:
@@ -107,7 +107,7 @@ class BlockTwins:
 
     def _ask(self, speeds: SpeedModel) -> None:
         for question in self._record.due(speeds, self._pause_seconds, self._wanted):
-            asked = Asked(question.rollout, question.number)
+            asked = AskedBlock(question.rollout, question.number)
             if self._twin.ask(question):
                 self._asked.add(asked)
         self._wanted = {asked: True for asked in self._wanted if self._record.follows(asked)}

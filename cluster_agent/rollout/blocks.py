@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from policy_net.exchange.rollout_duty import RolloutDuty, candidate_acts
+from policy_net.exchange.rollout_assignment import RolloutAssignment, candidate_acts
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class UninterruptedBlocks:
     """Blocks without an interruption.
 
     Attributes:
@@ -35,11 +35,11 @@ class Run:
         return self.begin_seconds + (block - self.first) * block_seconds
 
 
-def run_behind(number: int, now: float) -> Run:
+def run_behind(number: int, now: float) -> UninterruptedBlocks:
     """A run that begins now, with the first pair that has no block below `number`."""
-    return Run(number + number % 2, now)
+    return UninterruptedBlocks(number + number % 2, now)
 
 
-def candidate_decides(duty: RolloutDuty, cluster: str, run: Run, now: float) -> bool:
+def candidate_decides(duty: RolloutAssignment, cluster: str, run: UninterruptedBlocks, now: float) -> bool:
     """Whether the candidate makes the decision at a time."""
     return candidate_acts(duty.seed, cluster, run.block_at(now, duty.block_seconds))

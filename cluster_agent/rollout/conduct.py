@@ -16,21 +16,21 @@ from pathlib import Path
 
 import structlog
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Turn
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, DecisionTurn
 from cluster_agent.guard import ChallengerDecision, GuardedDecision
+from cluster_agent.rollout.assignment_state import AssignmentState, load_state
 from cluster_agent.rollout.block_tally import FinishedBlock
 from cluster_agent.rollout.block_twins import BlockTwins
-from cluster_agent.rollout.duty_state import DutyState, load_state
 from cluster_agent.rollout.evidence import Evidence, ShadowSums
 from policy_net.domain import ClusterState, Job, Progress
-from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
+from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 from policy_net.throughput.parametric import OnlineFit
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class DutyStatus:
+class AssignmentStatus:
     """How an agent stands to a rollout, for the heartbeat; zeros and no word where there is none."""
 
     rollout: int = 0
@@ -64,7 +64,7 @@ class Conduct:
         self._on_fault = on_fault
         self._twins = twins
         self._lock = threading.Lock()
-        self._state: DutyState = load_state(folder)
+        self._state: AssignmentState = load_state(folder)
         self._resumed = True
         self._speeds = OnlineFit()
         self._speeds.restore(speeds.snapshot())
@@ -73,20 +73,20 @@ class Conduct:
         self._sums_sent = -1
 
     @property
-    def duty(self) -> RolloutDuty | None:
+    def duty(self) -> RolloutAssignment | None:
         """What is asked, whether or not it can be done now."""
         with self._lock:
             return self._state.duty
 
     @property
-    def status(self) -> DutyStatus:
+    def status(self) -> AssignmentStatus:
         """What a heartbeat says; callable from any thread."""
         with self._lock:
-            duty, beside = self._state.duty, self._active.beside
-            held = 0 if beside is None or duty is None else beside.identity.version
+            duty, challenger = self._state.duty, self._active.challenging
+            held = 0 if challenger is None or duty is None else challenger.identity.version
             if duty is None or not self._in_force:
-                return DutyStatus(beside_version=held)
-            return DutyStatus(duty.rollout, duty.role.value, held)
+                return AssignmentStatus(beside_version=held)
+            return AssignmentStatus(duty.rollout, duty.role.value, held)
 
     @property
     def blocks_waiting(self) -> int:
@@ -94,7 +94,7 @@ class Conduct:
         with self._lock:
             return len(self._state.finished)
 
-    def follow(self, duty: RolloutDuty | None, assigned_version: int, expires: float) -> None:
+    def follow(self, duty: RolloutAssignment | None, assigned_version: int, expires: float) -> None:
         """Do a duty from the next decision on, until another one is told or the time is over; None ends it."""
         with self._lock:
             state = self._state
@@ -106,7 +106,7 @@ class Conduct:
                 self._sums_sent = -1
             state.duty, state.assigned_version, state.expires = duty, assigned_version, expires
 
-    def begin(self, state: ClusterState, number: int) -> Turn:
+    def begin(self, state: ClusterState, number: int) -> DecisionTurn:
         """Who makes the decision about a state."""
         with self._lock:
             known = self._state
@@ -119,18 +119,18 @@ class Conduct:
             self._resumed = False
             in_force = False
 
-            def candidate_decides(current: Candidate, beside: Candidate | None) -> bool:
+            def candidate_decides(current: Candidate, challenger: Candidate | None) -> bool:
                 nonlocal in_force
-                in_force = self._counts(current, beside)
+                in_force = self._counts(current, challenger)
                 duty = known.duty
-                if duty is None or not in_force or duty.role is not DutyRole.ALTERNATING:
+                if duty is None or not in_force or duty.role is not AssignmentRole.ALTERNATING:
                     known.alternation.interrupt()
                     return False
                 blocks = known.alternation.advance(duty, self._cluster, state, interval, known.usual_jobs)
                 self._report(blocks)
                 tally = known.alternation.tally
-                if self._twins is not None and tally is not None and beside is not None:
-                    self._twins.opened(duty.rollout, tally, state, current, beside)
+                if self._twins is not None and tally is not None and challenger is not None:
+                    self._twins.opened(duty.rollout, tally, state, current, challenger)
                 return known.alternation.candidate_acts(duty, self._cluster, state.time_seconds)
 
             turn = self._active.begin_turn(number, candidate_decides)
@@ -175,7 +175,7 @@ class Conduct:
         """
         with self._lock:
             duty = self._state.duty
-            if challenged is not None and duty is not None and duty.role is DutyRole.SHADOW and self._in_force:
+            if challenged is not None and duty is not None and duty.role is AssignmentRole.SHADOW and self._in_force:
                 self._state.sums.add(state, guarded, challenged, self._speeds)
             if progress is not None:
                 self._state.presence.carried_out(state.time_seconds, progress)
@@ -230,12 +230,12 @@ class Conduct:
         state.finished = twins.reported(state.rollout, state.finished)
         return tuple(takewhile(lambda block: not twins.waiting(state.rollout, block), state.finished))
 
-    def _counts(self, current: Candidate, beside: Candidate | None) -> bool:
+    def _counts(self, current: Candidate, challenger: Candidate | None) -> bool:
         state = self._state
         return (
             state.duty is not None
-            and beside is not None
-            and beside.identity.version == state.duty.beside_version
+            and challenger is not None
+            and challenger.identity.version == state.duty.beside_version
             and current.identity.version == state.assigned_version
             and self._wall_clock() < state.expires
         )
@@ -262,7 +262,7 @@ class Conduct:
             _log.error("rollout-state-not-saved", error=str(error))
 
 
-def _words(duty: RolloutDuty | None) -> dict[str, object]:
+def _words(duty: RolloutAssignment | None) -> dict[str, object]:
     if duty is None:
         return {"rollout": 0, "role": "none"}
     return {"rollout": duty.rollout, "role": duty.role.value, "beside": duty.beside_version}

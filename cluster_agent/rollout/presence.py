@@ -19,7 +19,7 @@ simulator's reports have it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class DecisionInterval:
     """The time between two decisions.
 
     Attributes:
@@ -68,7 +68,7 @@ class Presence:
                 self.trained[entry.job_id] = stopped
                 self.starving.discard(entry.job_id)
 
-    def moved_to(self, state: ClusterState, alone_seconds: Callable[[Job], float]) -> Interval | None:
+    def moved_to(self, state: ClusterState, alone_seconds: Callable[[Job], float]) -> DecisionInterval | None:
         """The interval that ends with a state; None before there is one, and where the clock went back.
 
         Args:
@@ -97,7 +97,7 @@ class Presence:
         }
         starved = len(hungry - self.starving)
         self.starving |= hungry
-        return Interval(begin, end, tuple(stays), tuple(came for came, _ in stays[len(before) :]), starved)
+        return DecisionInterval(begin, end, tuple(stays), tuple(came for came, _ in stays[len(before) :]), starved)
 
     def to_json(self) -> dict[str, Any]:
         """For a file; what was reported since the latest decision is not in it."""

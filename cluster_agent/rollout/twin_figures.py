@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_agent.rollout.twin_question import LEFT_BEHIND_BLOCKS, Figures, Standing, TwinJob, TwinQuestion
+from cluster_agent.rollout.twin_question import LEFT_BEHIND_BLOCKS, BlockQuestion, ClusterStanding, Figures, TwinJob
 from policy_net.domain import JobKind, Trigger
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.metrics import RunCounters
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import SchedulerPolicy
 
 Stays = Mapping[str, tuple[float, float]]
@@ -44,7 +44,7 @@ class GridSpeeds:
 
 
 def twin_figures(
-    question: TwinQuestion, incumbent: Build, candidate: Build, on_decision: Callable[[], None] = lambda: None
+    question: BlockQuestion, incumbent: Build, candidate: Build, on_decision: Callable[[], None] = lambda: None
 ) -> Figures:
     """What the twin has to say of a block.
 
@@ -78,8 +78,8 @@ def jobs_in_system(stays: Stays, begin: float, end: float) -> float:
 
 
 def _simulated(
-    question: TwinQuestion,
-    start: Standing,
+    question: BlockQuestion,
+    start: ClusterStanding,
     first: Sequence[tuple[Build, float]],
     last: tuple[Build, float],
     on_decision: Callable[[], None],
@@ -107,7 +107,7 @@ def _simulated(
     return stays
 
 
-def _simulation(question: TwinQuestion, start: Standing, jobs: Sequence[TwinJob]) -> Simulation:
+def _simulation(question: BlockQuestion, start: ClusterStanding, jobs: Sequence[TwinJob]) -> Simulation:
     state = start.state
     nodes = sorted(state.nodes, key=lambda node: (not node.gpu_type, node.gpu_type))
     types = list(dict.fromkeys(node.gpu_type for node in nodes if node.gpu_type))
@@ -163,10 +163,10 @@ _ALMOST_DONE = 1.0 - 1e-9
 """A job that was there had not ended, whatever the sum of its work says."""
 
 
-def _spec(each: TwinJob) -> JobSpec:
+def _spec(each: TwinJob) -> WorkloadJob:
     job = each.job
     declared = job.total_epochs if job.work_known and job.total_epochs != each.work_epochs else None
-    return JobSpec(
+    return WorkloadJob(
         job.job_id,
         job.job_type,
         each.came,

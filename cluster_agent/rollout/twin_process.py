@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import sys
 
-from cluster_agent.acting.active_policy import CandidateFactory, Identity
+from cluster_agent.acting.active_policy import CandidateFactory, PolicyIdentity
 from cluster_agent.rollout.twin_figures import twin_figures
-from cluster_agent.rollout.twin_question import AGENTS_PRIORITY, HeldPolicy, TwinQuestion
+from cluster_agent.rollout.twin_question import AGENTS_PRIORITY, BlockQuestion, PolicyAtBlock
 from cluster_agent.settings import PolicySettings
 from foundation.asked_process import LOWEST_PRIORITY, be_modest
 from policy_net.domain import PolicyContext
@@ -22,7 +22,7 @@ MOST_BYTES = 2**30
 """Of data; a question of 5,000 jobs takes a tenth of it, with all that is imported."""
 
 
-def build(held: HeldPolicy, settings: PolicySettings) -> SchedulerPolicy:
+def build(held: PolicyAtBlock, settings: PolicySettings) -> SchedulerPolicy:
     """A policy as it was when the block began.
 
     Raises:
@@ -30,7 +30,7 @@ def build(held: HeldPolicy, settings: PolicySettings) -> SchedulerPolicy:
     """
     if held.file is None:
         return build_policy(held.name, PolicyContext(seed=settings.seed))
-    policy = CandidateFactory(settings).from_bytes(held.file, Identity(held.name)).policy
+    policy = CandidateFactory(settings).from_bytes(held.file, PolicyIdentity(held.name)).policy
     if isinstance(policy, SetPolicy) and policy.beliefs is not None and held.beliefs is not None:
         policy.beliefs.go_on_from(held.beliefs)
     return policy
@@ -41,7 +41,7 @@ def main() -> None:
     agent by its PID."""
     niceness = 0 if AGENTS_PRIORITY in sys.argv[4:] else LOWEST_PRIORITY
     between_steps = be_modest(int(sys.argv[3]), float(sys.argv[1]), MOST_BYTES, niceness=niceness)
-    question = TwinQuestion.from_line(sys.stdin.buffer.readline())
+    question = BlockQuestion.from_line(sys.stdin.buffer.readline())
     settings = PolicySettings.model_validate_json(sys.argv[2])
     figures = twin_figures(
         question,

@@ -25,7 +25,7 @@ Figures = tuple[float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class HeldPolicy:
+class PolicyAtBlock:
     """A policy as it was when a block began.
 
     Attributes:
@@ -38,7 +38,7 @@ class HeldPolicy:
     beliefs: Mapping[str, Any] | None
 
     @classmethod
-    def of(cls, candidate: Candidate) -> HeldPolicy | None:
+    def of(cls, candidate: Candidate) -> PolicyAtBlock | None:
         """A policy that acts or is held now; None where only weights are known of it."""
         if candidate.file is None and candidate.spec is not None:
             return None
@@ -63,7 +63,7 @@ class TwinJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClusterStanding:
     """How the cluster stood at a decision, and of every job there the epochs that it had trained."""
 
     state: ClusterState
@@ -71,7 +71,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class TwinQuestion:
+class BlockQuestion:
     """A block.
 
     Attributes:
@@ -87,12 +87,12 @@ class TwinQuestion:
     number: int
     begin: float
     end: float
-    at_begin: Standing
-    at_end: Standing
+    at_begin: ClusterStanding
+    at_end: ClusterStanding
     jobs: tuple[TwinJob, ...]
     speeds: Mapping[str, list[list[float]]]
-    incumbent: HeldPolicy
-    candidate: HeldPolicy
+    incumbent: PolicyAtBlock
+    candidate: PolicyAtBlock
     slotted: bool
     debounce_seconds: float
     pause_seconds: float = 0.0
@@ -117,7 +117,7 @@ class TwinQuestion:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode() + b"\n"
 
     @classmethod
-    def from_line(cls, line: bytes) -> TwinQuestion:
+    def from_line(cls, line: bytes) -> BlockQuestion:
         """The inverse.
 
         Raises:
@@ -125,7 +125,7 @@ class TwinQuestion:
         """
         content = json.loads(line)
         rollout, number, begin, end = content["block"]
-        at_begin, at_end = (Standing(decode_state(state), done) for state, done in content["standings"])
+        at_begin, at_end = (ClusterStanding(decode_state(state), done) for state, done in content["standings"])
         jobs = zip(decode_state(content["jobs"]).jobs, content["times"], strict=True)
         incumbent, candidate = (_policy_of(each) for each in content["policies"])
         slotted, debounce_seconds, pause_seconds = content["pace"]
@@ -146,11 +146,11 @@ class TwinQuestion:
         )
 
 
-def _policy_json(policy: HeldPolicy) -> list[Any]:
+def _policy_json(policy: PolicyAtBlock) -> list[Any]:
     file = None if policy.file is None else base64.b64encode(policy.file).decode()
     return [policy.name, file, policy.beliefs]
 
 
-def _policy_of(row: list[Any]) -> HeldPolicy:
+def _policy_of(row: list[Any]) -> PolicyAtBlock:
     name, file, beliefs = row
-    return HeldPolicy(name, None if file is None else base64.b64decode(file), beliefs)
+    return PolicyAtBlock(name, None if file is None else base64.b64decode(file), beliefs)

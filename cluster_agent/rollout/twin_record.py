@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cluster_agent.rollout.twin_question import LEFT_BEHIND_BLOCKS, HeldPolicy, Standing, TwinJob, TwinQuestion
+from cluster_agent.rollout.twin_question import (
+    LEFT_BEHIND_BLOCKS,
+    BlockQuestion,
+    ClusterStanding,
+    PolicyAtBlock,
+    TwinJob,
+)
 from policy_net.domain import ClusterState, Job, Progress, SpeedModel
 
 MOST_JOBS = 5000
@@ -18,7 +24,7 @@ with."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedBlock:
     """Which block the twin is asked about, and for which rollout."""
 
     rollout: int
@@ -42,13 +48,13 @@ class _Seen:
 
 @dataclass
 class _Block:
-    asked: Asked
+    asked: AskedBlock
     begin: float
     end: float
-    at_begin: Standing
-    incumbent: HeldPolicy
-    candidate: HeldPolicy
-    at_end: Standing | None = None
+    at_begin: ClusterStanding
+    incumbent: PolicyAtBlock
+    candidate: PolicyAtBlock
+    at_end: ClusterStanding | None = None
 
     @property
     def until(self) -> float:
@@ -75,7 +81,7 @@ class TwinRecord:
         self._now, self._slotted = None, True
         self._jobs, self._ended, self._blocks = {}, {}, []
 
-    def follows(self, asked: Asked) -> bool:
+    def follows(self, asked: AskedBlock) -> bool:
         """Whether the block is on record, and its figures may be asked for later."""
         return any(block.asked == asked for block in self._blocks)
 
@@ -122,17 +128,17 @@ class TwinRecord:
 
     def open(
         self,
-        asked: Asked,
+        asked: AskedBlock,
         begin: float,
         end: float,
         state: ClusterState,
-        incumbent: HeldPolicy,
-        candidate: HeldPolicy,
+        incumbent: PolicyAtBlock,
+        candidate: PolicyAtBlock,
     ) -> None:
         """A block has begun, and this is the first state in it, which was taken in already."""
         self._blocks.append(_Block(asked, begin, end, self._standing(state), incumbent, candidate))
 
-    def due(self, speeds: SpeedModel, pause_seconds: float, wanted: Mapping[Asked, bool]) -> list[TwinQuestion]:
+    def due(self, speeds: SpeedModel, pause_seconds: float, wanted: Mapping[AskedBlock, bool]) -> list[BlockQuestion]:
         """The blocks of which all is known now: those that are wanted as questions; the others are forgotten."""
         now = self._now
         if now is None:
@@ -141,7 +147,7 @@ class TwinRecord:
         self._blocks = [block for block in self._blocks if now < block.until]
         return [self._question(block, speeds, pause_seconds) for block in over if wanted.get(block.asked)]
 
-    def _question(self, block: _Block, speeds: SpeedModel, pause_seconds: float) -> TwinQuestion:
+    def _question(self, block: _Block, speeds: SpeedModel, pause_seconds: float) -> BlockQuestion:
         assert block.at_end is not None  # noqa: S101  (the end was before now)
         jobs = [
             seen.known()
@@ -149,7 +155,7 @@ class TwinRecord:
             if seen.came <= block.until and (seen.left is None or seen.left > block.begin)
         ]
         jobs = [each for each in sorted(jobs, key=lambda each: each.came) if each.work_epochs > 0.0]
-        return TwinQuestion(
+        return BlockQuestion(
             block.asked.rollout,
             block.asked.number,
             block.begin,
@@ -165,5 +171,5 @@ class TwinRecord:
             pause_seconds,
         )
 
-    def _standing(self, state: ClusterState) -> Standing:
-        return Standing(state, {job.job_id: self._jobs[job.job_id].done_epochs for job in state.jobs})
+    def _standing(self, state: ClusterState) -> ClusterStanding:
+        return ClusterStanding(state, {job.job_id: self._jobs[job.job_id].done_epochs for job in state.jobs})

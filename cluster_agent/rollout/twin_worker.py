@@ -17,10 +17,10 @@ from typing import Protocol
 
 import structlog
 
-from cluster_agent.rollout.twin_question import AGENTS_PRIORITY, Figures, TwinQuestion
-from cluster_agent.rollout.twin_record import Asked
+from cluster_agent.rollout.twin_question import AGENTS_PRIORITY, BlockQuestion, Figures
+from cluster_agent.rollout.twin_record import AskedBlock
 from cluster_agent.settings import PolicySettings
-from foundation.asked_process import LOOK_SECONDS, answer_of
+from foundation.asked_process import POLL_SECONDS, answer_of
 
 _log = structlog.get_logger()
 
@@ -34,11 +34,11 @@ _ENDING_SECONDS = 10.0
 class Twin(Protocol):
     """Answers questions some time later."""
 
-    def ask(self, question: TwinQuestion) -> bool:
+    def ask(self, question: BlockQuestion) -> bool:
         """Take a question without waiting; False if there is no room."""
         ...
 
-    def answers(self) -> dict[Asked, Figures | None]:
+    def answers(self) -> dict[AskedBlock, Figures | None]:
         """What was answered since this was last asked; None where there are no figures."""
         ...
 
@@ -81,14 +81,14 @@ class TwinWorker:
         self._command = list(command)
         self._longest_seconds = longest_seconds
         self._clock = clock
-        self._questions: queue.Queue[TwinQuestion] = queue.Queue(MOST_WAITING)
+        self._questions: queue.Queue[BlockQuestion] = queue.Queue(MOST_WAITING)
         self._lock = threading.Lock()
-        self._answers: dict[Asked, Figures | None] = {}
+        self._answers: dict[AskedBlock, Figures | None] = {}
         self._unanswered = 0
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def ask(self, question: TwinQuestion) -> bool:
+    def ask(self, question: BlockQuestion) -> bool:
         """See `Twin`."""
         try:
             self._questions.put_nowait(question)
@@ -102,7 +102,7 @@ class TwinWorker:
             self._thread.start()
         return True
 
-    def answers(self) -> dict[Asked, Figures | None]:
+    def answers(self) -> dict[AskedBlock, Figures | None]:
         """See `Twin`."""
         with self._lock:
             given, self._answers = self._answers, {}
@@ -123,7 +123,7 @@ class TwinWorker:
     def _work(self) -> None:
         while not self._ending.is_set():
             try:
-                question = self._questions.get(timeout=LOOK_SECONDS)
+                question = self._questions.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 continue
             figures = None
@@ -132,10 +132,10 @@ class TwinWorker:
             except Exception as error:  # whatever a twin does, a block is reported
                 _log.warning("twin-gave-up", block=question.number, reason=str(error) or repr(error))
             with self._lock:
-                self._answers[Asked(question.rollout, question.number)] = figures
+                self._answers[AskedBlock(question.rollout, question.number)] = figures
                 self._unanswered -= 1
 
-    def _figures(self, question: TwinQuestion) -> Figures:
+    def _figures(self, question: BlockQuestion) -> Figures:
         """The figures.
 
         Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from cluster_agent.rollout.presence import Interval
+from cluster_agent.rollout.presence import DecisionInterval
 
 PART_SECONDS = 3600.0
 PARTS = 7 * 24
@@ -30,7 +30,7 @@ class UsualJobs:
         """How many parts are full; changes when there is something to be kept."""
         return len(self._parts)
 
-    def add(self, interval: Interval) -> bool:
+    def add(self, interval: DecisionInterval) -> bool:
         """Take in an interval; whether a part of the window is full now, and worth keeping."""
         seconds, job_seconds = self._open
         self._open = (

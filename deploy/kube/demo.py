@@ -29,7 +29,7 @@ Json = dict[str, Any]
 CLUSTER = "kubernetes"
 SETTINGS = replace(REAL_JOBS, exploration=0.05)
 _NODES = 2
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _SAY_SECONDS = 10.0
 _STILL_SECONDS = 300.0
 """How long no job may get on: at a fifth of a core the processes of some of them take minutes to start."""
@@ -183,10 +183,10 @@ def _watch(
         if deadline.passed(progress_of([*jobs, *plain])) and elapsed > options.seconds:
             late = next(each["metadata"]["name"] for each in [*jobs, *plain] if not _is_complete(each))
             raise DemoFailed(f"{late} is not complete after {elapsed:.0f} s: {_story(kubectl, late)}")
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     now = watch.now()
     resizes = resizes_of([*jobs, *plain], kubectl.objects("events", "-n", NAMESPACE))
-    told = max(jobs, key=lambda job: resizes[job["metadata"]["uid"]])["metadata"]["name"]
+    reported = max(jobs, key=lambda job: resizes[job["metadata"]["uid"]])["metadata"]["name"]
     return Ending(
         seconds=time.monotonic() - began,
         killed_seconds=killed,
@@ -196,7 +196,7 @@ def _watch(
         resizes=sum(resizes.values()),
         updates=0 if now is None else now.head_step,
         table=kubectl("get", "trainingjobs,jobs", "-n", NAMESPACE),
-        description=kubectl("describe", "trainingjob", told, "-n", NAMESPACE),
+        description=kubectl("describe", "trainingjob", reported, "-n", NAMESPACE),
     )
 
 

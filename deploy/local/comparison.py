@@ -145,7 +145,7 @@ def compare(
         curve=curve,
         validation_jct_v1=_mean([mean(cluster, first) for cluster in plan]),
         validation_jct_final=_mean([mean(cluster, newest) for cluster in plan]),
-        job=telling_job({cluster.name: scores[own[cluster.name, "learned"]] for cluster in plan}),
+        job=reporting_job({cluster.name: scores[own[cluster.name, "learned"]] for cluster in plan}),
         recorded={cluster.name: seconds for cluster in plan if (seconds := recorded_jct_seconds(cluster)) is not None},
         recorded_load={cluster.name: load for cluster in plan if (load := _recorded_load(cluster)) is not None},
         shipped_whole=ratios(shipped) if shipped else {},
@@ -172,7 +172,7 @@ def _check_complete(scores: dict[Task, Score]) -> None:
             )
 
 
-def telling_job(scores: dict[str, Score]) -> JobTimeline:
+def reporting_job(scores: dict[str, Score]) -> JobTimeline:
     """The middle job by resizes, of those that were resized a few times and mostly had several workers.
 
     Without such jobs it is the one that was resized most, as far as its resizes can still be told apart in a picture.

@@ -20,7 +20,7 @@ JOBS_PER_BATCH = 24
 IMITATION_STEPS = 4000
 """Enough for v1 to do about as well as DRF."""
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 """How often to see whether the training is done."""
 
 
@@ -46,7 +46,7 @@ def warm_start(plan: Sequence[ClusterPlan], demo: Demonstration, seed: int, step
     )
     began = time.monotonic()
     while processes.is_running("train"):
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
         display.progress(min((time.monotonic() - began) / WARM_START_SECONDS, 0.98))
     processes.check()
     return out

@@ -70,8 +70,8 @@ def run_fleet(plan: Sequence[ClusterPlan], v1: Path, demo: Demonstration, settin
     learner = DemoLearner(demo, folder)
     agents = [f"agent-{cluster.name}" for cluster in plan]
     with learner.running(learner_content(v1, learner, settings)) as watch:
-        looked_at = f"policyctl fleet --learner {learner.address} --cert {learner.administrator}"
-        display.phase(f"to look in: {looked_at}, or http://{learner.page}/")
+        polled_at = f"policyctl fleet --learner {learner.address} --cert {learner.administrator}"
+        display.phase(f"to look in: {polled_at}, or http://{learner.page}/")
         learner.enroll([cluster.name for cluster in plan])
         for cluster, agent in zip(plan, agents, strict=True):
             content = simulated_agent(cluster.name, learner, settings, cluster.source, cluster.own)

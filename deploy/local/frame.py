@@ -28,7 +28,7 @@ from policy_net.laboratory.report import check_folder
 START_SECONDS = 120.0
 """How long what starts may get nothing done, not a second of the processor; it takes two to four on an idle machine."""
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Demonstration:
             if deadline.passed(int(self.processes.cpu_seconds())):
                 waited, log = f"{deadline.waited_seconds:.0f} s", self.processes.log_of(what)
                 raise DemoFailed(f"the {what} did not answer within {waited} (see {log})")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
 @contextmanager

@@ -24,11 +24,11 @@ from global_learner.report.content import report_content
 from global_learner.report.fleet import job_life
 from global_learner.report.learning import CurvePoint
 from global_learner.report.lessons import LessonCurve, lesson_finding
-from global_learner.report.load import LoadCurve, LoadScope
+from global_learner.report.load import LoadScope, SchedulerLoad
 from global_learner.report.page import write_page
-from global_learner.report.savings import Replays, headline
+from global_learner.report.savings import ReplayComparison, headline
 from global_learner.report.words import change
-from global_learner.rollout.state import Phase
+from global_learner.rollout.state import RolloutPhase
 from policy_net.laboratory.simulation.load import Load, nearly_done
 
 MOMENTS = 121
@@ -57,10 +57,10 @@ class Report:
     lessons: LessonCurve | None = None
 
     @property
-    def replays(self) -> Replays:
+    def replays(self) -> ReplayComparison:
         """What the replays say, as the page reads it."""
         first, note = _first_version(self.policy, self.comparison)
-        return Replays(
+        return ReplayComparison(
             jct_seconds=self.comparison.own_jct_seconds,
             labels=self.comparison.labels,
             baseline=BASELINE,
@@ -125,10 +125,10 @@ def print_report(report: Report, files: Sequence[Path], console: Console) -> Non
     console.print(f"{found.text}.", soft_wrap=True, highlight=False)
     console.print(found.note, soft_wrap=True, highlight=False)
     if report.lessons is not None:
-        told = f"lessons: {lesson_finding(report.lessons)}"
-        console.print(told, soft_wrap=True, highlight=False)
+        reported = f"lessons: {lesson_finding(report.lessons)}"
+        console.print(reported, soft_wrap=True, highlight=False)
     for end in report.fleet.rollouts:
-        what = "made by the fleet" if end.foretold == Phase.DONE else "made worse on purpose"
+        what = "made by the fleet" if end.foretold == RolloutPhase.DONE else "made worse on purpose"
         console.print(f"rollout {end.number} of v{end.version}, {what}: {end.word}", soft_wrap=True, highlight=False)
         power = report.fleet.canary_power
         if power is not None and power.rollout == end.number:
@@ -191,7 +191,9 @@ def load_scopes(comparison: Comparison) -> list[LoadScope]:
             curves = {RECORDED: recorded, **curves}
         at = moments([of_policy for policy, of_policy in curves.items() if policy != RECORDED])
         gpus = float(sum(load.gpus for load in curves[BASELINE]))
-        drawn = [LoadCurve(comparison.labels[policy], *amounts(of_policy, at)) for policy, of_policy in curves.items()]
+        drawn = [
+            SchedulerLoad(comparison.labels[policy], *amounts(of_policy, at)) for policy, of_policy in curves.items()
+        ]
         together = "all clusters together, " if len(clusters) > 1 else ""
         note = f"Simulated: {together}{_REPLAYED_LOAD}"
         scopes.append(LoadScope(name, at, [gpus] * len(at), drawn, "simulated time", note))

@@ -20,8 +20,8 @@ from deploy.local.processes import DemoFailed, Processes
 from deploy.local.waiting import LONGEST_SECONDS, ProgressDeadline
 from global_learner.policyctl.client import AdminClient
 from global_learner.rollout.plan import VerdictSettings, read_plan
-from global_learner.rollout.state import Phase, Role
-from global_learner.rollout.verdicts.verdict import Outcome
+from global_learner.rollout.state import RolloutPhase, VersionRole
+from global_learner.rollout.verdicts.verdict import StageOutcome
 from policy_net.exchange.generated import fleet_pb2
 
 LEAST_CLUSTERS = 2
@@ -52,7 +52,7 @@ STAGE_WORDS = (
     " acted before; fleet: all do)"
 )
 INCONCLUSIVE = "inconclusive"
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Rollouts:
         self._client.ask(fleet_pb2.AssignVersionRequest(version=0, all=True))
         self._wait_for(1)
 
-    def run(self, version: int, foretold: Phase) -> RolloutEnd:
+    def run(self, version: int, foretold: RolloutPhase) -> RolloutEnd:
         """Begin a rollout, tell of every stage, and wait for its end.
 
         Raises:
@@ -166,10 +166,10 @@ class Rollouts:
         plan_json = read_plan(self._plan).model_dump_json()
         start = fleet_pb2.StartRolloutRequest(version=version, plan_json=plan_json, reason="to show it")
         number = self._client.ask(start).rollout.number
-        told, aborted = 0, False
+        reported, aborted = 0, False
         deadline = ProgressDeadline(STILL_SECONDS, clock=self._clock)
-        while (rollout := self._rollout(number)).phase not in (Phase.DONE, Phase.ROLLED_BACK):
-            told = self._tell(rollout, told)
+        while (rollout := self._rollout(number)).phase not in (RolloutPhase.DONE, RolloutPhase.ROLLED_BACK):
+            reported = self._tell(rollout, reported)
             pairs = _pairs_of_each(rollout)
             if deadline.passed((rollout.stage, rollout.phase, self._decisions())) or pairs >= MOST_PAIRS:
                 if aborted:
@@ -179,9 +179,9 @@ class Rollouts:
                 self._display.say(f"  {stage}: no verdict after {after}, so the demo aborts the rollout")
                 self._client.ask(fleet_pb2.ActOnRolloutRequest(action="abort"))
                 deadline = ProgressDeadline(STILL_SECONDS, clock=self._clock)
-            self._look()
-        self._tell(rollout, told)
-        acting = version if rollout.phase == Phase.DONE else incumbent
+            self._poll()
+        self._tell(rollout, reported)
+        acting = version if rollout.phase == RolloutPhase.DONE else incumbent
         self._wait_for(acting)
         ended = INCONCLUSIVE if aborted else rollout.phase
         seconds = self._clock() - began
@@ -204,11 +204,11 @@ class Rollouts:
         """A line for whoever watches."""
         self._display.say(line)
 
-    def _tell(self, rollout: fleet_pb2.Rollout, told: int) -> int:
+    def _tell(self, rollout: fleet_pb2.Rollout, reported: int) -> int:
         stages = judged(rollout)
-        for stage in stages[told:]:
+        for stage in stages[reported:]:
             self._display.say(f"  {stage.kind}: {stage.outcome}; {stage.reason}")
-            if stage.kind == "canary" and stage.outcome == Outcome.PASS:
+            if stage.kind == "canary" and stage.outcome == StageOutcome.PASS:
                 self._display.say(f"    {MARGIN_WORDS}")
         self._display.progress((rollout.stage + 1) / (len(rollout.stages) + 1))
         return len(stages)
@@ -225,16 +225,16 @@ class Rollouts:
         """Of all clusters, ever: as long as they decide, the rollout gets on."""
         return sum(int(view.status.decisions) for view in self._client.fleet().clusters)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._processes.check()
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
     def _wait_for(self, version: int) -> None:
         deadline = ProgressDeadline(STILL_SECONDS, clock=self._clock)
         while set((acting := self._acting()).values()) != {version}:
             if deadline.passed((*acting.values(), self._decisions())):
                 raise DemoFailed(f"v{version} does not act in all clusters after {deadline.waited_seconds:.0f} s")
-            self._look()
+            self._poll()
 
 
 def _is_canary(member: fleet_pb2.RolloutMember, rollout: fleet_pb2.Rollout) -> bool:
@@ -243,7 +243,7 @@ def _is_canary(member: fleet_pb2.RolloutMember, rollout: fleet_pb2.Rollout) -> b
 
 def _pairs_of_each(rollout: fleet_pb2.Rollout) -> int:
     """Pairs of blocks that each of the clusters brought that alternate now, on average."""
-    blocks = [int(member.blocks) for member in rollout.members if member.role == Role.ALTERNATING]
+    blocks = [int(member.blocks) for member in rollout.members if member.role == VersionRole.ALTERNATING]
     return sum(blocks) // (2 * len(blocks)) if blocks else 0
 
 
@@ -251,7 +251,7 @@ def judged(rollout: fleet_pb2.Rollout) -> list[StageEnd]:
     """The stages that have their verdict, in order; of a stage the verdict that ended it."""
     found: dict[int, StageEnd] = {}
     for verdict in rollout.verdicts:
-        if verdict.outcome in (Outcome.PASS, Outcome.FAIL):
+        if verdict.outcome in (StageOutcome.PASS, StageOutcome.FAIL):
             reason = "; ".join(verdict.reasons)
             kind = rollout.stages[verdict.stage]
             found.setdefault(verdict.stage, StageEnd(kind, verdict.outcome, reason, verdict.pairs))
@@ -281,9 +281,9 @@ def both_rollouts(rollouts: Rollouts, made: int, worse: int) -> tuple[RolloutEnd
     rollouts.back_to_first()
     rollouts.say(STAGE_WORDS)
     rollouts.say(f"rollout of v{made}, which this fleet made, in place of v1")
-    first = rollouts.run(made, Phase.DONE)
+    first = rollouts.run(made, RolloutPhase.DONE)
     rollouts.say(f"rollout of v{worse}, which is v{made} made worse on purpose, with false beliefs of speeds")
-    return first, rollouts.run(worse, Phase.ROLLED_BACK)
+    return first, rollouts.run(worse, RolloutPhase.ROLLED_BACK)
 
 
 def contradiction(ends: Sequence[RolloutEnd]) -> str:

@@ -30,9 +30,9 @@ _AGENT_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "LearningSettings": (),
     "SharingSettings": (),
     "DecisionLogSettings": (),
-    "TelemetrySettings": ("metrics_port", "metrics_host"),
+    "AgentTelemetrySettings": ("metrics_port", "metrics_host"),
     "NoiseSettings": (),
-    "LearnerSettings": ("address", "further_addresses", "enroll_address", "enrollment_file", "tls"),
+    "LearnerConnectionSettings": ("address", "further_addresses", "enroll_address", "enrollment_file", "tls"),
 }
 """Sections that values may state, and of each what the chart says itself."""
 _DEFAULTED: Final = ("initial_policy",)

@@ -8,7 +8,7 @@ import cluster_agent.telemetry
 import elastic_runtime.coordinator.metrics
 import global_learner.telemetry
 from elastic_runtime.control.messages import JobStatus
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 _HEAD = """# Metrics
 
@@ -19,15 +19,15 @@ coordinator on `--metrics-port`. This page is made from the programs by `make re
 """
 
 
-_NO_STATUS = JobStatus(job="", phase=Phase.STARTING)
+_NO_STATUS = JobStatus(job="", phase=JobPhase.STARTING)
 
 
 def metrics_page() -> str:
     """The whole page, in Markdown."""
     parts = [_HEAD]
     for title, registry in (
-        ("global-learner", global_learner.telemetry.Telemetry().registry),
-        ("cluster-agent", cluster_agent.telemetry.Telemetry().registry),
+        ("global-learner", global_learner.telemetry.LearnerTelemetry().registry),
+        ("cluster-agent", cluster_agent.telemetry.AgentTelemetry().registry),
         ("elastic-run", elastic_runtime.coordinator.metrics.JobMetrics(lambda: _NO_STATUS).registry),
     ):
         parts.append(f"\n## `{title}`\n\n| metric | kind | meaning |\n|---|---|---|\n")

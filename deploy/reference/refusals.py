@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from global_learner.enrollment.types import EnrollmentRefusal
-from global_learner.errors import BeliefRefusal, EvidenceRefusal, IdentityRefusal, Refusal, Rejection
+from global_learner.errors import BeliefRefusal, CallRefusal, EvidenceRefusal, IdentityRefusal, Rejection
 from global_learner.service.http_server import HttpRefusal
 
 _HEAD = """# What is refused
@@ -50,7 +50,7 @@ This page is made from the programs by `make reference`.
 """
 
 _WORDS: tuple[tuple[str, str, type[StrEnum]], ...] = (
-    ("Calls", "fedl2_learner_refusals_total", Refusal),
+    ("Calls", "fedl2_learner_refusals_total", CallRefusal),
     ("Updates", "fedl2_learner_rejections_total", Rejection),
     ("Identities", "fedl2_learner_identity_refusals_total", IdentityRefusal),
     ("Enrollments", "fedl2_learner_enrollments_total", EnrollmentRefusal),

@@ -34,7 +34,7 @@ from policy_net.laboratory.report import prepare_folder
 
 CLUSTER = "this-machine"
 SETTINGS = replace(REAL_JOBS, exploration=0.02)
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _SAY_SECONDS = 10.0
 _CANCEL_SECONDS = 60.0
 
@@ -137,7 +137,7 @@ def _watch(
         while waiting and (waiting[0].after_seconds <= elapsed - first_trains_at or waiting[0] is planned[0]):
             job = waiting.pop(0)
             client.call("submit", {"job": job.file(_cores()), "folder": str(Path.cwd()), "source": job.name})
-        jobs.look(time.time())
+        jobs.poll(time.time())
         running = [life for life in jobs.lives.values() if not life.ended]
         if elapsed - said >= _SAY_SECONDS:
             said = elapsed
@@ -153,7 +153,7 @@ def _watch(
         demo.display.progress(elapsed / seconds)
         if (not waiting and not running) or elapsed > seconds:
             return
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _end_jobs(jobs: JobWatch, client: JobClient) -> None:
@@ -164,8 +164,8 @@ def _end_jobs(jobs: JobWatch, client: JobClient) -> None:
             client.call("cancel", {"name": name})
         deadline = time.monotonic() + _CANCEL_SECONDS
         while left and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
-            jobs.look(time.time())
+            time.sleep(_POLL_SECONDS)
+            jobs.poll(time.time())
             left = [name for name in left if not jobs.lives[name].ended]
         if left:
             raise DemoFailed(f"{left[0]} does not end; see `elastic-run status`")

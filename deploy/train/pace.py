@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _MOST_PROBES = 8
 _PROBE = """
 import time
@@ -27,7 +27,7 @@ def free_cores(cores: int) -> float:
     probes = min(cores, _MOST_PROBES)
     running = [
         subprocess.Popen(  # noqa: S603  (our own words)
-            [sys.executable, "-c", _PROBE, str(_LOOK_SECONDS)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", _PROBE, str(_POLL_SECONDS)], stdout=subprocess.PIPE, text=True
         )
         for _ in range(probes)
     ]

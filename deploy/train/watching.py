@@ -67,7 +67,7 @@ class JobWatch:
         self._client = client
         self._began = began_unix_seconds
 
-    def look(self, now_unix_seconds: float) -> None:
+    def poll(self, now_unix_seconds: float) -> None:
         """See how all jobs are now.
 
         Raises:

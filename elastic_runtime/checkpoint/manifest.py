@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from elastic_runtime.checkpoint.object_store import Place, put_whole
-from elastic_runtime.checkpoint.shard import SUFFIX, Entry, ShardRecord, cannot_read, read_head
+from elastic_runtime.checkpoint.shard import SUFFIX, ShardEntry, ShardRecord, cannot_read, read_head
 from elastic_runtime.errors import BadInput, CheckpointDamaged, CheckpointError
 from elastic_runtime.model import optimizers
 from elastic_runtime.model.layout import Layout
@@ -127,14 +127,14 @@ def read_manifest(folder: Place) -> Manifest:
         raise CheckpointError(f"{path} is as it was written, but not by this version: {error}") from error
 
 
-def read_heads(manifest: Manifest) -> list[tuple[ShardRecord, int, dict[int, Entry]]]:
+def read_heads(manifest: Manifest) -> list[tuple[ShardRecord, int, dict[int, ShardEntry]]]:
     """Each shard, where its numbers begin, and the blocks that are read from it: each block of the model from one.
 
     Raises:
         CheckpointDamaged: a shard is missing or damaged, or a block is in none.
         CheckpointError: a shard cannot be read, or is of another model.
     """
-    found: list[tuple[ShardRecord, int, dict[int, Entry]]] = []
+    found: list[tuple[ShardRecord, int, dict[int, ShardEntry]]] = []
     left = {block.index for block in manifest.layout.blocks}
     for shard in manifest.shards:
         start, entries = read_head(manifest.folder, shard, manifest.layout)
@@ -161,7 +161,7 @@ def verify(folder: Place) -> Manifest:
     return manifest
 
 
-def read_verified(manifest: Manifest, blocks: Iterable[int]) -> Iterator[tuple[Entry, bytearray]]:
+def read_verified(manifest: Manifest, blocks: Iterable[int]) -> Iterator[tuple[ShardEntry, bytearray]]:
     """Some blocks, in the order in which they lie on the disk: parameters, then each tensor of the state.
 
     Raises:
@@ -179,7 +179,9 @@ def read_verified(manifest: Manifest, blocks: Iterable[int]) -> Iterator[tuple[E
             yield from _read_shard(manifest, manifest.folder / shard.name, start, due)
 
 
-def _read_shard(manifest: Manifest, path: Place, start: int, entries: list[Entry]) -> Iterator[tuple[Entry, bytearray]]:
+def _read_shard(
+    manifest: Manifest, path: Place, start: int, entries: list[ShardEntry]
+) -> Iterator[tuple[ShardEntry, bytearray]]:
     try:
         with path.open("rb") as file:
             for entry in entries:

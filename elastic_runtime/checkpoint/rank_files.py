@@ -41,7 +41,7 @@ _log = structlog.get_logger()
 FOLDER_VARIABLE = "ELASTIC_RANKS_FOLDER"
 STORE_VARIABLE = "ELASTIC_RANKS_CHECKPOINTS"
 CHECKPOINT_SECONDS_VARIABLE = "ELASTIC_CHECKPOINT_SECONDS"
-_TELL_SECONDS = 0.25
+_REPORT_SECONDS = 0.25
 _USUAL_CHECKPOINT_SECONDS = 60.0
 _MOST = 2.0**53
 """Larger numbers are not exact, and count nothing."""
@@ -94,7 +94,7 @@ class RankFiles:
         self._progress_file = folder / "progress.json"
         self._checkpoint_seconds = checkpoint_seconds
         self._clock = clock
-        self._told_seconds = -_TELL_SECONDS
+        self._reported_seconds = -_REPORT_SECONDS
         self._saved_seconds = clock()
 
     @property
@@ -118,8 +118,8 @@ class RankFiles:
     def tell(self, progress: RankProgress, *, at_once: bool = False) -> None:
         """Say how far the job is, unless that was said just now; a full disk costs the hint, not the job."""
         now = self._clock()
-        if at_once or now - self._told_seconds >= _TELL_SECONDS:
-            self._told_seconds = now
+        if at_once or now - self._reported_seconds >= _REPORT_SECONDS:
+            self._reported_seconds = now
             with contextlib.suppress(OSError):
                 # Whoever goes on after a kill writes over what that left.
                 text = json.dumps(asdict(progress))

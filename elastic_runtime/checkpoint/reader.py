@@ -9,7 +9,7 @@ from torch import Tensor
 
 from elastic_runtime.checkpoint.manifest import Manifest, read_manifest, read_verified
 from elastic_runtime.checkpoint.object_store import Place
-from elastic_runtime.checkpoint.shard import Entry
+from elastic_runtime.checkpoint.shard import ShardEntry
 from elastic_runtime.errors import ModelMismatch
 from elastic_runtime.model.block_state import BlockState
 from elastic_runtime.model.layout import Layout, difference
@@ -76,7 +76,7 @@ def require_same_model(manifest: Manifest, layout: Layout, optimizer: Optimizer)
         )
 
 
-def _state(layout: Layout, entry: Entry, numbers: bytearray) -> BlockState:
+def _state(layout: Layout, entry: ShardEntry, numbers: bytearray) -> BlockState:
     block = layout.blocks[entry.block]
     dtype = getattr(torch, layout.segments[block.segment].dtype)
     elements = block.stop - block.start

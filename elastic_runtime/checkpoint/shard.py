@@ -49,7 +49,7 @@ class ShardRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ShardEntry:
     """One block in a shard.
 
     Attributes:
@@ -74,18 +74,18 @@ class Entry:
 def head_bytes(layout: Layout, blocks: Iterable[int], states: Sequence[str]) -> int:
     """The room that the head of these blocks may need; states that a block turns out to lack leave some over."""
     end = sum(layout.blocks[block].size_bytes for block in blocks) * (1 + len(states))
-    entries = [Entry(block, _LARGEST_VERSION, "0" * 64, end, tuple(states)) for block in blocks]
+    entries = [ShardEntry(block, _LARGEST_VERSION, "0" * 64, end, tuple(states)) for block in blocks]
     length = _LENGTH_BYTES + len(_content(layout, entries))
     return -(-length // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
-def pack_head(layout: Layout, entries: Sequence[Entry], size_bytes: int) -> bytes:
+def pack_head(layout: Layout, entries: Sequence[ShardEntry], size_bytes: int) -> bytes:
     """The head of exactly this size."""
     room = size_bytes - _LENGTH_BYTES
     return room.to_bytes(_LENGTH_BYTES, "little") + _content(layout, entries).ljust(room, b" ")
 
 
-def read_head(folder: Place, record: ShardRecord, layout: Layout) -> tuple[int, dict[int, Entry]]:
+def read_head(folder: Place, record: ShardRecord, layout: Layout) -> tuple[int, dict[int, ShardEntry]]:
     """Where a shard's numbers begin, and its blocks.
 
     Raises:
@@ -126,14 +126,14 @@ def cannot_read(path: Place, error: OSError) -> CheckpointError:
     return kind(f"{path} cannot be read: {error.strerror}")
 
 
-def _entry(row: object) -> Entry:
+def _entry(row: object) -> ShardEntry:
     match row:
         case [int(block), int(version), str(digest), int(start), [*states]]:
-            return Entry(block, version, digest, start, tuple(str(state) for state in states))
+            return ShardEntry(block, version, digest, start, tuple(str(state) for state in states))
     raise ValueError(f"no block: {str(row)[:80]}")
 
 
-def _content(layout: Layout, entries: Sequence[Entry]) -> bytes:
+def _content(layout: Layout, entries: Sequence[ShardEntry]) -> bytes:
     rows = [[entry.block, entry.version, entry.sha256, entry.start, entry.states] for entry in entries]
     content: dict[str, object] = {
         "__metadata__": {"format": _FORMAT, "layout": layout.digest, "blocks": json.dumps(rows, separators=(",", ":"))}

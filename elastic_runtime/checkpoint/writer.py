@@ -17,7 +17,7 @@ from threading import Condition, Thread
 import torch
 
 from elastic_runtime.checkpoint.object_store import Place
-from elastic_runtime.checkpoint.shard import Entry, ShardRecord, head_bytes, pack_head
+from elastic_runtime.checkpoint.shard import ShardEntry, ShardRecord, head_bytes, pack_head
 from elastic_runtime.checkpoint.shard_files import new_shard_file
 from elastic_runtime.errors import CheckpointError
 from elastic_runtime.model.block_state import BlockState
@@ -74,7 +74,7 @@ class ShardWriter:
         self._blocks_total = len(self._left)
         self._head_bytes = head_bytes(layout, self._left, optimizer.state_names)
         self._end = self._head_bytes
-        self._entries: list[Entry] = []
+        self._entries: list[ShardEntry] = []
         self._queue: deque[BlockState] = deque()
         self._queue_bytes, self._queued_bytes = queue_bytes, 0
         self._bytes_per_second, self._clock = bytes_per_second, clock
@@ -224,7 +224,7 @@ class ShardWriter:
             numbers = memoryview(tensor.contiguous().view(torch.uint8).numpy())  # type: ignore[arg-type]  # a buffer
             digest.update(numbers)
             end = write_at(self._file.descriptor, end, (numbers,))
-        entry = Entry(state.block, state.version, digest.hexdigest(), self._end - self._head_bytes, names)
+        entry = ShardEntry(state.block, state.version, digest.hexdigest(), self._end - self._head_bytes, names)
         with self._changed:
             self._entries.append(entry)
             self._end = end

@@ -1,5 +1,7 @@
 """Check of every call to whoever answers for a job: it comes from somebody who has the job's token, and is answered so
-that the caller knows the same of who answers. Services behind it raise `Refused`, and never see what was not proved."""
+that the caller knows the same of who answers. Services behind it raise `CallRefused`, and never see what was not
+proved.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from elastic_runtime.generated.elastic_pb2_grpc import SessionsServicer, add_Ses
 _OPEN = f"/{pb.DESCRIPTOR.services_by_name['Sessions'].full_name}/Open"
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """A call is refused, with a line for whoever made it."""
 
     def __init__(self, code: grpc.StatusCode, line: str) -> None:
@@ -64,7 +66,7 @@ class CallCheck(grpc.ServerInterceptor, SessionsServicer):
             call = self._taken(method, data, context)
             try:
                 return call.answer(serialize(handler.unary_unary(_request(parse, call), context)))
-            except Refused as refused:
+            except CallRefused as refused:
                 _refuse(context, call, refused)
 
         def stream(data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
@@ -72,7 +74,7 @@ class CallCheck(grpc.ServerInterceptor, SessionsServicer):
             try:
                 for reply in handler.unary_stream(_request(parse, call), context):
                     yield call.answer(serialize(reply))
-            except Refused as refused:
+            except CallRefused as refused:
                 _refuse(context, call, refused)
 
         if handler.response_streaming:
@@ -98,10 +100,10 @@ def _request(parse: Callable[[bytes], Any], call: ReceivedCall) -> Any:
     try:
         return parse(call.payload)
     except DecodeError as error:
-        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "bytes that are no request") from error
+        raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, "bytes that are no request") from error
 
 
-def _refuse(context: grpc.ServicerContext, call: ReceivedCall, refused: Refused) -> NoReturn:
+def _refuse(context: grpc.ServicerContext, call: ReceivedCall, refused: CallRefused) -> NoReturn:
     context.set_trailing_metadata(((REFUSAL_KEY, call.refusal(refused.code.name, refused.line)),))
     _abort(context, refused.code, refused.line)
 

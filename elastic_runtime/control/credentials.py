@@ -159,7 +159,7 @@ def follow_ca(path: Path, clock: Callable[[], float] = time.monotonic) -> Follow
     Raises:
         BadInput: at the start: as `read_ca`.
     """
-    return FollowedFiles(lambda content: read_ca(path, content), BadInput, on_refused=_tell_refused, clock=clock)
+    return FollowedFiles(lambda content: read_ca(path, content), BadInput, on_refused=_report_refused, clock=clock)
 
 
 def follow_pair(
@@ -182,7 +182,7 @@ def follow_pair(
             raise BadInput(f"{_shown(certificate)} and {_shown(key)} are no certificate and its key") from error
         return pair
 
-    return FollowedFiles(make, BadInput, on_refused=_tell_refused, clock=clock)
+    return FollowedFiles(make, BadInput, on_refused=_report_refused, clock=clock)
 
 
 def open_channel(address: str, credentials: ClientCredentials) -> grpc.Channel:
@@ -255,7 +255,7 @@ def _no_password() -> str:
     raise ValueError("it is locked with a password")
 
 
-def _tell_refused(reason: str) -> None:
+def _report_refused(reason: str) -> None:
     import structlog  # noqa: PLC0415  (seldom told)
 
     structlog.get_logger().error("certificate-not-replaced", reason=reason, meaning="the one before serves on")

@@ -16,7 +16,7 @@ import structlog
 
 from elastic_runtime.control.calls import SealedChannel
 from elastic_runtime.control.credentials import ClientCredentials
-from elastic_runtime.control.messages import LeasedRange, MemberReport, Registration
+from elastic_runtime.control.messages import LeasedRange, MemberReport, TaskRegistration
 from elastic_runtime.control.report_conversions import lease_from_message, report_to_message
 from elastic_runtime.control.view_conversions import role_to_message, view_from_message
 from elastic_runtime.errors import (
@@ -29,13 +29,13 @@ from elastic_runtime.errors import (
 )
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
-from elastic_runtime.protocol.plan import Role, View
+from elastic_runtime.protocol.plan import TaskRole, View
 from foundation.backoff import Backoff
 from foundation.clocks import AwakeClock
 
 _log = structlog.get_logger()
 _CALL_SECONDS = 5.0
-_LOOK_SECONDS = 2 * _CALL_SECONDS
+_POLL_SECONDS = 2 * _CALL_SECONDS
 """Between two looks of the thread that sends reports at the clock; more is a time in which the process was stopped."""
 _STREAM_SECONDS = 3600.0
 """A stream is opened anew after an hour, so that even a half-dead one has an end."""
@@ -48,7 +48,7 @@ def _backoff(incarnation: int) -> Backoff:
 
 def member_clock() -> AwakeClock:
     """A member's clock: the silence of its coordinator, and of its peers, is none while it was stopped itself."""
-    return AwakeClock(_LOOK_SECONDS)
+    return AwakeClock(_POLL_SECONDS)
 
 
 class MemberLink:
@@ -74,7 +74,7 @@ class MemberLink:
         address: str,
         job: str,
         task: str,
-        role: Role,
+        role: TaskRole,
         incarnation: int,
         credentials: ClientCredentials,
         clock: Callable[[], float] | None = None,
@@ -109,7 +109,7 @@ class MemberLink:
         layout_json: bytes = b"",
         training_json: bytes = b"",
         deadline_seconds: float = 60.0,
-    ) -> Registration:
+    ) -> TaskRegistration:
         """Register this task, trying again while nobody answers; servers wait for the first worker's layout.
 
         Raises:
@@ -141,7 +141,7 @@ class MemberLink:
                     raise (NotNeeded if reply.not_needed else BadInput)(reply.refusal)
                 if reply.layout_json:
                     self._report_every_seconds = max(reply.report_every_seconds, 0.01)
-                    return Registration(reply.layout_json, reply.training_json, reply.report_every_seconds)
+                    return TaskRegistration(reply.layout_json, reply.training_json, reply.report_every_seconds)
             if self._clock() >= deadline:
                 raise problem or CoordinatorUnreachable(
                     f"no worker brought its model to the coordinator at {self._address} within {deadline_seconds:g} s"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from elastic_runtime.protocol.plan import Phase, Role
+from elastic_runtime.protocol.plan import JobPhase, TaskRole
 
 
 class ResizeMode(StrEnum):
@@ -113,7 +113,7 @@ class MemberReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class TaskRegistration:
     """The coordinator's answer to a task that registered; the JSONs are what the job's first worker brought."""
 
     layout_json: bytes
@@ -170,7 +170,7 @@ class TaskStatus:
     """
 
     task: str
-    role: Role
+    role: TaskRole
     state: str
     step: int = 0
     samples_per_second: float = 0.0
@@ -199,7 +199,7 @@ class JobStatus:
     """
 
     job: str
-    phase: Phase
+    phase: JobPhase
     generation: int = 0
     step: int = 0
     total_steps: int = 0

@@ -12,32 +12,32 @@ from typing import Any, TypeVar
 from elastic_runtime.control.checks import check_count, check_task, check_text
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
-from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, View
+from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Member, Plan, TaskRole, View
 
 _MOST_STAGES = 2**20
 _T = TypeVar("_T")
-_ROLES: dict[Role, Any] = {Role.WORKER: pb.ROLE_WORKER, Role.SERVER: pb.ROLE_SERVER}
-_PHASES: dict[Phase, Any] = {phase: pb.Phase.Value(f"PHASE_{phase.name}") for phase in Phase}
+_ROLES: dict[TaskRole, Any] = {TaskRole.WORKER: pb.ROLE_WORKER, TaskRole.SERVER: pb.ROLE_SERVER}
+_PHASES: dict[JobPhase, Any] = {phase: pb.Phase.Value(f"PHASE_{phase.name}") for phase in JobPhase}
 _ROLE_OF = {number: role for role, number in _ROLES.items()}
 _PHASE_OF = {number: phase for phase, number in _PHASES.items()}
 
 
-def role_to_message(role: Role) -> Any:
+def role_to_message(role: TaskRole) -> Any:
     """A role's number."""
     return _ROLES[role]
 
 
-def role_from_message(number: int) -> Role:
+def role_from_message(number: int) -> TaskRole:
     """The role of a number."""
     return _lookup(_ROLE_OF, number, "role")
 
 
-def phase_to_message(phase: Phase) -> Any:
+def phase_to_message(phase: JobPhase) -> Any:
     """A phase's number."""
     return _PHASES[phase]
 
 
-def phase_from_message(number: int) -> Phase:
+def phase_from_message(number: int) -> JobPhase:
     """The phase of a number."""
     return _lookup(_PHASE_OF, number, "phase")
 
@@ -182,7 +182,7 @@ def _change_from_message(message: pb.Change, blocks: int) -> Change:
         if any(block >= blocks for block in (*moves, *replicas)):
             highest = max((*moves, *replicas))
             raise ProtocolError(f"change {message.number} moves block {highest} of a model of {blocks} blocks")
-        stages.append(Stage(moves, _tasks(stage.workers) if stage.has_workers else None, replicas))
+        stages.append(ChangeStage(moves, _tasks(stage.workers) if stage.has_workers else None, replicas))
     return Change(message.number, message.clock, tuple(stages), message.checkpoint, message.halt, message.barrier)
 
 

@@ -23,11 +23,11 @@ from elastic_runtime.coordinator.journal import Journal
 from elastic_runtime.coordinator.metrics import serve_metrics
 from elastic_runtime.coordinator.options import Options, parse
 from elastic_runtime.coordinator.passing_on import PassingOn
-from elastic_runtime.coordinator.rules.machine import Machine, begin
-from elastic_runtime.coordinator.runner import Runner
+from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, begin
+from elastic_runtime.coordinator.runner import CoordinatorRunner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import BadInput, CheckpointError, ElasticError
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
 from foundation.clocks import AwakeClock
 from foundation.files import write_whole
@@ -64,10 +64,10 @@ def serve(options: Options, stop: threading.Event) -> int:
         checkpoints = CheckpointStore(options.checkpoints, options.settings.checkpoints_kept)
         state = journal.state or begin(options.settings, checkpoints.found(options.restore))
         clock = AwakeClock(_GAP_SECONDS)
-        machine = Machine(options.settings, clock(), state, time.time)
+        machine = CoordinatorMachine(options.settings, clock(), state, time.time)
         if options.relaunched:
             machine.on_relaunch()
-        runner = Runner(machine, journal, checkpoints, clock)
+        runner = CoordinatorRunner(machine, journal, checkpoints, clock)
         closing.callback(runner.close)
         name = f"fedl2-control-{secrets.token_hex(16)}"  # random: nobody can have it before
         server, port = start_server(
@@ -95,7 +95,7 @@ def serve(options: Options, stop: threading.Event) -> int:
             if runner.failure is not None:
                 raise runner.failure
             status = runner.status()
-            if status.phase not in {Phase.FINISHED, Phase.FAILED}:
+            if status.phase not in {JobPhase.FINISHED, JobPhase.FAILED}:
                 continue
             now = clock()
             ended_seconds = ended_seconds or now
@@ -104,7 +104,7 @@ def serve(options: Options, stop: threading.Event) -> int:
                 break
         server.stop(_GRACE_SECONDS).wait(_GRACE_SECONDS + 1)
     _tell_end(options.end_file, runner.status())
-    return 1 if runner.status().phase is Phase.FAILED else 0
+    return 1 if runner.status().phase is JobPhase.FAILED else 0
 
 
 def _check_store(place: Place) -> None:
@@ -143,9 +143,9 @@ def _tell_end(path: Path | None, status: JobStatus) -> None:
     Raises:
         BadInput: the file cannot be written.
     """
-    if path is None or status.phase not in {Phase.FINISHED, Phase.FAILED}:
+    if path is None or status.phase not in {JobPhase.FINISHED, JobPhase.FAILED}:
         return
-    line = status.failure if status.phase is Phase.FAILED else f"{status.epoch:g} epochs, {status.samples} samples"
+    line = status.failure if status.phase is JobPhase.FAILED else f"{status.epoch:g} epochs, {status.samples} samples"
     try:
         # In place: in a container it is a mounted file.
         path.write_text(f"{status.phase.value}: {plain_line(line, LONGEST_ERROR_CHARACTERS)}\n", encoding="utf-8")

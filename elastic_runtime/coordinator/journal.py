@@ -28,7 +28,7 @@ from typing import Any, get_type_hints
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
-from elastic_runtime.coordinator.rules.state import State
+from elastic_runtime.coordinator.rules.state import CoordinatorState
 from elastic_runtime.errors import BadInput, ElasticError
 from foundation.errors import NO_ROOM
 from foundation.files import open_ordinary, sync_folder, write_at
@@ -47,7 +47,7 @@ _CHECKED = struct.Struct("<QI")
 _MARKER = b"\xe1JR\x01"
 _LARGEST_BODY = 1 << 30
 _SECTIONS: dict[str, TypeAdapter[Any]] = {
-    name: TypeAdapter(section) for name, section in get_type_hints(State).items() if name != "return"
+    name: TypeAdapter(section) for name, section in get_type_hints(CoordinatorState).items() if name != "return"
 }
 
 
@@ -144,7 +144,7 @@ class Journal:
             self._reserve()
         return True
 
-    def cut(self, state: State) -> None:
+    def cut(self, state: CoordinatorState) -> None:
         """Replace the file by a snapshot of `state`, if it has grown; where there is no room for it, it stays."""
         if self._end < max(self._cut_bytes, _CUT_FACTOR * self._snapshot_bytes) or self._pending:
             return
@@ -181,7 +181,7 @@ class Journal:
         os.close(self._file)
         self._lock.release()
 
-    def _read(self) -> State | None:
+    def _read(self) -> CoordinatorState | None:
         data = self._path.read_bytes()
         bodies, self._end = unpack(data, str(self._path))
         if bodies:
@@ -312,7 +312,7 @@ def decode(body: bytes) -> dict[str, Any]:
         ) from error
 
 
-def restore(records: list[bytes]) -> State | None:
+def restore(records: list[bytes]) -> CoordinatorState | None:
     """The state after all records, each of which replaces the sections that it has; None if there are none.
 
     Raises:
@@ -320,13 +320,13 @@ def restore(records: list[bytes]) -> State | None:
     """
     if not records:
         return None
-    state = State()
+    state = CoordinatorState()
     for body in records:
         for name, value in decode(body).items():
             setattr(state, name, value)
     return state
 
 
-def whole(state: State) -> dict[str, Any]:
+def whole(state: CoordinatorState) -> dict[str, Any]:
     """A record of all sections."""
-    return {field.name: getattr(state, field.name) for field in fields(State)}
+    return {field.name: getattr(state, field.name) for field in fields(CoordinatorState)}

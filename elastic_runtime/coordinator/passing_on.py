@@ -125,7 +125,7 @@ class PassingOn:
             self._drop(end)
             return
         for one in (end, end.other):
-            self._look_at(one)
+            self._poll_one(one)
 
     @staticmethod
     def _send(end: _End) -> None:
@@ -133,7 +133,7 @@ class PassingOn:
             with contextlib.suppress(BlockingIOError):
                 del end.waiting[: end.socket.send(end.waiting)]
 
-    def _look_at(self, end: _End) -> None:
+    def _poll_one(self, end: _End) -> None:
         """Read while the other side takes it, write while there is something."""
         reads = not end.ended and len(end.other.waiting) < _CHUNK_BYTES
         events = selectors.EVENT_READ * reads | selectors.EVENT_WRITE * bool(end.waiting)

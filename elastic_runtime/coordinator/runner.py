@@ -11,9 +11,9 @@ import structlog
 
 from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestState
 from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, SearchOrder, SearchResult
-from elastic_runtime.coordinator.rules.machine import Machine, Outcome
+from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, EventOutcome
 from elastic_runtime.coordinator.rules.registering import Newcomer
-from elastic_runtime.coordinator.rules.state import State
+from elastic_runtime.coordinator.rules.state import CoordinatorState
 from elastic_runtime.errors import BadInput, ElasticError, ResizeFailed
 from elastic_runtime.protocol.plan import View
 from foundation.clocks import AwakeClock
@@ -22,7 +22,7 @@ _log = structlog.get_logger()
 _T = TypeVar("_T")
 
 
-class Records(Protocol):
+class JobRecords(Protocol):
     """Where records go."""
 
     @property
@@ -32,11 +32,11 @@ class Records(Protocol):
     def append(self, record: dict[str, Any]) -> bool:
         """Make a record durable; False if there is no room now. The next append then brings it too."""
 
-    def cut(self, state: State) -> None:
+    def cut(self, state: CoordinatorState) -> None:
         """Forget what a state makes superfluous, if that is worth while."""
 
 
-class Checkpoints(Protocol):
+class CheckpointFolders(Protocol):
     """Where checkpoints are."""
 
     def complete(self, order: ManifestOrder) -> None:
@@ -57,7 +57,7 @@ class Checkpoints(Protocol):
         """
 
 
-class Runner:
+class CoordinatorRunner:
     """A machine, its journal, its checkpoints, and those who wait for views.
 
     Args:
@@ -67,7 +67,9 @@ class Runner:
         clock: seconds in which this process was awake.
     """
 
-    def __init__(self, machine: Machine, journal: Records, checkpoints: Checkpoints, clock: AwakeClock) -> None:
+    def __init__(
+        self, machine: CoordinatorMachine, journal: JobRecords, checkpoints: CheckpointFolders, clock: AwakeClock
+    ) -> None:
         self._machine, self._journal, self._checkpoints, self._clock = machine, journal, checkpoints, clock
         self.failure: Exception | None = None
         self._missed_seconds = clock.missed_seconds
@@ -85,25 +87,25 @@ class Runner:
         self._thread.start()
 
     def on_register(self, newcomer: Newcomer) -> str:
-        """See `Machine.on_register`."""
+        """See `CoordinatorMachine.on_register`."""
         return self._run(lambda now: self._machine.on_register(newcomer, now))
 
     def on_report(self, report: MemberReport) -> tuple[bool, int]:
-        """See `Machine.on_report`; and the number of the newest view."""
+        """See `CoordinatorMachine.on_report`; and the number of the newest view."""
         known = self._run(lambda now: self._machine.on_report(report, now))
         view = self._view
         return known, view.number if view is not None else 0
 
     def on_stream(self, task: str, incarnation: int, opened: bool) -> None:
-        """See `Machine.on_stream`."""
+        """See `CoordinatorMachine.on_stream`."""
         self._run(lambda now: (None, self._machine.on_stream(task, incarnation, opened, now)))
 
     def on_task_ended(self, task: str, exit_code: int, last_line: str, epoch: int = 0) -> None:
-        """See `Machine.on_task_ended`."""
+        """See `CoordinatorMachine.on_task_ended`."""
         self._run(lambda now: (None, self._machine.on_task_ended(task, exit_code, last_line, now, epoch)))
 
     def on_request(self, request: RequestState, epoch: int = 0) -> RequestState:
-        """See `Machine.on_request`.
+        """See `CoordinatorMachine.on_request`.
 
         Raises:
             BadInput: it cannot be.
@@ -124,7 +126,7 @@ class Runner:
     def on_lease(
         self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
     ) -> tuple[tuple[LeasedRange, ...], bool]:
-        """See `Machine.on_lease`.
+        """See `CoordinatorMachine.on_lease`.
 
         Raises:
             BadInput: the job trains synchronously, or the numbers are none.
@@ -144,7 +146,7 @@ class Runner:
             self._carry_out(self._machine.on_tick(now, gap_seconds))
 
     def status(self) -> JobStatus:
-        """See `Machine.status`."""
+        """See `CoordinatorMachine.status`."""
         with self._published:
             return self._machine.status(self._clock())
 
@@ -155,7 +157,7 @@ class Runner:
             return (model.layout_json, model.training_json) if model.training_json else ("", "")
 
     def is_not_needed(self, task: str) -> bool:
-        """See `Machine.is_not_needed`."""
+        """See `CoordinatorMachine.is_not_needed`."""
         with self._published:
             return self._machine.is_not_needed(task)
 
@@ -181,7 +183,7 @@ class Runner:
     def _newer(self, after: int) -> bool:
         return self._view is not None and self._view.number > after
 
-    def _run(self, event: Callable[[float], tuple[_T, Outcome]]) -> _T:
+    def _run(self, event: Callable[[float], tuple[_T, EventOutcome]]) -> _T:
         with self._event():
             result, outcome = event(self._clock())
             self._carry_out(outcome)
@@ -205,7 +207,7 @@ class Runner:
                 self.failure = error
                 raise
 
-    def _carry_out(self, outcome: Outcome) -> bool:
+    def _carry_out(self, outcome: EventOutcome) -> bool:
         """Journal, then publish. Without room the newest view waits, and so do the orders."""
         if outcome.view is not None:
             self._unpublished = outcome.view

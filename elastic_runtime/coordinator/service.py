@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import grpc
 
-from elastic_runtime.control.call_check import CallCheck, Refused
+from elastic_runtime.control.call_check import CallCheck, CallRefused
 from elastic_runtime.control.checks import MOST_TASKS, check_task, check_text
 from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind
 from elastic_runtime.control.messages import RequestState, Size
@@ -22,7 +22,7 @@ from elastic_runtime.control.report_conversions import (
 )
 from elastic_runtime.control.view_conversions import role_from_message, view_to_message
 from elastic_runtime.coordinator.rules.registering import Newcomer
-from elastic_runtime.coordinator.runner import Runner
+from elastic_runtime.coordinator.runner import CoordinatorRunner
 from elastic_runtime.errors import BadInput, ProtocolError, ResizeFailed
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import (
@@ -37,7 +37,7 @@ _FOLLOWERS = 2 * MOST_TASKS + 8
 """A thread waits for each stream of views. A resize may replace all tasks, and launchers and agents follow too; threads
 are made when they are needed."""
 _OTHER_CALLS = 32
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 """How often a stream looks whether its reader is still there."""
 
 
@@ -50,17 +50,17 @@ def _answer(run: Callable[[], _T]) -> _T:
     try:
         return run()
     except ProtocolError as error:
-        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+        raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
     except BadInput as error:
-        raise Refused(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
+        raise CallRefused(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
     except ResizeFailed as error:
-        raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
+        raise CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
 
 
 class ControlService(JobControlServicer):
     """For schedulers."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: CoordinatorRunner) -> None:
         self._runner = runner
 
     def Resize(self, request: pb.ResizeRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
@@ -101,7 +101,7 @@ class ControlService(JobControlServicer):
 class MemberService(MembershipServicer):
     """For workers, servers and their launcher."""
 
-    def __init__(self, runner: Runner, report_every_seconds: float) -> None:
+    def __init__(self, runner: CoordinatorRunner, report_every_seconds: float) -> None:
         self._runner = runner
         self._report_every_seconds = report_every_seconds
 
@@ -116,7 +116,7 @@ class MemberService(MembershipServicer):
         try:
             number = 0
             while context.is_active() and not self._runner.closed:
-                view = self._runner.next_view(number, _LOOK_SECONDS)
+                view = self._runner.next_view(number, _POLL_SECONDS)
                 if view is not None:
                     number = view.number
                     yield view_to_message(view)
@@ -168,7 +168,7 @@ class MemberService(MembershipServicer):
 
 
 def start_server(
-    runner: Runner, job: str, address: str, credentials: ServerCredentials, report_every_seconds: float
+    runner: CoordinatorRunner, job: str, address: str, credentials: ServerCredentials, report_every_seconds: float
 ) -> tuple[grpc.Server, int]:
     """Serve; the server and its port.
 

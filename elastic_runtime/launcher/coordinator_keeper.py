@@ -67,7 +67,7 @@ class CoordinatorKeeper:
         """Its process number, if there is a process."""
         return set() if self._process is None else {self._process.pid}
 
-    def look(self, needed: bool = True) -> None:
+    def poll(self, needed: bool = True) -> None:
         """Start it, start it again, or learn where it listens: whatever is due.
 
         Args:

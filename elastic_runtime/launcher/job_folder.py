@@ -117,7 +117,7 @@ class FolderPlace:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._first = self._look()
+        self._first = self._poll()
 
     def check(self) -> None:
         """See that nothing else stands in its place; nothing at all may.
@@ -125,11 +125,11 @@ class FolderPlace:
         Raises:
             BadInput: something does, and what would be written there would be another's.
         """
-        now = self._look()
+        now = self._poll()
         if now is not None and (self._first is None or not os.path.samestat(now, self._first)):
             raise BadInput(f"{self._path}: something else was put in the place of the job's folder; the job is ended")
 
-    def _look(self) -> os.stat_result | None:
+    def _poll(self) -> os.stat_result | None:
         try:
             return self._path.lstat()
         except OSError:

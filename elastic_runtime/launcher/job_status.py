@@ -18,7 +18,7 @@ from elastic_runtime.control.credentials import ClientCredentials, follow_ca
 from elastic_runtime.control.messages import JobStatus, RequestState, Size, TaskStatus
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, resume_command, write_json
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 if TYPE_CHECKING:
     from elastic_runtime.control.client import ControlClient
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STOPPED = "stopped"
 """Stands for the phase of a job that was training when its processes ended; `resume` goes on with it."""
-_OVER = {Phase.SUSPENDED.value, Phase.FINISHED.value, Phase.FAILED.value}
+_OVER = {JobPhase.SUSPENDED.value, JobPhase.FINISHED.value, JobPhase.FAILED.value}
 EVERY_SECONDS = 10.0
 """Often enough for somebody who asks what a lost job had reached; a write costs a millisecond."""
 
@@ -57,7 +57,7 @@ def job_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
     except CoordinatorUnreachable:
         # The coordinator of a job that is over ends before its launcher.
         facts = resting_facts(folder)
-        if facts["phase"] not in (Phase.FINISHED.value, Phase.FAILED.value):
+        if facts["phase"] not in (JobPhase.FINISHED.value, JobPhase.FAILED.value):
             raise
         return {**facts, "launcher": launcher}
 
@@ -86,7 +86,7 @@ def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
     """
     if holder_of(folder.path) is None:
         phase = read_state(folder).get("phase")
-        if phase in (Phase.FINISHED.value, Phase.FAILED.value):
+        if phase in (JobPhase.FINISHED.value, JobPhase.FAILED.value):
             raise BadInput(f"{folder.name} has {phase}; nothing of it runs that could be asked")
         raise BadInput(f"{folder.name} is not running; `{resume_command(folder, os.environ)}` goes on with it")
     found = read_json(folder.address_file) or {}
@@ -132,7 +132,7 @@ def read_state(folder: JobFolder) -> dict[str, Any]:
     What is not as it was written, by another version or a failing disk, is left out.
     """
     found = read_json(folder.state_file) or {}
-    usual = status_record(JobStatus(folder.name, Phase.STARTING, requests=(RequestState("", ""),), loss=0.0))
+    usual = status_record(JobStatus(folder.name, JobPhase.STARTING, requests=(RequestState("", ""),), loss=0.0))
     (request,) = usual["requests"]
     state = {name: found[name] for name in usual if name in found and _is_like(found[name], usual[name])}
     if "requests" in state:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from elastic_runtime.launcher.job_spec import is_worker
 from elastic_runtime.launcher.settings import LauncherSettings
-from elastic_runtime.protocol.plan import Phase, View
+from elastic_runtime.protocol.plan import JobPhase, View
 
-OVER = frozenset({Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED})
+OVER = frozenset({JobPhase.SUSPENDED, JobPhase.FINISHED, JobPhase.FAILED})
 """Phases in which a job needs none of its tasks."""
 
 
@@ -91,7 +91,7 @@ class ProcessPlan:
                 if now_seconds >= self._terminated_at[task] + self.settings.grace_seconds:
                     kill.append(task)
                 continue
-            if view.phase is Phase.FINISHED and task in self._registered and is_worker(task):
+            if view.phase is JobPhase.FINISHED and task in self._registered and is_worker(task):
                 continue  # what its script does with the model takes as long as it takes
             leaving = over or task in view.leaving
             if not leaving and task in known:

@@ -29,7 +29,7 @@ from elastic_runtime.launcher.task_table import LateFailures, TaskEnd, TaskTable
 from elastic_runtime.launcher.view_follower import ViewFollower
 from elastic_runtime.launcher.warm import inherited
 from elastic_runtime.launcher.warm.starter import WarmStarter
-from elastic_runtime.protocol.plan import Phase, Role, View
+from elastic_runtime.protocol.plan import JobPhase, TaskRole, View
 from foundation.errors import BAD_INPUT
 from foundation.program_life import SignalHandlers
 from foundation.text import describe_end
@@ -40,7 +40,7 @@ _ONE_WISH_SECONDS = 1.0
 """Within which a signal that comes again says nothing new."""
 
 
-class StopSignals(SignalHandlers):
+class LauncherStopSignals(SignalHandlers):
     """Signals that a launcher hears: of those that end it the first asks for a checkpoint and an end, the second for an
     end at once; that a child has ended is news.
 
@@ -103,17 +103,17 @@ class Supervisor:
         self._place = FolderPlace(programs.folder.path)
         self._follower: ViewFollower | None = None
         self._client: ControlClient | None = None
-        self._phase: Phase | None = None
+        self._phase: JobPhase | None = None
         self._stop_deadline: float | None = None
         self._at_once = False
         self._known_ends: set[tuple[str, int]] = set()
         self._notice = ""
         self._stop_refused: ElasticError | None = None
         self._late = LateFailures()
-        self._told_of_a_failure = False
+        self._reported_a_failure = False
         self._ended_early: dict[str, int] = {}
 
-    def run(self, first_request: FirstRequest | None = None) -> Phase:
+    def run(self, first_request: FirstRequest | None = None) -> JobPhase:
         """Until the job is finished, or suspended because of a signal.
 
         Args:
@@ -123,22 +123,22 @@ class Supervisor:
             BadInput: the coordinator cannot use what it was given, or something else stands in the folder's place.
             JobFailed: the job failed, or had to be stopped without a checkpoint.
         """
-        with StopSignals(self._news, self._clock) as signals:
+        with LauncherStopSignals(self._news, self._clock) as signals:
             try:
                 while not self._is_over():
-                    self._look(first_request)
+                    self._poll(first_request)
                     self._handle_signals(signals)
                     self._sleep()
-                self._last_look()
+                self._last_poll()
             finally:
                 self._end_everything()
         assert self._phase is not None  # noqa: S101  (else it would not be over)
-        if self._phase is Phase.FAILED:
+        if self._phase is JobPhase.FAILED:
             failure = self._view.failure if self._view else ""
             raise JobFailed(
                 f"{self._name} failed: {failure or 'no reason was given'}; see {self._programs.folder.log_folder}"
             )
-        if self._phase is Phase.FINISHED and self._late.first is not None:
+        if self._phase is JobPhase.FINISHED and self._late.first is not None:
             ends_at = self._view.ends_at if self._view else None
             trained = "is trained" if ends_at is None else f"was ended by its script after {ends_at} steps"
             raise JobFailed(
@@ -156,16 +156,16 @@ class Supervisor:
         return self._stop_deadline is not None
 
     def _is_over(self) -> bool:
-        if self._phase not in OVER or self._tasks.running or (self._phase is Phase.SUSPENDED and not self._stopping):
+        if self._phase not in OVER or self._tasks.running or (self._phase is JobPhase.SUSPENDED and not self._stopping):
             return False
         # A coordinator whose job has ended waits for a while, and ends too.
         return self._reporter.empty or not self._keeper.running
 
-    def _look(self, first_request: FirstRequest | None) -> None:
+    def _poll(self, first_request: FirstRequest | None) -> None:
         self._check_place()
-        self._keeper.look(needed=self._phase not in (Phase.FINISHED, Phase.FAILED))
+        self._keeper.poll(needed=self._phase not in (JobPhase.FINISHED, JobPhase.FAILED))
         if self._warm is not None:
-            self._warm.look(self._tasks.pids | self._keeper.pids, needed=self._phase not in OVER)
+            self._warm.poll(self._tasks.pids | self._keeper.pids, needed=self._phase not in OVER)
         if self._client is None and self._keeper.address is not None:
             self._connect(self._keeper.address, first_request)
         for end in self._tasks.reap():
@@ -177,7 +177,7 @@ class Supervisor:
             return
         if view.phase is not self._phase:
             # What a job that goes on again was when it was left is no news; it is about to change.
-            old = self._phase is None and first_request is not None and view.phase is not Phase.FAILED
+            old = self._phase is None and first_request is not None and view.phase is not JobPhase.FAILED
             self._phase = view.phase
             if not old:
                 self._announce(view)
@@ -207,9 +207,9 @@ class Supervisor:
 
     def _starter(self) -> WarmStarter:
         server = self._programs.fork_server_process()
-        return WarmStarter(server, self._settings, self._tell_of_start, lambda: self._news.put(None), self._clock)
+        return WarmStarter(server, self._settings, self._report_start, lambda: self._news.put(None), self._clock)
 
-    def _tell_of_start(self, line: str) -> None:
+    def _report_start(self, line: str) -> None:
         self._display.tell(f"{self._name}: {line}")
 
     def _connect(self, address: str, first_request: FirstRequest | None) -> None:
@@ -228,15 +228,15 @@ class Supervisor:
             if end.exit_code != 0 and is_worker(end.task) and not self._tasks.is_needless(end.task, view):
                 self._late.on_failure(end, view)
             # That the job failed is said once; who came too late, or was not wanted any more, has nothing to say.
-            failed = view.phase is Phase.FAILED
+            failed = view.phase is JobPhase.FAILED
             echo = (failed and not is_worker(end.task)) or (not failed and self._tasks.is_needless(end.task, view))
             # Of bad input a job fails at once, and of a hundred workers each would say the same.
-            echo = echo or (self._told_of_a_failure and is_worker(end.task) and (failed or end.exit_code == BAD_INPUT))
+            echo = echo or (self._reported_a_failure and is_worker(end.task) and (failed or end.exit_code == BAD_INPUT))
         else:
             echo = False
         if end.exit_code != 0 and not end.asked and not echo:
             log = self._programs.folder.log_file(end.task)
-            self._told_of_a_failure = self._told_of_a_failure or is_worker(end.task)
+            self._reported_a_failure = self._reported_a_failure or is_worker(end.task)
             # What stands right above is not said again.
             how = describe_end(end.exit_code) if self._display.shows(end.task) else _how(end)
             self._display.tell(f"{end.task} {how} (see {log})")
@@ -248,7 +248,7 @@ class Supervisor:
         for task, number in list(self._ended_early.items()):
             if view.number > number:
                 del self._ended_early[task]
-                if view.phase not in OVER and view.phase is not Phase.SUSPENDING and view.ends_at is None:
+                if view.phase not in OVER and view.phase is not JobPhase.SUSPENDING and view.ends_at is None:
                     log = self._programs.folder.log_file(task)
                     self._display.tell(f"{task} ended before the job did (see {log})")
 
@@ -267,10 +267,10 @@ class Supervisor:
                 lambda error: self._display.tell(f"the end of {end.task} could not be reported: {error}"),
             )
 
-    def _handle_signals(self, signals: StopSignals) -> None:
-        if signals.count == 0 or self._phase is Phase.FAILED:
+    def _handle_signals(self, signals: LauncherStopSignals) -> None:
+        if signals.count == 0 or self._phase is JobPhase.FAILED:
             return
-        if self._phase is Phase.FINISHED:
+        if self._phase is JobPhase.FINISHED:
             # A signal that came before the end had asked for no more than a checkpoint.
             if not self._tasks.workers or signals.count == self._stopping:
                 return
@@ -293,10 +293,10 @@ class Supervisor:
 
     def _begin_to_stop(self) -> None:
         client = self._client
-        if client is None or self._phase in (None, Phase.STARTING):
+        if client is None or self._phase in (None, JobPhase.STARTING):
             raise JobFailed(f"{self._name} was stopped while it was starting; nothing was trained")
         self._stop_deadline = self._clock() + self._settings.suspend_seconds
-        if self._phase is Phase.SUSPENDED:
+        if self._phase is JobPhase.SUSPENDED:
             return
         self._display.tell(f"{self._name} is being stopped after a checkpoint; interrupt again to stop it at once")
         request_id = uuid.uuid4().hex
@@ -316,11 +316,11 @@ class Supervisor:
 
     def _announce(self, view: View) -> None:
         folder = self._programs.folder
-        if view.phase is Phase.RUNNING:
+        if view.phase is JobPhase.RUNNING:
             self._display.tell(f"{self._name} is running with {_size(view)} (logs: {folder.log_folder})")
-        elif view.phase is Phase.RECOVERING:
+        elif view.phase is JobPhase.RECOVERING:
             self._display.tell(f"{self._name} lost tasks that it needs, and goes back to its last checkpoint")
-        elif view.phase is Phase.SUSPENDED and not self._stopping:
+        elif view.phase is JobPhase.SUSPENDED and not self._stopping:
             command = resume_command(folder, self._programs.environment)
             self._display.tell(f"{self._name} is suspended; `{command}` goes on with it")
         self._state.make_due()
@@ -328,7 +328,7 @@ class Supervisor:
     def _note_state(self, client: ControlClient) -> None:
         self._reporter.post(lambda: self._state.write(client.status()), lambda error: self._display.tell(str(error)))
 
-    def _last_look(self) -> None:
+    def _last_poll(self) -> None:
         """The coordinator's last word, before it ends; it may have ended by itself, and said it before."""
         if self._client is not None and self._keeper.running:
             with contextlib.suppress(CoordinatorUnreachable):
@@ -355,7 +355,7 @@ class Supervisor:
 
 
 def _may_end(view: View, task: str) -> bool:
-    ending = view.phase in OVER or view.phase is Phase.SUSPENDING or task in view.leaving
+    ending = view.phase in OVER or view.phase is JobPhase.SUSPENDING or task in view.leaving
     return ending or (view.member(task) is None and task not in view.wanted)
 
 
@@ -367,5 +367,5 @@ def _how(end: TaskEnd) -> str:
 
 def _size(view: View) -> str:
     staying = [member for member in view.members if member.task not in view.leaving]
-    servers = sum(member.role is Role.SERVER for member in staying)
+    servers = sum(member.role is TaskRole.SERVER for member in staying)
     return str(Size(servers, len(staying) - servers))

@@ -21,7 +21,7 @@ from foundation.text import plain_line
 _PIECE_BYTES = 65536
 _LONGEST_LINE_BYTES = 65536
 """A longer one is written in pieces: a progress bar may never end its line."""
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 class Stream(StrEnum):
@@ -120,7 +120,7 @@ class TaskOutput:
             while selector.get_map():
                 # Looked at first: what a task wrote before its end is there to be read from then on.
                 over = self._over.is_set()
-                ready = selector.select(_LOOK_SECONDS)
+                ready = selector.select(_POLL_SECONDS)
                 if not ready and over:
                     break
                 for key, _ in ready:

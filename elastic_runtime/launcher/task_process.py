@@ -16,7 +16,7 @@ from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.task_output import Stream, TaskLog, TaskOutput
 from elastic_runtime.launcher.warm.starter import WarmChild, WarmStarter
 
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 Show = Callable[[str, Stream, bytes], None]
 
 
@@ -109,7 +109,7 @@ class TaskProcess:
         while self.poll() is None:
             if clock() >= deadline:
                 return False
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return True
 
     def _signal_group(self, number: signal.Signals) -> None:

@@ -11,7 +11,7 @@ from elastic_runtime.launcher.process_plan import ProcessPlan
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.task_process import Show, TaskProcess
 from elastic_runtime.launcher.warm.starter import WarmStarter
-from elastic_runtime.protocol.plan import Phase, View
+from elastic_runtime.protocol.plan import JobPhase, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +158,10 @@ class LateFailures:
 
     def on_failure(self, end: TaskEnd, view: View) -> None:
         """A worker failed; `view` is the newest, and may be older than the job's end."""
-        if self.first is None and view.phase is not Phase.FAILED:
+        if self.first is None and view.phase is not JobPhase.FAILED:
             self.first, self._view_number = end, view.number
 
     def on_view(self, view: View) -> None:
         """A view: what failed before it was in time to be made good, if the job trains on."""
-        if view.phase is not Phase.FINISHED and view.number > self._view_number:
+        if view.phase is not JobPhase.FINISHED and view.number > self._view_number:
             self.first = None

@@ -16,7 +16,7 @@ from elastic_runtime.control.checks import check_host_and_port, check_job, check
 from elastic_runtime.control.credentials import ClientCredentials, follow_ca, read_token
 from elastic_runtime.control.member_link import MemberLink, ReadyFile
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ProtocolError
-from elastic_runtime.protocol.plan import Role
+from elastic_runtime.protocol.plan import TaskRole
 from elastic_runtime.transport import BadAddress, CurveKeys, Endpoint
 from foundation.text import plain_line
 
@@ -121,7 +121,7 @@ class MemberEnvironment:
                 f"{BIND} is {self.bind.removeprefix('tcp://')[:80]!r}: {plain_line(str(error), 200)}"
             ) from error
 
-    def open_link(self, role: Role, clock: Callable[[], float]) -> MemberLink:
+    def open_link(self, role: TaskRole, clock: Callable[[], float]) -> MemberLink:
         """This member's line to the coordinator.
 
         Args:

@@ -13,7 +13,7 @@ import structlog
 
 from elastic_runtime.protocol.messages import Header, pack
 from elastic_runtime.protocol.plan import Member
-from elastic_runtime.transport import BadAddress, Busy, Endpoint, Part, PeerUnreachable, UnknownPeer
+from elastic_runtime.transport import BadAddress, Busy, Endpoint, PeerUnreachable, RegionPart, UnknownPeer
 from elastic_runtime.transport.sockets import Address
 
 _log = structlog.get_logger()
@@ -29,7 +29,7 @@ class Outbox:
         parts: the memory that goes with a message.
     """
 
-    def __init__(self, endpoint: Endpoint, parts: Callable[[Header], Sequence[Part]]) -> None:
+    def __init__(self, endpoint: Endpoint, parts: Callable[[Header], Sequence[RegionPart]]) -> None:
         self._endpoint = endpoint
         self._parts = parts
         self._kept: dict[str, deque[Header]] = {}

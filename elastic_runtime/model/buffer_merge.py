@@ -73,7 +73,7 @@ def maximum_(target: torch.Tensor, slices: Sequence[torch.Tensor]) -> None:
         torch.maximum(target, part, out=target)
 
 
-class Group(Protocol):
+class MergingGroup(Protocol):
     """Processes that merge with each other, as `ProcessGroup` is."""
 
     def sum(self, tensor: torch.Tensor) -> None:
@@ -85,7 +85,7 @@ class Group(Protocol):
         ...
 
 
-def merge_buffers(model: nn.Module, group: Group, samples: int, all_samples: int) -> None:
+def merge_buffers(model: nn.Module, group: MergingGroup, samples: int, all_samples: int) -> None:
     """Replace the buffers of every process by the merged ones.
 
     Args:

@@ -37,7 +37,7 @@ _MOST_BLOCKS = 2**20
 _FORMAT = 1
 
 
-class Kind(StrEnum):
+class TensorKind(StrEnum):
     """What a tensor is to the training."""
 
     PARAMETER = "parameter"
@@ -46,10 +46,10 @@ class Kind(StrEnum):
     """Computed on the way, such as the running statistics of a batch-norm layer; merged, never trained."""
 
 
-ELEMENT_BYTES: Mapping[Kind, Mapping[str, int]] = MappingProxyType(
+ELEMENT_BYTES: Mapping[TensorKind, Mapping[str, int]] = MappingProxyType(
     {
-        Kind.PARAMETER: MappingProxyType({"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}),
-        Kind.BUFFER: MappingProxyType(
+        TensorKind.PARAMETER: MappingProxyType({"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}),
+        TensorKind.BUFFER: MappingProxyType(
             {
                 "float64": 8,
                 "float32": 4,
@@ -91,7 +91,7 @@ class TensorSpec:
         return f"{self.name!r} {self.dtype} {list(self.shape)}"
 
 
-def check_tensors(kind: Kind, tensors: Sequence[TensorSpec]) -> None:
+def check_tensors(kind: TensorKind, tensors: Sequence[TensorSpec]) -> None:
     """Refuse what is no tensor of a model, or none that can be trained here.
 
     Raises:
@@ -112,7 +112,7 @@ def check_tensors(kind: Kind, tensors: Sequence[TensorSpec]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class TensorSlot:
     """Where a tensor lies in its segment: `size` elements from element `start`."""
 
     tensor: TensorSpec
@@ -125,10 +125,10 @@ class Segment:
     """All tensors of one kind and dtype, one after the other: one flat array of `elements` elements."""
 
     index: int
-    kind: Kind
+    kind: TensorKind
     dtype: str
     element_bytes: int
-    slots: tuple[Slot, ...]
+    slots: tuple[TensorSlot, ...]
     elements: int
 
 
@@ -144,7 +144,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BlockRun:
     """`blocks` adjacent blocks of one segment from block `first_block` on: elements `start` to `stop` (exclusive)."""
 
     segment: int
@@ -182,9 +182,9 @@ class Layout:
     @cached_property
     def buffer_blocks(self) -> frozenset[int]:
         """The blocks of buffers, by their indices; all others are trained."""
-        return frozenset(b.index for b in self.blocks if self.segments[b.segment].kind is Kind.BUFFER)
+        return frozenset(b.index for b in self.blocks if self.segments[b.segment].kind is TensorKind.BUFFER)
 
-    def tensors(self, kind: Kind) -> list[TensorSpec]:
+    def tensors(self, kind: TensorKind) -> list[TensorSpec]:
         """All tensors of a kind, segment by segment."""
         return [slot.tensor for segment in self.segments if segment.kind == kind for slot in segment.slots]
 
@@ -203,7 +203,7 @@ class Layout:
             content = json.loads(data)
             if content["format"] != _FORMAT:
                 raise BadInput(f"a layout of format {content['format']!r}, and this version reads {_FORMAT}; update it")
-            parameters, buffers = ([_read_tensor(row) for row in content[f"{kind}s"]] for kind in Kind)
+            parameters, buffers = ([_read_tensor(row) for row in content[f"{kind}s"]] for kind in TensorKind)
             digest, block_bytes = content["digest"], _count(content["block_bytes"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadInput(
@@ -218,7 +218,7 @@ class Layout:
         """All that the cut depends on; the bounds of blocks follow from it by the rules of this format."""
         return {
             "format": _FORMAT,
-            **{f"{k}s": [[t.name, list(t.shape), t.dtype] for t in self.tensors(k)] for k in Kind},
+            **{f"{k}s": [[t.name, list(t.shape), t.dtype] for t in self.tensors(k)] for k in TensorKind},
             "block_bytes": self.block_bytes,
         }
 
@@ -237,13 +237,13 @@ def build_layout(
     Raises:
         BadInput: tensors or a block size that cannot be.
     """
-    for kind, tensors in ((Kind.PARAMETER, parameters), (Kind.BUFFER, buffers)):
+    for kind, tensors in ((TensorKind.PARAMETER, parameters), (TensorKind.BUFFER, buffers)):
         check_tensors(kind, tensors)
     both = {tensor.name for tensor in parameters} & {tensor.name for tensor in buffers}
     if both:
         raise BadInput(f"{min(both)!r} is both a parameter and a buffer of the model; names have to differ")
     segments: list[Segment] = []
-    for kind, tensors in ((Kind.PARAMETER, parameters), (Kind.BUFFER, buffers)):
+    for kind, tensors in ((TensorKind.PARAMETER, parameters), (TensorKind.BUFFER, buffers)):
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             segments.append(_segment(len(segments), kind, dtype, tensors))
     total_bytes = sum(segment.elements * segment.element_bytes for segment in segments)
@@ -253,23 +253,23 @@ def build_layout(
     return Layout(tuple(segments), tuple(_blocks(segments, size)), size)
 
 
-def runs(blocks: Iterable[Block], most_bytes: int) -> Iterator[Run]:
+def runs(blocks: Iterable[Block], most_bytes: int) -> Iterator[BlockRun]:
     """What messages carry: as many adjacent blocks of one segment as fit, in order.
 
     Args:
         blocks: different ones, in any order.
         most_bytes: most bytes of a run; a block that is larger goes alone.
     """
-    run: Run | None = None
+    run: BlockRun | None = None
     for block in sorted(blocks, key=lambda block: block.index):
         adjacent = run is not None and run.segment == block.segment and run.stop == block.start
         if run is not None and adjacent and run.size_bytes + block.size_bytes <= most_bytes:
             size_bytes = run.size_bytes + block.size_bytes
-            run = Run(run.segment, run.start, block.stop, run.first_block, run.blocks + 1, size_bytes)
+            run = BlockRun(run.segment, run.start, block.stop, run.first_block, run.blocks + 1, size_bytes)
             continue
         if run is not None:
             yield run
-        run = Run(block.segment, block.start, block.stop, block.index, 1, block.size_bytes)
+        run = BlockRun(block.segment, block.start, block.stop, block.index, 1, block.size_bytes)
     if run is not None:
         yield run
 
@@ -294,15 +294,15 @@ def difference(mine: Layout, theirs: Layout) -> str:
     return f"the same tensors, cut into blocks of {mine.block_bytes} bytes here and of {theirs.block_bytes} there"
 
 
-def _kinds(layout: Layout) -> dict[str, tuple[Kind, TensorSpec]]:
-    return {tensor.name: (kind, tensor) for kind in Kind for tensor in layout.tensors(kind)}
+def _kinds(layout: Layout) -> dict[str, tuple[TensorKind, TensorSpec]]:
+    return {tensor.name: (kind, tensor) for kind in TensorKind for tensor in layout.tensors(kind)}
 
 
-def _segment(index: int, kind: Kind, dtype: str, tensors: Sequence[TensorSpec]) -> Segment:
+def _segment(index: int, kind: TensorKind, dtype: str, tensors: Sequence[TensorSpec]) -> Segment:
     slots, start = [], 0
     for tensor in tensors:
         if tensor.dtype == dtype:
-            slots.append(Slot(tensor, start, tensor.elements))
+            slots.append(TensorSlot(tensor, start, tensor.elements))
             start += tensor.elements
     return Segment(index, kind, dtype, ELEMENT_BYTES[kind][dtype], tuple(slots), start)
 

@@ -11,7 +11,7 @@ import itertools
 import torch
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.model.layout import ELEMENT_BYTES, Kind, TensorSpec
+from elastic_runtime.model.layout import ELEMENT_BYTES, TensorKind, TensorSpec
 
 
 def describe_model(model: torch.nn.Module) -> tuple[list[TensorSpec], list[TensorSpec]]:
@@ -23,7 +23,7 @@ def describe_model(model: torch.nn.Module) -> tuple[list[TensorSpec], list[Tenso
     parameters, buffers = trained_parameters(model), persistent_buffers(model)
     if not parameters:
         raise BadInput("the model has no parameter with requires_grad: there is nothing to train")
-    for kind, tensors in ((Kind.PARAMETER, parameters), (Kind.BUFFER, buffers)):
+    for kind, tensors in ((TensorKind.PARAMETER, parameters), (TensorKind.BUFFER, buffers)):
         for name, tensor in tensors.items():
             _check(kind, name, tensor)
     _check_overlaps({**parameters, **buffers})
@@ -55,7 +55,7 @@ def _dtype(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _check(kind: Kind, name: str, tensor: torch.Tensor) -> None:
+def _check(kind: TensorKind, name: str, tensor: torch.Tensor) -> None:
     """Refuse what has no flat array of plain numbers on the CPU behind it."""
     if torch.nn.parameter.is_lazy(tensor):
         raise BadInput(f"{kind} {name!r} has no shape yet: run the model once on a batch before joining")

@@ -26,7 +26,7 @@ _MOST_BLOCKS_REFINED = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class BlockMove:
     """One block that leaves a PS for another."""
 
     block: int
@@ -86,14 +86,16 @@ def assign(
     return _choose(layout, previous, servers)
 
 
-def moves(old: Assignment, new: Assignment) -> list[Move]:
+def moves(old: Assignment, new: Assignment) -> list[BlockMove]:
     """What has to be sent to get from one assignment to another; a block without an old owner comes from elsewhere."""
     return [
-        Move(block, old[block], new[block]) for block in sorted(old.keys() & new.keys()) if old[block] != new[block]
+        BlockMove(block, old[block], new[block])
+        for block in sorted(old.keys() & new.keys())
+        if old[block] != new[block]
     ]
 
 
-def batches(moves: Iterable[Move], layout: Layout, budget_bytes: int) -> list[list[Move]]:
+def batches(moves: Iterable[BlockMove], layout: Layout, budget_bytes: int) -> list[list[BlockMove]]:
     """Cut moves into batches that follow each other, one for each step of a rolling migration.
 
     Every pair of source and target advances in proportion to what it has to send, so that in each batch as many PSs
@@ -104,17 +106,17 @@ def batches(moves: Iterable[Move], layout: Layout, budget_bytes: int) -> list[li
         layout: of the model.
         budget_bytes: most bytes of a batch; a block that is larger goes alone.
     """
-    pairs: dict[tuple[str, str], list[Move]] = {}
+    pairs: dict[tuple[str, str], list[BlockMove]] = {}
     for move in sorted(moves, key=lambda move: move.block):
         pairs.setdefault((move.source, move.target), []).append(move)
-    progress: list[tuple[float, str, str, Move]] = []
+    progress: list[tuple[float, str, str, BlockMove]] = []
     for (source, target), queue in pairs.items():
         sizes = [layout.blocks[move.block].size_bytes for move in queue]
         total_bytes, sent_bytes = sum(sizes), 0
         for move, size_bytes in zip(queue, sizes, strict=True):
             progress.append(((sent_bytes + size_bytes / 2) / total_bytes, source, target, move))
             sent_bytes += size_bytes
-    result: list[list[Move]] = []
+    result: list[list[BlockMove]] = []
     room_bytes = 0
     for _, _, _, move in sorted(progress, key=lambda entry: (*entry[:3], entry[3].block)):
         size_bytes = layout.blocks[move.block].size_bytes

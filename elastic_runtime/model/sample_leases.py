@@ -25,7 +25,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class SampleLease:
     """Positions `start` to `stop` (exclusive) of an epoch's order, for one worker to read in batches."""
 
     id: int
@@ -47,7 +47,7 @@ class _Held:
     left: _Range
 
 
-class LeaseTable:
+class SampleLeaseTable:
     """What was leased to whom, what is done, and what comes next; not safe for threads.
 
     Args:
@@ -73,7 +73,7 @@ class LeaseTable:
         self._returned: list[_Range] = []
         self._held: dict[int, _Held] = {}
 
-    def lease(self, worker: str, batches: int) -> Lease | None:
+    def lease(self, worker: str, batches: int) -> SampleLease | None:
         """The next at most `batches` batches for a worker, of one epoch.
 
         None: all is leased. Unless `finished`, ask again later: a worker that holds some may still fail.
@@ -84,7 +84,7 @@ class LeaseTable:
         if source.epoch >= self._order.epochs:
             return None
         stop = min(source.stop, source.start + batches * self._batch)
-        lease = Lease(self._next_id, source.epoch, source.start, stop)
+        lease = SampleLease(self._next_id, source.epoch, source.start, stop)
         self._next_id += 1
         self._held[lease.id] = _Held(worker, _Range(lease.epoch, lease.start, stop))
         source.start = stop
@@ -95,7 +95,7 @@ class LeaseTable:
                 self._next = _Range(source.epoch + 1, 0, self._epoch_stop(source.epoch + 1))
         return lease
 
-    def indices(self, lease: Lease) -> Indices:
+    def indices(self, lease: SampleLease) -> Indices:
         """The numbers of the samples of a lease, in the order in which they are to be read."""
         return self._order.permutation(lease.epoch)[lease.start : lease.stop]
 
@@ -121,10 +121,10 @@ class LeaseTable:
             del self._held[lease_id]
         return counted
 
-    def held(self, worker: str) -> list[Lease]:
+    def held(self, worker: str) -> list[SampleLease]:
         """What a worker holds: of each lease the positions that are not told done yet."""
         return [
-            Lease(lease_id, held.left.epoch, held.left.start, held.left.stop)
+            SampleLease(lease_id, held.left.epoch, held.left.start, held.left.stop)
             for lease_id, held in self._held.items()
             if held.worker == worker
         ]
@@ -179,13 +179,13 @@ class LeaseTable:
         return json.dumps(content, separators=(",", ":")).encode()
 
     @staticmethod
-    def from_json(order: SampleOrder, batch: int, data: bytes) -> LeaseTable:
+    def from_json(order: SampleOrder, batch: int, data: bytes) -> SampleLeaseTable:
         """The table that `to_json` wrote, for the same order and batch.
 
         Raises:
             BadInput: it is none, was changed, or belongs to a job with other samples.
         """
-        table = LeaseTable(order, batch)
+        table = SampleLeaseTable(order, batch)
         try:
             content = json.loads(data)
             if content["format"] != _FORMAT:

@@ -19,14 +19,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
-class Role(StrEnum):
+class TaskRole(StrEnum):
     """What a task does in the job."""
 
     WORKER = "worker"
     SERVER = "server"
 
 
-class Phase(StrEnum):
+class JobPhase(StrEnum):
     """Where a job is."""
 
     STARTING = "starting"
@@ -44,13 +44,13 @@ class Member:
     """A registered task: its incarnation tells a restarted process from the one before."""
 
     task: str
-    role: Role
+    role: TaskRole
     incarnation: int
     address_json: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ChangeStage:
     """What happens at one step of a change: blocks get new owners; the list of workers may be replaced.
 
     `replicas`: blocks whose second holder changes; "": there is none from then on.
@@ -76,7 +76,7 @@ class Change:
 
     number: int
     clock: int
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[ChangeStage, ...] = ()
     checkpoint: bool = False
     halt: bool = False
     barrier: bool = False
@@ -135,7 +135,7 @@ class View:
 
     number: int
     generation: int
-    phase: Phase
+    phase: JobPhase
     start_step: int
     start_checkpoint: str
     start_plan: Plan
@@ -182,7 +182,7 @@ class Timeline:
             if change.clock < self._steps[-1]:
                 raise ValueError(f"change {change.number} at step {change.clock} begins before step {self._steps[-1]}")
             self._before[change.number] = plan
-            for offset, stage in enumerate(change.stages or (Stage(),)):
+            for offset, stage in enumerate(change.stages or (ChangeStage(),)):
                 plan = _after(plan, change.number, stage)
                 self._steps.append(change.clock + offset)
                 self._plans.append(self._resolved(plan))
@@ -245,7 +245,7 @@ def without_lost(plan: Plan, lost: frozenset[str]) -> Plan:
     return replace(plan, owners=owners, replicas=_tidy(names[1] if len(names) > 1 else "" for names in holders))
 
 
-def _after(plan: Plan, number: int, stage: Stage) -> Plan:
+def _after(plan: Plan, number: int, stage: ChangeStage) -> Plan:
     owners: Sequence[str] = plan.owners
     if stage.moves:
         owners = list(owners)

@@ -11,15 +11,15 @@ import structlog
 
 from elastic_runtime.checkpoint import read_blocks, read_manifest, require_same_model
 from elastic_runtime.control.member_link import MemberLink
-from elastic_runtime.control.messages import Registration
+from elastic_runtime.control.messages import TaskRegistration
 from elastic_runtime.errors import CheckpointDamaged, ElasticError, ProtocolError
 from elastic_runtime.member.environment import MemberEnvironment
 from elastic_runtime.member.outbox import Outbox, traffic_bytes
-from elastic_runtime.model.layout import Kind, Layout
+from elastic_runtime.model.layout import Layout, TensorKind
 from elastic_runtime.model.optimizers import Optimizer
 from elastic_runtime.model.training import Training
 from elastic_runtime.protocol.messages import Header, unpack
-from elastic_runtime.protocol.plan import Phase, View
+from elastic_runtime.protocol.plan import JobPhase, View
 from elastic_runtime.server.protocol.asynchronous import AsynchronousPart
 from elastic_runtime.server.protocol.block_table import Rules
 from elastic_runtime.server.protocol.part import ServerPart
@@ -27,13 +27,13 @@ from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.protocol.synchronous import SynchronousPart
 from elastic_runtime.server.shards import Shards
 from elastic_runtime.server.store import BlockStore
-from elastic_runtime.transport import Endpoint, Message, Part, Region
+from elastic_runtime.transport import Endpoint, Message, Region, RegionPart
 from foundation.text import plain_line
 
 _REPORT_SECONDS = 0.5
 
 _log = structlog.get_logger()
-_ENDED = {Phase.FINISHED, Phase.SUSPENDED, Phase.FAILED}
+_ENDED = {JobPhase.FINISHED, JobPhase.SUSPENDED, JobPhase.FAILED}
 
 
 class ParameterServer:
@@ -55,7 +55,7 @@ class ParameterServer:
         environment: MemberEnvironment,
         endpoint: Endpoint,
         link: MemberLink,
-        registration: Registration,
+        registration: TaskRegistration,
         clock: Callable[[], float],
     ) -> None:
         self._environment = environment
@@ -75,7 +75,7 @@ class ParameterServer:
         Raises:
             ElasticError: the job failed, or its checkpoint cannot be read.
         """
-        if view.phase is Phase.FAILED:
+        if view.phase is JobPhase.FAILED:
             raise ElasticError(f"the job failed: {view.failure}")
         if view.phase in _ENDED or self._environment.task in view.leaving:
             return False
@@ -135,7 +135,7 @@ class ParameterServer:
             version = view.start_step if self._training.synchronous else state.version
             self._store.adopt(state.block, state.parameters, state.state, version)
 
-    def _parts(self, header: Header) -> list[Part]:
+    def _parts(self, header: Header) -> list[RegionPart]:
         return [self._regions.part(*place) for place in self._part.parts(header)]
 
 
@@ -179,7 +179,7 @@ class ServerRegions:
             size_bytes = segment.elements * segment.element_bytes
             if not size_bytes:
                 continue
-            for name in ("parameters", *(optimizer.state_names if segment.kind is Kind.PARAMETER else ())):
+            for name in ("parameters", *(optimizer.state_names if segment.kind is TensorKind.PARAMETER else ())):
                 region = endpoint.region(f"{name}-{segment.index}", size_bytes, on_demand=True)
                 self._regions[segment.index, name] = region
 
@@ -203,7 +203,7 @@ class ServerRegions:
         except OSError as error:
             raise ElasticError(f"{self._task}: no memory for block {block}: {error.strerror}") from error
 
-    def part(self, name: str, segment: int, start: int, stop: int) -> Part:
+    def part(self, name: str, segment: int, start: int, stop: int) -> RegionPart:
         """Elements `start` to `stop` (exclusive) of a tensor of a segment, as they are sent."""
         element_bytes = self._layout.segments[segment].element_bytes
         return self._regions[segment, name].part(start * element_bytes, stop * element_bytes)
@@ -233,9 +233,9 @@ class ServerReports:
         self._link, self._endpoint = link, endpoint
         self._part, self._store, self._shards = part, store, shards
         self._clock = clock
-        self._told_seconds = 0.0
-        self._told_arrived = 0
-        self._told_suspects: tuple[str, ...] = ()
+        self._reported_seconds = 0.0
+        self._reported_arrived = 0
+        self._reported_suspects: tuple[str, ...] = ()
 
     def tell(self) -> None:
         """Tell what is new, if it is time for it."""
@@ -243,21 +243,21 @@ class ServerReports:
         finished = self._shards.take_finished() if self._shards.busy else None
         if finished is not None:
             self._link.report(shards=finished)
-        if part.arrived_change != self._told_arrived:
-            self._told_arrived = part.arrived_change
+        if part.arrived_change != self._reported_arrived:
+            self._reported_arrived = part.arrived_change
             self._link.report(
                 arrived=part.arrived_change, moved_bytes=part.moved_bytes, stall_seconds=part.stall_seconds
             )
-        if part.suspects != self._told_suspects:
-            self._told_suspects = part.suspects
+        if part.suspects != self._reported_suspects:
+            self._reported_suspects = part.suspects
             self._link.report(suspects=part.suspects)
         # What moved is told with the arrival of all of it: a report for each block would take time from the steps.
-        if now - self._told_seconds >= _REPORT_SECONDS:
-            self._tell_progress(now)
+        if now - self._reported_seconds >= _REPORT_SECONDS:
+            self._report_progress(now)
 
-    def _tell_progress(self, now: float) -> None:
+    def _report_progress(self, now: float) -> None:
         part = self._part
-        self._told_seconds = now
+        self._reported_seconds = now
         sent, received = traffic_bytes(self._endpoint)
         self._link.report(
             step=part.lowest_version,

@@ -12,10 +12,10 @@ from contextlib import closing
 import structlog
 
 from elastic_runtime.control.member_link import MemberLink, member_clock
-from elastic_runtime.control.messages import Registration
+from elastic_runtime.control.messages import TaskRegistration
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.member.environment import MemberEnvironment
-from elastic_runtime.protocol.plan import Role, View
+from elastic_runtime.protocol.plan import TaskRole, View
 from elastic_runtime.server.parameter_server import ParameterServer
 from elastic_runtime.transport import Endpoint, Message
 
@@ -84,12 +84,15 @@ class ServerProcess:
             ElasticError: the job failed, this server was taken for dead, or its checkpoint cannot be read.
         """
         environment = self._environment
-        with environment.open_endpoint() as endpoint, closing(environment.open_link(Role.SERVER, self._clock)) as link:
+        with (
+            environment.open_endpoint() as endpoint,
+            closing(environment.open_link(TaskRole.SERVER, self._clock)) as link,
+        ):
             self._endpoint = endpoint
             registration = link.register(endpoint.address, deadline_seconds=self._register_seconds)
             self._serve(endpoint, link, registration)
 
-    def _serve(self, endpoint: Endpoint, link: MemberLink, registration: Registration) -> None:
+    def _serve(self, endpoint: Endpoint, link: MemberLink, registration: TaskRegistration) -> None:
         link.follow(self._receive)  # before its memory is made, which may take long: it is alive
         server = ParameterServer(self._environment, endpoint, link, registration, self._clock)
         self._serving = True

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from elastic_runtime.model.block_state import BlockState, as_tensor
 from elastic_runtime.model.buffer_merge import maximum_, mean_
-from elastic_runtime.model.layout import Kind, Layout
+from elastic_runtime.model.layout import Layout, TensorKind
 from elastic_runtime.model.optimizers import Optimizer
 from elastic_runtime.server import kernels
 from elastic_runtime.server.memory import FlatMemory
@@ -319,4 +319,4 @@ class BlockStore:
         return self._owned[block]
 
     def _trained(self, segment: int) -> bool:
-        return self.layout.segments[segment].kind == Kind.PARAMETER
+        return self.layout.segments[segment].kind == TensorKind.PARAMETER

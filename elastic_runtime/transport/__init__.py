@@ -8,12 +8,12 @@ from elastic_runtime.transport.errors import (
     BadMessage,
     Busy,
     PeerUnreachable,
-    Refusal,
     TransportError,
+    TransportRefusal,
     UnknownPeer,
 )
 from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
-from elastic_runtime.transport.regions import Part, Region
+from elastic_runtime.transport.regions import Region, RegionPart
 from elastic_runtime.transport.settings import TransportSettings
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "TransportSettings",
     "CurveKeys",
     "Region",
-    "Part",
+    "RegionPart",
     "Event",
     "Message",
     "PeerUp",
@@ -31,7 +31,7 @@ __all__ = [
     "Counters",
     "PeerCounters",
     "WayCounters",
-    "Refusal",
+    "TransportRefusal",
     "TransportError",
     "Busy",
     "PeerUnreachable",

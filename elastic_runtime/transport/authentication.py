@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 import zmq
 from zmq.utils import z85
 
-from elastic_runtime.transport.counters import RefusalLog
-from elastic_runtime.transport.errors import Refusal
+from elastic_runtime.transport.counters import EndpointRefusalLog
+from elastic_runtime.transport.errors import TransportRefusal
 from elastic_runtime.transport.settings import MOST_NAME_BYTES, Clock
 from elastic_runtime.transport.wire import NONCE_BYTES, Challenge, Hello
 
@@ -35,7 +35,7 @@ DOMAIN = b"fedl2"
 """Of ZAP: the sockets that ask."""
 _UNKNOWN_SECONDS = 5.0
 """A new member's key may come later than the member itself: only a key that is unknown for so long is logged."""
-_LOOK_MS = 1000
+_POLL_MS = 1000
 _MOST_UNKNOWN = 64
 
 
@@ -106,7 +106,7 @@ class ZapAuthenticator:
         token: str,
         *,
         curve: bool,
-        log: RefusalLog,
+        log: EndpointRefusalLog,
         clock: Clock,
     ) -> None:
         self._clock = clock
@@ -117,7 +117,7 @@ class ZapAuthenticator:
         self._lock = threading.Lock()
         self._peer_by_key: dict[bytes, str] = {}
         self._forbidden: set[str] = set()
-        self._refused: dict[Refusal, int] = {}
+        self._refused: dict[TransportRefusal, int] = {}
         self._unknown: dict[bytes, tuple[float, str]] = {}
         self._questions: zmq.Socket[bytes] = context.socket(zmq.REP)
         self._questions.linger = 0
@@ -150,7 +150,7 @@ class ZapAuthenticator:
         with self._lock:
             return peer in self._forbidden
 
-    def take_refused(self) -> dict[Refusal, int]:
+    def take_refused(self) -> dict[TransportRefusal, int]:
         """How many connections were refused since the last call."""
         with self._lock:
             refused, self._refused = self._refused, {}
@@ -171,7 +171,7 @@ class ZapAuthenticator:
         poller.register(self._questions, zmq.POLLIN)
         poller.register(self._stopped, zmq.POLLIN)
         while True:
-            ready = dict(poller.poll(_LOOK_MS if self._unknown else None))
+            ready = dict(poller.poll(_POLL_MS if self._unknown else None))
             self._log_unknown_keys(everything=self._stopped in ready)
             if self._stopped in ready:
                 break
@@ -183,7 +183,7 @@ class ZapAuthenticator:
                 with self._lock:
                     self._refused[refusal] = self._refused.get(refusal, 0) + 1
                 where = address.decode(errors="replace")
-                if refusal is Refusal.BAD_KEY and len(self._unknown) < _MOST_UNKNOWN:
+                if refusal is TransportRefusal.BAD_KEY and len(self._unknown) < _MOST_UNKNOWN:
                     self._unknown.setdefault(z85.encode(credentials[0]), (self._clock(), where))
                 else:
                     self._log.write(refusal, address=where, said_name=peer[:MOST_NAME_BYTES])
@@ -201,16 +201,16 @@ class ZapAuthenticator:
                 with self._lock:
                     known = key in self._peer_by_key
                 if not known:
-                    self._log.write(Refusal.BAD_KEY, address=address, said_name="")
+                    self._log.write(TransportRefusal.BAD_KEY, address=address, said_name="")
 
-    def _judge(self, mechanism: bytes, credentials: list[bytes]) -> tuple[str, Refusal | None]:
+    def _judge(self, mechanism: bytes, credentials: list[bytes]) -> tuple[str, TransportRefusal | None]:
         if self._curve and mechanism == b"CURVE" and len(credentials) == 1:
             with self._lock:
                 peer = self._peer_by_key.get(z85.encode(credentials[0]))
-            return (peer, None) if peer is not None else ("", Refusal.BAD_KEY)
+            return (peer, None) if peer is not None else ("", TransportRefusal.BAD_KEY)
         if not self._curve and mechanism == b"PLAIN" and len(credentials) == 2:
             name = credentials[0].decode(errors="replace")
             if not proved(self._token, name, self._name, credentials[1].decode(errors="replace")):
-                return name, Refusal.BAD_TOKEN
-            return (name, Refusal.FORBIDDEN) if self.is_forbidden(name) else (name, None)
-        return "", Refusal.HANDSHAKE
+                return name, TransportRefusal.BAD_TOKEN
+            return (name, TransportRefusal.FORBIDDEN) if self.is_forbidden(name) else (name, None)
+        return "", TransportRefusal.HANDSHAKE

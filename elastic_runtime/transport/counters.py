@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from elastic_runtime.transport.errors import Refusal
+from elastic_runtime.transport.errors import TransportRefusal
 from elastic_runtime.transport.settings import Clock
 from foundation.refusal_log import RefusalWindows
 
@@ -45,18 +45,18 @@ class Counters:
 
     def __init__(self) -> None:
         self.peers: dict[str, PeerCounters] = {}
-        self.refusals: dict[Refusal, int] = dict.fromkeys(Refusal, 0)
+        self.refusals: dict[TransportRefusal, int] = dict.fromkeys(TransportRefusal, 0)
 
     def peer(self, name: str) -> PeerCounters:
         """One peer's, made when first asked for."""
         return self.peers.setdefault(name, PeerCounters())
 
-    def refuse(self, reason: Refusal) -> None:
+    def refuse(self, reason: TransportRefusal) -> None:
         """Count one."""
         self.refusals[reason] += 1
 
 
-class RefusalLog:
+class EndpointRefusalLog:
     """Log lines of one endpoint's refusals: whoever floods it fills its counters, and not its log.
 
     Each thread that refuses has its own.
@@ -64,9 +64,9 @@ class RefusalLog:
 
     def __init__(self, endpoint: str, clock: Clock) -> None:
         self._endpoint = endpoint
-        self._windows: RefusalWindows[Refusal] = RefusalWindows(clock, quiet_seconds=_QUIET_SECONDS)
+        self._windows: RefusalWindows[TransportRefusal] = RefusalWindows(clock, quiet_seconds=_QUIET_SECONDS)
 
-    def write(self, reason: Refusal, **fields: str) -> None:
+    def write(self, reason: TransportRefusal, **fields: str) -> None:
         """Log one refusal, with how many went before it without a line. Never given a secret."""
         due = self._windows.on_refusal(reason)
         if due is not None:

@@ -20,14 +20,14 @@ import zmq
 
 from elastic_runtime.transport.assembly import keep_freed_memory
 from elastic_runtime.transport.authentication import CurveKeys, ZapAuthenticator
-from elastic_runtime.transport.counters import Counters, RefusalLog
-from elastic_runtime.transport.errors import BadAddress, BadMessage, PeerUnreachable, Refusal
+from elastic_runtime.transport.counters import Counters, EndpointRefusalLog
+from elastic_runtime.transport.errors import BadAddress, BadMessage, PeerUnreachable, TransportRefusal
 from elastic_runtime.transport.inbound import Inbound
 from elastic_runtime.transport.links import Links
 from elastic_runtime.transport.message import Event, Place
 from elastic_runtime.transport.outbound import LinkState
 from elastic_runtime.transport.reception import Reception
-from elastic_runtime.transport.regions import Allocate, Part, Region, allocate_pages
+from elastic_runtime.transport.regions import Allocate, Region, RegionPart, allocate_pages
 from elastic_runtime.transport.settings import Clock, TransportSettings, check_message, check_name, check_settings
 from elastic_runtime.transport.sharing import SharedRegions
 from elastic_runtime.transport.sockets import Address, Context, LocalEnd, host_identity, listen
@@ -84,7 +84,7 @@ class Endpoint:
         )
         self._context: Context = zmq.Context(io_threads=settings.io_threads)
         self._authenticator = ZapAuthenticator(
-            self._context, name, job_token, curve=curve is not None, log=RefusalLog(name, clock), clock=clock
+            self._context, name, job_token, curve=curve is not None, log=EndpointRefusalLog(name, clock), clock=clock
         )
         events: deque[Event] = deque()
         self._links = Links(self._local, self._context, events)
@@ -111,7 +111,7 @@ class Endpoint:
         return self._links.peers
 
     @property
-    def refusals(self) -> dict[Refusal, int]:
+    def refusals(self) -> dict[TransportRefusal, int]:
         """What was not let in, by reason."""
         return self.counters.refusals
 
@@ -179,7 +179,7 @@ class Endpoint:
         return counters.out.lost_messages, counters.into.lost_messages
 
     def send(
-        self, peer: str, header: bytes, parts: Sequence[Part] = (), *, timeout_seconds: float | None = None
+        self, peer: str, header: bytes, parts: Sequence[RegionPart] = (), *, timeout_seconds: float | None = None
     ) -> int:
         """Hand one message over; the memory of its parts must stay unchanged until the protocol says otherwise.
 

@@ -2,8 +2,8 @@
 
 `TransportError` is the root. `Busy` and `PeerUnreachable` come from `send` after its deadline: nothing was sent, and
 the call may be repeated. `UnknownPeer` and `BadMessage` are mistakes of the caller. The layer above decides what
-becomes of its step. What a *peer* does wrong raises nothing: it is a `Refusal`, which is counted (`Endpoint.refusals`),
-and its connection is closed.
+becomes of its step. What a *peer* does wrong raises nothing: it is a `TransportRefusal`, which is counted
+(`Endpoint.refusals`), and its connection is closed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BadAddress(TransportError):
     """A text that is not an endpoint's address."""
 
 
-class Refusal(StrEnum):
+class TransportRefusal(StrEnum):
     """Why something from outside was not let in; metrics know these words."""
 
     BAD_TOKEN = "bad-token"  # noqa: S105 -- the name of a reason

@@ -1,4 +1,4 @@
-"""Messages that come in: one socket for all peers, one `Connection` for each of their links.
+"""Messages that come in: one socket for all peers, one `InboundConnection` for each of their links.
 
 Nothing of a connection reaches the caller before its sender has answered our challenge to its hello, and the hello only
 counts if ZeroMQ authenticated the same name. After a frame that is not what its place asks for, nothing that follows
@@ -18,8 +18,8 @@ from zmq.utils.monitor import parse_monitor_message
 
 from elastic_runtime.transport.assembly import Assembly, MemoryPool
 from elastic_runtime.transport.authentication import ZapAuthenticator, answer, challenge
-from elastic_runtime.transport.counters import RefusalLog
-from elastic_runtime.transport.errors import Refusal
+from elastic_runtime.transport.counters import EndpointRefusalLog
+from elastic_runtime.transport.errors import TransportRefusal
 from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
 from elastic_runtime.transport.settings import MOST_NAME_BYTES
 from elastic_runtime.transport.sharing import SharedRegions
@@ -48,7 +48,7 @@ class OutOfRange(Malformed):
 
 
 @dataclass(slots=True)
-class Connection:
+class InboundConnection:
     """One peer's link to us."""
 
     identity: bytes
@@ -103,12 +103,12 @@ class Receipts:
         self._due.pop(peer, None)
         self._newest.pop(peer, None)
 
-    def tell_much(self) -> None:
+    def report_much(self) -> None:
         """Send them if they make up much of the senders' windows."""
         if self._due_bytes >= _MUCH_BYTES:
-            self.tell_all()
+            self.report_all()
 
-    def tell_all(self) -> None:
+    def report_all(self) -> None:
         """Send what is due."""
         due, self._due, self._due_bytes = self._due, {}, 0
         for peer, acknowledgement in due.items():
@@ -136,9 +136,9 @@ class Inbound:
         self._place = place
         self._acknowledged = acknowledged
         self._pool = MemoryPool()
-        self._log = RefusalLog(local.name, local.clock)
-        self._connections: dict[bytes, Connection] = {}
-        self._by_peer: dict[str, Connection] = {}
+        self._log = EndpointRefusalLog(local.name, local.clock)
+        self._connections: dict[bytes, InboundConnection] = {}
+        self._by_peer: dict[str, InboundConnection] = {}
         self._numberings: dict[str, Numbering] = {}
         self.receipts = Receipts(self._acknowledge)
         self._events: deque[Event] = deque()
@@ -164,7 +164,7 @@ class Inbound:
                 self._skip()
             elif self._authenticator.is_forbidden(connection.hello.name):
                 self._skip()
-                self._reject(connection, Refusal.FORBIDDEN, "not allowed any more")
+                self._reject(connection, TransportRefusal.FORBIDDEN, "not allowed any more")
             elif not connection.proven:
                 self._take_proof(connection)
             else:
@@ -185,7 +185,7 @@ class Inbound:
             for connection in ended:
                 self._end(connection, "the connection ended")
             if not ended:
-                self._counters.refuse(Refusal.HANDSHAKE)
+                self._counters.refuse(TransportRefusal.HANDSHAKE)
 
     def close(self) -> None:
         """Take nothing any more."""
@@ -202,30 +202,34 @@ class Inbound:
             self._expect_last()
             hello = unpack_hello(frame.bytes[:1024])
         except Malformed as error:
-            self._refuse(identity, user, Refusal.UNKNOWN, str(error))
+            self._refuse(identity, user, TransportRefusal.UNKNOWN, str(error))
             return
         if hello.name != user:
-            self._refuse(identity, user, Refusal.BAD_NAME, f"{hello.name[:MOST_NAME_BYTES]!r} is not what was proved")
+            self._refuse(
+                identity, user, TransportRefusal.BAD_NAME, f"{hello.name[:MOST_NAME_BYTES]!r} is not what was proved"
+            )
             return
         if self._authenticator.is_forbidden(user):
-            self._refuse(identity, user, Refusal.FORBIDDEN, "not allowed any more")
+            self._refuse(identity, user, TransportRefusal.FORBIDDEN, "not allowed any more")
             return
         self.pump()  # an earlier connection's end may bear the same descriptor
         said = challenge(self._local.token, hello, self._local.name)
-        self._connections[identity] = Connection(identity, hello, said, descriptor)
+        self._connections[identity] = InboundConnection(identity, hello, said, descriptor)
         self._answer(identity, pack_challenge(said))
 
-    def _take_proof(self, connection: Connection) -> None:
+    def _take_proof(self, connection: InboundConnection) -> None:
         hello = connection.hello
         try:
             proof = unpack_proof(self.socket.recv(NOT_WAITING))
             self._expect_last()
         except Malformed as error:
             self._skip_rest()
-            self._reject(connection, Refusal.MALFORMED, str(error))
+            self._reject(connection, TransportRefusal.MALFORMED, str(error))
             return
         if not hmac.compare_digest(proof, answer(self._local.token, hello, self._local.name, connection.challenge)):
-            self._reject(connection, Refusal.BAD_TOKEN, "it did not answer our challenge: wrong token, or a repetition")
+            self._reject(
+                connection, TransportRefusal.BAD_TOKEN, "it did not answer our challenge: wrong token, or a repetition"
+            )
             return
         connection.proven = True
         user = hello.name
@@ -239,7 +243,7 @@ class Inbound:
         self._counters.peer(user).into.connections += 1
         self._events.append(PeerUp(user, Way.IN, hello.incarnation.hex()))
 
-    def _take_frame(self, connection: Connection) -> Message | None:
+    def _take_frame(self, connection: InboundConnection) -> Message | None:
         try:
             if connection.assembly is None:
                 connection.assembly = self._begin(connection, self.socket.recv(NOT_WAITING))
@@ -247,18 +251,18 @@ class Inbound:
                 connection.assembly.take_frame(self.socket)
             self._expect_last()
         except OutOfRange as error:
-            self._reject(connection, Refusal.OUT_OF_RANGE, str(error))
+            self._reject(connection, TransportRefusal.OUT_OF_RANGE, str(error))
             return None
         except Malformed as error:
             self._skip_rest()
-            self._reject(connection, Refusal.MALFORMED, str(error))
+            self._reject(connection, TransportRefusal.MALFORMED, str(error))
             return None
         if not connection.assembly.complete:
             return None
         assembly, connection.assembly = connection.assembly, None
         return self._finish(connection, assembly)
 
-    def _begin(self, connection: Connection, frame: bytes) -> Assembly:
+    def _begin(self, connection: InboundConnection, frame: bytes) -> Assembly:
         settings, peer = self._local.settings, connection.hello.name
         head = unpack_message(
             frame,
@@ -274,7 +278,7 @@ class Inbound:
             self._counters.peer(peer).into.lost_messages += head.sequence - numbering.last - 1
             numbering.last = head.sequence
         else:
-            self._counters.refuse(Refusal.DUPLICATE)
+            self._counters.refuse(TransportRefusal.DUPLICATE)
 
         def view(reference: Reference) -> memoryview:
             found = None
@@ -286,7 +290,7 @@ class Inbound:
 
         return Assembly(peer, head, view, self._place, self._pool, wanted=wanted)
 
-    def _finish(self, connection: Connection, assembly: Assembly) -> Message | None:
+    def _finish(self, connection: InboundConnection, assembly: Assembly) -> Message | None:
         head = assembly.head
         size_bytes = sum(reference.size_bytes for reference in head.references)
         self.receipts.add(connection.hello.name, connection.hello.link, head.sequence, size_bytes)
@@ -301,17 +305,17 @@ class Inbound:
                 counters.frame_bytes += reference.size_bytes
         return assembly.message()
 
-    def _reject(self, connection: Connection, refusal: Refusal, reason: str) -> None:
+    def _reject(self, connection: InboundConnection, refusal: TransportRefusal, reason: str) -> None:
         self._refuse(connection.identity, connection.hello.name, refusal, reason)
         connection.rejected = True
         connection.assembly = None
 
-    def _refuse(self, identity: bytes, peer: str, refusal: Refusal, reason: str) -> None:
+    def _refuse(self, identity: bytes, peer: str, refusal: TransportRefusal, reason: str) -> None:
         self._counters.refuse(refusal)
         self._log.write(refusal, peer=peer, detail=reason)
         self._answer(identity, pack_rejection(f"{refusal.value}: {reason}"))
 
-    def _end(self, connection: Connection, reason: str) -> None:
+    def _end(self, connection: InboundConnection, reason: str) -> None:
         peer = connection.hello.name
         self._connections.pop(connection.identity, None)
         if connection.assembly is not None and connection.assembly.wanted:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from elastic_runtime.transport.errors import BadAddress, Busy, PeerUnreachable, UnknownPeer
 from elastic_runtime.transport.message import Event
 from elastic_runtime.transport.outbound import Link, LinkState
-from elastic_runtime.transport.regions import Part, Region
+from elastic_runtime.transport.regions import Region, RegionPart
 from elastic_runtime.transport.sockets import Address, Context, LocalEnd, Socket, poll
 from elastic_runtime.transport.wire import Acknowledgement
 
@@ -95,7 +95,7 @@ class Links:
         """After which `pump` has something to do even without news."""
         return min((link.seconds_to_next_step() for link in self._links.values()), default=_NEVER_SECONDS)
 
-    def await_room(self, link: Link, parts: Sequence[Part], timeout_seconds: float) -> None:
+    def await_room(self, link: Link, parts: Sequence[RegionPart], timeout_seconds: float) -> None:
         """Until a message with `parts` can be sent.
 
         Raises:

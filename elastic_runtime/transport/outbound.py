@@ -23,7 +23,7 @@ from zmq.utils.monitor import parse_monitor_message
 from elastic_runtime.transport.authentication import answer, is_genuine
 from elastic_runtime.transport.counters import WayCounters
 from elastic_runtime.transport.message import Event, PeerLost, PeerUp, Way
-from elastic_runtime.transport.regions import Part, Region
+from elastic_runtime.transport.regions import Region, RegionPart
 from elastic_runtime.transport.sharing import RegionSender
 from elastic_runtime.transport.sockets import (
     FAILURES,
@@ -38,8 +38,8 @@ from elastic_runtime.transport.sockets import (
 from elastic_runtime.transport.wire import (
     Acknowledgement,
     Challenge,
+    FrameKind,
     Hello,
-    Kind,
     Malformed,
     MessageHead,
     Reference,
@@ -121,7 +121,7 @@ class Link:
         """After which `pump` has something to do even without news."""
         return max(0.0, self._next_seconds - self._local.clock()) if self.state is not LinkState.UP else 3600.0
 
-    def room_for(self, parts: Sequence[Part]) -> bool:
+    def room_for(self, parts: Sequence[RegionPart]) -> bool:
         """Whether the peer has received enough of what was sent before."""
         if not self._in_flight:
             return True
@@ -131,7 +131,7 @@ class Link:
             and self._in_flight_bytes + self._framed_bytes(parts) <= settings.max_in_flight_bytes
         )
 
-    def send(self, header: bytes, parts: Sequence[Part], received: Acknowledgement) -> int:
+    def send(self, header: bytes, parts: Sequence[RegionPart], received: Acknowledgement) -> int:
         """Hand one message to the socket; the connection is up and there is room.
 
         `received` goes with it: what we have of the peer's messages.
@@ -234,11 +234,11 @@ class Link:
             try:
                 frame = self._socket.recv(NOT_WAITING)
                 kind = kind_of(frame)
-                if kind is Kind.REJECTION:
+                if kind is FrameKind.REJECTION:
                     self.fail(f"it rejected a message: {unpack_reason(frame)}")
-                elif self._held is not None and kind is Kind.CHALLENGE:
+                elif self._held is not None and kind is FrameKind.CHALLENGE:
                     self._meet(unpack_challenge(frame), self._held)
-                elif self._held is None and kind is Kind.ACKNOWLEDGEMENT:
+                elif self._held is None and kind is FrameKind.ACKNOWLEDGEMENT:
                     self._received(unpack_sequence(frame))
                 else:
                     self.fail("it answers what no endpoint would")
@@ -282,7 +282,7 @@ class Link:
                 self._read_answers()  # what came before the end
                 self.fail(failure)
 
-    def _refer(self, parts: Sequence[Part]) -> list[Reference]:
+    def _refer(self, parts: Sequence[RegionPart]) -> list[Reference]:
         """The table of parts; those that the peer cannot map follow as frames."""
         return [
             Reference(part.region.number, part.start_byte, part.stop_byte)
@@ -306,7 +306,7 @@ class Link:
             self._regions.close()
             self._regions = None
 
-    def _framed_bytes(self, parts: Sequence[Part]) -> int:
+    def _framed_bytes(self, parts: Sequence[RegionPart]) -> int:
         shares = self.shares_memory
         return sum(part.size_bytes for part in parts if not (shares and part.region.shared))
 

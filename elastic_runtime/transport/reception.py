@@ -39,7 +39,7 @@ class Reception:
         """See `Endpoint.receive`."""
         deadline = self._clock() + timeout_seconds
         expired = False
-        self._inbound.receipts.tell_much()
+        self._inbound.receipts.report_much()
         while True:
             self._since_pump += 1
             if self._since_pump >= _PUMP_EVERY_MESSAGES:
@@ -51,7 +51,7 @@ class Reception:
                 return event
             if expired:
                 return None
-            self._inbound.receipts.tell_all()
+            self._inbound.receipts.report_all()
             left = deadline - self._clock()
             if left > 0.0 and not self._links.is_holding and self._wait_for_frame(min(left, _FRAME_SECONDS)):
                 continue
@@ -71,7 +71,7 @@ class Reception:
 
     def _pump(self) -> None:
         self._since_pump = 0
-        self._inbound.receipts.tell_all()
+        self._inbound.receipts.report_all()
         self._inbound.pump()
         self._links.pump()
 

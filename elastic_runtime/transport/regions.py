@@ -115,9 +115,9 @@ class Region:
             self._frames[start_byte, stop_byte] = frame
         return frame
 
-    def part(self, start_byte: int = 0, stop_byte: int | None = None) -> Part:
+    def part(self, start_byte: int = 0, stop_byte: int | None = None) -> RegionPart:
         """The bytes from `start_byte` up to `stop_byte`, the end unless given."""
-        return Part(self, start_byte, self.size_bytes if stop_byte is None else stop_byte)
+        return RegionPart(self, start_byte, self.size_bytes if stop_byte is None else stop_byte)
 
     def forget_descriptor(self) -> None:
         """No new peer can map it from now on; its memory lives as long as somebody has it mapped."""
@@ -127,7 +127,7 @@ class Region:
         self._frames.clear()
 
 
-class Part(NamedTuple):
+class RegionPart(NamedTuple):
     """Bytes of a region, to be sent."""
 
     region: Region

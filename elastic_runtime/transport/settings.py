@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from elastic_runtime.transport.errors import BadMessage
-from elastic_runtime.transport.regions import Part
+from elastic_runtime.transport.regions import RegionPart
 from elastic_runtime.transport.wire import MOST_FRAME_BYTES, SMALL_PART_BYTES
 
 Clock = Callable[[], float]
@@ -88,7 +88,7 @@ def check_settings(settings: TransportSettings) -> None:
         raise BadMessage(f"frames of {settings.frame_bytes} bytes; {SMALL_PART_BYTES} to {MOST_FRAME_BYTES} work")
 
 
-def check_message(header: bytes, parts: Sequence[Part], settings: TransportSettings) -> None:
+def check_message(header: bytes, parts: Sequence[RegionPart], settings: TransportSettings) -> None:
     """A message, before it is sent.
 
     Raises:

@@ -20,8 +20,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from elastic_runtime.transport.authentication import sharing_proof
-from elastic_runtime.transport.counters import RefusalLog
-from elastic_runtime.transport.errors import Refusal
+from elastic_runtime.transport.counters import EndpointRefusalLog
+from elastic_runtime.transport.errors import TransportRefusal
 from elastic_runtime.transport.regions import SEALS, Region, allocate_pages
 from elastic_runtime.transport.sockets import LocalEnd
 
@@ -236,7 +236,7 @@ class SharedRegions:
     def __init__(self, local: LocalEnd) -> None:
         self._local = local
         self._counters = local.counters
-        self._log = RefusalLog(local.name, local.clock)
+        self._log = EndpointRefusalLog(local.name, local.clock)
         self._listener = ShareListener()
         self._unknown: list[RegionReader] = []
         self._by_link: dict[bytes, RegionReader] = {}
@@ -308,8 +308,8 @@ class SharedRegions:
             del self._by_link[reader.link]
 
     def _refuse(self, reason: str) -> None:
-        self._counters.refuse(Refusal.SHARING)
-        self._log.write(Refusal.SHARING, detail=reason)
+        self._counters.refuse(TransportRefusal.SHARING)
+        self._log.write(TransportRefusal.SHARING, detail=reason)
 
 
 def _user_of(connection: socket.socket) -> int:

@@ -36,7 +36,7 @@ NONCE_BYTES = 16
 PROOF_BYTES = 32
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame is."""
 
     HELLO = 1
@@ -109,7 +109,7 @@ class MessageHead(NamedTuple):
     """Of the other way; an answer at once saves a frame of its own, and two threads their waking up."""
 
 
-class Piece(NamedTuple):
+class FramePiece(NamedTuple):
     """Where some bytes of a frame belong."""
 
     part: int
@@ -124,7 +124,7 @@ class FrameCut(NamedTuple):
     """One payload frame."""
 
     size_bytes: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FramePiece, ...]
     joined: bool
     """Whether it carries small parts, each whole."""
 
@@ -132,7 +132,7 @@ class FrameCut(NamedTuple):
 def cut(sizes: Sequence[int], frame_bytes: int) -> list[FrameCut]:
     """The payload frames of parts of these sizes (bytes), in order; parts of size 0 travel in none."""
     frames: list[FrameCut] = []
-    joined: list[Piece] = []
+    joined: list[FramePiece] = []
     filled = 0
 
     def close_joined() -> None:
@@ -150,30 +150,32 @@ def cut(sizes: Sequence[int], frame_bytes: int) -> list[FrameCut]:
             if offset + size > JOINED_FRAME_BYTES:
                 close_joined()
                 offset = 0
-            joined.append(Piece(part, 0, offset, size))
+            joined.append(FramePiece(part, 0, offset, size))
             filled = offset + size
             continue
         close_joined()
         for start in range(0, size, frame_bytes):
             length = min(frame_bytes, size - start)
-            frames.append(FrameCut(length, (Piece(part, start, 0, length),), joined=False))
+            frames.append(FrameCut(length, (FramePiece(part, start, 0, length),), joined=False))
     close_joined()
     return frames
 
 
 def pack_hello(hello: Hello) -> bytes:
     """As bytes."""
-    return _HEAD.pack(MAGIC, VERSION, Kind.HELLO) + _HELLO.pack(hello.incarnation, hello.link) + hello.name.encode()
+    return (
+        _HEAD.pack(MAGIC, VERSION, FrameKind.HELLO) + _HELLO.pack(hello.incarnation, hello.link) + hello.name.encode()
+    )
 
 
 def pack_challenge(challenge: Challenge) -> bytes:
     """As bytes."""
-    return _HEAD.pack(MAGIC, VERSION, Kind.CHALLENGE) + challenge.nonce + challenge.proof
+    return _HEAD.pack(MAGIC, VERSION, FrameKind.CHALLENGE) + challenge.nonce + challenge.proof
 
 
 def pack_proof(proof: bytes) -> bytes:
     """As bytes."""
-    return _HEAD.pack(MAGIC, VERSION, Kind.PROOF) + proof
+    return _HEAD.pack(MAGIC, VERSION, FrameKind.PROOF) + proof
 
 
 def pack_message(head: MessageHead) -> bytes:
@@ -182,20 +184,20 @@ def pack_message(head: MessageHead) -> bytes:
         head.sequence, head.frame_bytes, len(head.references), len(head.header), *head.acknowledgement
     )
     table = b"".join(_PART.pack(*reference) for reference in head.references)
-    return b"".join((_HEAD.pack(MAGIC, VERSION, Kind.MESSAGE), fixed, table, head.header))
+    return b"".join((_HEAD.pack(MAGIC, VERSION, FrameKind.MESSAGE), fixed, table, head.header))
 
 
 def pack_acknowledgement(sequence: int) -> bytes:
     """All messages up to `sequence` were received by the application."""
-    return _HEAD.pack(MAGIC, VERSION, Kind.ACKNOWLEDGEMENT) + _SEQUENCE.pack(sequence)
+    return _HEAD.pack(MAGIC, VERSION, FrameKind.ACKNOWLEDGEMENT) + _SEQUENCE.pack(sequence)
 
 
 def pack_rejection(reason: str) -> bytes:
     """The connection is of no use any more."""
-    return _HEAD.pack(MAGIC, VERSION, Kind.REJECTION) + reason.encode()[:200]
+    return _HEAD.pack(MAGIC, VERSION, FrameKind.REJECTION) + reason.encode()[:200]
 
 
-def kind_of(frame: bytes) -> Kind:
+def kind_of(frame: bytes) -> FrameKind:
     """What a frame is.
 
     Raises:
@@ -205,7 +207,7 @@ def kind_of(frame: bytes) -> Kind:
         magic, version, kind = _HEAD.unpack_from(frame)
         if magic != MAGIC or version != VERSION:
             raise Malformed(f"magic {magic:#x}, version {version}; here it is {MAGIC:#x}, {VERSION}")
-        return Kind(kind)
+        return FrameKind(kind)
     except (struct.error, ValueError) as error:
         raise Malformed(str(error)) from error
 
@@ -216,7 +218,7 @@ def unpack_hello(frame: bytes) -> Hello:
     Raises:
         Malformed: they are not.
     """
-    if kind_of(frame) is not Kind.HELLO:
+    if kind_of(frame) is not FrameKind.HELLO:
         raise Malformed("the first frame is no hello")
     try:
         incarnation, link = _HELLO.unpack_from(frame, _HEAD.size)
@@ -231,7 +233,7 @@ def unpack_challenge(frame: bytes) -> Challenge:
     Raises:
         Malformed: they are not.
     """
-    said = _fixed(frame, Kind.CHALLENGE, NONCE_BYTES + PROOF_BYTES)
+    said = _fixed(frame, FrameKind.CHALLENGE, NONCE_BYTES + PROOF_BYTES)
     return Challenge(said[:NONCE_BYTES], said[NONCE_BYTES:])
 
 
@@ -241,7 +243,7 @@ def unpack_proof(frame: bytes) -> bytes:
     Raises:
         Malformed: they are not.
     """
-    return _fixed(frame, Kind.PROOF, PROOF_BYTES)
+    return _fixed(frame, FrameKind.PROOF, PROOF_BYTES)
 
 
 def unpack_message(frame: bytes, *, max_header_bytes: int, max_parts: int, max_message_bytes: int) -> MessageHead:
@@ -250,7 +252,7 @@ def unpack_message(frame: bytes, *, max_header_bytes: int, max_parts: int, max_m
     Raises:
         Malformed: they are not, or they announce more than the bounds.
     """
-    if kind_of(frame) is not Kind.MESSAGE:
+    if kind_of(frame) is not FrameKind.MESSAGE:
         raise Malformed("a frame where a message should begin")
     start = _HEAD.size + _MESSAGE.size
     if len(frame) < start:
@@ -289,7 +291,7 @@ def unpack_reason(frame: bytes) -> str:
     return frame[_HEAD.size :].decode(errors="replace")
 
 
-def _fixed(frame: bytes, kind: Kind, size_bytes: int) -> bytes:
+def _fixed(frame: bytes, kind: FrameKind, size_bytes: int) -> bytes:
     said = kind_of(frame)
     if said is not kind or len(frame) != _HEAD.size + size_bytes:
         raise Malformed(f"a {said.name.lower()} of {len(frame)} bytes where a {kind.name.lower()} belongs")

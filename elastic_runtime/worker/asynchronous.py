@@ -15,8 +15,8 @@ from elastic_runtime.errors import ElasticError
 from elastic_runtime.member.outbox import Outbox
 from elastic_runtime.protocol.block_runs import Payload
 from elastic_runtime.protocol.messages import Header, Outgoing, Update
-from elastic_runtime.protocol.plan import Phase, View
-from elastic_runtime.transport import Part
+from elastic_runtime.protocol.plan import JobPhase, View
+from elastic_runtime.transport import RegionPart
 from elastic_runtime.worker.batches import Batch
 from elastic_runtime.worker.flat_model import clip_gradients
 from elastic_runtime.worker.lease_queue import LeaseQueue
@@ -24,7 +24,7 @@ from elastic_runtime.worker.membership import PATIENCE_SECONDS, Membership
 from elastic_runtime.worker.parameter_servers import ParameterServerMode
 from elastic_runtime.worker.protocol.updates import LAST, Updates
 from elastic_runtime.worker.shared_model import SharedModel
-from elastic_runtime.worker.waiting import Waiting
+from elastic_runtime.worker.waiting import WorkerWaits
 
 _log = structlog.get_logger()
 
@@ -221,7 +221,7 @@ class AsynchronousMode(ParameterServerMode):
             if self._member.is_let_go(view):
                 self._member.leave()
                 return
-            if view.phase is Phase.FAILED:
+            if view.phase is JobPhase.FAILED:
                 raise ElasticError(f"the job failed: {view.failure}")
             view = self._member.newer(view)
         self.finished = False
@@ -261,7 +261,7 @@ class UpdateTraffic:
         self._redirected_seconds: float | None = None
         self._updates = Updates(member.environment.incarnation, member.layout, model.flat)
         self._outbox = Outbox(member.endpoint, self._parts)
-        self._waiting = Waiting(member, self._outbox, self._updates, self._handle)
+        self._waiting = WorkerWaits(member, self._outbox, self._updates, self._handle)
 
     @property
     def generation(self) -> int:
@@ -325,7 +325,7 @@ class UpdateTraffic:
 
     def _goes_on(self, view: View) -> bool:
         """While values are waited for: act on the newest view; False if there is something else to do than to wait."""
-        if view.generation != self._updates.generation or view.phase is Phase.FAILED or self._member.is_over(view):
+        if view.generation != self._updates.generation or view.phase is JobPhase.FAILED or self._member.is_over(view):
             return False
         if self._member.task in view.leaving and not self.entered:
             return False
@@ -338,5 +338,5 @@ class UpdateTraffic:
             self._redirected_seconds = self._member.clock()
         return out
 
-    def _parts(self, header: Header) -> list[Part]:
+    def _parts(self, header: Header) -> list[RegionPart]:
         return [self._model.part(*self._updates.part(header))] if isinstance(header, Update) else []

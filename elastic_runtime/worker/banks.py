@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from elastic_runtime.model.layout import Block, Kind, Segment
+from elastic_runtime.model.layout import Block, Segment, TensorKind
 
 Allocate = Callable[[str, int], memoryview]
 """`allocate(name, size_bytes)` gives writable memory of at least so many bytes; a model asks for each name once."""
@@ -92,7 +92,7 @@ def put_values(
         wanted: those of them that are to be copied, at least one.
         values: of the whole run.
     """
-    flat = banks.buffers(segment.index) if segment.kind is Kind.BUFFER else banks.staging(segment.index)
+    flat = banks.buffers(segment.index) if segment.kind is TensorKind.BUFFER else banks.staging(segment.index)
     if len(wanted) == len(blocks):
         flat[blocks[0].start : blocks[-1].stop].copy_(values)
         return

@@ -68,7 +68,7 @@ class Batches:
         prefetch: read the batch that `expect` names in a thread, one at a time.
     """
 
-    def __init__(self, samples: Samples, order: SampleOrder, prefetch: bool = False) -> None:
+    def __init__(self, samples: NumberedSamples, order: SampleOrder, prefetch: bool = False) -> None:
         self.order = order
         self._samples = samples
         self._reader = ThreadPoolExecutor(1, "elastic-batches") if prefetch else None
@@ -162,7 +162,7 @@ class Batches:
             torch.cuda.manual_seed_all(number)
 
 
-class Samples(Protocol):
+class NumberedSamples(Protocol):
     """Samples by their numbers."""
 
     def __len__(self) -> int: ...
@@ -172,7 +172,7 @@ class Samples(Protocol):
         ...
 
 
-def as_samples(data: Any, collate: Collate | None) -> Samples:
+def as_samples(data: Any, collate: Collate | None) -> NumberedSamples:
     """Take whatever a user hands over as a data set.
 
     Args:
@@ -183,7 +183,7 @@ def as_samples(data: Any, collate: Collate | None) -> Samples:
     Raises:
         BadInput: it is none of these, or has no samples.
     """
-    samples: Samples
+    samples: NumberedSamples
     if isinstance(data, DataLoader):
         raise BadInput("the data set is a DataLoader; give the data set that it reads: the runtime makes the batches")
     if isinstance(data, IterableDataset) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from elastic_runtime.errors import BadInput, ModelMismatch
-from elastic_runtime.model.layout import Kind, Layout, Segment, Slot
+from elastic_runtime.model.layout import Layout, Segment, TensorKind, TensorSlot
 from elastic_runtime.worker.banks import Allocate, Bank, flat_tensor, make_bank
 
 _EPSILON = 1e-6
@@ -42,7 +42,7 @@ class _Trained:
     gradients: Bank
     banks_of_gradients: list[Bank]
 
-    def rows(self, bank: Bank) -> Iterator[tuple[Slot, nn.Parameter, torch.Tensor]]:
+    def rows(self, bank: Bank) -> Iterator[tuple[TensorSlot, nn.Parameter, torch.Tensor]]:
         """Each tensor with its place, and its view of the bank."""
         return zip(self.segment.slots, self.parameters, bank.views, strict=True)
 
@@ -69,7 +69,7 @@ class FlatModel:
         model: nn.Module,
         layout: Layout,
         allocate: Allocate,
-        on_gradient: Callable[[int, Slot], None] | None = None,
+        on_gradient: Callable[[int, TensorSlot], None] | None = None,
     ) -> None:
         self._model = model
         self._layout = layout
@@ -83,7 +83,7 @@ class FlatModel:
         parameters = _parameters(model, layout)
         device = _device(parameters)
         for segment in layout.segments:
-            if segment.kind == Kind.BUFFER:
+            if segment.kind == TensorKind.BUFFER:
                 self._merged[segment.index] = flat_tensor(allocate, "buffers", segment)
                 continue
             active, staging, gradients = (
@@ -190,7 +190,7 @@ class FlatModel:
             hook = functools.partial(self._take_gradient, trained, slot, index)
             self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))  # type: ignore[no-untyped-call]  # torch's
 
-    def _take_gradient(self, trained: _Trained, slot: Slot, index: int, parameter: torch.Tensor) -> None:
+    def _take_gradient(self, trained: _Trained, slot: TensorSlot, index: int, parameter: torch.Tensor) -> None:
         """Called by autograd for each tensor, once in a backward pass."""
         gradient = parameter.grad
         if gradient is None or not self._taking:
@@ -216,7 +216,7 @@ def _parameters(model: nn.Module, layout: Layout) -> dict[str, nn.Parameter]:
     """The model's parameters that the layout names."""
     named = dict(model.named_parameters())
     found: dict[str, nn.Parameter] = {}
-    for tensor in layout.tensors(Kind.PARAMETER):
+    for tensor in layout.tensors(TensorKind.PARAMETER):
         parameter = named.get(tensor.name)
         dtype = "" if parameter is None else str(parameter.dtype).removeprefix("torch.")
         if parameter is None or tuple(parameter.shape) != tensor.shape or dtype != tensor.dtype:
@@ -242,7 +242,7 @@ def _device(parameters: dict[str, nn.Parameter]) -> torch.device:
 
 def clip_gradients(model: FlatModel, layout: Layout, clip_norm: float) -> None:
     """Scale the gradients down to a global norm of `clip_norm`, if theirs is larger."""
-    segments = [segment.index for segment in layout.segments if segment.kind is Kind.PARAMETER]
+    segments = [segment.index for segment in layout.segments if segment.kind is TensorKind.PARAMETER]
     gradients = [model.gradients(segment) for segment in segments]
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g.float()) for g in gradients]))
     scale = float(clip_norm / (norm + _EPSILON))

@@ -19,7 +19,7 @@ from torch import nn
 from elastic_runtime.errors import BadInput, ElasticError
 from elastic_runtime.model.data_shards import SampleOrder
 from elastic_runtime.worker.batches import Batch
-from elastic_runtime.worker.mode import Mode
+from elastic_runtime.worker.mode import TrainingMode
 from elastic_runtime.worker.model_guard import ModelGuard, ParameterWatch
 from elastic_runtime.worker.script import ScriptGradients, is_left_on_purpose
 
@@ -69,7 +69,7 @@ class Job:
     """
 
     def __init__(
-        self, mode: Mode, model: nn.Module, order: SampleOrder, clock: Callable[[], float] = time.monotonic
+        self, mode: TrainingMode, model: nn.Module, order: SampleOrder, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._mode = mode
         self._guard = ModelGuard(model)
@@ -171,7 +171,7 @@ class Job:
             again = f"job.step was called twice for the batch of step {self._stepped - 1}" if self._stepped else ""
             raise BadInput(f"{again or 'job.step was called before the first batch'}; call it once for each batch")
         self._guard.check()
-        self._watch.look(f"in step {batch.step}")
+        self._watch.check(f"in step {batch.step}")
         accumulated = self._gradients.end(batch.step)
         value = _value(loss, batch, accumulated)
         self._watch.settle()
@@ -205,7 +205,7 @@ class Job:
         if self._batch is not None:
             raise BadInput(f"job.synchronize before the job.step of step {self._batch.step}; call it after that")
         if not self._ended:
-            self._watch.look(self._after())
+            self._watch.check(self._after())
             self._mode.synchronize()
             self._watch.mark()
 
@@ -221,7 +221,7 @@ class Job:
         if self._ended:
             return
         if self._batch is None:
-            self._watch.look(self._after())
+            self._watch.check(self._after())
         self._batch = None
         self._gradients.clear()
         self._mode.end()
@@ -297,7 +297,7 @@ class Job:
             raise BadInput(f"the batch of step {self._batch.step} got no job.step(loss); each batch needs one")
         if self._ended:
             return None
-        self._watch.look(self._after())
+        self._watch.check(self._after())
         self._gradients.check_none(self._stepped)
         batch = self._mode.next_batch()
         if batch is None:

@@ -23,7 +23,7 @@ from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_script_logging
 from elastic_runtime.worker.alone import AloneMode
 from elastic_runtime.worker.batches import Batches, Collate, as_samples
 from elastic_runtime.worker.job import Job
-from elastic_runtime.worker.mode import Mode, NotNeededMode
+from elastic_runtime.worker.mode import NotNeededMode, TrainingMode
 
 COORDINATOR_VARIABLE = "ELASTIC_COORDINATOR"
 WORLD_VARIABLE = "WORLD_SIZE"
@@ -115,7 +115,7 @@ def join(
     mode = _mode(model, training, batches, os.environ if environment is None else environment, practice)
     job = Job(mode, model, batches.order)
     if environment is None or not isinstance(mode, AloneMode):
-        tell_of_the_end(job)
+        report_the_end(job)
     return job
 
 
@@ -125,7 +125,7 @@ def _mode(
     batches: Batches,
     environment: Mapping[str, str],
     practice: Callable[[Any], torch.Tensor] | None,
-) -> Mode:
+) -> TrainingMode:
     """How this process trains; code for the others is not even loaded, as the script may run where it cannot."""
     layout = build_layout(*describe_model(model))
     if environment.get(COORDINATOR_VARIABLE):
@@ -171,7 +171,7 @@ def _least_batch(model: nn.Module) -> int:
     return 2 if any(isinstance(module, _BatchNorm) for module in model.modules()) else 1
 
 
-def tell_of_the_end(job: Job) -> None:
+def report_the_end(job: Job) -> None:
     """A script that raises says so to the other processes; one that just ends, or leaves the loop, leaves them."""
     before = sys.excepthook
 

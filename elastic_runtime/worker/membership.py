@@ -22,7 +22,7 @@ from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticErro
 from elastic_runtime.member.environment import MemberEnvironment
 from elastic_runtime.model.layout import Layout
 from elastic_runtime.model.training import Training
-from elastic_runtime.protocol.plan import Phase, Role, View
+from elastic_runtime.protocol.plan import JobPhase, TaskRole, View
 from elastic_runtime.worker.protocol.step_turns import Vote
 from elastic_runtime.worker.step_barrier import StepBarrier
 
@@ -35,7 +35,7 @@ LEAVE_SECONDS = 5.0
 """For the coordinator to take the news of a script that raised, or that SIGTERM ended."""
 _SIGNAL_SECONDS = 1.0
 """For the coordinator to hear of SIGTERM before a script's own handler, which may end the process, is called."""
-_ENDED = {Phase.FINISHED, Phase.SUSPENDED}
+_ENDED = {JobPhase.FINISHED, JobPhase.SUSPENDED}
 
 _log = structlog.get_logger()
 
@@ -67,7 +67,7 @@ class Membership:
         self._eviction: Eviction | None = None
         self.endpoint = self.environment.open_endpoint()
         try:
-            self.link = self.environment.open_link(Role.WORKER, clock)
+            self.link = self.environment.open_link(TaskRole.WORKER, clock)
         except BaseException:
             self.endpoint.close()
             raise
@@ -98,10 +98,10 @@ class Membership:
 
         self.link.follow(receive, refresh)
         self._eviction = Eviction(
-            lambda: self.link.report(draining=True), self.environment.grace_seconds, self._tell_of_signal
+            lambda: self.link.report(draining=True), self.environment.grace_seconds, self._report_signal
         )
 
-    def _tell_of_signal(self) -> None:
+    def _report_signal(self) -> None:
         self.link.report(signalled=True)
         with contextlib.suppress(CoordinatorUnreachable):  # then it is told with the next report, if there is one
             self.link.flush(_SIGNAL_SECONDS)
@@ -162,10 +162,10 @@ class Membership:
         """Whether a handler of the script's own got SIGTERM."""
         return self._eviction is not None and self._eviction.is_noted
 
-    def look_at_signals(self) -> None:
+    def poll_signals(self) -> None:
         """See whether the script has set a handler for SIGTERM since."""
         if self._eviction is not None:
-            self._eviction.look()
+            self._eviction.poll()
 
     def leave(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Tell the coordinator that this worker is gone.
@@ -223,9 +223,9 @@ class Eviction:
             self._thread.start()
         if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._take)
-        self.look()
+        self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Stand before a handler that the script has set, also since this was asked last; from the training thread."""
         if threading.current_thread() is not threading.main_thread():
             return
@@ -260,10 +260,10 @@ class Eviction:
     def _note(self, number: int, frame: FrameType | None) -> None:
         """In the place of the script's handler, which may end the process at once."""
         if os.getpid() == self._process and not self.is_noted:
-            self.is_noted, told = True, threading.Event()
-            self._news.put(told)
+            self.is_noted, reported = True, threading.Event()
+            self._news.put(reported)
             # What it tells by may be locked by what was interrupted here: then it waits in vain, and goes on.
-            told.wait(_SIGNAL_SECONDS)
+            reported.wait(_SIGNAL_SECONDS)
         if self._theirs is not None:
             self._theirs(number, frame)
 

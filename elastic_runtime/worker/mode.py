@@ -16,7 +16,7 @@ from elastic_runtime.worker.batches import Batch
 _log = structlog.get_logger()
 
 
-class Mode(Protocol):
+class TrainingMode(Protocol):
     """One process's part in the training. `Job` calls it from the script's thread only."""
 
     name: str

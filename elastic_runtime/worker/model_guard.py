@@ -73,8 +73,8 @@ class ModelGuard:
                 raise ModelMismatch(f"{name} is new in the model since it joined the job; {_ADVICE}")
             if now[name] != self._before[name]:
                 raise ModelMismatch(
-                    f"{name} was {_told(self._before[name])} when the model joined the job and is "
-                    f"{_told(now[name])}; {_ADVICE}"
+                    f"{name} was {_reported(self._before[name])} when the model joined the job and is "
+                    f"{_reported(now[name])}; {_ADVICE}"
                 )
         now_tensors = list(self._model.parameters())
         if len(now_tensors) != len(self._tensors) or not all(map(is_, now_tensors, self._tensors)):
@@ -105,7 +105,7 @@ class ParameterWatch:
             values = self._tensors[index].detach().view(-1)[start:stop].view(torch.uint8)
             self._copies.append((index, values, values.clone()))
 
-    def look(self, when: str) -> None:
+    def check(self, when: str) -> None:
         """Whether anything was written since `mark`.
 
         Values on an accelerator are compared there, which is not waited for; see `settle`.
@@ -129,7 +129,7 @@ class ParameterWatch:
         """Wait for what accelerators have compared.
 
         Raises:
-            BadInput: as `look`.
+            BadInput: as `check`.
         """
         awaited, self._awaited = self._awaited, []
         for index, when, differs in awaited:
@@ -159,7 +159,7 @@ def _facts(model: nn.Module) -> dict[str, _Facts]:
     return {name: (tensor.shape, tensor.dtype, tensor.requires_grad) for name, tensor in tensors.items()}
 
 
-def _told(facts: _Facts) -> str:
+def _reported(facts: _Facts) -> str:
     shape, dtype, trained = facts
     return f"{str(dtype).removeprefix('torch.')} {list(shape)}{'' if trained else ', not trained'}"
 

@@ -20,9 +20,9 @@ from elastic_runtime.control.member_link import member_clock
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.member.outbox import traffic_bytes
 from elastic_runtime.model.block_state import BlockState
-from elastic_runtime.model.layout import Kind, Layout
+from elastic_runtime.model.layout import Layout, TensorKind
 from elastic_runtime.model.training import Training
-from elastic_runtime.protocol.plan import Phase, View
+from elastic_runtime.protocol.plan import JobPhase, View
 from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.flat_model import FlatModel
 from elastic_runtime.worker.membership import LEAVE_SECONDS, Membership
@@ -84,10 +84,10 @@ class ParameterServerMode(ABC):
         Raises:
             ElasticError: the job failed, or this worker was taken for dead.
         """
-        self._member.look_at_signals()
+        self._member.poll_signals()
         while not self._member.left:
             view = self._member.view()
-            if view.phase is Phase.FAILED:
+            if view.phase is JobPhase.FAILED:
                 raise ElasticError(f"the job failed: {view.failure}")
             batch = self._go_on(view)
             if batch is not None:
@@ -136,7 +136,7 @@ class ParameterServerMode(ABC):
         Raises:
             ElasticError: the job failed.
         """
-        if view.phase is Phase.FAILED:
+        if view.phase is JobPhase.FAILED:
             raise ElasticError(f"the job failed: {view.failure}")
         return view.generation == generation and not self._member.is_let_go(view)
 
@@ -150,7 +150,7 @@ class ParameterServerMode(ABC):
             self._member.newer(view)
         if self._member.is_let_go(view) and not self._member.left:
             self._member.leave()
-        if view.phase is not Phase.FINISHED:
+        if view.phase is not JobPhase.FINISHED:
             raise ElasticError(
                 f"{self._task} has left its loop, and the job did not end with that: it goes on from a checkpoint"
             )
@@ -208,7 +208,7 @@ class FirstCheckpoint:
         writer = ShardWriter(folder, self._member.task, layout, optimizer, range(len(layout.blocks)))
         for block in layout.blocks:
             segment = layout.segments[block.segment]
-            flat = self._model.buffers if segment.kind is Kind.BUFFER else self._model.active
+            flat = self._model.buffers if segment.kind is TensorKind.BUFFER else self._model.active
             writer.add(BlockState(block.index, 0, flat(segment.index)[block.start : block.stop].clone(), {}))
         write_manifest(folder, 0, layout, optimizer, [writer.finish()], {})
         self._written = True  # not again: servers may read it before a view says that it is there

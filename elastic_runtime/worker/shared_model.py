@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from elastic_runtime.model.layout import Kind, Layout
-from elastic_runtime.transport import Endpoint, Part, Region
+from elastic_runtime.model.layout import Layout, TensorKind
+from elastic_runtime.transport import Endpoint, Region, RegionPart
 from elastic_runtime.worker.flat_model import FlatModel
 
 _SENT = ("gradients", "sent-buffers")
@@ -41,14 +41,14 @@ class SharedModel:
         """Copy the model's buffers to where they are sent from; servers know how much they count."""
         self.flat.collect_buffers()
         for segment in self._layout.segments:
-            if segment.kind is Kind.BUFFER and segment.elements:
+            if segment.kind is TensorKind.BUFFER and segment.elements:
                 name = _region_name(segment.index, segment.kind, bank)
                 if name not in self._regions:
                     self._allocate(name, segment.elements * segment.element_bytes)
                 buffers = self.flat.buffers(segment.index)
                 torch.frombuffer(self._regions[name].memory, dtype=buffers.dtype).copy_(buffers)
 
-    def part(self, segment: int, start: int, stop: int, bank: int = 0) -> Part:
+    def part(self, segment: int, start: int, stop: int, bank: int = 0) -> RegionPart:
         """Elements `start` to `stop` (exclusive) of a segment, as they are sent: gradients, or buffers."""
         place = self._layout.segments[segment]
         region = self._regions[_region_name(segment, place.kind, bank)]
@@ -61,8 +61,8 @@ class SharedModel:
         return self._regions[name].memory
 
 
-def _region_name(segment: int, kind: Kind, bank: int) -> str:
+def _region_name(segment: int, kind: TensorKind, bank: int) -> str:
     """Gradients lie where the flat model asked for memory; see `FlatModel`."""
-    if kind is Kind.BUFFER:
+    if kind is TensorKind.BUFFER:
         return f"sent-buffers-{bank}-{segment}"
     return f"gradients{bank or ''}-{segment}"

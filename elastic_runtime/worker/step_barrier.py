@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable
 
 from elastic_runtime.protocol.plan import Timeline, View
-from elastic_runtime.worker.protocol.step_turns import StepTurns, Turn, Vote
+from elastic_runtime.worker.protocol.step_turns import StepTurns, Vote, WorkerTurn
 
-_LOOK_UP_SECONDS = 0.5
+_POLL_EVERY_SECONDS = 0.5
 
 
 class StepBarrier:
@@ -78,7 +78,7 @@ class StepBarrier:
             view = turns.view
             return view if view is not None and ready(view) and not self._expelled() else None
 
-    def begin(self, step: int, generation: int) -> Turn:
+    def begin(self, step: int, generation: int) -> WorkerTurn:
         """Begin a step of a generation, or say why not; waits as long as a promise or a barrier demands."""
         with self._changed:
             turn = self._turn(step, generation)
@@ -86,21 +86,21 @@ class StepBarrier:
                 began = self._clock()
                 self._wait(lambda: self._turn(step, generation) is not None, self._patience_seconds)
                 self.waited_seconds += self._clock() - began
-                turn = self._turn(step, generation) or Turn.SILENT
-            if turn is Turn.GO:
+                turn = self._turn(step, generation) or WorkerTurn.SILENT
+            if turn is WorkerTurn.GO:
                 self._turns.on_begun(step)
             return turn
 
     def may_begin(self, step: int, generation: int) -> bool:
         """Whether `begin` would let this step begin now."""
         with self._changed:
-            return self._turn(step, generation) is Turn.GO
+            return self._turn(step, generation) is WorkerTurn.GO
 
-    def _turn(self, step: int, generation: int) -> Turn | None:
+    def _turn(self, step: int, generation: int) -> WorkerTurn | None:
         return self._turns.turn(step, generation, expelled=self._expelled())
 
     def _wait(self, ready: Callable[[], bool], timeout_seconds: float) -> None:
         """Wait for a view that makes `ready` true; looks up now and then, as an expulsion comes without a view."""
         deadline = self._clock() + timeout_seconds
         while not ready() and (left := deadline - self._clock()) > 0:
-            self._changed.wait(min(left, _LOOK_UP_SECONDS))
+            self._changed.wait(min(left, _POLL_EVERY_SECONDS))

@@ -17,15 +17,15 @@ from elastic_runtime.control.messages import MemberReport
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.member.outbox import Outbox
 from elastic_runtime.protocol.messages import Header, Outgoing, Push
-from elastic_runtime.protocol.plan import Phase, View
-from elastic_runtime.transport import Part
+from elastic_runtime.protocol.plan import JobPhase, View
+from elastic_runtime.transport import RegionPart
 from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.flat_model import FlatModel
 from elastic_runtime.worker.parameter_servers import ParameterServerMode
-from elastic_runtime.worker.protocol.exchange import Exchange
-from elastic_runtime.worker.protocol.step_turns import Turn, Vote
+from elastic_runtime.worker.protocol.exchange import WorkerExchange
+from elastic_runtime.worker.protocol.step_turns import Vote, WorkerTurn
 from elastic_runtime.worker.step_barrier import StepBarrier
-from elastic_runtime.worker.waiting import Waiting
+from elastic_runtime.worker.waiting import WorkerWaits
 
 _log = structlog.get_logger()
 
@@ -39,10 +39,10 @@ class SynchronousMode(ParameterServerMode):
         self._total_steps = batches.order.total_steps
         self._warm = self._computing = self._has_ended_job = False
         self._switching_seconds = 0.0
-        self._exchange = Exchange(member.task, layout, flat, self._training.buffer_merge_steps, self._total_steps)
+        self._exchange = WorkerExchange(member.task, layout, flat, self._training.buffer_merge_steps, self._total_steps)
         self._slices = StepSlices(member.task, member.barrier, self._exchange, batches, flat)
         self._outbox = Outbox(member.endpoint, self._parts)
-        self._waiting = Waiting(member, self._outbox, self._exchange, self._exchange.handle)
+        self._waiting = WorkerWaits(member, self._outbox, self._exchange, self._exchange.handle)
         member.follow(self._vote, self._refresh)
 
     @property
@@ -168,7 +168,7 @@ class SynchronousMode(ParameterServerMode):
         if not self._barrier.may_begin(self.global_step, self._exchange.generation):
             self._report()  # whom this step waits for may wait to hear that all are here
         turn = self._barrier.begin(self.global_step, self._exchange.generation)
-        if turn is Turn.GO:
+        if turn is WorkerTurn.GO:
             timeline = self._barrier.timeline
             self._exchange.follow(timeline)
             self._exchange.begin(self.global_step)
@@ -176,16 +176,20 @@ class SynchronousMode(ParameterServerMode):
             self._computing = True
             if timeline.changes_at(self.global_step):
                 self._switching_seconds += self._clock() - began - (self._barrier.waited_seconds - waited)
-        elif turn is Turn.LEAVE:
+        elif turn is WorkerTurn.LEAVE:
             self._stop()
-        elif turn is Turn.EXPELLED:
+        elif turn is WorkerTurn.EXPELLED:
             self._member.check()
-        elif turn is Turn.SILENT:
+        elif turn is WorkerTurn.SILENT:
             raise self._member.unreachable()
 
     def _keeps_waiting(self, view: View) -> bool:
         """While values are waited for: act on the newest view; False if there is something else to do than to wait."""
-        if view.generation != self._exchange.generation or view.phase is Phase.FAILED or self._member.is_let_go(view):
+        if (
+            view.generation != self._exchange.generation
+            or view.phase is JobPhase.FAILED
+            or self._member.is_let_go(view)
+        ):
             return False
         self._outbox.connect(view.members, self._task)
         self._exchange.follow(self._barrier.timeline)
@@ -217,7 +221,7 @@ class SynchronousMode(ParameterServerMode):
 
     # ---- what is sent, and what is told
 
-    def _parts(self, header: Header) -> list[Part]:
+    def _parts(self, header: Header) -> list[RegionPart]:
         if not isinstance(header, Push):
             return []
         return [self._model.part(*self._exchange.part(header), self._slices.bank_of(header.slice))]
@@ -258,7 +262,9 @@ class StepSlices:
         model: takes gradients.
     """
 
-    def __init__(self, task: str, barrier: StepBarrier, exchange: Exchange, batches: Batches, model: FlatModel) -> None:
+    def __init__(
+        self, task: str, barrier: StepBarrier, exchange: WorkerExchange, batches: Batches, model: FlatModel
+    ) -> None:
         self._task = task
         self._barrier = barrier
         self._exchange = exchange

@@ -27,7 +27,7 @@ _SUSPECT_SECONDS = 5.0
 
 
 class Expected(Protocol):
-    """What a worker waits for: its part in the protocol, as `Exchange` and `Updates` are."""
+    """What a worker waits for: its part in the protocol, as `WorkerExchange` and `Updates` are."""
 
     @property
     def is_complete(self) -> bool:
@@ -43,7 +43,7 @@ class Expected(Protocol):
         ...
 
 
-class Waiting:
+class WorkerWaits:
     """One worker's waits, one after the other.
 
     Args:

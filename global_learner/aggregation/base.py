@@ -12,8 +12,8 @@ from collections.abc import Collection
 from typing import Protocol
 
 from global_learner.errors import StateUnusable
-from global_learner.storage.snapshot import AdamState, Kept
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.snapshot import AdamState, AggregatorState
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 
 
 class Aggregator(Protocol):
@@ -24,7 +24,7 @@ class Aggregator(Protocol):
         """Updates that were taken and have not moved the head yet."""
         ...
 
-    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> Kind:
+    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> UpdateKind:
         """What the next update will do, if it is this cluster's; asked live only, and logged with the update.
 
         Args:
@@ -48,7 +48,7 @@ class Aggregator(Protocol):
         """Let what waits move the head now, without a step of its own; for a change of the settings."""
         ...
 
-    def reset(self, kept: Kept) -> None:
+    def reset(self, kept: AggregatorState) -> None:
         """Drop what waits, and remember what a strategy remembered then: the head goes back to a version.
 
         Args:
@@ -56,11 +56,11 @@ class Aggregator(Protocol):
         """
         ...
 
-    def kept(self) -> Kept:
+    def kept(self) -> AggregatorState:
         """What `restore` needs; shares nothing with the aggregator."""
         ...
 
-    def restore(self, kept: Kept) -> None:
+    def restore(self, kept: AggregatorState) -> None:
         """Go on from what a snapshot kept."""
         ...
 

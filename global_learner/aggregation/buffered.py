@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from global_learner.aggregation.base import unexpected
-from global_learner.aggregation.cohort import Cohort, Slot
+from global_learner.aggregation.cohort import Cohort, CohortSlot
 from global_learner.aggregation.flower import (
     aggregate,
     build_strategy,
@@ -26,11 +26,11 @@ from global_learner.aggregation.flower import (
     strategy_arrays,
 )
 from global_learner.aggregation.optimizer import apply_adam
-from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
+from global_learner.aggregation.settings import AggregationMode, AggregationSettings, OptimizerSettings
 from global_learner.aggregation.vote_memory import VoteMemory
-from global_learner.errors import BadConfig
-from global_learner.storage.snapshot import AdamState, Kept
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.errors import BadLearnerConfig
+from global_learner.storage.snapshot import AdamState, AggregatorState
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from policy_net.exchange.spec import Weights, WeightSpec
 from policy_net.learning.adam import AdamConstants
 
@@ -58,7 +58,7 @@ class BufferedAggregator:
         self._descend = descend or self._apply_adam
         self._settings = settings
         self._optimizer = optimizer
-        self._robust = settings.mode is Mode.ROBUST
+        self._robust = settings.mode is AggregationMode.ROBUST
         # The votes have the memory that Adam's first moment would be.
         self._constants = AdamConstants(0.0 if self._robust else optimizer.beta1, optimizer.beta2, optimizer.epsilon)
         self._units = optimizer.units_for(spec)
@@ -66,7 +66,7 @@ class BufferedAggregator:
         self._strategy: Any = self._new_strategy()
         own = settings.strategy_steps
         if own and self._units is not None:
-            raise BadConfig(
+            raise BadLearnerConfig(
                 f"setting optimizer.units: strategy {settings.strategy} takes the steps itself; leave it out"
             )
         self._direction = self._strategy_step if own else self._adam_step
@@ -79,14 +79,14 @@ class BufferedAggregator:
         """Updates in the cohort."""
         return self._cohort.updates
 
-    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> Kind:
+    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> UpdateKind:
         """Whether it completes the cohort."""
         if self._robust and present is not None and self._is_whole(cluster, present):
-            return Kind.CLOSING
+            return UpdateKind.CLOSING
         clusters = len(self._cohort) + (cluster not in self._cohort)
         limit = self._settings.close_after_updates
         early = limit is not None and self.waiting + 1 >= limit and clusters >= self._settings.min_clusters
-        return Kind.CLOSING if clusters >= self._settings.buffer or early else Kind.ARRIVAL
+        return UpdateKind.CLOSING if clusters >= self._settings.buffer or early else UpdateKind.ARRIVAL
 
     def _is_whole(self, cluster: str, present: Collection[str]) -> bool:
         """Whether a cohort that `cluster` adds to lacks nobody who is there, or only as many as may be bad.
@@ -102,10 +102,10 @@ class BufferedAggregator:
 
     def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
         """Let it wait, or close the cohort with it."""
-        if applied.kind not in (Kind.ARRIVAL, Kind.CLOSING):
+        if applied.kind not in (UpdateKind.ARRIVAL, UpdateKind.CLOSING):
             raise unexpected(applied, "buffered")
         self._cohort.add(applied)
-        if applied.kind is Kind.ARRIVAL:
+        if applied.kind is UpdateKind.ARRIVAL:
             state.pass_by()
             return False
         return self._close(state)
@@ -120,16 +120,16 @@ class BufferedAggregator:
         state.step = step
         return moved
 
-    def reset(self, kept: Kept) -> None:
+    def reset(self, kept: AggregatorState) -> None:
         """Forget the cohort; remember what this strategy did then, or begin it anew if it was another one."""
         self._cohort.clear()
         self._cohorts = 0
         self._memory = VoteMemory(self._settings.vote_momentum)
         self._strategy = self._new_strategy()
         if kept.facts.get("strategy") == self._settings.strategy:
-            self.restore(Kept({**kept.facts, "slots": {}}, kept.arrays))
+            self.restore(AggregatorState({**kept.facts, "slots": {}}, kept.arrays))
 
-    def kept(self) -> Kept:
+    def kept(self) -> AggregatorState:
         """The cohort, the number of cohorts, and the strategy's memory."""
         cohort = self._cohort.kept()
         arrays = {_SLOT + name: array for name, array in cohort.arrays.items()}
@@ -142,15 +142,15 @@ class BufferedAggregator:
             "slots": dict(cohort.facts),
             "votes": dict(votes.facts),
         }
-        return Kept(facts, arrays)
+        return AggregatorState(facts, arrays)
 
-    def restore(self, kept: Kept) -> None:
+    def restore(self, kept: AggregatorState) -> None:
         """Go on with them."""
         if not kept.facts:
             return
         self._cohorts = kept.facts["cohorts"]
-        self._cohort.restore(Kept(kept.facts["slots"], kept.under(_SLOT)))
-        self._memory.restore(Kept(kept.facts.get("votes", {}), kept.under(_VOTE)))
+        self._cohort.restore(AggregatorState(kept.facts["slots"], kept.under(_SLOT)))
+        self._memory.restore(AggregatorState(kept.facts.get("votes", {}), kept.under(_VOTE)))
         restore_strategy_arrays(self._strategy, kept.under(_STRATEGY))
 
     def _new_strategy(self) -> Any:
@@ -200,7 +200,7 @@ class BufferedAggregator:
         state.pass_by()
         return True
 
-    def _votes(self) -> list[tuple[Weights, Slot]]:
+    def _votes(self) -> list[tuple[Weights, CohortSlot]]:
         """What every cluster of the cohort says, its earlier votes included."""
         slots = self._cohort.by_cluster
         said = self._memory.votes({cluster: slot.gradient for cluster, slot in slots.items()})

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from global_learner.storage.snapshot import Kept
+from global_learner.storage.snapshot import AggregatorState
 from global_learner.storage.update_records import AppliedUpdate
 from policy_net.exchange.spec import Weights
 
 
 @dataclass(slots=True)
-class Slot:
+class CohortSlot:
     """One cluster's part of a cohort.
 
     Attributes:
@@ -37,7 +37,7 @@ class Cohort:
 
     def __init__(self, samples_limit: int) -> None:
         self._samples_limit = samples_limit
-        self._slots: dict[str, Slot] = {}
+        self._slots: dict[str, CohortSlot] = {}
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -46,7 +46,7 @@ class Cohort:
         return cluster in self._slots
 
     @property
-    def by_cluster(self) -> dict[str, Slot]:
+    def by_cluster(self) -> dict[str, CohortSlot]:
         """The parts, in the order in which their clusters first arrived."""
         return self._slots
 
@@ -72,7 +72,7 @@ class Cohort:
         samples = min(update.samples, self._samples_limit)
         slot = self._slots.get(update.cluster)
         if slot is None:
-            self._slots[update.cluster] = Slot(update.gradient.copy(), applied.learning_rate, samples, 1)
+            self._slots[update.cluster] = CohortSlot(update.gradient.copy(), applied.learning_rate, samples, 1)
             return
         slot.samples += samples
         share = samples / slot.samples
@@ -84,18 +84,18 @@ class Cohort:
         """Begin anew."""
         self._slots.clear()
 
-    def kept(self) -> Kept:
+    def kept(self) -> AggregatorState:
         """All slots, in order."""
         facts: dict[str, Any] = {
             name: {"learning_rate": slot.learning_rate, "samples": slot.samples, "updates": slot.updates}
             for name, slot in self._slots.items()
         }
-        return Kept(facts, {name: slot.gradient.copy() for name, slot in self._slots.items()})
+        return AggregatorState(facts, {name: slot.gradient.copy() for name, slot in self._slots.items()})
 
-    def restore(self, kept: Kept) -> None:
+    def restore(self, kept: AggregatorState) -> None:
         """The slots as they were kept."""
         self._slots = {
-            name: Slot(
+            name: CohortSlot(
                 np.array(kept.arrays[name], dtype=np.float32), fact["learning_rate"], fact["samples"], fact["updates"]
             )
             for name, fact in kept.facts.items()

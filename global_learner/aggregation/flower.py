@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from policy_net.exchange.spec import Weights, WeightSpec, split_weights
 
 USABLE = (
@@ -84,12 +84,12 @@ def build_strategy(name: str, parameters: Mapping[str, float], **framework: Any)
         BadConfig: no such strategy or parameter, or a value that the strategy refuses.
     """
     if name not in USABLE:
-        raise BadConfig(f"setting aggregation.strategy = {name}: unknown; choose one of {', '.join(USABLE)}")
+        raise BadLearnerConfig(f"setting aggregation.strategy = {name}: unknown; choose one of {', '.join(USABLE)}")
     kind = getattr(flower(), name)
     own = {key: value for key, value in inspect.signature(kind).parameters.items() if key not in _FRAMEWORK}
     for key in parameters:
         if key not in own:
-            raise BadConfig(
+            raise BadLearnerConfig(
                 f"setting aggregation.parameters.{key}: {name} has no such parameter; it takes "
                 f"{', '.join(own) or 'none'}"
             )
@@ -97,14 +97,14 @@ def build_strategy(name: str, parameters: Mapping[str, float], **framework: Any)
     try:
         return kind(**values, **framework)
     except (TypeError, ValueError) as error:
-        raise BadConfig(f"setting aggregation.parameters: {name} refuses them: {error}") from error
+        raise BadLearnerConfig(f"setting aggregation.parameters: {name} refuses them: {error}") from error
 
 
 def _as(parameter: inspect.Parameter, key: str, value: float) -> float | int:
     if not isinstance(parameter.default, int) or isinstance(parameter.default, bool):
         return value
     if value != int(value) or value < 0:
-        raise BadConfig(f"setting aggregation.parameters.{key} = {value:g}: must be a whole number from 0")
+        raise BadLearnerConfig(f"setting aggregation.parameters.{key} = {value:g}: must be a whole number from 0")
     return int(value)
 
 

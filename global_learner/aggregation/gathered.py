@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from global_learner.storage.snapshot import Kept
+from global_learner.storage.snapshot import AggregatorState
 from policy_net.exchange.spec import Weights
 
 _SUM, _PENDING = "sum", "pending"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GatheredGradient:
     """One gradient, of a cluster or of a cohort of them.
 
     Attributes:
@@ -59,7 +59,7 @@ class Parcel:
     effective_samples: float
     updates: int
 
-    def kept(self) -> Kept:
+    def kept(self) -> AggregatorState:
         """For a snapshot."""
         facts = {
             "incarnation": self.incarnation,
@@ -69,10 +69,10 @@ class Parcel:
             "effective_samples": self.effective_samples,
             "updates": self.updates,
         }
-        return Kept(facts, {_PENDING: self.gradient.copy()})
+        return AggregatorState(facts, {_PENDING: self.gradient.copy()})
 
     @classmethod
-    def restored(cls, kept: Kept) -> Parcel:
+    def restored(cls, kept: AggregatorState) -> Parcel:
         """The inverse of `kept`."""
         return cls(gradient=kept.arrays[_PENDING].astype(np.float32), **kept.facts)
 
@@ -98,7 +98,7 @@ class Gathered:
         """Micro-actions behind them."""
         return self._samples
 
-    def add(self, part: Part) -> None:
+    def add(self, part: GatheredGradient) -> None:
         """Add a gradient; one that weighs nothing is left out."""
         if part.weight <= 0.0:
             return
@@ -136,7 +136,7 @@ class Gathered:
         self.clear()
         return parcel
 
-    def kept(self) -> Kept:
+    def kept(self) -> AggregatorState:
         """For a snapshot."""
         facts = {
             "weight": self._weight,
@@ -145,9 +145,9 @@ class Gathered:
             "updates": self._updates,
             "bases": sorted(self._bases.items()),
         }
-        return Kept(facts, {_SUM: self._sum.copy()})
+        return AggregatorState(facts, {_SUM: self._sum.copy()})
 
-    def restore(self, kept: Kept) -> None:
+    def restore(self, kept: AggregatorState) -> None:
         """Go on from `kept`."""
         facts: Mapping[str, Any] = kept.facts
         self._sum = kept.arrays[_SUM].astype(np.float64)

@@ -21,10 +21,10 @@ from global_learner.aggregation.buffered import BufferedAggregator
 from global_learner.aggregation.flower import build_strategy
 from global_learner.aggregation.optimizer import apply_adam
 from global_learner.aggregation.region import RegionAggregator
-from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
-from global_learner.errors import BadConfig, Rejection, UpdateRejected
-from global_learner.storage.snapshot import AdamState, Kept
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.aggregation.settings import AggregationMode, AggregationSettings, OptimizerSettings
+from global_learner.errors import BadLearnerConfig, Rejection, UpdateRejected
+from global_learner.storage.snapshot import AdamState, AggregatorState
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from policy_net.exchange.spec import Weights, WeightSpec
 from policy_net.learning.adam import AdamConstants
 
@@ -42,15 +42,15 @@ class Memoryless:
         del state
         return False
 
-    def reset(self, kept: Kept) -> None:
+    def reset(self, kept: AggregatorState) -> None:
         """Nothing waits, nothing is remembered."""
         del kept
 
-    def kept(self) -> Kept:
+    def kept(self) -> AggregatorState:
         """Nothing."""
-        return Kept()
+        return AggregatorState()
 
-    def restore(self, kept: Kept) -> None:
+    def restore(self, kept: AggregatorState) -> None:
         """Nothing to do."""
         del kept
 
@@ -62,14 +62,14 @@ class ImmediateAggregator(Memoryless):
         self._constants = constants
         self._units = units
 
-    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> Kind:
+    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> UpdateKind:
         """Always a step of its own."""
         del cluster, present
-        return Kind.STEP
+        return UpdateKind.STEP
 
     def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
         """One Adam step down the update's gradient."""
-        if applied.kind is not Kind.STEP:
+        if applied.kind is not UpdateKind.STEP:
             raise unexpected(applied, "async")
         apply_adam(state, applied.update.gradient, applied.learning_rate, self._constants, self._units)
         # At rate 0 nothing moves, not even the sign of a zero.
@@ -86,7 +86,7 @@ class RoundsAggregator(Memoryless):
         # Built and thrown away: a wrong name must stop the start, not the first round.
         build_strategy(settings.strategy, settings.parameters)
 
-    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> Kind:
+    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> UpdateKind:
         """Pushed updates have no place in a round."""
         del present
         raise UpdateRejected(
@@ -95,10 +95,10 @@ class RoundsAggregator(Memoryless):
 
     def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
         """Count a part; take the weights of an end."""
-        if applied.kind not in (Kind.ROUND_PART, Kind.ROUND_END):
+        if applied.kind not in (UpdateKind.ROUND_PART, UpdateKind.ROUND_END):
             raise unexpected(applied, "rounds")
         state.pass_by()
-        if applied.kind is Kind.ROUND_PART:
+        if applied.kind is UpdateKind.ROUND_PART:
             return False
         state.weights[:] = applied.update.gradient
         return True
@@ -113,10 +113,10 @@ def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings
     units = optimizer.units_for(spec)
     if settings.passes_up:
         return RegionAggregator(settings, optimizer, spec)
-    if settings.mode in (Mode.BUFFERED, Mode.ROBUST):
+    if settings.mode in (AggregationMode.BUFFERED, AggregationMode.ROBUST):
         return BufferedAggregator(settings, optimizer, spec)
-    if settings.mode is Mode.ROUNDS:
+    if settings.mode is AggregationMode.ROUNDS:
         if units is not None:
-            raise BadConfig("setting optimizer.units: in mode rounds the strategy takes the steps; leave it out")
+            raise BadLearnerConfig("setting optimizer.units: in mode rounds the strategy takes the steps; leave it out")
         return RoundsAggregator(settings)
     return ImmediateAggregator(AdamConstants(optimizer.beta1, optimizer.beta2, optimizer.epsilon), units)

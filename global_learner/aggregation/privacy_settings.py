@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from global_learner.aggregation.settings import AggregationSettings, Mode
+from global_learner.aggregation.settings import AggregationMode, AggregationSettings
 from policy_net.privacy.settings import NoiseSettings
 
 
@@ -30,7 +30,7 @@ def check_covered(aggregation: AggregationSettings, *, is_region: bool) -> None:
     Raises:
         ValueError: privacy does not cover that; one line.
     """
-    if aggregation.mode is Mode.ROUNDS:
+    if aggregation.mode is AggregationMode.ROUNDS:
         raise ValueError(
             "privacy does not cover aggregation.mode rounds, whose answers are no single gradients: take async, "
             "buffered or robust, or leave privacy out"

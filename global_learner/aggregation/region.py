@@ -17,11 +17,11 @@ from typing import Any
 
 from global_learner.aggregation.base import unexpected
 from global_learner.aggregation.buffered import BufferedAggregator
-from global_learner.aggregation.gathered import Gathered, Parcel, Part
-from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
-from global_learner.errors import BadConfig
-from global_learner.storage.snapshot import AdamState, Kept
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.aggregation.gathered import Gathered, GatheredGradient, Parcel
+from global_learner.aggregation.settings import AggregationMode, AggregationSettings, OptimizerSettings
+from global_learner.errors import BadLearnerConfig
+from global_learner.storage.snapshot import AdamState, AggregatorState
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from policy_net.exchange.spec import Weights, WeightSpec
 
 _REMEMBERED_BASES = 1024
@@ -47,7 +47,7 @@ class RegionAggregator:
         self.sequence = 0
         self.pending: Parcel | None = None
         if settings.strategy_steps:
-            raise BadConfig(
+            raise BadLearnerConfig(
                 "setting aggregation: a region passes gradients to the learner above, which takes the steps: take mode "
                 "async, robust, or buffered with a strategy that leaves the step to adam"
             )
@@ -55,7 +55,7 @@ class RegionAggregator:
         self._gathered = Gathered(spec.parameter_count)
         self._bases: list[tuple[int, int]] = []  # of this head and of the one above, oldest first
         self._cohort: BufferedAggregator | None = None
-        if settings.mode is not Mode.ASYNC:
+        if settings.mode is not AggregationMode.ASYNC:
             self._cohort = BufferedAggregator(settings, optimizer, spec, descend=self._gather_cohort)
         self._waiting = _Behind()
 
@@ -74,24 +74,24 @@ class RegionAggregator:
         """The step, above, of the head that this one is; None before the first."""
         return self._bases[-1][1] if self._bases else None
 
-    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> Kind:
+    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> UpdateKind:
         """It waits, or closes a cohort."""
-        return Kind.ARRIVAL if self._cohort is None else self._cohort.kind_of_next(cluster, present)
+        return UpdateKind.ARRIVAL if self._cohort is None else self._cohort.kind_of_next(cluster, present)
 
     def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
         """Gather an update, or take note of what passed to and from the learner above; the weights are its alone."""
-        if applied.kind is Kind.PASSED_UP:
+        if applied.kind is UpdateKind.PASSED_UP:
             self._pass_up(applied)
             state.pass_by()
-        elif applied.kind is Kind.HEAD_ABOVE:
+        elif applied.kind is UpdateKind.HEAD_ABOVE:
             self._take_head(state, applied)
-        elif applied.kind is Kind.ARRIVAL and self._cohort is None:
+        elif applied.kind is UpdateKind.ARRIVAL and self._cohort is None:
             self._gathered.add(self._behind(applied).part(applied.update.gradient, applied.learning_rate))
             state.pass_by()
-        elif applied.kind in (Kind.ARRIVAL, Kind.CLOSING) and self._cohort is not None:
+        elif applied.kind in (UpdateKind.ARRIVAL, UpdateKind.CLOSING) and self._cohort is not None:
             self._waiting.add(self._behind(applied))
             self._cohort.apply(state, applied)
-            if applied.kind is Kind.CLOSING:
+            if applied.kind is UpdateKind.CLOSING:
                 self._waiting = _Behind()
         else:
             raise unexpected(applied, "of a region")
@@ -103,12 +103,12 @@ class RegionAggregator:
         self._forget()
         return False
 
-    def reset(self, kept: Kept) -> None:
+    def reset(self, kept: AggregatorState) -> None:
         """What waits is of a head that is given up."""
         del kept
         self._forget()
 
-    def kept(self) -> Kept:
+    def kept(self) -> AggregatorState:
         """All of it."""
         parts = {_GATHERED: self._gathered.kept()}
         if self._cohort is not None:
@@ -123,9 +123,11 @@ class RegionAggregator:
             "bases": self._bases,
             "waiting": self._waiting.to_json(),
         }
-        return Kept(facts, {name + key: array for name, part in parts.items() for key, array in part.arrays.items()})
+        return AggregatorState(
+            facts, {name + key: array for name, part in parts.items() for key, array in part.arrays.items()}
+        )
 
-    def restore(self, kept: Kept) -> None:
+    def restore(self, kept: AggregatorState) -> None:
         """Go on with it; what a learner kept that was no region is of no use."""
         facts = kept.facts
         if not facts.get("region"):
@@ -133,10 +135,12 @@ class RegionAggregator:
         self.incarnation, self.sequence = facts["incarnation"], facts["sequence"]
         self._bases = [(step, above) for step, above in facts["bases"]]
         self._waiting = _Behind.from_json(facts["waiting"])
-        self._gathered.restore(Kept(facts[_GATHERED], kept.under(_GATHERED)))
+        self._gathered.restore(AggregatorState(facts[_GATHERED], kept.under(_GATHERED)))
         if self._cohort is not None and _COHORT in facts:
-            self._cohort.restore(Kept(facts[_COHORT], kept.under(_COHORT)))
-        self.pending = Parcel.restored(Kept(facts[_PARCEL], kept.under(_PARCEL))) if _PARCEL in facts else None
+            self._cohort.restore(AggregatorState(facts[_COHORT], kept.under(_COHORT)))
+        self.pending = (
+            Parcel.restored(AggregatorState(facts[_PARCEL], kept.under(_PARCEL))) if _PARCEL in facts else None
+        )
 
     def _pass_up(self, applied: AppliedUpdate) -> None:
         update = applied.update
@@ -161,7 +165,7 @@ class RegionAggregator:
         self._bases = []
         self.pending = None
         if self._cohort is not None:
-            self._cohort.reset(Kept())
+            self._cohort.reset(AggregatorState())
 
     def _behind(self, applied: AppliedUpdate) -> _Behind:
         update = applied.update
@@ -197,10 +201,10 @@ class _Behind:
         self.updates += other.updates
         self.bases.update(other.bases)
 
-    def part(self, gradient: Weights, learning_rate: float) -> Part:
+    def part(self, gradient: Weights, learning_rate: float) -> GatheredGradient:
         """Its staleness in the region has shortened the rate, which weighs here."""
         weight = self.samples * learning_rate
-        return Part(gradient, weight, self.samples, self.effective, self.updates, self.bases)
+        return GatheredGradient(gradient, weight, self.samples, self.effective, self.updates, self.bases)
 
     def to_json(self) -> list[Any]:
         return [self.samples, self.effective, self.updates, sorted(self.bases.items())]

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from foundation.files import PRIVATE, write_whole
 from foundation.text import parse_json
-from global_learner.errors import BadConfig, StateUnusable
+from global_learner.errors import BadLearnerConfig, StateUnusable
 from policy_net.exchange.spec import SET, SetSpec, Weights, WeightSpec
 from policy_net.set_policy.spreads import spreads_of
 from policy_net.settings import Constant, Section
@@ -77,7 +77,7 @@ class OptimizerSettings(AdamSettings):
         if self.units is Units.WEIGHTS:
             return None
         if not isinstance(spec, SetSpec):
-            raise BadConfig(
+            raise BadLearnerConfig(
                 f"setting optimizer.units: spreads are of set policies, and this is {spec.policy}; leave it out"
             )
         return spreads_of(spec)
@@ -87,7 +87,7 @@ class OptimizerSettings(AdamSettings):
         return self.learning_rate if self.decay_steps is None else self.learning_rate / (1 + moves / self.decay_steps)
 
 
-class Mode(StrEnum):
+class AggregationMode(StrEnum):
     """When the head moves."""
 
     ASYNC = "async"
@@ -114,7 +114,7 @@ ROBUST: Mapping[str, Any] = MappingProxyType(
 class AggregationSettings(Section):
     """How the updates of many clusters become one head."""
 
-    mode: Mode = Mode.ASYNC
+    mode: AggregationMode = AggregationMode.ASYNC
     """`async`: every update at once (A3C). `buffered`: cohorts of `buffer` clusters through a Flower strategy.
     `robust`: `buffered` as it loses least to a bad cluster: MultiKrum of all but one, on votes with a memory of 0.9 in
     place of `beta1`, one vote a cluster whatever it claims, and cohorts of those that take part at present. `rounds`:
@@ -160,28 +160,34 @@ class AggregationSettings(Section):
     @property
     def strategy_steps(self) -> bool:
         """Whether a strategy turns updates into steps, in the place of Adam; it knows no units."""
-        if self.mode is Mode.BUFFERED:
+        if self.mode is AggregationMode.BUFFERED:
             chosen = self.server_step
             return self.strategy in OWN_STEP if chosen is None else chosen is ServerStep.STRATEGY
-        return self.mode is Mode.ROUNDS
+        return self.mode is AggregationMode.ROUNDS
 
     @model_validator(mode="before")
     @classmethod
     def _recipe(cls, values: Any) -> Any:
         """What `robust` sets where nothing else is said."""
-        if isinstance(values, dict) and values.get("mode") == Mode.ROBUST.value:
+        if isinstance(values, dict) and values.get("mode") == AggregationMode.ROBUST.value:
             return {**ROBUST, **values}
         return values
 
     @model_validator(mode="after")
     def _consistent(self) -> AggregationSettings:
-        if self.mode is Mode.ROBUST and (self.strategy != ROBUST["strategy"] or self.server_step is not None):
+        if self.mode is AggregationMode.ROBUST and (
+            self.strategy != ROBUST["strategy"] or self.server_step is not None
+        ):
             raise ValueError("mode robust has a strategy and a step of its own: leave them out, or take mode buffered")
         if 0.0 < self.largest_sample_weight < 1.0:
             raise ValueError(
                 f"largest_sample_weight = {self.largest_sample_weight} would shorten every step: 0, or 1 and more"
             )
-        if self.mode is Mode.BUFFERED and self.close_after_updates is not None and self.min_clusters > self.buffer:
+        if (
+            self.mode is AggregationMode.BUFFERED
+            and self.close_after_updates is not None
+            and self.min_clusters > self.buffer
+        ):
             raise ValueError(
                 f"min_clusters = {self.min_clusters} is above buffer = {self.buffer}: no cohort is ever closed early"
             )

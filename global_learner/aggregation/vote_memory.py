@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from global_learner.storage.snapshot import Kept
+from global_learner.storage.snapshot import AggregatorState
 from policy_net.exchange.spec import Weights
 
 _FADED = 1e-3
@@ -55,12 +55,12 @@ class VoteMemory:
             said[cluster] = self._sums[cluster] / np.float32(self._weights[cluster])
         return said
 
-    def kept(self) -> Kept:
+    def kept(self) -> AggregatorState:
         """All that is remembered."""
         facts: dict[str, Any] = dict(self._weights)
-        return Kept(facts, {name: total.copy() for name, total in self._sums.items()})
+        return AggregatorState(facts, {name: total.copy() for name, total in self._sums.items()})
 
-    def restore(self, kept: Kept) -> None:
+    def restore(self, kept: AggregatorState) -> None:
         """Go on from it."""
         if self._momentum == 0.0:
             return

@@ -22,8 +22,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from global_learner.aggregation.settings import AGGREGATION_NAME
-from global_learner.beliefs.held_to import HeldTo
-from global_learner.beliefs.tables import Base, HeldToRow, ReportRow, StandingRow, TypeRow
+from global_learner.beliefs.belief_standard import BeliefStandard
+from global_learner.beliefs.tables import BeliefStandardRow, BeliefTables, ReportRow, StandingRow, TypeRow
 from global_learner.errors import StateUnusable
 from global_learner.section_settings import BeliefSettings
 from global_learner.storage.commits import Commits
@@ -86,7 +86,7 @@ class BeliefStore:
         self._settings = settings
         self.summaries: Mapping[str, BeliefSummary] = {}
         self.types = 0
-        self._database = databases.open(path, STORE, "book of beliefs", Base.metadata)
+        self._database = databases.open(path, STORE, "book of beliefs", BeliefTables.metadata)
         self._where = self._database.where
         with usable(self._where, "book of beliefs"):
             self._reread()
@@ -158,20 +158,20 @@ class BeliefStore:
                 versions = min(LONGEST_STANDING, 1 + (0 if row is None else row.versions))
                 session.merge(StandingRow(cluster=cluster, versions=versions))
 
-    def held_to(self) -> HeldTo:
+    def held_to(self) -> BeliefStandard:
         """What versions are held to beside the newest and the first one.
 
         Raises:
             StateUnusable: what is on disk is not what was written.
         """
         with self._database.session() as session:
-            rows = session.scalars(select(HeldToRow).order_by(HeldToRow.job_type)).all()
+            rows = session.scalars(select(BeliefStandardRow).order_by(BeliefStandardRow.job_type)).all()
             found: dict[str, dict[str, tuple[SpeedStatistic, ...]]] = {"silenced": {}, "agreed": {}}
             for row in rows:
                 found[row.role][row.job_type] = self._held(row)
-        return HeldTo(**found)
+        return BeliefStandard(**found)
 
-    def hold_to(self, held_to: HeldTo) -> None:
+    def hold_to(self, held_to: BeliefStandard) -> None:
         """Replace what versions are held to."""
         wanted = {
             (job_type, role): _content([[e.kind.value, e.ps, e.workers, e.mean_log_speed, e.count] for e in entries])
@@ -179,17 +179,19 @@ class BeliefStore:
             for job_type, entries in types.items()
         }
         with self._database.session() as session:
-            rows = session.execute(select(HeldToRow.job_type, HeldToRow.role, HeldToRow.content)).all()
+            rows = session.execute(
+                select(BeliefStandardRow.job_type, BeliefStandardRow.role, BeliefStandardRow.content)
+            ).all()
         stands = {(job_type, role): content for job_type, role, content in rows}
         if stands == wanted:
             return
         with self._database.transaction() as session:
             for job_type, role in stands.keys() - wanted.keys():
-                session.delete(session.get_one(HeldToRow, (job_type, role)))
+                session.delete(session.get_one(BeliefStandardRow, (job_type, role)))
             for (job_type, role), content in wanted.items():
                 if stands.get((job_type, role)) != content:
                     digest = hashlib.sha256(content).hexdigest()
-                    session.merge(HeldToRow(job_type=job_type, role=role, content=content, digest=digest))
+                    session.merge(BeliefStandardRow(job_type=job_type, role=role, content=content, digest=digest))
 
     def vocabulary(self) -> list[tuple[str, JobKind]]:
         """The fleet's job types, in the order in which they were first reported."""
@@ -226,7 +228,7 @@ class BeliefStore:
             for position, ps, workers, mean, count in json.loads(zlib.decompress(row.content))
         )
 
-    def _held(self, row: HeldToRow) -> tuple[SpeedStatistic, ...]:
+    def _held(self, row: BeliefStandardRow) -> tuple[SpeedStatistic, ...]:
         if hashlib.sha256(row.content).hexdigest() != row.digest:
             raise StateUnusable(
                 f"{self._where}: what versions are held to of job type {row.job_type} is damaged; restore the file "

@@ -120,11 +120,11 @@ def _held(rows: Rows, told: Sequence[Rows], old: Rows, first: Rows, agreed: Rows
     for entry in rows:
         cell = (entry.ps, entry.workers)
         speeds = of_cell.get(cell, [])
-        moved = _supported([told_of_it - before.mean(cell) for told_of_it in speeds], enough)
+        moved = _supported([reported_it - before.mean(cell) for reported_it in speeds], enough)
         low, high = before.range(cell, of_type, moved, ALONE, LARGEST_MOVE)
         speed = entry.mean_log_speed
         if shipped is not None:
-            moved = _supported([told_of_it - shipped.mean(cell) for told_of_it in speeds], enough)
+            moved = _supported([reported_it - shipped.mean(cell) for reported_it in speeds], enough)
             lowest, highest = shipped.range(cell, of_type_in_all, moved, ALONE_IN_ALL, farthest)
             speed = min(max(speed, lowest), highest)
             low, high = min(low, shipped.mean(cell)), max(high, shipped.mean(cell))

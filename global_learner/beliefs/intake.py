@@ -13,7 +13,7 @@ from global_learner.beliefs.priors import PriorsSource
 from global_learner.errors import BeliefRefusal, BeliefsRefused
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.section_settings import BeliefSettings
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.domain import MOST_SAMPLES_PER_WORKER_SECOND
 from policy_net.errors import ImpossibleStatistics
 from policy_net.exchange.generated import fleet_pb2
@@ -41,7 +41,7 @@ class FleetBeliefs:
         priors: PriorsSource,
         settings: BeliefSettings,
         thread: RegistryThread,
-        telemetry: Telemetry,
+        telemetry: LearnerTelemetry,
         wall_clock: Callable[[], float],
     ) -> None:
         self.priors = priors
@@ -71,13 +71,13 @@ class FleetBeliefs:
         self._telemetry.belief_reports.labels("taken" if taken else "repeated").inc()
         return taken
 
-    async def told(self) -> tuple[SpeedStatistic, ...]:
+    async def reported(self) -> tuple[SpeedStatistic, ...]:
         """What this learner's clusters have told, merged: a region's word to the learner above.
 
         Raises:
             StateUnusable: what is on disk is not what was written.
         """
-        return await self._thread.call(self.priors.told)
+        return await self._thread.call(self.priors.reported)
 
     def summary(self, cluster: str) -> BeliefSummary:
         """What is held of a cluster."""

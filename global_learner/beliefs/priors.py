@@ -12,7 +12,7 @@ from global_learner.beliefs.belief_store import LONGEST_STANDING, BeliefStore
 from global_learner.beliefs.bounds import bounded
 from global_learner.registry.registry import Registry
 from global_learner.section_settings import BeliefSettings
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.spec import SetSpec, WeightSpec
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic, statistics_digest
 from policy_net.throughput.fleet_priors import by_type, merge_fleet
@@ -70,7 +70,7 @@ class PriorsSource:
         store: BeliefStore,
         settings: BeliefSettings,
         registry: Registry,
-        telemetry: Telemetry,
+        telemetry: LearnerTelemetry,
     ) -> None:
         """`registry` has v1, for what the fleet does not know (yet), and the newest version."""
         self._store = store
@@ -99,14 +99,14 @@ class PriorsSource:
         if not self._settings.into_versions:
             return VersionPriors(self._base)
         reports = self._store.reports(lambda cluster, at: not self._is_out(cluster, at))
-        told = [by_type(entries) for entries in reports.values()]
+        reported = [by_type(entries) for entries in reports.values()]
         turned_out = [by_type(entries) for entries in self._store.reports(self._is_out).values()]
         spoken = self._registry.newest_priors()
         newest = by_type(self._base if spoken is None else spoken)
         first = {(entry.job_type, entry.kind) for entry in self._base}
         enough = self._settings.large_move_clusters
-        held_to = self._store.held_to().after(newest, told, first, enough)
-        counting = held_to.without(turned_out, told)
+        held_to = self._store.held_to().after(newest, reported, first, enough)
+        counting = held_to.without(turned_out, reported)
         before = {**counting.silenced, **newest}
         known = _flat({**counting.agreed, **before})
         merged = merge_fleet(
@@ -136,7 +136,7 @@ class PriorsSource:
         self._telemetry.on_priors(merged, len(bounds.held_back))
         return VersionPriors(bounds.statistics, merged.clusters, merged.observations, bounds.held_back)
 
-    def told(self) -> tuple[SpeedStatistic, ...]:
+    def reported(self) -> tuple[SpeedStatistic, ...]:
         """What the clusters of a region have told, merged, for the learner above; nothing of its versions is in it.
 
         Raises:

@@ -6,11 +6,11 @@ from sqlalchemy import JSON, BigInteger, Float, Integer, LargeBinary, String, Un
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
-class Base(DeclarativeBase):
+class BeliefTables(DeclarativeBase):
     """Root of the tables of `beliefs.sqlite`."""
 
 
-class TypeRow(Base):
+class TypeRow(BeliefTables):
     """One job type of the vocabulary; rows are only ever added."""
 
     __tablename__ = "job_types"
@@ -23,7 +23,7 @@ class TypeRow(Base):
     unix_seconds: Mapped[float] = mapped_column(Float)
 
 
-class StandingRow(Base):
+class StandingRow(BeliefTables):
     """In how many versions in a row a cluster's report had a part and contradicted nobody."""
 
     __tablename__ = "standings"
@@ -31,7 +31,7 @@ class StandingRow(Base):
     versions: Mapped[int] = mapped_column(Integer)
 
 
-class ReportRow(Base):
+class ReportRow(BeliefTables):
     """What a cluster said last; `content` is compressed rows of (position of the type, PSs, workers, speed, count)."""
 
     __tablename__ = "reports"
@@ -47,7 +47,7 @@ class ReportRow(Base):
     digest: Mapped[str] = mapped_column(String(64))
 
 
-class HeldToRow(Base):
+class BeliefStandardRow(BeliefTables):
     """What versions are held to of one type; `content` is compressed rows of (kind, PSs, workers, speed, count)."""
 
     __tablename__ = "held_to"

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from global_learner.errors import BadRequest
-from global_learner.roles import PEOPLE, Role, role_uri
+from global_learner.roles import PEOPLE, CallerRole, role_uri
 from policy_net.exchange.identity_file import BACKDATE_SECONDS, fingerprint, new_key
 from policy_net.exchange.secrets_in_use import Validity, validity_of
 
@@ -91,7 +91,12 @@ class Authority:
         return True
 
     def for_client(
-        self, public_key: PublicKey, name: str, now: float, lifetime_seconds: float, role: Role = Role.CLUSTER
+        self,
+        public_key: PublicKey,
+        name: str,
+        now: float,
+        lifetime_seconds: float,
+        role: CallerRole = CallerRole.CLUSTER,
     ) -> Issued:
         """A certificate with which `name` shows who it is; ends with the authority at the latest.
 

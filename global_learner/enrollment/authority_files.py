@@ -28,8 +28,8 @@ from global_learner.enrollment.authority import (
     moment,
 )
 from global_learner.enrollment.identity_store import IdentityStore
-from global_learner.errors import BadConfig
-from global_learner.roles import FIRST_ADMIN, Role
+from global_learner.errors import BadLearnerConfig
+from global_learner.roles import FIRST_ADMIN, CallerRole
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.identity_file import check_private, new_key, parse_identity, read_identity, write_private
 
@@ -61,7 +61,7 @@ def open_authority(folder: Path, now: float) -> Authority:
         write_private(certificate_file, _self_signed(_read_key(key_file), now))
     authority = read_authority(certificate_file, key_file, now)
     if not authority.is_self_signed:
-        raise BadConfig(
+        raise BadLearnerConfig(
             f"certificate authority: {certificate_file} is damaged: it is not what its key signed; bring it back, or "
             "remove it: another one is then made of the same key"
         )
@@ -73,7 +73,7 @@ def follow_authority(
     key_file: Path,
     clock: Callable[[], float],
     on_replaced: Callable[[], None] = lambda: None,
-    look_clock: Callable[[], float] = time.monotonic,
+    poll_clock: Callable[[], float] = time.monotonic,
 ) -> FollowedFiles[Authority]:
     """An authority that was made elsewhere; its certificate is read again when it changes, of the same key alone.
 
@@ -95,7 +95,7 @@ def follow_authority(
         if first is None:
             first = found
         elif not first.has_key_of(found):
-            raise BadConfig(
+            raise BadLearnerConfig(
                 f"certificate authority: {key_file} is another authority's key, which no enrolled cluster trusts: "
                 "bring the one before back, or start the learner again with it and enroll every cluster anew"
             )
@@ -111,7 +111,7 @@ def follow_authority(
     def refused(reason: str) -> None:
         _log.error("authority-not-replaced", reason=reason, meaning="the one before serves on")
 
-    return FollowedFiles(make, (BadConfig, IdentityFileError), replaced, refused, clock=look_clock)
+    return FollowedFiles(make, (BadLearnerConfig, IdentityFileError), replaced, refused, clock=poll_clock)
 
 
 def read_authority(certificate_file: Path, key_file: Path, now: float, content: Content = content_of) -> Authority:
@@ -129,7 +129,7 @@ def read_authority(certificate_file: Path, key_file: Path, now: float, content: 
         public = _public_bytes(certificate.public_key())
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
     except OSError as error:
-        raise BadConfig(f"certificate authority: {error.filename} cannot be read ({error.strerror})") from error
+        raise BadLearnerConfig(f"certificate authority: {error.filename} cannot be read ({error.strerror})") from error
     except (
         ValueError,
         UnsupportedAlgorithm,
@@ -137,16 +137,18 @@ def read_authority(certificate_file: Path, key_file: Path, now: float, content: 
         x509.ExtensionNotFound,
         x509.DuplicateExtension,
     ) as error:
-        raise BadConfig(
+        raise BadLearnerConfig(
             f"certificate authority: {certificate_file} is no authority's certificate (PEM); name one, or bring it back"
         ) from error
     key = _read_key(key_file, content)
     if certificate.not_valid_after_utc.timestamp() <= now:
-        raise BadConfig(f"certificate authority: {certificate_file} has expired; every cluster needs a new one's")
+        raise BadLearnerConfig(
+            f"certificate authority: {certificate_file} has expired; every cluster needs a new one's"
+        )
     if not constraints.ca:
-        raise BadConfig(f"certificate authority: {certificate_file} may sign nothing (it is no CA certificate)")
+        raise BadLearnerConfig(f"certificate authority: {certificate_file} may sign nothing (it is no CA certificate)")
     if _public_bytes(key.public_key()) != public:
-        raise BadConfig(f"certificate authority: {key_file} is not the key of {certificate_file}")
+        raise BadLearnerConfig(f"certificate authority: {key_file} is not the key of {certificate_file}")
     return Authority(certificate, key)
 
 
@@ -159,12 +161,12 @@ def ensure_administrator(path: Path, authority: Authority, store: IdentityStore,
     Raises:
         OSError: the disk refuses.
     """
-    sound, first = False, not any(known.role is Role.ADMIN for known in store.known.values())
+    sound, first = False, not any(known.role is CallerRole.ADMIN for known in store.known.values())
     reason = "it was gone"
     try:
         present = read_identity(path)
         known = store.known.get(present.fingerprint)
-        ours = known is not None and known.role is Role.ADMIN and not known.revoked
+        ours = known is not None and known.role is CallerRole.ADMIN and not known.revoked
         sound = ours and authority.has_signed_for(present.authority)
         if sound and present.authority == authority.pem and now < present.renewal_unix_seconds():
             return
@@ -181,7 +183,7 @@ def ensure_administrator(path: Path, authority: Authority, store: IdentityStore,
     grant = store.add_administrator(
         ADMINISTRATOR,
         now,
-        lambda: authority.for_client(public_key, ADMINISTRATOR, now, ADMINISTRATOR_SECONDS, Role.ADMIN),
+        lambda: authority.for_client(public_key, ADMINISTRATOR, now, ADMINISTRATOR_SECONDS, CallerRole.ADMIN),
         keep_earlier=sound,
     )
     parse_identity(key_pem + grant.pem + authority.pem).write(path)
@@ -193,13 +195,13 @@ def _read_key(key_file: Path, content: Content = content_of) -> PrivateKey:
         check_private(key_file)
         key = serialization.load_pem_private_key(content(key_file), None)
     except OSError as error:
-        raise BadConfig(f"certificate authority: {key_file} cannot be read ({error.strerror})") from error
+        raise BadLearnerConfig(f"certificate authority: {key_file} cannot be read ({error.strerror})") from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise BadConfig(
+        raise BadLearnerConfig(
             f"certificate authority: {key_file} is no private key (PEM) without a password; name one, or bring it back"
         ) from error
     if not isinstance(key, PrivateKey):
-        raise BadConfig(f"certificate authority: {key_file} is a key of a kind that signs no certificates")
+        raise BadLearnerConfig(f"certificate authority: {key_file} is a key of a kind that signs no certificates")
     return key
 
 

@@ -20,19 +20,26 @@ from sqlalchemy.orm import Session
 from foundation.figures import counted
 from global_learner.enrollment.authority import Issued
 from global_learner.enrollment.tables import (
-    AuditRow,
-    Base,
     CertificateRow,
+    EnrollmentTables,
     ForgottenRow,
+    IdentityAuditRow,
     InvitationRow,
     RevocationRow,
     people,
     statuses,
 )
-from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation, PersonIdentity, State
+from global_learner.enrollment.types import (
+    CertificateGrant,
+    ClusterIdentity,
+    EnrollmentRefusal,
+    EnrollmentState,
+    Invitation,
+    PersonIdentity,
+)
 from global_learner.errors import BadRequest, EnrollmentRefused, StateUnusable, UnknownCluster, UnknownPerson
 from global_learner.identity import KnownCertificate
-from global_learner.roles import PEOPLE, Role
+from global_learner.roles import PEOPLE, CallerRole
 from global_learner.storage.audit import AuditLog
 from global_learner.storage.audit_chain import IDENTITIES, AuditLine
 from global_learner.storage.commits import Commits
@@ -46,7 +53,7 @@ NEVER_ENROLLED = (
 """What to do where somebody revokes a cluster that has no certificates."""
 STORE = "identities"
 """The book's name in the commit record."""
-_AUDIT = AuditLog(AuditRow, IDENTITIES)
+_AUDIT = AuditLog(IdentityAuditRow, IDENTITIES)
 
 Sign = Callable[[], Issued]
 """Makes the certificate; called inside the transaction that enters it, so that there is none that is not known."""
@@ -71,7 +78,9 @@ class IdentityStore:
         self.revocations: Mapping[str, float] = {}
         self._tokens: frozenset[str] = frozenset()
         try:
-            self._database = (databases or Files(commits)).open(path, STORE, "book of identities", Base.metadata)
+            self._database = (databases or Files(commits)).open(
+                path, STORE, "book of identities", EnrollmentTables.metadata
+            )
             with usable(self._database.where, "book of identities"):
                 _AUDIT.check(self._database)
                 self._reread()
@@ -121,7 +130,7 @@ class IdentityStore:
         """Whether a token is one that was made here, whatever became of it; callable from any thread, and cheap."""
         return token_digest(token) in self._tokens
 
-    def redeem(self, cluster: str, token: str, key_digest: str, now: float, sign: Sign) -> Grant:
+    def redeem(self, cluster: str, token: str, key_digest: str, now: float, sign: Sign) -> CertificateGrant:
         """Trade a token for a certificate, which takes the place of all that the cluster had.
 
         The same token with the same key gets the same certificate again while the token lasts: the agent may have been
@@ -131,7 +140,7 @@ class IdentityStore:
             EnrollmentRefused: unknown, expired or used token, or another name than it was made for.
         """
         refusal: EnrollmentRefusal | None = None
-        grant: Grant | None = None
+        grant: CertificateGrant | None = None
         with self._database.transaction() as session:
             row = session.get(InvitationRow, token_digest(token))
             if row is None:
@@ -141,8 +150,8 @@ class IdentityStore:
             elif now > row.expires_unix_seconds:
                 refusal = EnrollmentRefusal.EXPIRED_TOKEN
             elif row.key_digest is None:
-                _revoke(session, cluster, now, Role.CLUSTER)
-                grant = self._enter(session, cluster, Role.CLUSTER, now, sign())
+                _revoke(session, cluster, now, CallerRole.CLUSTER)
+                grant = self._enter(session, cluster, CallerRole.CLUSTER, now, sign())
                 row.key_digest, row.fingerprint = key_digest, grant.fingerprint
                 _AUDIT.record(session, now, cluster, "enrolled", cluster, f"certificate {grant.fingerprint[:16]}")
             else:
@@ -150,7 +159,7 @@ class IdentityStore:
                 if earlier is None or row.key_digest != key_digest or earlier.revoked_unix_seconds is not None:
                     refusal = EnrollmentRefusal.USED_TOKEN
                 else:
-                    grant = Grant(
+                    grant = CertificateGrant(
                         earlier.pem.encode(), earlier.fingerprint, earlier.expires_unix_seconds, repeated=True
                     )
             if refusal is not None and row is not None:  # an unknown token is anybody's; the log and a counter have it
@@ -160,7 +169,7 @@ class IdentityStore:
         self._reread()
         return grant
 
-    def renew(self, cluster: str, presented: str, now: float, sign: Sign) -> Grant:
+    def renew(self, cluster: str, presented: str, now: float, sign: Sign) -> CertificateGrant:
         """The next certificate of a cluster; the presented one stays good beside it, until it expires.
 
         Others go: they were made and never arrived, or were replaced by the presented one.
@@ -175,28 +184,30 @@ class IdentityStore:
             session.execute(
                 delete(CertificateRow).where(
                     CertificateRow.name == cluster,
-                    CertificateRow.role == Role.CLUSTER,
+                    CertificateRow.role == CallerRole.CLUSTER,
                     CertificateRow.fingerprint != presented,
                     CertificateRow.revoked_unix_seconds.is_(None),
                 )
             )
-            grant = self._enter(session, cluster, Role.CLUSTER, now, sign())
+            grant = self._enter(session, cluster, CallerRole.CLUSTER, now, sign())
             _AUDIT.record(session, now, cluster, "renewed", cluster, f"in place of {presented[:16]}", repeats=True)
         self._reread()
         return grant
 
-    def add_administrator(self, name: str, now: float, sign: Sign, keep_earlier: bool = False) -> Grant:
+    def add_administrator(self, name: str, now: float, sign: Sign, keep_earlier: bool = False) -> CertificateGrant:
         """A certificate for the platform's owner, in place of any earlier one, or beside those until they expire."""
         with self._database.transaction() as session:
             if not keep_earlier:
-                _revoke(session, name, now, Role.ADMIN)
-            grant = self._enter(session, name, Role.ADMIN, now, sign())
+                _revoke(session, name, now, CallerRole.ADMIN)
+            grant = self._enter(session, name, CallerRole.ADMIN, now, sign())
             detail = f"certificate {grant.fingerprint[:16]}"
             _AUDIT.record(session, now, "global-learner", "administrator", name, detail)
         self._reread()
         return grant
 
-    def enroll_person(self, name: str, role: Role, actor: str, now: float, sign: Sign) -> tuple[Grant, int]:
+    def enroll_person(
+        self, name: str, role: CallerRole, actor: str, now: float, sign: Sign
+    ) -> tuple[CertificateGrant, int]:
         """A certificate for a person, in place of all of that name; how many of those were good.
 
         Raises:
@@ -204,7 +215,7 @@ class IdentityStore:
         """
         with self._database.transaction() as session:
             invited = session.scalars(select(InvitationRow).where(InvitationRow.cluster == name).limit(1)).first()
-            if invited is not None or _certificates_of(session, name, Role.CLUSTER):
+            if invited is not None or _certificates_of(session, name, CallerRole.CLUSTER):
                 raise BadRequest(f"{name} is a cluster's name (`policyctl cluster list`); name the person otherwise")
             replaced = _revoke(session, name, now, *PEOPLE)
             grant = self._enter(session, name, role, now, sign())
@@ -250,7 +261,7 @@ class IdentityStore:
         with self._database.session() if dry_run else self._database.transaction() as session:
             known = session.scalars(
                 select(CertificateRow.fingerprint).where(
-                    CertificateRow.name == cluster, CertificateRow.role == Role.CLUSTER
+                    CertificateRow.name == cluster, CertificateRow.role == CallerRole.CLUSTER
                 )
             ).first()
             tokens = session.execute(
@@ -258,7 +269,7 @@ class IdentityStore:
             ).all()
             if known is None and not tokens:
                 raise UnknownCluster(f"no cluster {cluster} was ever enrolled here; {NEVER_ENROLLED}")
-            certificates = _revoke(session, cluster, now, Role.CLUSTER)
+            certificates = _revoke(session, cluster, now, CallerRole.CLUSTER)
             open_tokens = sum(key_digest is None for (key_digest,) in tokens)
             said = f"{counted(certificates, 'certificate')}, {counted(open_tokens, 'token')}"
             _AUDIT.record(session, now, actor, "revoked", cluster, f"{said}: {why}" if why else said)
@@ -282,7 +293,7 @@ class IdentityStore:
             BadRequest: it was not turned out.
         """
         state = next((entry.state for entry in self.clusters(now) if entry.cluster == cluster), None)
-        if state not in (None, State.REVOKED):
+        if state not in (None, EnrollmentState.REVOKED):
             raise BadRequest(
                 f"cluster {cluster} is {state}, and only a revoked one can be forgotten: `policyctl cluster revoke "
                 f"{cluster}` turns it out"
@@ -300,7 +311,7 @@ class IdentityStore:
         if self.revocations.get(cluster, -math.inf) >= unix_seconds:
             return True
         revoked = [
-            entry.revoked for entry in self.known.values() if entry.name == cluster and entry.role is Role.CLUSTER
+            entry.revoked for entry in self.known.values() if entry.name == cluster and entry.role is CallerRole.CLUSTER
         ]
         return bool(revoked) and all(revoked)
 
@@ -309,7 +320,7 @@ class IdentityStore:
         with self._database.session() as session:
             forgotten = frozenset(session.scalars(select(ForgottenRow.name)))
             listed = statuses(
-                session.scalars(select(CertificateRow).where(CertificateRow.role == Role.CLUSTER)).all(),
+                session.scalars(select(CertificateRow).where(CertificateRow.role == CallerRole.CLUSTER)).all(),
                 session.scalars(select(InvitationRow).where(InvitationRow.key_digest.is_(None))).all(),
                 session.scalars(select(RevocationRow)).all(),
                 now,
@@ -331,7 +342,7 @@ class IdentityStore:
         with self._database.session() as session:
             return _AUDIT.head(session)
 
-    def _enter(self, session: Session, name: str, role: Role, now: float, issued: Issued) -> Grant:
+    def _enter(self, session: Session, name: str, role: CallerRole, now: float, issued: Issued) -> CertificateGrant:
         session.add(
             CertificateRow(
                 fingerprint=issued.fingerprint,
@@ -342,13 +353,13 @@ class IdentityStore:
                 pem=issued.pem.decode(),
             )
         )
-        return Grant(issued.pem, issued.fingerprint, issued.expires_unix_seconds)
+        return CertificateGrant(issued.pem, issued.fingerprint, issued.expires_unix_seconds)
 
     def _reread(self) -> None:
         with self._database.session() as session:
             self.known = {
                 row.fingerprint: KnownCertificate(
-                    row.name, Role(row.role), row.expires_unix_seconds, row.revoked_unix_seconds is not None
+                    row.name, CallerRole(row.role), row.expires_unix_seconds, row.revoked_unix_seconds is not None
                 )
                 for row in session.scalars(select(CertificateRow))
             }
@@ -356,13 +367,13 @@ class IdentityStore:
             self.revocations = {row.name: row.unix_seconds for row in session.scalars(select(RevocationRow))}
 
 
-def _certificates_of(session: Session, name: str, *roles: Role) -> bool:
+def _certificates_of(session: Session, name: str, *roles: CallerRole) -> bool:
     """Whether there ever was one of this name and one of these roles."""
     found = select(CertificateRow.fingerprint).where(CertificateRow.name == name, CertificateRow.role.in_(roles))
     return session.scalars(found.limit(1)).first() is not None
 
 
-def _revoke(session: Session, name: str, now: float, *roles: Role) -> int:
+def _revoke(session: Session, name: str, now: float, *roles: CallerRole) -> int:
     """Revoke a name's certificates of these roles; how many were good until now."""
     rows = session.scalars(
         select(CertificateRow).where(

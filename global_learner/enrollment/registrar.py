@@ -13,15 +13,21 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, PublicKey, requested_key
 from global_learner.enrollment.identity_store import NEVER_ENROLLED, IdentityStore
 from global_learner.enrollment.settings import IdentitySettings
-from global_learner.enrollment.types import ClusterIdentity, EnrollmentRefusal, Grant, Invitation, PersonIdentity
+from global_learner.enrollment.types import (
+    CertificateGrant,
+    ClusterIdentity,
+    EnrollmentRefusal,
+    Invitation,
+    PersonIdentity,
+)
 from global_learner.errors import BadRequest, EnrollmentRefused, NoAuthority, UnknownCluster
 from global_learner.identity import OPERATOR, checked_name
 from global_learner.registry.registrations import forget
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.roles import PEOPLE, Role
+from global_learner.roles import PEOPLE, CallerRole
 from global_learner.storage.audit import KEEPER
 from global_learner.storage.audit_chain import AuditLine
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.signed_documents import SignedDocument
 
@@ -62,7 +68,7 @@ class Registrar:
         thread: RegistryThread,
         authority: Authority | None,
         rules: EnrollmentRules,
-        telemetry: Telemetry,
+        telemetry: LearnerTelemetry,
         clock: Callable[[], float],
     ) -> None:
         self.enroll_port = 0
@@ -93,7 +99,7 @@ class Registrar:
         signing = self._thread.registry.signing
         return () if signing is None else signing.keys.roots
 
-    def reply(self, grant: Grant) -> fleet_pb2.CertificateReply:
+    def reply(self, grant: CertificateGrant) -> fleet_pb2.CertificateReply:
         """A certificate, and what the cluster is to trust from now on."""
         roots = [root.message() for root in self.roots]
         return fleet_pb2.CertificateReply(certificate=grant.pem, authority=self.authority_pem, roots=roots)
@@ -115,7 +121,7 @@ class Registrar:
         self._count("invited", cluster, actor)
         return invitation
 
-    async def enroll(self, cluster: str, token: str, request: bytes) -> Grant:
+    async def enroll(self, cluster: str, token: str, request: bytes) -> CertificateGrant:
         """Trade a token for a certificate.
 
         Raises:
@@ -135,7 +141,7 @@ class Registrar:
         self._count("repeated" if grant.repeated else "enrolled", cluster, cluster)
         return grant
 
-    async def renew(self, cluster: str, presented: str, request: bytes) -> Grant:
+    async def renew(self, cluster: str, presented: str, request: bytes) -> CertificateGrant:
         """The next certificate, for the holder of the present one.
 
         Raises:
@@ -242,7 +248,7 @@ class Registrar:
             note()
         return registered
 
-    async def enroll_person(self, name: str, role: str, request: bytes, actor: str) -> tuple[Grant, int]:
+    async def enroll_person(self, name: str, role: str, request: bytes, actor: str) -> tuple[CertificateGrant, int]:
         """A certificate for a person, in place of all of that name; how many of those were good.
 
         Raises:
@@ -254,7 +260,7 @@ class Registrar:
             raise BadRequest(f"there is no role {role[:20]!r} for people: it is {', '.join(PEOPLE)}")
         if checked_name(name, "person") in self._rules.reserved or name in _ACTORS:
             raise BadRequest(f"{name} is the learner's own name; name the person otherwise")
-        key, given = await asyncio.to_thread(requested_key, request), Role(role)
+        key, given = await asyncio.to_thread(requested_key, request), CallerRole(role)
         grant, replaced = await self._thread.call(
             self._store.enroll_person, name, given, actor, self._clock(), lambda: self._issue(key, name, given)
         )
@@ -284,7 +290,7 @@ class Registrar:
             self._count("operator-revoked", name, actor)
         return certificates
 
-    def _issue(self, key: PublicKey, name: str, role: Role = Role.CLUSTER) -> Issued:
+    def _issue(self, key: PublicKey, name: str, role: CallerRole = CallerRole.CLUSTER) -> Issued:
         lifetime = PERSON_SECONDS if role in PEOPLE else self._rules.settings.certificate_days * DAY_SECONDS
         return self._signer().for_client(key, name, self._clock(), lifetime, role)
 

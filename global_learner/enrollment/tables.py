@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from sqlalchemy import Float, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from global_learner.enrollment.types import ClusterIdentity, PersonIdentity, State
-from global_learner.roles import Role
+from global_learner.enrollment.types import ClusterIdentity, EnrollmentState, PersonIdentity
+from global_learner.roles import CallerRole
 from global_learner.storage.audit import AuditColumns
 
 
-class Base(DeclarativeBase):
+class EnrollmentTables(DeclarativeBase):
     """Root of the tables."""
 
 
-class InvitationRow(Base):
+class InvitationRow(EnrollmentTables):
     """One token, of which only the hash is kept; `key_digest` is of the key that it was traded for."""
 
     __tablename__ = "invitations"
@@ -32,7 +32,7 @@ class InvitationRow(Base):
     fingerprint: Mapped[str | None] = mapped_column(String(64))
 
 
-class CertificateRow(Base):
+class CertificateRow(EnrollmentTables):
     """One certificate that the learner issued."""
 
     __tablename__ = "certificates"
@@ -46,7 +46,7 @@ class CertificateRow(Base):
     pem: Mapped[str] = mapped_column(String)
 
 
-class RevocationRow(Base):
+class RevocationRow(EnrollmentTables):
     """A name whose certificates of another authority are refused if they were made before a moment."""
 
     __tablename__ = "revocations"
@@ -55,7 +55,7 @@ class RevocationRow(Base):
     unix_seconds: Mapped[float] = mapped_column(Float)
 
 
-class ForgottenRow(Base):
+class ForgottenRow(EnrollmentTables):
     """A cluster that was turned out and is listed no longer, until it is invited again."""
 
     __tablename__ = "forgotten"
@@ -64,7 +64,7 @@ class ForgottenRow(Base):
     unix_seconds: Mapped[float] = mapped_column(Float)
 
 
-class AuditRow(AuditColumns, Base):
+class IdentityAuditRow(AuditColumns, EnrollmentTables):
     """The audit log of identities."""
 
     __tablename__ = "audit"
@@ -82,7 +82,7 @@ def statuses(
         found[certificate.name] = _holder(certificate, now)
     for invitation in invitations:
         present = found.get(invitation.cluster)
-        if present is None or present.state is not State.ENROLLED:
+        if present is None or present.state is not EnrollmentState.ENROLLED:
             found[invitation.cluster] = _invited(invitation, now)
     return [found[name] for name in sorted(found)]
 
@@ -93,7 +93,7 @@ def people(certificates: Sequence[CertificateRow], now: float) -> list[PersonIde
     return [
         PersonIdentity(
             row.name,
-            Role(row.role),
+            CallerRole(row.role),
             _state(row, now),
             row.issued_unix_seconds,
             row.expires_unix_seconds,
@@ -104,10 +104,10 @@ def people(certificates: Sequence[CertificateRow], now: float) -> list[PersonIde
     ]
 
 
-def _state(row: CertificateRow, now: float) -> State:
+def _state(row: CertificateRow, now: float) -> EnrollmentState:
     if row.revoked_unix_seconds is not None:
-        return State.REVOKED
-    return State.ENROLLED if row.expires_unix_seconds > now else State.EXPIRED
+        return EnrollmentState.REVOKED
+    return EnrollmentState.ENROLLED if row.expires_unix_seconds > now else EnrollmentState.EXPIRED
 
 
 def _holder(row: CertificateRow, now: float) -> ClusterIdentity:
@@ -122,9 +122,9 @@ def _holder(row: CertificateRow, now: float) -> ClusterIdentity:
 
 
 def _invited(row: InvitationRow, now: float) -> ClusterIdentity:
-    state = State.INVITED if row.expires_unix_seconds > now else State.EXPIRED
+    state = EnrollmentState.INVITED if row.expires_unix_seconds > now else EnrollmentState.EXPIRED
     return ClusterIdentity(row.cluster, state, expires_unix_seconds=row.expires_unix_seconds)
 
 
 def _turned_out(row: RevocationRow) -> ClusterIdentity:
-    return ClusterIdentity(row.name, State.REVOKED, revoked_unix_seconds=row.unix_seconds)
+    return ClusterIdentity(row.name, EnrollmentState.REVOKED, revoked_unix_seconds=row.unix_seconds)

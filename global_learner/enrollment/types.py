@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from global_learner.roles import Role
+from global_learner.roles import CallerRole
 from policy_net.exchange.generated import fleet_pb2
 
 
-class State(StrEnum):
+class EnrollmentState(StrEnum):
     """A cluster's status."""
 
     INVITED = "invited"
@@ -38,7 +38,7 @@ class ClusterIdentity:
     """A cluster's status; seconds are 0 where there is no such moment."""
 
     cluster: str
-    state: State
+    state: EnrollmentState
     issued_unix_seconds: float = 0.0
     expires_unix_seconds: float = 0.0
     fingerprint: str = ""
@@ -50,8 +50,8 @@ class PersonIdentity:
     """A person's newest certificate; `revoked_unix_seconds` is 0 if it is not."""
 
     name: str
-    role: Role
-    state: State
+    role: CallerRole
+    state: EnrollmentState
     issued_unix_seconds: float
     expires_unix_seconds: float
     fingerprint: str
@@ -59,7 +59,7 @@ class PersonIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class CertificateGrant:
     """A certificate as an agent gets it; `repeated` if it had been made before and not arrived."""
 
     pem: bytes

@@ -16,8 +16,8 @@ import typer
 from foundation.files import check_replaceable, write_whole
 from foundation.option_groups import with_option_groups
 from foundation.tables import NOTHING, Column, FittedTable
-from global_learner.errors import AuditUnsound, BadConfig, LearnerError
-from global_learner.policyctl.options import CallOptions, LookOptions, moment_of
+from global_learner.errors import AuditUnsound, BadLearnerConfig, LearnerError
+from global_learner.policyctl.options import CallOptions, PollOptions, moment_of
 from global_learner.policyctl.views import Facts, facts_of, moment, whole_moment
 from global_learner.storage.audit_chain import (
     LOGS,
@@ -65,10 +65,10 @@ Since = Annotated[
 
 @audit_app.command(_DEFAULT)
 @with_option_groups
-def show_audit(since: Since = None, *, options: LookOptions) -> None:
+def show_audit(since: Since = None, *, options: PollOptions) -> None:
     """Who did what, when, to clusters, versions and the head, and which versions agents refused; oldest first."""
     from_when = _from_when(since)
-    options.look(lambda client: [facts_of(entry) for entry in _entries(client, from_when)], audit_table)
+    options.poll(lambda client: [facts_of(entry) for entry in _entries(client, from_when)], audit_table)
 
 
 @audit_app.command("export")
@@ -82,12 +82,12 @@ def export_audit(
     """Write the log, or what came since a moment, into a file that `audit verify --file` checks without a learner."""
     from_when = _from_when(since)
     with options.client() as client:
-        lines = _told(client, from_when)
+        lines = _reported(client, from_when)
     try:
         check_replaceable(out)
         write_whole(out, "".join(f"{line.to_json()}\n" for line in lines))
     except OSError as error:
-        raise BadConfig(f"--out {out}: cannot be written ({error.strerror}); name another file") from error
+        raise BadLearnerConfig(f"--out {out}: cannot be written ({error.strerror}); name another file") from error
     chains = [checked_chain(log, _of(log, lines), [line.before for line in lines]) for log in LOGS]
     facts: Facts = {"file": str(out), "lines": len(lines), "logs": [_chain_facts(chain) for chain in chains]}
     options.show(facts, chains_table(chains, f"{len(lines)} lines in {out}"))
@@ -114,16 +114,18 @@ def verify_audit(
     for name, digests in (("--head", head), ("--after", after)):
         for digest in digests or ():
             if not is_digest(digest):
-                raise BadConfig(f"{name} {digest[:80]!r}: is no digest; it is 64 letters of 0-9 and a-f, as shown")
+                raise BadLearnerConfig(
+                    f"{name} {digest[:80]!r}: is no digest; it is 64 letters of 0-9 and a-f, as shown"
+                )
     if after and file is None:
-        raise BadConfig("--after goes with --file: the learner's own log begins with line 1")
+        raise BadLearnerConfig("--after goes with --file: the learner's own log begins with line 1")
     if file is None:
         with options.client() as client:
-            lines, misfit = _told(client, _BEGINNING), None
+            lines, misfit = _reported(client, _BEGINNING), None
     else:
         lines, misfit = parse_lines(_read(file))
         if not lines:
-            raise BadConfig(
+            raise BadLearnerConfig(
                 f"--file {file}: is no export of an audit log, or was damaged from its first line on; name another one"
             )
     chains = [checked_chain(log, _of(log, lines), after or ()) for log in LOGS]
@@ -149,7 +151,7 @@ def _entries(client: AdminClient, from_when: float) -> Sequence[fleet_pb2.AuditE
     return reply.entries
 
 
-def _told(client: AdminClient, from_when: float) -> list[AuditLine]:
+def _reported(client: AdminClient, from_when: float) -> list[AuditLine]:
     """The log as the learner tells it.
 
     Raises:
@@ -167,9 +169,9 @@ def _read(path: Path) -> bytes:
             data = stream.read(_LARGEST_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise BadConfig(f"--file {str(path)[:200]}: cannot be read ({reason})") from error
+        raise BadLearnerConfig(f"--file {str(path)[:200]}: cannot be read ({reason})") from error
     if len(data) > _LARGEST_FILE_BYTES:
-        raise BadConfig(f"--file {path}: is larger than {_LARGEST_FILE_BYTES} bytes; no log is")
+        raise BadLearnerConfig(f"--file {path}: is larger than {_LARGEST_FILE_BYTES} bytes; no log is")
     return data
 
 

@@ -12,13 +12,13 @@ from foundation.command_line import group_with_habits, leave, run
 from foundation.completion import COMMAND, completion_command
 from foundation.option_groups import with_option_groups
 from foundation.tables import FactSheet
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.policyctl.audit_commands import audit_app
 from global_learner.policyctl.cluster_commands import cluster_app
 from global_learner.policyctl.context_commands import context_app
 from global_learner.policyctl.key_commands import key_app
 from global_learner.policyctl.operator_commands import assign_version, head_app, roll_back, unassign_version
-from global_learner.policyctl.options import CallOptions, LookOptions
+from global_learner.policyctl.options import CallOptions, PollOptions
 from global_learner.policyctl.role_commands import operator_app
 from global_learner.policyctl.rollout_commands import rollout_app
 from global_learner.policyctl.version_commands import version_app
@@ -61,11 +61,11 @@ def show_fleet(
         typer.Option("--sort", help="The column by which clusters are ordered; of figures the largest first."),
     ] = None,
     *,
-    options: LookOptions,
+    options: PollOptions,
 ) -> None:
     """All clusters: their jobs, what they act on, what they contributed."""
     only, place = cluster or [], options.place
-    options.look(
+    options.poll(
         lambda client: fleet_facts(client.fleet(), only, sort),
         lambda fleet: fleet_table(fleet, place, revoked=bool(only)),
     )
@@ -85,7 +85,9 @@ def write_report(
 ) -> None:
     """Write the fleet's report: one page that needs nothing else, to open in a browser, print or pass on."""
     if state_dir is not None and not state_dir.is_dir():
-        raise BadConfig(f"--state-dir {state_dir}: no such folder; name the state_dir of a learner's configuration")
+        raise BadLearnerConfig(
+            f"--state-dir {state_dir}: no such folder; name the state_dir of a learner's configuration"
+        )
     # Only who asks for a page waits for what makes it.
     from global_learner.report.content import report_content  # noqa: PLC0415
     from global_learner.report.fleet import ClusterCounts  # noqa: PLC0415

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from foundation.errors import ExpectedError
 from foundation.followed_files import Content, FollowedFiles
 from global_learner.errors import (
-    BadConfig,
+    BadLearnerConfig,
     BadRequest,
     ChangedSince,
     IdentityRefused,
@@ -170,7 +170,7 @@ class AdminClient:
             BadConfig: it is of such a version.
         """
         if not getattr(self.fleet(), known_by):
-            raise BadConfig(
+            raise BadLearnerConfig(
                 "this learner is of a version that knows no --dry-run here and would do it; upgrade it first"
             )
 
@@ -238,7 +238,7 @@ class ShownFiles:
                 lambda content: credentials(self._tls, content),
                 ExpectedError,
                 on_refused=self._on_refused,
-                look_seconds=0.0,
+                poll_seconds=0.0,
             )
         return self._followed.current()
 
@@ -256,7 +256,7 @@ def credentials(tls: TlsFiles, content: Content | None = None) -> grpc.ChannelCr
         files = read_connection_files(tls.ca, tls.certificate, tls.key, content or plain_content)
         return grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
     if tls.key is not None:
-        raise BadConfig("--key needs --ca and --cert beside it; or give an identity file as --cert, alone")
+        raise BadLearnerConfig("--key needs --ca and --cert beside it; or give an identity file as --cert, alone")
     if tls.certificate is None:
         return None
     own = read_identity(tls.certificate, content)

@@ -15,8 +15,8 @@ import typer
 from foundation.files import check_replaceable
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
-from global_learner.errors import BadConfig
-from global_learner.policyctl.options import CallOptions, DryRun, LookOptions, Reason, Yes, confirm
+from global_learner.errors import BadLearnerConfig
+from global_learner.policyctl.options import CallOptions, DryRun, PollOptions, Reason, Yes, confirm
 from global_learner.policyctl.views import Facts, certificate_facts, certificates_table, moment
 from policy_net.exchange.generated import fleet_pb2
 
@@ -52,7 +52,7 @@ def enroll_cluster(
     try:
         enrollment.write(path)
     except OSError as error:
-        raise BadConfig(
+        raise BadLearnerConfig(
             f"{path}: cannot be written ({error.strerror}); name another file with --out. The token is lost; enrolling "
             "again makes a new one"
         ) from error
@@ -62,9 +62,9 @@ def enroll_cluster(
 
 @cluster_app.command("list")
 @with_option_groups
-def list_clusters(options: LookOptions) -> None:
+def list_clusters(options: PollOptions) -> None:
     """Every cluster that was ever invited: invited, enrolled, expired or revoked."""
-    options.look(
+    options.poll(
         lambda client: [certificate_facts(entry) for entry in client.ask(fleet_pb2.ListClustersRequest()).clusters],
         clusters_table,
     )
@@ -114,12 +114,12 @@ def _check_out(path: Path) -> None:
     """
     try:
         if not path.parent.is_dir():
-            raise BadConfig(f"{path.parent}: is no folder; name another file with --out. Nothing was issued")
+            raise BadLearnerConfig(f"{path.parent}: is no folder; name another file with --out. Nothing was issued")
         check_replaceable(path)
         if not os.access(path.parent, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     except OSError as error:
-        raise BadConfig(
+        raise BadLearnerConfig(
             f"{str(path)[:200]}: cannot be written ({error.strerror}); name another file with --out. Nothing was issued"
         ) from error
 

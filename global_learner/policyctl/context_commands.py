@@ -20,8 +20,8 @@ from global_learner.policyctl.contexts import (
     read_contexts,
     write_contexts,
 )
-from global_learner.policyctl.looks import looks
-from global_learner.policyctl.options import LOOK_SECONDS, Every, Watch
+from global_learner.policyctl.options import POLL_SECONDS, Every, Watch
+from global_learner.policyctl.polling import polls
 from global_learner.policyctl.views import Facts
 
 context_app = typer.Typer(no_args_is_help=True, help="Learners by name, in a file of your own.")
@@ -77,7 +77,7 @@ def use_context(name: Name, output: Output = Form.TABLE) -> None:
 
 
 @context_app.command("list")
-def list_contexts(watch: Watch = False, every: Every = LOOK_SECONDS, output: Output = Form.TABLE) -> None:
+def list_contexts(watch: Watch = False, every: Every = POLL_SECONDS, output: Output = Form.TABLE) -> None:
     """All contexts, by name."""
 
     def listed() -> list[Facts]:
@@ -85,7 +85,7 @@ def list_contexts(watch: Watch = False, every: Every = LOOK_SECONDS, output: Out
         return [context_facts(name, context, contexts.current) for name, context in sorted(contexts.by_name.items())]
 
     if watch:
-        show_again(looks(listed, every), contexts_table, output)
+        show_again(polls(listed, every), contexts_table, output)
         return
     facts = listed()
     show(output, facts, contexts_table(facts))

@@ -20,7 +20,7 @@ from typing import Any
 from foundation.files import PRIVATE, write_whole
 from foundation.locks import FileLock, LockHeld
 from foundation.text import parse_json
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.operator_socket import SCHEME
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -65,7 +65,9 @@ class Contexts:
         names = sorted(self.by_name)
         more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
         known = f"there are {', '.join(names[:_MOST_SHOWN])}{more}" if names else "there is none"
-        raise BadConfig(f"context {name[:80]!r}: no such one in {file}; {known}. `policyctl context set` makes one")
+        raise BadLearnerConfig(
+            f"context {name[:80]!r}: no such one in {file}; {known}. `policyctl context set` makes one"
+        )
 
     def with_context(self, name: str, context: Context) -> Contexts:
         """With one more, or another one in its place; the first one is the current one.
@@ -74,7 +76,7 @@ class Contexts:
             BadConfig: the name, or the address, can be none.
         """
         if _NAME.fullmatch(name) is None:
-            raise BadConfig(
+            raise BadLearnerConfig(
                 f"context {name[:80]!r}: a name has at most 63 of letters, digits, dots, - and _, and begins with a "
                 "letter or a digit"
             )
@@ -100,7 +102,7 @@ def check_address(learner: str) -> bool:
     """
     local = _SOCKET.fullmatch(learner) is not None
     if not local and not _ADDRESS.fullmatch(learner):
-        raise BadConfig(
+        raise BadLearnerConfig(
             f"--learner {learner[:80]!r}: must be HOST:PORT, such as 127.0.0.1:7070, or a learner's socket, "
             "unix:STATE_DIR/operator.sock"
         )
@@ -125,7 +127,9 @@ def contexts_file(environment: Mapping[str, str]) -> Path:
         try:
             stated = str(Path(environment.get("HOME") or "~").expanduser() / ".config")
         except RuntimeError as error:
-            raise BadConfig("contexts: there is no home folder to keep them in; set HOME or XDG_CONFIG_HOME") from error
+            raise BadLearnerConfig(
+                "contexts: there is no home folder to keep them in; set HOME or XDG_CONFIG_HOME"
+            ) from error
     return Path(stated) / "fedl2" / "policyctl.json"
 
 
@@ -139,16 +143,20 @@ def read_contexts(file: Path) -> Contexts:
         with file.open("rb") as stream:
             found = os.fstat(stream.fileno())
             if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or found.st_uid not in (os.geteuid(), 0):
-                raise BadConfig(f"{file}: others may write it, and so say whom you reach; make it your own: chmod 600")
+                raise BadLearnerConfig(
+                    f"{file}: others may write it, and so say whom you reach; make it your own: chmod 600"
+                )
             data = stream.read(_LARGEST_FILE_BYTES)
     except FileNotFoundError:
         return Contexts()
     except OSError as error:
-        raise BadConfig(f"{file}: contexts cannot be read ({error.strerror}); mend the file, or remove it") from error
+        raise BadLearnerConfig(
+            f"{file}: contexts cannot be read ({error.strerror}); mend the file, or remove it"
+        ) from error
     try:
         return _parsed(parse_json(data.decode("utf-8")))
     except (ValueError, TypeError, KeyError) as error:
-        raise BadConfig(f"{file}: holds no contexts; remove it, and make them anew") from error
+        raise BadLearnerConfig(f"{file}: holds no contexts; remove it, and make them anew") from error
 
 
 def _parsed(content: Any) -> Contexts:
@@ -173,9 +181,9 @@ def changing(file: Path) -> Iterator[None]:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = FileLock(file.with_name(f"{file.name}.lock"))
     except LockHeld as error:
-        raise BadConfig(f"{file}: another policyctl changes contexts right now; try again") from error
+        raise BadLearnerConfig(f"{file}: another policyctl changes contexts right now; try again") from error
     except OSError as error:
-        raise BadConfig(f"{file}: contexts cannot be kept there ({error.strerror})") from error
+        raise BadLearnerConfig(f"{file}: contexts cannot be kept there ({error.strerror})") from error
     with lock:
         yield
 
@@ -194,4 +202,6 @@ def write_contexts(file: Path, contexts: Contexts) -> None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(file, json.dumps(content, indent=2) + "\n", mode=PRIVATE)
     except OSError as error:
-        raise BadConfig(f"{file}: cannot be written ({error.strerror}); free space, or set XDG_CONFIG_HOME") from error
+        raise BadLearnerConfig(
+            f"{file}: cannot be written ({error.strerror}); free space, or set XDG_CONFIG_HOME"
+        ) from error

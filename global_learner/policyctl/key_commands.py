@@ -15,12 +15,20 @@ import typer
 
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
-from global_learner.errors import BadConfig, ChangedSince, StateUnusable
-from global_learner.policyctl.options import CallOptions, LookOptions
+from global_learner.errors import BadLearnerConfig, ChangedSince, StateUnusable
+from global_learner.policyctl.options import CallOptions, PollOptions
 from global_learner.policyctl.views import SHOWN_OF_A_KEY, Facts
 from policy_net.errors import NotTrusted
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.signed_documents import Role, Root, SignedDocument, follow_roots, public_hex, read_root, signed
+from policy_net.exchange.signed_documents import (
+    KeyRole,
+    Root,
+    SignedDocument,
+    follow_roots,
+    public_hex,
+    read_root,
+    signed,
+)
 
 if TYPE_CHECKING:
     from global_learner.policyctl.client import AdminClient
@@ -30,9 +38,9 @@ key_app = typer.Typer(no_args_is_help=True, help="The keys that sign for the fle
 
 @key_app.command("show")
 @with_option_groups
-def show_keys(options: LookOptions) -> None:
+def show_keys(options: PollOptions) -> None:
     """The fleet, and the public key of every role; whether the root's private key is on the learner's machine."""
-    options.look(_keys, keys_table)
+    options.poll(_keys, keys_table)
 
 
 def _keys(client: AdminClient) -> Facts:
@@ -42,14 +50,14 @@ def _keys(client: AdminClient) -> Facts:
         "fleet": root.fleet,
         "root": root.number,
         "root_key_present": reply.root_key_present,
-        "keys": {role.value: list(root.keys[role]) for role in Role},
+        "keys": {role.value: list(root.keys[role]) for role in KeyRole},
     }
 
 
 @key_app.command("rotate")
 @with_option_groups
 def rotate_key(
-    role: Annotated[Role, typer.Argument(help="Whose key: root, version or timestamp.")],
+    role: Annotated[KeyRole, typer.Argument(help="Whose key: root, version or timestamp.")],
     root_key: Annotated[
         Path | None,
         typer.Option("--root-key", help="The root's private key, if the learner's machine lacks it."),
@@ -67,15 +75,15 @@ def rotate_key(
     options: CallOptions,
 ) -> None:
     """Put a new key in a role's place; agents follow by themselves, and versions are signed again."""
-    if (new_root_key is not None) is not (role is Role.ROOT and root_key is not None):
-        raise BadConfig("--new-root-key FILE goes with `rotate root --root-key FILE`, and with nothing else")
+    if (new_root_key is not None) is not (role is KeyRole.ROOT and root_key is not None):
+        raise BadLearnerConfig("--new-root-key FILE goes with `rotate root --root-key FILE`, and with nothing else")
     with options.client() as client:
         before = _newest(client.ask(fleet_pb2.GetKeysRequest()).roots)
         seen = before.number if from_root is None else from_root
         if root_key is None:
             reply = client.ask(fleet_pb2.RotateKeyRequest(role=role, seen_root=seen))
             if reply.unsigned_root:
-                raise BadConfig(
+                raise BadLearnerConfig(
                     "the root key is not on the learner's machine: name it with --root-key FILE; nothing was changed"
                 )
         else:
@@ -92,7 +100,7 @@ def rotate_key(
 
 
 def _signed_root(
-    client: AdminClient, role: Role, before: Root, root_key: Path, new_root_key: Path | None, seen: int
+    client: AdminClient, role: KeyRole, before: Root, root_key: Path, new_root_key: Path | None, seen: int
 ) -> SignedDocument:
     """The next root, looked at and signed here.
 
@@ -105,17 +113,19 @@ def _signed_root(
     from global_learner.registry.fleet_keys import new_signing_key, read_signing_key  # noqa: PLC0415
 
     key = read_signing_key(root_key)
-    if public_hex(key) not in before.keys[Role.ROOT]:
-        raise BadConfig(f"{root_key}: is not the root key of fleet {before.fleet[:12]}")
-    if role is Role.ROOT:
+    if public_hex(key) not in before.keys[KeyRole.ROOT]:
+        raise BadLearnerConfig(f"{root_key}: is not the root key of fleet {before.fleet[:12]}")
+    if role is KeyRole.ROOT:
         assert new_root_key is not None  # noqa: S101  (looked at before)
         following = new_signing_key(new_root_key)
-        keys = {**before.keys, Role.ROOT: (public_hex(following),)}
+        keys = {**before.keys, KeyRole.ROOT: (public_hex(following),)}
         payload = dataclasses.replace(before, number=before.number + 1, keys=keys).to_bytes()
         return signed(payload, [key, following])
     payload = client.ask(fleet_pb2.RotateKeyRequest(role=role, seen_root=seen)).unsigned_root
     if not payload:
-        raise BadConfig("the root key is on the learner's machine, which has signed by itself; remove it from there")
+        raise BadLearnerConfig(
+            "the root key is on the learner's machine, which has signed by itself; remove it from there"
+        )
     proposed = read_root(SignedDocument(payload, ()))
     expected = dataclasses.replace(before, number=before.number + 1, keys={**before.keys, role: proposed.keys[role]})
     if proposed != expected or expected.to_bytes() != payload:

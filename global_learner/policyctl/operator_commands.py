@@ -11,7 +11,7 @@ import typer
 from foundation.figures import counted
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
-from global_learner.errors import BadConfig, ChangedSince
+from global_learner.errors import BadLearnerConfig, ChangedSince
 from global_learner.policyctl.options import (
     CallOptions,
     DryRun,
@@ -55,7 +55,7 @@ class Whom:
             BadConfig: neither, or both.
         """
         if self.every is bool(self.cluster):
-            raise BadConfig("say whom: --cluster NAME (repeatable), or --all")
+            raise BadLearnerConfig("say whom: --cluster NAME (repeatable), or --all")
 
     def asked(self, client: AdminClient, options: CallOptions, what: str) -> dict[str, Any]:
         """Fields of a request for these clusters; where all are meant, a person is asked first.
@@ -143,7 +143,9 @@ def reset_head(
         what = f"reset the head to v{number}, and give up what it learned since"
         fleet = client.fleet()
         if from_step is not None and from_step > fleet.head_step:
-            raise BadConfig(f"--from {from_step}: the head has come to step {fleet.head_step}; nothing was changed")
+            raise BadLearnerConfig(
+                f"--from {from_step}: the head has come to step {fleet.head_step}; nothing was changed"
+            )
         confirm(what, yes or dry_run, lambda: _fleet_of(_assigned_in(fleet), options))
         seen_step = fleet.head_step if from_step is None else from_step
         reply = client.ask(

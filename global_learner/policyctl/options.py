@@ -21,9 +21,9 @@ import typer
 from click.core import ParameterSource
 
 from foundation.output import Form, Output, show, watch
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.policyctl.contexts import Context, contexts_file, read_contexts
-from global_learner.policyctl.looks import looks
+from global_learner.policyctl.polling import polls
 from global_learner.policyctl.views import Facts
 from global_learner.registry.version_words import version_of
 
@@ -165,18 +165,18 @@ class CallOptions:
 
 Watch = Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")]
 Every = Annotated[float, typer.Option("--every", min=0.1, max=3600.0, help="Seconds between two looks.")]
-LOOK_SECONDS = 2.0
+POLL_SECONDS = 2.0
 """Between two looks, unless somebody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookOptions(CallOptions):
+class PollOptions(CallOptions):
     """What a command that only looks can be told besides."""
 
     watch: Watch = False
-    every: Every = LOOK_SECONDS
+    every: Every = POLL_SECONDS
 
-    def look(
+    def poll(
         self, ask: Callable[[AdminClient], Found], table: Callable[[Found], FittedTable | FactSheet | Group]
     ) -> None:
         """Ask a learner for something and print it; with --watch, again and again.
@@ -197,7 +197,7 @@ class LookOptions(CallOptions):
             with clients() as client:
                 return ask(client)
 
-        watch(looks(once, self.every), table, self.output)
+        watch(polls(once, self.every), table, self.output)
 
 
 def _say_refused(reason: str) -> None:
@@ -224,9 +224,9 @@ def confirm(what: str, yes: bool, where: Callable[[], str], flag: str = "--yes")
     if yes:
         return
     if not sys.stdin.isatty():
-        raise BadConfig(f"to {what}, add {flag}: there is no terminal to ask on")
+        raise BadLearnerConfig(f"to {what}, add {flag}: there is no terminal to ask on")
     if not typer.confirm(f"On {where()}: {what}?", err=True):
-        raise BadConfig("nothing was changed")
+        raise BadLearnerConfig("nothing was changed")
 
 
 def version_asked(text: str) -> int | str:
@@ -237,7 +237,7 @@ def version_asked(text: str) -> int | str:
     """
     found = version_of(text)
     if found is None:
-        raise BadConfig(f"{text!r} is no version: use a number such as 3 or v3, an alias, or `latest`")
+        raise BadLearnerConfig(f"{text!r} is no version: use a number such as 3 or v3, an alias, or `latest`")
     return found
 
 
@@ -254,4 +254,6 @@ def moment_of(text: str, now_unix_seconds: float) -> float:
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
-        raise BadConfig(f"{text!r} is no moment: use 30m, 12h, 7d, or 2026-01-31 or 2026-01-31T12:00 (UTC)") from error
+        raise BadLearnerConfig(
+            f"{text!r} is no moment: use 30m, 12h, 7d, or 2026-01-31 or 2026-01-31T12:00 (UTC)"
+        ) from error

@@ -14,8 +14,8 @@ import typer
 from foundation.files import check_replaceable
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
-from global_learner.errors import BadConfig, StateUnusable
-from global_learner.policyctl.options import CallOptions, DryRun, LookOptions, Reason, Yes, confirm
+from global_learner.errors import BadLearnerConfig, StateUnusable
+from global_learner.policyctl.options import CallOptions, DryRun, PollOptions, Reason, Yes, confirm
 from global_learner.policyctl.views import Facts, certificate_facts, certificates_table, moment
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.generated import fleet_pb2
@@ -55,7 +55,7 @@ def enroll_operator(
     try:
         # Before the learner is asked: what it signs takes the place of what the person has.
         if not path.parent.is_dir():
-            raise BadConfig(f"{path.parent}: is no folder; name another file with --out")
+            raise BadLearnerConfig(f"{path.parent}: is no folder; name another file with --out")
         check_replaceable(path)
         key = new_key()
         with options.client() as client:
@@ -66,7 +66,7 @@ def enroll_operator(
     except IdentityFileError as error:
         raise StateUnusable(f"the learner's certificate for {name} cannot be used: {error}; ask again") from error
     except OSError as error:
-        raise BadConfig(
+        raise BadLearnerConfig(
             f"{str(path)[:200]}: cannot be written ({error.strerror}); name another file with --out"
         ) from error
     facts: Facts = {
@@ -82,9 +82,9 @@ def enroll_operator(
 
 @operator_app.command("list")
 @with_option_groups
-def list_operators(options: LookOptions) -> None:
+def list_operators(options: PollOptions) -> None:
     """Everybody who was ever enrolled: role, and until when."""
-    options.look(
+    options.poll(
         lambda client: [certificate_facts(entry) for entry in client.ask(fleet_pb2.ListOperatorsRequest()).operators],
         operators_table,
     )

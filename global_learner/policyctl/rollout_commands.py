@@ -14,11 +14,11 @@ import typer
 from foundation.command_line import group_with_habits
 from foundation.option_groups import with_option_groups
 from foundation.output import Form
-from global_learner.errors import BadConfig, ChangedSince
+from global_learner.errors import BadLearnerConfig, ChangedSince
 from global_learner.policyctl.options import (
     CallOptions,
     DryRun,
-    LookOptions,
+    PollOptions,
     Reason,
     VersionArgument,
     Yes,
@@ -33,7 +33,7 @@ from global_learner.policyctl.rollout_views import (
     rollout_table,
     stage_rows,
 )
-from global_learner.policyctl.rollout_watch import Patience, RolloutWatch
+from global_learner.policyctl.rollout_watch import RolloutWatch, WatchPatience
 from global_learner.policyctl.views import Facts
 from policy_net.exchange.generated import fleet_pb2
 
@@ -114,9 +114,9 @@ def start_rollout(
 
 @rollout_app.command("status")
 @with_option_groups
-def show_rollout(number: Number = 0, *, options: LookOptions) -> None:
+def show_rollout(number: Number = 0, *, options: PollOptions) -> None:
     """Where a rollout stands: its stage, the latest verdict, and every cluster."""
-    options.look(lambda client: rollout_facts(_rollout(client, number)), rollout_table)
+    options.poll(lambda client: rollout_facts(_rollout(client, number)), rollout_table)
 
 
 @rollout_app.command("watch")
@@ -142,7 +142,7 @@ def watch_rollout(
     A learner that is away for a while is waited for; exit code 3 if it does not come back in time.
     """
     if options.output is not Form.TABLE:
-        raise BadConfig("watch prints lines; for another form use `policyctl rollout status --watch -o json`")
+        raise BadLearnerConfig("watch prints lines; for another form use `policyctl rollout status --watch -o json`")
     clients = options.clients()
     with clients() as client:
         first = _rollout(client, number)
@@ -152,7 +152,7 @@ def watch_rollout(
         with clients() as client:
             return _rollout(client, first.number)
 
-    patience = Patience(every, 60.0 * away, give_up)
+    patience = WatchPatience(every, 60.0 * away, give_up)
     watch = RolloutWatch(ask, patience, _say, _remark, time.monotonic, time.sleep, seed=os.getpid())
     watch.watch(first)
 
@@ -199,17 +199,17 @@ def pin_cluster(
 
 @rollout_app.command("history")
 @with_option_groups
-def list_rollouts(options: LookOptions) -> None:
+def list_rollouts(options: PollOptions) -> None:
     """All rollouts, oldest first."""
 
-    def told(client: AdminClient) -> list[Facts]:
+    def reported(client: AdminClient) -> list[Facts]:
         notes = {card.version: card.note.text for card in client.versions()}
         return [
             {**rollout_facts(rollout), "note": notes.get(rollout.candidate_version) or None}
             for rollout in client.ask(fleet_pb2.ListRolloutsRequest()).rollouts
         ]
 
-    options.look(told, history_table)
+    options.poll(reported, history_table)
 
 
 def _act(action: str, cluster: str, word: Word, options: CallOptions) -> None:

@@ -17,7 +17,7 @@ _OVER = ("done", "rolled-back")
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class WatchPatience:
     """How long a rollout is watched.
 
     Attributes:
@@ -46,7 +46,7 @@ class RolloutWatch:
     def __init__(
         self,
         ask: Callable[[], fleet_pb2.Rollout],
-        patience: Patience,
+        patience: WatchPatience,
         say: Callable[[str], None],
         remark: Callable[[str], None],
         clock: Callable[[], float],

@@ -10,8 +10,8 @@ import typer
 from foundation.command_line import group_with_habits
 from foundation.option_groups import with_option_groups
 from foundation.tables import FactSheet
-from global_learner.errors import BadConfig, StateUnusable, VersionsUnsound
-from global_learner.policyctl.options import CallOptions, LookOptions, Reason, VersionArgument, version_asked
+from global_learner.errors import BadLearnerConfig, StateUnusable, VersionsUnsound
+from global_learner.policyctl.options import CallOptions, PollOptions, Reason, VersionArgument, version_asked
 from global_learner.policyctl.version_verify import check_file, signer, trusted_root, verified, verify_table
 from global_learner.policyctl.version_views import (
     alias_facts,
@@ -53,16 +53,16 @@ def list_versions(
         int | None, typer.Option("--limit", min=1, max=2**31 - 1, help="Show so many, the newest; all unless given.")
     ] = None,
     *,
-    options: LookOptions,
+    options: PollOptions,
 ) -> None:
     """All versions, oldest first: what made them, how they score, what they take on disk."""
     newest = slice(None if limit is None else -limit, None)
-    options.look(lambda client: [version_facts(card) for card in client.versions()[newest]], versions_table)
+    options.poll(lambda client: [version_facts(card) for card in client.versions()[newest]], versions_table)
 
 
 @version_app.command("show")
 @with_option_groups
-def show_version(version: VersionArgument, options: LookOptions) -> None:
+def show_version(version: VersionArgument, options: PollOptions) -> None:
     """One version's whole card, and the spec of its weights."""
     asked = version_asked(version)
 
@@ -70,12 +70,12 @@ def show_version(version: VersionArgument, options: LookOptions) -> None:
         found = _version(client, asked)
         return {**shown_version_facts(found), "signed_by": signer(client, found.card)}
 
-    options.look(shown, version_table)
+    options.poll(shown, version_table)
 
 
 @version_app.command("diff")
 @with_option_groups
-def diff_versions(first: VersionArgument, second: VersionArgument, options: LookOptions) -> None:
+def diff_versions(first: VersionArgument, second: VersionArgument, options: PollOptions) -> None:
     """How two versions differ: cards, specs, weights by layer, scores on the same replays, fixed decisions."""
     both = version_asked(first), version_asked(second)
     from global_learner.policyctl.version_diff import diff_table, difference  # noqa: PLC0415  (loads NumPy)
@@ -84,7 +84,7 @@ def diff_versions(first: VersionArgument, second: VersionArgument, options: Look
         one, other = (_version(client, asked) for asked in both)
         return difference(one, other, client.policy_file(one.card), client.policy_file(other.card))
 
-    options.look(differ, diff_table)
+    options.poll(differ, diff_table)
 
 
 @version_app.command("verify")
@@ -105,7 +105,9 @@ def verify_versions(
 ) -> None:
     """Whether versions bear the fleet's signature, and their files are what was signed; exit code 1 if one is not."""
     if file is not None and version is None:
-        raise BadConfig("--file needs the version that it is said to be: `policyctl version verify v3 --file FILE`")
+        raise BadLearnerConfig(
+            "--file needs the version that it is said to be: `policyctl version verify v3 --file FILE`"
+        )
     asked = None if version is None else version_asked(version)
     with options.client() as client:
         roots = client.ask(fleet_pb2.GetKeysRequest()).roots

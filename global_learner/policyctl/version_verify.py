@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foundation.tables import Column, FittedTable
-from global_learner.errors import BadConfig, LearnerError
+from global_learner.errors import BadLearnerConfig, LearnerError
 from global_learner.policyctl.views import Facts
 from policy_net.errors import NotTrusted
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.signed_documents import (
-    Role,
+    KeyRole,
     Root,
     SignedDocument,
     VersionStatement,
@@ -34,7 +34,7 @@ def trusted_root(messages: Sequence[fleet_pb2.SignedDocument], expected_key: str
     documents = tuple(map(SignedDocument.of, messages))
     root = follow_roots(documents)
     if expected_key is not None and not any(
-        expected_key in read_root(document).keys[Role.ROOT] for document in documents
+        expected_key in read_root(document).keys[KeyRole.ROOT] for document in documents
     ):
         raise NotTrusted(f"no root of the learner's was signed with key {expected_key[:16]}", "other-fleet")
     return root
@@ -47,9 +47,9 @@ def verified(client: AdminClient, card: fleet_pb2.VersionCard, root: Root) -> Fa
         stated = version_statement(SignedDocument.of(card.signed), root)
     except NotTrusted as error:
         return {**facts, "problem": str(error)}
-    told = VersionStatement(root.fleet, card.version, card.parent, card.head_step, card.digest, card.spec_digest)
-    if stated != told:
-        names = [name for name in VersionStatement.__slots__ if getattr(stated, name) != getattr(told, name)]
+    reported = VersionStatement(root.fleet, card.version, card.parent, card.head_step, card.digest, card.spec_digest)
+    if stated != reported:
+        names = [name for name in VersionStatement.__slots__ if getattr(stated, name) != getattr(reported, name)]
         return {**facts, "problem": f"its card says another {', '.join(names)} than what was signed"}
     try:
         client.policy_file(card)
@@ -69,9 +69,9 @@ def check_file(path: Path, card: fleet_pb2.VersionCard) -> None:
     try:
         found = digest_of(path.read_bytes())
     except OSError as error:
-        raise BadConfig(f"--file {path}: cannot be read ({error.strerror})") from error
+        raise BadLearnerConfig(f"--file {path}: cannot be read ({error.strerror})") from error
     if found != card.digest:
-        raise BadConfig(
+        raise BadLearnerConfig(
             f"--file {path}: is not v{card.version}: its digest is {found[:12]}, that of v{card.version} is "
             f"{card.digest[:12]}; do not use it"
         )

@@ -59,7 +59,7 @@ _HOLD = text(f"SELECT fence FROM {SCHEMA}.lease WHERE id = 1 FOR KEY SHARE")  # 
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LeaseHolder:
     """Who has the lease, or had it last."""
 
     name: str
@@ -90,7 +90,7 @@ class LeaseTable:
             with self._engine.connect() as connection:
                 found: str | None = connection.execute(_DIRECTORY).scalar()
         except SQLAlchemyError as error:
-            raise self._server.told(error) from error
+            raise self._server.reported(error) from error
         return found
 
     def claim_directory(self, number: str) -> str:
@@ -101,7 +101,7 @@ class LeaseTable:
                 connection.execute(_CLAIM, {"directory": number})
                 return str(connection.execute(_DIRECTORY).scalar())
         except SQLAlchemyError as error:
-            raise self._server.told(error) from error
+            raise self._server.reported(error) from error
 
     def take(self, holder: str, seconds: float) -> int | None:
         """Become the holder if nobody is; the fencing number, or None."""
@@ -123,24 +123,24 @@ class LeaseTable:
             with self._engine.begin() as connection:
                 connection.execute(_RELEASE, {"fence": fence})
         except SQLAlchemyError as error:
-            raise self._server.told(error) from error
+            raise self._server.reported(error) from error
 
-    def holder(self) -> Holder | None:
+    def holder(self) -> LeaseHolder | None:
         """Who has it; None if nobody ever had."""
         self._make()
         try:
             with self._engine.connect() as connection:
                 row = connection.execute(_HOLDER).first()
         except SQLAlchemyError as error:
-            raise self._server.told(error) from error
-        return None if row is None else Holder(row[0], row[1], row[2])
+            raise self._server.reported(error) from error
+        return None if row is None else LeaseHolder(row[0], row[1], row[2])
 
     def _one(self, statement: object, **values: object) -> int | None:
         try:
             with self._engine.begin() as connection:
                 found: int | None = connection.execute(statement, values).scalar()  # type: ignore[call-overload]
         except SQLAlchemyError as error:
-            raise self._server.told(error) from error
+            raise self._server.reported(error) from error
         return found
 
     def _make(self) -> None:
@@ -152,7 +152,7 @@ class LeaseTable:
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('fedl2'))")
                 _TABLES.create_all(connection)
         except SQLAlchemyError as error:
-            raise self._server.told(error) from error
+            raise self._server.reported(error) from error
         self._made = True
 
 

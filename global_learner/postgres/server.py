@@ -11,7 +11,7 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.event import listen
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from global_learner.errors import BadConfig, DatabaseAway, LearnerError
+from global_learner.errors import BadLearnerConfig, DatabaseAway, LearnerError
 
 _DRIVER = "postgresql+psycopg"
 _CONNECT_SECONDS = 3
@@ -95,7 +95,7 @@ class Server:
                 pool_timeout=_CONNECT_SECONDS,
             )
         except ModuleNotFoundError as error:
-            raise BadConfig(
+            raise BadLearnerConfig(
                 f"setting database: PostgreSQL needs the package {error.name}: pip install 'fedl2[postgres]'"
             ) from error
         listen(engine, "connect", self._on_connected)
@@ -122,11 +122,11 @@ class Server:
                 if found is None:
                     connection.exec_driver_sql(f'CREATE SCHEMA "{schema}"')
         except SQLAlchemyError as error:
-            raise self.told(error) from error
+            raise self.reported(error) from error
         finally:
             engine.dispose()
 
-    def told(self, error: SQLAlchemyError) -> LearnerError:
+    def reported(self, error: SQLAlchemyError) -> LearnerError:
         """What to raise for an error of the server's."""
         if is_away(error):
             return DatabaseAway(f"database {self.where}: cannot be used now ({_said(error)}); come again")
@@ -136,7 +136,9 @@ class Server:
                 "~/.pgpass (or the passfile of the URL), which is read at each connection"
             )
         if _is_wrong(error):
-            return BadConfig(f"setting database: {self.where}: {_said(error)}; mend the URL, or the database's users")
+            return BadLearnerConfig(
+                f"setting database: {self.where}: {_said(error)}; mend the URL, or the database's users"
+            )
         return LearnerError(f"database {self.where}: refused ({_said(error)}); see its log, and its users' rights")
 
 

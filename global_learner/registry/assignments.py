@@ -15,11 +15,11 @@ from foundation.text import nearest
 from global_learner.errors import BadRequest, ChangedSince, UnknownCluster, UnknownPolicyVersion
 from global_learner.registry.moves import move_words, moves_of, version_before
 from global_learner.registry.registrations import fleet_version
-from global_learner.registry.tables import AuditRow, ClusterRow, VersionRow
+from global_learner.registry.tables import ClusterRow, VersionAuditRow, VersionRow
 from global_learner.storage.audit import AuditLog
 from global_learner.storage.audit_chain import VERSIONS
 
-AUDIT = AuditLog(AuditRow, VERSIONS)
+AUDIT = AuditLog(VersionAuditRow, VERSIONS)
 _LARGEST_INTEGER = 2**31 - 1
 """Of a column; the wire's numbers go further."""
 _BACK = "rolled-back"
@@ -28,7 +28,7 @@ _MOMENTS_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class AssignmentChange:
     """One cluster's, before and after."""
 
     cluster: str
@@ -73,7 +73,7 @@ def assign(
     now: float,
     why: str = "",
     gone: Collection[str] = (),
-) -> list[Assignment]:
+) -> list[AssignmentChange]:
     """Let clusters act on a version, and hold them there; None is all that ever registered.
 
     Args:
@@ -90,7 +90,7 @@ def assign(
 
 def way_back(
     session: Session, spec_digest: str, clusters: Collection[str] | None, hold: bool, gone: Collection[str] = ()
-) -> list[Assignment]:
+) -> list[AssignmentChange]:
     """What every cluster would act on if it went back to the version before; None is all that ever registered.
 
     Of all clusters, one of which no version before is known stays where it is.
@@ -117,14 +117,14 @@ def way_back(
             _check_spec(kept_row(session, before), spec_digest)
         to_version = before or row.assigned_version
         found.append(
-            Assignment(row.cluster, row.assigned_version, to_version, row.held or (hold and before is not None))
+            AssignmentChange(row.cluster, row.assigned_version, to_version, row.held or (hold and before is not None))
         )
     if all(entry.from_version == entry.to_version for entry in found):
         raise BadRequest("nothing is written of versions on which clusters acted before; use `policyctl assign`")
     return found
 
 
-def go_back(session: Session, way: Sequence[Assignment], actor: str, now: float, why: str) -> None:
+def go_back(session: Session, way: Sequence[AssignmentChange], actor: str, now: float, why: str) -> None:
     """Let clusters act on what `way_back` found."""
     for entry in way:
         if entry.from_version != entry.to_version:
@@ -140,7 +140,7 @@ def release(
     now: float,
     why: str = "",
     gone: Collection[str] = (),
-) -> list[Assignment]:
+) -> list[AssignmentChange]:
     """Let clusters act on what they would without an operator's word (see `registrations.fleet_version`).
 
     Raises:
@@ -150,7 +150,7 @@ def release(
     return _move(session, cluster_rows(session, clusters, gone), version, held=False, actor=actor, now=now, why=why)
 
 
-def bring(session: Session, version: int, actor: str, now: float) -> list[Assignment]:
+def bring(session: Session, version: int, actor: str, now: float) -> list[AssignmentChange]:
     """Let every cluster act on a version of which no operator and no rollout decides; those that did not yet.
 
     Raises:
@@ -191,7 +191,7 @@ def check_seen(session: Session, seen: Mapping[str, int], *, moves_on: bool) -> 
             )
 
 
-def check_not_just_taken_back(session: Session, way: Sequence[Assignment], now: float) -> None:
+def check_not_just_taken_back(session: Session, way: Sequence[AssignmentChange], now: float) -> None:
     """See that nobody took a cluster back moments ago: two who mean one step back would make two.
 
     Raises:
@@ -258,10 +258,10 @@ def _move(
     now: float,
     action: str = "",
     why: str = "",
-) -> list[Assignment]:
+) -> list[AssignmentChange]:
     done = []
     for row in rows:
-        assignment = Assignment(row.cluster, row.assigned_version, version, held)
+        assignment = AssignmentChange(row.cluster, row.assigned_version, version, held)
         if (row.assigned_version, row.held) != (version, held):
             done_by_hand = "assigned" if held else "unassigned"
             said = move_words(row.assigned_version, version, why)

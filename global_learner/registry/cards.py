@@ -18,7 +18,7 @@ FIRST_VERSION = 1
 _MAX_NOTE_CHARACTERS = 500
 
 
-class Origin(StrEnum):
+class VersionOrigin(StrEnum):
     """Where a version comes from."""
 
     FIRST = "first policy"
@@ -108,9 +108,9 @@ def first_details(policy: PolicyFile) -> VersionDetails:
 
     made = policy.card
     if made.get("updates") or made.get("residual_published"):
-        origin = Origin.TRAINED
+        origin = VersionOrigin.TRAINED
     else:
-        origin = Origin.IMITATED if made.get("imitated") else Origin.FIRST
+        origin = VersionOrigin.IMITATED if made.get("imitated") else VersionOrigin.FIRST
     known = ("imitated", "imitation_steps", "updates", "workloads", "seed")
     facts = [f"{name} {_short(made[name])}" for name in known if made.get(name) is not None]
     shipped = shipped_name(policy)

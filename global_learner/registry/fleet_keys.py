@@ -28,7 +28,15 @@ from global_learner.errors import BadRequest, StateUnusable
 from global_learner.storage.commits import ROOTS, Commits
 from policy_net.errors import NotTrusted, SecretExposed
 from policy_net.exchange.identity_file import make_private_folder, read_private, write_private
-from policy_net.exchange.signed_documents import Role, Root, SignedDocument, follow_roots, public_hex, read_root, signed
+from policy_net.exchange.signed_documents import (
+    KeyRole,
+    Root,
+    SignedDocument,
+    follow_roots,
+    public_hex,
+    read_root,
+    signed,
+)
 
 _log = structlog.get_logger()
 
@@ -63,27 +71,27 @@ class FleetKeys:
                 self._begin()
             self.roots: tuple[SignedDocument, ...] = tuple(map(_read_root_file, _root_files(folder)))
             self.root: Root = follow_roots(self.roots)
-            self._keys = {role: self._key_in_force(role) for role in (Role.VERSION, Role.TIMESTAMP)}
+            self._keys = {role: self._key_in_force(role) for role in (KeyRole.VERSION, KeyRole.TIMESTAMP)}
             self._settle_root_key()
             self._count()
 
     @property
     def root_key_present(self) -> bool:
         """Whether the root's key is here, and not kept elsewhere."""
-        return self._path(Role.ROOT).exists()
+        return self._path(KeyRole.ROOT).exists()
 
     @property
     def earlier_version_keys(self) -> tuple[str, ...]:
         """Public keys that signed versions before a rotation."""
-        now = self.root.keys[Role.VERSION]
-        keys = [key for document in self.roots for key in read_root(document).keys[Role.VERSION] if key not in now]
+        now = self.root.keys[KeyRole.VERSION]
+        keys = [key for document in self.roots for key in read_root(document).keys[KeyRole.VERSION] if key not in now]
         return tuple(dict.fromkeys(keys))
 
-    def sign(self, role: Role, payload: bytes) -> SignedDocument:
+    def sign(self, role: KeyRole, payload: bytes) -> SignedDocument:
         """Sign a version's statement or a timestamp."""
         return signed(payload, [self._keys[role]])
 
-    def next_root(self, role: Role) -> bytes:
+    def next_root(self, role: KeyRole) -> bytes:
         """The next root, with a new key of this role, to be signed; nothing changes yet.
 
         The new key waits on disk. Asked again, it is the same root.
@@ -92,7 +100,7 @@ class FleetKeys:
             BadRequest: it is the root's own key, which is made where it is kept.
             OSError: the disk refuses.
         """
-        if role is Role.ROOT and not self.root_key_present:
+        if role is KeyRole.ROOT and not self.root_key_present:
             raise BadRequest(
                 "the root key is not on the learner's machine: rotate it where it is kept, with --root-key FILE and "
                 "--new-root-key FILE"
@@ -102,19 +110,19 @@ class FleetKeys:
         keys = {**self.root.keys, role: (public_hex(_read_key(self._next(role))),)}
         return dataclasses.replace(self.root, number=self.root.number + 1, keys=keys).to_bytes()
 
-    def rotate(self, role: Role) -> None:
+    def rotate(self, role: KeyRole) -> None:
         """Put a new key in a role's place, signed with the root's key, which must be here.
 
         Raises:
             OSError: the disk refuses.
         """
         payload = self.next_root(role)
-        signers = [self._key_in_force(Role.ROOT)]
-        if role is Role.ROOT:
+        signers = [self._key_in_force(KeyRole.ROOT)]
+        if role is KeyRole.ROOT:
             signers.append(_read_key(self._next(role)))
         self._install(signed(payload, signers))
 
-    def install(self, changed: Role, document: SignedDocument) -> None:
+    def install(self, changed: KeyRole, document: SignedDocument) -> None:
         """Take the next root, with another key of one role, signed where the root's key is kept.
 
         Raises:
@@ -125,9 +133,9 @@ class FleetKeys:
             following = follow_roots((*self.roots, document))
         except NotTrusted as error:
             raise BadRequest(f"this is not the next root: {error}") from error
-        if any(following.keys[role] != self.root.keys[role] for role in Role if role is not changed):
+        if any(following.keys[role] != self.root.keys[role] for role in KeyRole if role is not changed):
             raise BadRequest(f"root {following.number} changes more than the {changed} key")
-        if changed is not Role.ROOT and document.payload != self.next_root(changed):
+        if changed is not KeyRole.ROOT and document.payload != self.next_root(changed):
             raise BadRequest(f"root {following.number} names a {changed} key that is not this learner's")
         self._install(document)
 
@@ -149,19 +157,19 @@ class FleetKeys:
                 raise StateUnusable(
                     f"{self._folder}: holds {path.name}, and no root: restore it from a copy, or {_BEGIN_ANEW}"
                 )
-        keys = {role: Ed25519PrivateKey.generate() for role in Role}
+        keys = {role: Ed25519PrivateKey.generate() for role in KeyRole}
         for role, key in keys.items():
             write_private(self._next(role), _pem(key))
         publics = {role: (public_hex(key),) for role, key in keys.items()}
         root = Root(secrets.token_hex(_FLEET_BYTES), 1, publics)
-        self._write_root(signed(root.to_bytes(), [keys[Role.ROOT]]), 1)
+        self._write_root(signed(root.to_bytes(), [keys[KeyRole.ROOT]]), 1)
         _log.info("fleet-keys-made", folder=str(self._folder), fleet=root.fleet)
 
     def _write_root(self, document: SignedDocument, number: int) -> None:
         text = json.dumps(document.to_json(), indent=1) + "\n"
         write_whole(self._folder / f"root-{number:05d}.json", text, mode=PRIVATE)
 
-    def _key_in_force(self, role: Role) -> Ed25519PrivateKey:
+    def _key_in_force(self, role: KeyRole) -> Ed25519PrivateKey:
         """The key that the newest root names; one that waited takes its place now."""
         path, key = _find_key(self._folder, role, self.root)
         if path != self._path(role):
@@ -169,15 +177,15 @@ class FleetKeys:
         return key
 
     def _settle_root_key(self) -> None:
-        if _names_waiting(self._folder, Role.ROOT, self.root) or self.root_key_present:
-            self._key_in_force(Role.ROOT)
+        if _names_waiting(self._folder, KeyRole.ROOT, self.root) or self.root_key_present:
+            self._key_in_force(KeyRole.ROOT)
         else:
-            _log.info("root-key-elsewhere", file=str(self._path(Role.ROOT)), meaning="roots are signed where it is")
+            _log.info("root-key-elsewhere", file=str(self._path(KeyRole.ROOT)), meaning="roots are signed where it is")
 
-    def _path(self, role: Role) -> Path:
+    def _path(self, role: KeyRole) -> Path:
         return _path(self._folder, role)
 
-    def _next(self, role: Role) -> Path:
+    def _next(self, role: KeyRole) -> Path:
         return _next(self._folder, role)
 
 
@@ -196,10 +204,10 @@ def check_keys(folder: Path, commits: Commits) -> bool:
     try:
         with _usable(folder):
             root = follow_roots(tuple(map(_read_root_file, files)))
-            for role in (Role.VERSION, Role.TIMESTAMP):
+            for role in (KeyRole.VERSION, KeyRole.TIMESTAMP):
                 _find_key(folder, role, root)
-            if _path(folder, Role.ROOT).exists():
-                _find_key(folder, Role.ROOT, root)
+            if _path(folder, KeyRole.ROOT).exists():
+                _find_key(folder, KeyRole.ROOT, root)
     except StateUnusable as error:
         commits.lose(str(error))
         return False
@@ -218,11 +226,11 @@ def _usable(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _path(folder: Path, role: Role) -> Path:
+def _path(folder: Path, role: KeyRole) -> Path:
     return folder / f"{role}.key"
 
 
-def _next(folder: Path, role: Role) -> Path:
+def _next(folder: Path, role: KeyRole) -> Path:
     return folder / f"{role}{_WAITING}"
 
 
@@ -230,13 +238,13 @@ def _root_files(folder: Path) -> Sequence[Path]:
     return sorted(folder.glob("root-*.json"))
 
 
-def _names_waiting(folder: Path, role: Role, root: Root) -> bool:
+def _names_waiting(folder: Path, role: KeyRole, root: Root) -> bool:
     """Whether the key that waits is the one that the root names."""
     waiting = _next(folder, role)
     return waiting.exists() and public_hex(_read_key(waiting)) in root.keys[role]
 
 
-def _find_key(folder: Path, role: Role, root: Root) -> tuple[Path, Ed25519PrivateKey]:
+def _find_key(folder: Path, role: KeyRole, root: Root) -> tuple[Path, Ed25519PrivateKey]:
     """The key that a root names, and where it lies: in its place, or waiting.
 
     Raises:
@@ -251,7 +259,7 @@ def _find_key(folder: Path, role: Role, root: Root) -> tuple[Path, Ed25519Privat
         )
     key = _read_key(path)
     if public_hex(key) not in root.keys[role]:
-        if role is Role.ROOT:
+        if role is KeyRole.ROOT:
             raise StateUnusable(f"{path}: is not the key of root {root.number}; move it away")
         raise StateUnusable(f"{path}: is not the {role} key of root {root.number}; restore it, or {_BEGIN_ANEW}")
     return path, key

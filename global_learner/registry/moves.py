@@ -19,7 +19,7 @@ _MOVE = re.compile(r"v(\d{1,18})(?: beside v\d{1,18})?(?: \([a-z-]+\))? to v(\d{
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class VersionMove:
     """One cluster's, from one version to another."""
 
     from_version: int
@@ -32,17 +32,17 @@ def move_words(from_version: int, to_version: int, why: str = "") -> str:
     return f"{said}: {why}" if why else said
 
 
-def moves_of(lines: Iterable[AuditLine]) -> Mapping[str, Sequence[Move]]:
+def moves_of(lines: Iterable[AuditLine]) -> Mapping[str, Sequence[VersionMove]]:
     """The moves of every cluster, oldest first."""
-    found: dict[str, list[Move]] = {}
+    found: dict[str, list[VersionMove]] = {}
     for line in lines:
         match = _MOVE.match(line.detail) if line.action in _ACTIONS else None
         if match is not None and match[1] != match[2]:
-            found.setdefault(line.subject, []).append(Move(int(match[1]), int(match[2])))
+            found.setdefault(line.subject, []).append(VersionMove(int(match[1]), int(match[2])))
     return found
 
 
-def version_before(moves: Iterable[Move], version: int) -> int | None:
+def version_before(moves: Iterable[VersionMove], version: int) -> int | None:
     """On which version a cluster acted before it came to the one that it is on now; None if that is not known.
 
     Args:

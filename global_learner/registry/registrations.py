@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from global_learner.errors import BadRequest
 from global_learner.registry.cards import FIRST_VERSION
 from global_learner.registry.tables import ClusterRow, ForgottenClusterRow, RolloutRow, VersionRow
-from policy_net.exchange.rollout_duty import RolloutDuty
+from policy_net.exchange.rollout_assignment import RolloutAssignment
 
 _DONE = "done"
 """The phase of a rollout that brought its version to the fleet."""
@@ -27,7 +27,7 @@ class LastHeard:
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class ClusterRegistration:
     """A cluster's durable state.
 
     Attributes:
@@ -42,13 +42,13 @@ class Registration:
     assigned_version: int
     held: bool = False
     rollout: int = 0
-    duty: RolloutDuty | None = None
+    duty: RolloutAssignment | None = None
     heard: LastHeard | None = field(default=None, compare=False)
 
 
 def register(
     session: Session, cluster: str, on_newest: bool, job_types: Sequence[str], unix_seconds: float
-) -> Registration:
+) -> ClusterRegistration:
     """Give a cluster its next incarnation; a new one acts on the fleet's version (`fleet_version`)."""
     row = session.get(ClusterRow, cluster)
     if row is None:
@@ -98,7 +98,7 @@ def renew_incarnations(session: Session, applied: Mapping[str, int]) -> None:
         gone.incarnation = max(gone.incarnation, applied.get(gone.cluster, 0)) + 1
 
 
-def all_registrations(session: Session) -> list[Registration]:
+def all_registrations(session: Session) -> list[ClusterRegistration]:
     """All clusters that ever registered, by name."""
     return [registration(row) for row in session.scalars(select(ClusterRow).order_by(ClusterRow.cluster))]
 
@@ -121,8 +121,8 @@ def latest_done(session: Session) -> int | None:
     return session.scalars(done).first()
 
 
-def registration(row: ClusterRow) -> Registration:
+def registration(row: ClusterRow) -> ClusterRegistration:
     """What a row says."""
-    duty = None if row.duty is None else RolloutDuty.from_json(row.duty)
+    duty = None if row.duty is None else RolloutAssignment.from_json(row.duty)
     heard = LastHeard(max(row.heard_unix_seconds, row.registered_unix_seconds), row.acting_version, row.finished)
-    return Registration(row.cluster, row.incarnation, row.assigned_version, row.held, row.rollout, duty, heard)
+    return ClusterRegistration(row.cluster, row.incarnation, row.assigned_version, row.held, row.rollout, duty, heard)

@@ -17,12 +17,12 @@ from sqlalchemy.orm import Session
 
 from global_learner.errors import BadRequest, StateUnusable
 from global_learner.registry import assignments, registrations, version_files
-from global_learner.registry.assignments import AUDIT, Assignment
+from global_learner.registry.assignments import AUDIT, AssignmentChange
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
 from global_learner.registry.policy_store import PolicyStore
-from global_learner.registry.registrations import Registration
+from global_learner.registry.registrations import ClusterRegistration
 from global_learner.registry.signing import Signing
-from global_learner.registry.tables import Base, ClusterRow, VersionRow
+from global_learner.registry.tables import ClusterRow, RegistryTables, VersionRow
 from global_learner.registry.version_files import LostFile
 from global_learner.registry.version_remarks import VersionRemarks
 from global_learner.section_settings import Retention
@@ -74,7 +74,7 @@ class Registry:
                 f"{path}: gone or emptied, and with it all versions and who acts on which: restore the state "
                 "directory from a backup; without one, begin in an empty state_dir"
             )
-        self._database = self.databases.open(path, STORE, "registry", Base.metadata)
+        self._database = self.databases.open(path, STORE, "registry", RegistryTables.metadata)
         self.where = self._database.where
         self.damaged: dict[tuple[int, bool], str] = {}
         """Versions of which a file was found damaged or gone, whether that is the head's, with the moments, and its
@@ -258,7 +258,7 @@ class Registry:
 
     def register(
         self, cluster: str, on_newest: bool, job_types: Sequence[str], registered_unix_seconds: float
-    ) -> Registration:
+    ) -> ClusterRegistration:
         """Give a cluster its next incarnation; see `registrations.register`."""
         with self._database.transaction() as session:
             return registrations.register(session, cluster, on_newest, job_types, registered_unix_seconds)
@@ -284,12 +284,12 @@ class Registry:
         with self._database.transaction() as session:
             registrations.renew_incarnations(session, applied)
 
-    def registrations(self) -> list[Registration]:
+    def registrations(self) -> list[ClusterRegistration]:
         """All clusters that ever registered, by name."""
         with self._database.session() as session:
             return registrations.all_registrations(session)
 
-    def bring(self, version: int, actor: str, now: float) -> list[Assignment]:
+    def bring(self, version: int, actor: str, now: float) -> list[AssignmentChange]:
         """Let every cluster act on a version of which no operator and no rollout decides.
 
         Raises:

@@ -26,9 +26,9 @@ from global_learner.registry.tables import VersionRow
 from global_learner.storage.commits import TIMESTAMPS, Commits
 from policy_net.errors import NotTrusted
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.rollout_duty import RolloutDuty
+from policy_net.exchange.rollout_assignment import RolloutAssignment
 from policy_net.exchange.signed_documents import (
-    Role,
+    KeyRole,
     Root,
     SignedDocument,
     Timestamp,
@@ -84,7 +84,7 @@ class Signing:
 
     def sign(self, row: VersionRow) -> None:
         """Sign what a version is, in its row."""
-        document = self.keys.sign(Role.VERSION, statement_of(row, self.root.fleet).to_bytes())
+        document = self.keys.sign(KeyRole.VERSION, statement_of(row, self.root.fleet).to_bytes())
         row.signed = document.message().SerializeToString()
 
     def is_due(self, row: VersionRow) -> bool:
@@ -116,19 +116,19 @@ class Signing:
                 unsound.append(row.version)
         return done, unsound
 
-    def rotate(self, role: Role) -> None:
+    def rotate(self, role: KeyRole) -> None:
         """A new key in a role's place; see `FleetKeys.rotate`. Versions are to be signed again."""
         with self._lock:
             self.keys.rotate(role)
             self._issued.clear()
 
-    def install(self, role: Role, root: SignedDocument) -> None:
+    def install(self, role: KeyRole, root: SignedDocument) -> None:
         """The next root, signed elsewhere; see `FleetKeys.install`. Versions are to be signed again."""
         with self._lock:
             self.keys.install(role, root)
             self._issued.clear()
 
-    def timestamp(self, cluster: str, assigned_version: int, duty: RolloutDuty | None = None) -> SignedDocument:
+    def timestamp(self, cluster: str, assigned_version: int, duty: RolloutAssignment | None = None) -> SignedDocument:
         """That a cluster is to act on a version now, and what a rollout asks of it besides.
 
         Raises:
@@ -148,7 +148,7 @@ class Signing:
             self._number = number
             expires = int(now + self._lifetime_seconds) + 1
             made = Timestamp(self.root.fleet, cluster, number, assigned_version, expires, duty)
-            document = self.keys.sign(Role.TIMESTAMP, made.to_bytes())
+            document = self.keys.sign(KeyRole.TIMESTAMP, made.to_bytes())
             if len(self._issued) >= _MOST_CLUSTERS:
                 self._issued.clear()
             self._issued[cluster] = (made, now + self._lifetime_seconds / 3, document)

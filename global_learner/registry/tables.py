@@ -10,11 +10,11 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from global_learner.storage.audit import AuditColumns
 
 
-class Base(DeclarativeBase):
+class RegistryTables(DeclarativeBase):
     """Root of the tables."""
 
 
-class VersionRow(Base):
+class VersionRow(RegistryTables):
     """One published version; what it is never changes, what is done with it does.
 
     Attributes:
@@ -53,7 +53,7 @@ class VersionRow(Base):
     aliases: Mapped[list[str]] = mapped_column(JSON, default=list, server_default="[]")
 
 
-class ClusterRow(Base):
+class ClusterRow(RegistryTables):
     """One cluster that ever registered.
 
     Attributes:
@@ -80,7 +80,7 @@ class ClusterRow(Base):
     finished: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
 
 
-class ForgottenClusterRow(Base):
+class ForgottenClusterRow(RegistryTables):
     """A cluster that was turned out and forgotten: no incarnation of it is ever given again."""
 
     __tablename__ = "forgotten_clusters"
@@ -89,7 +89,7 @@ class ForgottenClusterRow(Base):
     incarnation: Mapped[int] = mapped_column(BigInteger)
 
 
-class RolloutRow(Base):
+class RolloutRow(RegistryTables):
     """One rollout; all of it is written by `rollout.rollout_store`.
 
     Attributes:
@@ -113,7 +113,7 @@ class RolloutRow(Base):
     state: Mapped[str] = mapped_column(String)
 
 
-class RolloutEventRow(Base):
+class RolloutEventRow(RegistryTables):
     """One event of a rollout, and what came of it; rows are only ever added. Number 0 is its begin."""
 
     __tablename__ = "rollout_events"
@@ -126,7 +126,7 @@ class RolloutEventRow(Base):
     came_of_it: Mapped[list[str]] = mapped_column(JSON)
 
 
-class RolloutBlockRow(Base):
+class RolloutBlockRow(RegistryTables):
     """One switchback block that a cluster brought; what was said first of it stands."""
 
     __tablename__ = "rollout_blocks"
@@ -138,7 +138,7 @@ class RolloutBlockRow(Base):
     block: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
-class RolloutShadowRow(Base):
+class RolloutShadowRow(RegistryTables):
     """What a cluster added up while it shadowed; takes the place of what it said before."""
 
     __tablename__ = "rollout_shadows"
@@ -148,7 +148,7 @@ class RolloutShadowRow(Base):
     sums: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
-class RolloutQueryRow(Base):
+class RolloutQueryRow(RegistryTables):
     """What a query's answers add up to in a stage of a rollout; `Standing` of `rollout.queries`."""
 
     __tablename__ = "rollout_queries"
@@ -159,7 +159,7 @@ class RolloutQueryRow(Base):
     standing: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
-class RolloutVerdictRow(Base):
+class RolloutVerdictRow(RegistryTables):
     """One verdict, kept for people; rows are only ever added."""
 
     __tablename__ = "rollout_verdicts"
@@ -169,7 +169,7 @@ class RolloutVerdictRow(Base):
     verdict: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
-class WorkloadSketchRow(Base):
+class WorkloadSketchRow(RegistryTables):
     """What a cluster told of its work last; `WorkloadSketch.to_json`."""
 
     __tablename__ = "workload_sketches"
@@ -179,7 +179,7 @@ class WorkloadSketchRow(Base):
     sketch: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
-class RolloutSketchRow(Base):
+class RolloutSketchRow(RegistryTables):
     """A cluster's sketch as a rollout's gate began with it, and what its replays came to.
 
     Attributes:
@@ -198,7 +198,7 @@ class RolloutSketchRow(Base):
     dropped: Mapped[str] = mapped_column(String)
 
 
-class AuditRow(AuditColumns, Base):
+class VersionAuditRow(AuditColumns, RegistryTables):
     """What was done with versions, and to the head."""
 
     __tablename__ = "audit"

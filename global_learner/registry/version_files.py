@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from global_learner.errors import StateUnusable
 from global_learner.registry.assignments import AUDIT
-from global_learner.registry.cards import FIRST_VERSION, Origin
+from global_learner.registry.cards import FIRST_VERSION, VersionOrigin
 from global_learner.registry.moves import moves_of, version_before
 from global_learner.registry.policy_store import PolicyStore, superfluous
 from global_learner.registry.registrations import latest_done
@@ -88,7 +88,7 @@ def give_up(session: Session, lost: Sequence[LostFile], actor: str, now: float) 
 def newest_of_the_head(session: Session) -> int:
     """The newest version that was not published by hand; 0 without any."""
     rows = session.execute(select(VersionRow.version, VersionRow.details).order_by(VersionRow.version.desc()))
-    return next((version for version, details in rows if details.get("origin") != Origin.PUBLISHED), 0)
+    return next((version for version, details in rows if details.get("origin") != VersionOrigin.PUBLISHED), 0)
 
 
 def newest_priors(session: Session, policies: PolicyStore) -> tuple[SpeedStatistic, ...] | None:

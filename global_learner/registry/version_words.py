@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from foundation.files import read_ordinary
-from global_learner.errors import BadConfig, BadRequest
+from global_learner.errors import BadLearnerConfig, BadRequest
 
 _LARGEST_BYTES = 1 << 30
 _ALIAS = re.compile(r"[a-z][a-z0-9.-]{0,62}", re.ASCII)
@@ -74,7 +74,7 @@ def named_content(what: str, path: Path) -> bytes:
     try:
         return read_ordinary(path, _LARGEST_BYTES, follow=True)
     except OSError as error:
-        raise BadConfig(f"{what}: {path} cannot be read ({error.strerror}); name a policy file") from error
+        raise BadLearnerConfig(f"{what}: {path} cannot be read ({error.strerror}); name a policy file") from error
 
 
 def check_alias(alias: str) -> None:

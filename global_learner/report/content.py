@@ -11,13 +11,13 @@ from typing import Any
 from global_learner.registry.version_words import damaged_words
 from global_learner.report.acting import acting_rows
 from global_learner.report.events import act_events, fleet_events
-from global_learner.report.fleet import attention, cluster_rows, interventions, told_jobs
+from global_learner.report.fleet import attention, cluster_rows, interventions, reported_jobs
 from global_learner.report.learning import learning_curve, staleness_histogram
 from global_learner.report.lessons import lesson_section
 from global_learner.report.load import load_section
+from global_learner.report.reported_load import reported_load
 from global_learner.report.rollouts import rollout_section, waiting
-from global_learner.report.savings import ENDED, Replays, completion_times, headline
-from global_learner.report.told_load import told_load
+from global_learner.report.savings import ENDED, ReplayComparison, completion_times, headline
 from global_learner.report.versions import comparable_scores, replayed_scores, taken_back_words, version_rows
 from global_learner.report.words import counted
 from policy_net.exchange.generated import fleet_pb2
@@ -28,7 +28,7 @@ Staleness = Mapping[str, Mapping[int, int]]
 
 def report_content(
     report: fleet_pb2.GetReportReply,
-    replays: Replays | None = None,
+    replays: ReplayComparison | None = None,
     every_update: Staleness | None = None,
     ended: bool = False,
     named: bool = True,
@@ -75,14 +75,16 @@ def report_content(
         "clusters": rows,
         "acting": acting_rows(rows, report.versions, rollouts["cards"], scores),
         "rollouts": rollouts,
-        "load": load_section(told_load(fleet.clusters, report.made_unix_seconds) if replays is None else replays.load),
+        "load": load_section(
+            reported_load(fleet.clusters, report.made_unix_seconds) if replays is None else replays.load
+        ),
         "completion": completion_times(fleet.clusters, replays),
         "learning": learning_curve(scores.points, scores.baseline, scores.of),
         "lessons": None if replays is None else lesson_section(replays.lessons),
         "score_over": scores.baseline or None,
         "staleness": _staleness(report, every_update),
         "interventions": interventions(fleet.clusters),
-        "jobs": [*(replays.jobs if replays is not None else ()), *told_jobs(fleet.clusters)],
+        "jobs": [*(replays.jobs if replays is not None else ()), *reported_jobs(fleet.clusters)],
         "versions": versions,
         "versions_left_out": versions_left_out,
         "events": fleet_events(rows, report.versions, rollouts["cards"], report.made_unix_seconds, acts),

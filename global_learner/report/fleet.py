@@ -181,7 +181,7 @@ def interventions(views: Sequence[fleet_pb2.ClusterView]) -> dict[str, Any]:
     }
 
 
-def told_jobs(views: Sequence[fleet_pb2.ClusterView]) -> list[dict[str, Any]]:
+def reported_jobs(views: Sequence[fleet_pb2.ClusterView]) -> list[dict[str, Any]]:
     """All of them, by cluster and number."""
     return [
         job_life(

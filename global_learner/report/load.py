@@ -17,7 +17,7 @@ Amount = float | None
 
 
 @dataclass(frozen=True, slots=True)
-class LoadCurve:
+class SchedulerLoad:
     """One scheduler's load, at the moments of its scope.
 
     Attributes:
@@ -51,7 +51,7 @@ class LoadScope:
     name: str
     seconds: Sequence[float]
     gpus: Sequence[float]
-    curves: Sequence[LoadCurve]
+    curves: Sequence[SchedulerLoad]
     axis: str
     note: str
     real: bool = False
@@ -103,7 +103,7 @@ def _rounded(amounts: Sequence[Amount]) -> list[Amount]:
     return [None if amount is None else round(amount, 2) for amount in amounts]
 
 
-def _share(curve: LoadCurve, gpus: Sequence[float], among: Sequence[LoadCurve]) -> float | None:
+def _share(curve: SchedulerLoad, gpus: Sequence[float], among: Sequence[SchedulerLoad]) -> float | None:
     """Of the GPUs the share in use, over the moments that are known of all these curves; None if there are none."""
     used, there = 0.0, 0.0
     for index, (amount, have) in enumerate(zip(curve.used, gpus, strict=True)):
@@ -113,7 +113,7 @@ def _share(curve: LoadCurve, gpus: Sequence[float], among: Sequence[LoadCurve]) 
     return used / there if there else None
 
 
-def _mean_waiting(curve: LoadCurve, among: Sequence[LoadCurve]) -> float:
+def _mean_waiting(curve: SchedulerLoad, among: Sequence[SchedulerLoad]) -> float:
     """Over the moments that are known of all these curves; of those that are known of this one, if there are none."""
     every = [
         amount

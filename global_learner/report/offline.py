@@ -9,7 +9,7 @@ from pathlib import Path
 from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.types import identity_message
-from global_learner.errors import BadConfig, StateUnusable
+from global_learner.errors import BadLearnerConfig, StateUnusable
 from global_learner.fleet import ClusterEntry, Fleet
 from global_learner.registry.cards import version_message
 from global_learner.registry.registry import Registry
@@ -35,7 +35,7 @@ def report_of_files(state_dir: Path, now: float) -> fleet_pb2.GetReportReply:
         StateUnusable: a learner holds it, or it is damaged.
     """
     if not (state_dir / "registry.sqlite").is_file():
-        raise BadConfig(f"{state_dir}: no learner's state directory; name the state_dir of its configuration")
+        raise BadLearnerConfig(f"{state_dir}: no learner's state directory; name the state_dir of its configuration")
     with _held(state_dir) as state, contextlib.closing(Registry(state.path, state.commits)) as registry:
         cards = registry.versions()
         snapshot = read_newest_snapshot(state.snapshots, cards[0].spec_digest) if cards else None

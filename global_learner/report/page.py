@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from foundation.files import write_whole
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 
 PAGE_NAME = "index.html"
 _PARTS = files("global_learner.report") / "template"
@@ -64,7 +64,9 @@ def write_page(content: dict[str, Any], folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(page, static_page(content), durable=False)
     except OSError as error:
-        raise BadConfig(f"{page}: cannot be written ({error.strerror}); name another folder with --out") from error
+        raise BadLearnerConfig(
+            f"{page}: cannot be written ({error.strerror}); name another folder with --out"
+        ) from error
     return page
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foundation.figures import counted
-from global_learner.report.told_series import Series
+from global_learner.report.reported_series import Series
 from global_learner.report.words import listed, moment, percent
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.wire import MOST_TIMES_OFF, times_off
@@ -30,7 +30,7 @@ _SAME = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedPast:
+class ReportedPast:
     """One cluster's, as it was told.
 
     Attributes:
@@ -56,7 +56,7 @@ class ReplayedPast:
         return off <= MOST_TIMES_OFF and self.used_times_off <= MOST_TIMES_OFF
 
 
-def replayed_past(view: fleet_pb2.ClusterView, ran: Series | None = None) -> ReplayedPast | None:
+def replayed_past(view: fleet_pb2.ClusterView, ran: Series | None = None) -> ReportedPast | None:
     """What a real cluster tells of replays of its past; None where it tells nothing of the kind, or of days long ago.
 
     Args:
@@ -64,31 +64,31 @@ def replayed_past(view: fleet_pb2.ClusterView, ran: Series | None = None) -> Rep
     """
     if not view.status.HasField("replayed"):
         return None
-    told = view.status.replayed
-    seconds = {AS_IT_RAN: told.avg_jct_seconds, TWIN: told.twin_jct_seconds}
-    seconds |= {baseline.policy: baseline.avg_jct_seconds for baseline in told.baselines}
-    if not told.jobs or min(seconds.values()) < _SHORTEST_SECONDS:
+    reported = view.status.replayed
+    seconds = {AS_IT_RAN: reported.avg_jct_seconds, TWIN: reported.twin_jct_seconds}
+    seconds |= {baseline.policy: baseline.avg_jct_seconds for baseline in reported.baselines}
+    if not reported.jobs or min(seconds.values()) < _SHORTEST_SECONDS:
         return None
-    if view.status.time_seconds - told.end_seconds > _NEWEST_SECONDS:
+    if view.status.time_seconds - reported.end_seconds > _NEWEST_SECONDS:
         return None
-    curves = {curve.policy or TWIN: Series(curve) for curve in told.load if len(curve.gpus)}
+    curves = {curve.policy or TWIN: Series(curve) for curve in reported.load if len(curve.gpus)}
     said, really, there = (0.0, 0.0, 0.0) if ran is None or TWIN not in curves else _used(curves[TWIN], ran)
     off = 1.0
     if abs(said - really) > _LEAST_SHARE * there:
         off = times_off(said, really) if min(said, really) > 0.0 else math.inf
-    past = ReplayedPast(told.begin_seconds, told.jobs, seconds, {}, off, said < really)
+    past = ReportedPast(reported.begin_seconds, reported.jobs, seconds, {}, off, said < really)
     known = {policy: series for policy, series in curves.items() if policy in seconds}
     return replace(past, series=known) if past.is_believed else past
 
 
-def believed_past(view: fleet_pb2.ClusterView) -> ReplayedPast | None:
+def believed_past(view: fleet_pb2.ClusterView) -> ReportedPast | None:
     """The same where it is believed, and has other schedulers."""
     ran = next((Series(curve) for curve in view.status.load if curve.policy == AS_IT_RAN and len(curve.gpus)), None)
     past = replayed_past(view, ran)
     return past if past is not None and past.is_believed and len(past.seconds) > 2 else None
 
 
-def within(pasts: Sequence[ReplayedPast]) -> str:
+def within(pasts: Sequence[ReportedPast]) -> str:
     """How near these replays are to what the jobs really took, as in `within 4% of`, over all jobs."""
     twin, ran = (math.fsum(past.jobs * past.seconds[key] for past in pasts) for key in (TWIN, AS_IT_RAN))
     return f"within {math.ceil(round(100.0 * abs(twin / ran - 1.0), 6)) or 1}% of"
@@ -97,15 +97,15 @@ def within(pasts: Sequence[ReplayedPast]) -> str:
 def _used(twin: Series, ran: Series) -> tuple[float, float, float]:
     """GPUs in use in the twin and really, and GPUs, added up over the moments of which all are known."""
     said, really, there = 0.0, 0.0, 0.0
-    for index in range(len(twin.told.gpus)):
-        middle = twin.told.begin_seconds + (index + 0.5) * twin.told.step_seconds
+    for index in range(len(twin.reported.gpus)):
+        middle = twin.reported.begin_seconds + (index + 0.5) * twin.reported.step_seconds
         simulated, seen = twin.at(middle), ran.at(middle)
         if simulated is not None and seen is not None and simulated[0] is not None and seen[0] is not None:
             said, really, there = said + simulated[0], really + seen[0], there + seen[2]
     return said, really, there
 
 
-def said_of_replays(pasts: Sequence[tuple[str, ReplayedPast | None]]) -> str:
+def said_of_replays(pasts: Sequence[tuple[str, ReportedPast | None]]) -> str:
     """What the lines of other schedulers are worth, or why there are none, in whole sentences.
 
     Args:
@@ -120,16 +120,16 @@ def said_of_replays(pasts: Sequence[tuple[str, ReplayedPast | None]]) -> str:
             f"Other schedulers are shown where replays of every cluster are believed, and not those of"
             f" {listed(lacking, 4)}; choose a cluster to see its own."
         )
-    return _not_believed(known[0]) if known else _NOT_TOLD
+    return _not_believed(known[0]) if known else _NOT_REPORTED
 
 
-_NOT_TOLD = (
+_NOT_REPORTED = (
     "What another scheduler would have made of these jobs is told once 20 jobs have ended here and the agent has"
     " replayed them, unless it is older than this or is not to tell it (learner.tell_baselines)."
 )
 
 
-def _worth(pasts: Sequence[ReplayedPast]) -> str:
+def _worth(pasts: Sequence[ReportedPast]) -> str:
     jobs = sum(past.jobs for past in pasts)
     twin, ran = (math.fsum(past.jobs * past.seconds[key] for past in pasts) for key in (TWIN, AS_IT_RAN))
     whose = "the agent has" if len(pasts) == 1 else "each cluster's agent has"
@@ -141,7 +141,7 @@ def _worth(pasts: Sequence[ReplayedPast]) -> str:
     )
 
 
-def _not_believed(past: ReplayedPast) -> str:
+def _not_believed(past: ReportedPast) -> str:
     ratio = past.seconds[TWIN] / past.seconds[AS_IT_RAN]
     jobs = f"the {counted(past.jobs, 'job')} that ended since {moment(past.since_seconds)}"
     if past.used_times_off > MOST_TIMES_OFF:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from global_learner.report.words import counted
-from global_learner.rollout.plan import Plan
+from global_learner.rollout.plan import RolloutPlan
 from policy_net.exchange.generated import fleet_pb2
 
 _KINDS = ("canary", "wave", "fleet")
@@ -17,7 +17,7 @@ _NO_JOB = -1.0
 """The loss where no job would be left. Lower bounds beyond it come from few blocks, and say nothing."""
 
 
-def evidence(rollout: fleet_pb2.Rollout, plan: Plan) -> dict[str, Any] | None:
+def evidence(rollout: fleet_pb2.Rollout, plan: RolloutPlan) -> dict[str, Any] | None:
     """Points over time, a finding, and the limits; None before the first verdict on clusters that alternate."""
     points = [
         _point(verdict, rollout)

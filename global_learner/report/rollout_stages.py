@@ -9,7 +9,7 @@ from typing import Any
 
 from foundation.figures import duration
 from global_learner.report.words import counted, listed
-from global_learner.rollout.plan import CanaryStage, FleetStage, GateStage, Plan, ShadowStage, Stage, WaveStage
+from global_learner.rollout.plan import CanaryStage, FleetStage, GateStage, RolloutPlan, ShadowStage, Stage, WaveStage
 from policy_net.exchange.generated import fleet_pb2
 
 _SMALL = 0.1
@@ -65,7 +65,7 @@ class Stages:
         return _named(self.rollout.stages, stage)
 
 
-def stages_of(rollout: fleet_pb2.Rollout, plan: Plan) -> Stages:
+def stages_of(rollout: fleet_pb2.Rollout, plan: RolloutPlan) -> Stages:
     """The stages of a rollout, from its plan, its verdicts and its events."""
     entering = [event for event in rollout.events if _brought(event, "rollout-stage")]
     first = rollout.stage - len(entering) + 1  # events of long ago may be left out

@@ -11,7 +11,7 @@ from global_learner.registry.version_words import refused_words
 from global_learner.report.rollout_evidence import evidence
 from global_learner.report.rollout_stages import Stages, stages_of
 from global_learner.report.words import counted, listed, moment
-from global_learner.rollout.plan import Plan
+from global_learner.rollout.plan import RolloutPlan
 from global_learner.storage.audit import KEEPER
 from policy_net.exchange.generated import fleet_pb2
 
@@ -55,7 +55,7 @@ def waiting(rollouts: Sequence[fleet_pb2.Rollout]) -> list[str]:
 
 
 def _card(rollout: fleet_pb2.Rollout, now: float) -> dict[str, Any]:
-    plan = Plan.model_validate_json(rollout.plan_json)
+    plan = RolloutPlan.model_validate_json(rollout.plan_json)
     stages = stages_of(rollout, plan)
     word, tone = _WORDS.get(rollout.phase, (rollout.phase, "now"))
     if _is_undecided(rollout):
@@ -112,7 +112,7 @@ def _with_role(rollout: fleet_pb2.Rollout, role: str) -> list[str]:
     return [member.cluster for member in rollout.members if member.role == role]
 
 
-def _said(rollout: fleet_pb2.Rollout, plan: Plan, stages: Stages, now: float) -> list[str]:
+def _said(rollout: fleet_pb2.Rollout, plan: RolloutPlan, stages: Stages, now: float) -> list[str]:
     """What there is to know beside the title, a sentence each."""
     if rollout.phase in ("rolled-back", "rolling-back"):
         return [stages.why_back, _still_there(rollout)]
@@ -170,22 +170,24 @@ def _in_order(members: Sequence[fleet_pb2.RolloutMember]) -> list[fleet_pb2.Roll
     return sorted(members, key=place)
 
 
-def _member(member: fleet_pb2.RolloutMember, rollout: fleet_pb2.Rollout, plan: Plan, stages: Stages) -> dict[str, Any]:
-    told = rollout.candidate_version if member.role == "candidate" else member.incumbent_version
+def _member(
+    member: fleet_pb2.RolloutMember, rollout: fleet_pb2.Rollout, plan: RolloutPlan, stages: Stages
+) -> dict[str, Any]:
+    reported = rollout.candidate_version if member.role == "candidate" else member.incumbent_version
     back, candidate = f"v{member.incumbent_version}", f"v{rollout.candidate_version}"
     acts = {"alternating": f"{back} and {candidate} in turn", "shadow": f"{back}; {candidate} beside it"}.get(
         member.role
     )
-    late = acts is None and member.role != "pinned" and member.acting_version not in (0, told)
+    late = acts is None and member.role != "pinned" and member.acting_version not in (0, reported)
     if acts is None:
-        acts = f"v{member.acting_version or told}"
+        acts = f"v{member.acting_version or reported}"
     return {
         "cluster": member.cluster,
         "stage": stages.name(member.since_stage) if member.HasField("since_stage") else None,
         "role": member.role,
         "tone": {"held": "bad", "candidate": "good"}.get(member.role, "idle"),
         "away": member.away,
-        "acts": f"{acts}, told v{told}" if late else acts,
+        "acts": f"{acts}, told v{reported}" if late else acts,
         "back": back,
         "blocks": member.blocks,
         "shadow_decisions": member.shadow_decisions,
@@ -194,7 +196,7 @@ def _member(member: fleet_pb2.RolloutMember, rollout: fleet_pb2.Rollout, plan: P
     }
 
 
-def _note(member: fleet_pb2.RolloutMember, rollout: fleet_pb2.Rollout, plan: Plan) -> str:
+def _note(member: fleet_pb2.RolloutMember, rollout: fleet_pb2.Rollout, plan: RolloutPlan) -> str:
     if member.role == "held":
         return "did worse by itself; it stays with what it had"
     if member.role != "pinned":

@@ -1,7 +1,8 @@
 """Section of savings: the headline, with how it was worked out, and average job completion times by policy.
 
-What replays after the fleet's end add (`Replays`) is a controlled comparison: every policy on the same jobs. Without
-them there is what clusters say of their jobs so far; and where that is not known either, a sentence that says so.
+What replays after the fleet's end add (`ReplayComparison`) is a controlled comparison: every policy on the same jobs.
+Without them there is what clusters say of their jobs so far; and where that is not known either, a sentence that says
+so.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _HOW_TO_KNOW = (
 
 
 @dataclass(frozen=True, slots=True)
-class Replays:
+class ReplayComparison:
     """A controlled comparison, which is worth more than what was seen while policies changed and explored.
 
     Attributes:
@@ -80,7 +81,7 @@ ENDED = Headline(
 )
 
 
-def headline(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = None) -> Headline:
+def headline(views: Sequence[fleet_pb2.ClusterView], replays: ReplayComparison | None = None) -> Headline:
     """The most telling figure that is known: replays on the same jobs, else what the clusters say of their jobs."""
     if replays is not None and replays.jct_seconds:
         return _of_replays(replays)
@@ -167,7 +168,7 @@ def _so_far(compared: Mapping[str, fleet_pb2.Comparison], clusters: int) -> Head
     return Headline(text, note)
 
 
-def _of_replays(replays: Replays) -> Headline:
+def _of_replays(replays: ReplayComparison) -> Headline:
     """What shipped and what was learned since, apart, on the same workloads; what each is worth is no merit of both."""
     first, last = replays.curve[0], replays.curve[-1]
     baseline = replays.labels[replays.baseline]
@@ -186,14 +187,14 @@ def _of_replays(replays: Replays) -> Headline:
     return Headline(text, " ".join(filter(None, [note, replays.first_note])))
 
 
-def _against_each(replays: Replays) -> str:
+def _against_each(replays: ReplayComparison) -> str:
     """The newest version against every other policy, also where that did better."""
     others = {key: _over(replays, replays.proposed, key) for key in replays.labels if key != replays.proposed}
     against = [f"{change(ratio)} {_than(ratio)} {replays.labels[key]}" for key, ratio in others.items()]
     return f"The {replays.labels[replays.proposed]} takes {listed(against, 9)}."
 
 
-def _over(replays: Replays, policy: str, other: str) -> float:
+def _over(replays: ReplayComparison, policy: str, other: str) -> float:
     """A policy's average JCT over another's, geometric mean over the clusters that have both."""
     both = [by for by in replays.jct_seconds.values() if policy in by and other in by]
     return math.exp(math.fsum(math.log(by[policy] / by[other]) for by in both) / len(both))
@@ -241,7 +242,9 @@ def _than(ratio: float) -> str:
     return "as" if _is_same(ratio) else "than"
 
 
-def completion_times(views: Sequence[fleet_pb2.ClusterView], replays: Replays | None = None) -> dict[str, Any] | None:
+def completion_times(
+    views: Sequence[fleet_pb2.ClusterView], replays: ReplayComparison | None = None
+) -> dict[str, Any] | None:
     """Replays on the same jobs where there are some, else what was seen so far; None if no job is done anywhere."""
     if replays is not None and replays.jct_seconds:
         return {

@@ -13,9 +13,9 @@ from typing import Any
 
 from global_learner.errors import EvidenceRefusal, EvidenceRefused
 from global_learner.rollout.shadow import Shadowed
-from global_learner.rollout.verdicts.evidence import Block, TwinSays
+from global_learner.rollout.verdicts.evidence import SwitchbackBlock, TwinSays
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty, candidate_acts
+from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment, candidate_acts
 
 MOST_BLOCKS_A_CALL = 64
 MOST_BLOCKS = 4096
@@ -27,7 +27,7 @@ _LARGEST_GAIN = 100.0
 """Of a log; nothing is e^100 times faster."""
 
 
-def checked_blocks(messages: Sequence[fleet_pb2.SwitchbackBlock]) -> tuple[Block, ...]:
+def checked_blocks(messages: Sequence[fleet_pb2.SwitchbackBlock]) -> tuple[SwitchbackBlock, ...]:
     """The blocks of a call, whoever sends them.
 
     Raises:
@@ -50,13 +50,13 @@ def checked_blocks(messages: Sequence[fleet_pb2.SwitchbackBlock]) -> tuple[Block
     return tuple(blocks)
 
 
-def check_asked(blocks: Sequence[Block], cluster: str, duty: RolloutDuty) -> None:
+def check_asked(blocks: Sequence[SwitchbackBlock], cluster: str, duty: RolloutAssignment) -> None:
     """See that blocks are those that a cluster was asked for.
 
     Raises:
         EvidenceRefused: it was asked for none, or the version that acted in one is not its coin's.
     """
-    if blocks and duty.role is not DutyRole.ALTERNATING:
+    if blocks and duty.role is not AssignmentRole.ALTERNATING:
         raise EvidenceRefused(EvidenceRefusal.NOT_ASKED, f"cluster {cluster} only shadows, and sends blocks")
     for block in blocks:
         if block.candidate is not candidate_acts(duty.seed, cluster, block.number):
@@ -95,18 +95,18 @@ def checked_shadow(message: fleet_pb2.ShadowSums) -> Shadowed:
     )
 
 
-def block_json(block: Block) -> dict[str, Any]:
+def block_json(block: SwitchbackBlock) -> dict[str, Any]:
     """A block as it is kept."""
     return asdict(block)
 
 
-def block_of(content: Mapping[str, Any]) -> Block:
+def block_of(content: Mapping[str, Any]) -> SwitchbackBlock:
     """The inverse."""
     twin = content["twin"]
-    return Block(**{**content, "twin": None if twin is None else TwinSays(**twin)})
+    return SwitchbackBlock(**{**content, "twin": None if twin is None else TwinSays(**twin)})
 
 
-def _block(message: fleet_pb2.SwitchbackBlock) -> Block:
+def _block(message: fleet_pb2.SwitchbackBlock) -> SwitchbackBlock:
     where = f"block {message.number}"
     for name in ("jobs", "jobs_at_start", "arrivals"):
         _within(f"{where}: {name}", getattr(message, name), 0.0, _MOST_JOBS)
@@ -122,8 +122,8 @@ def _block(message: fleet_pb2.SwitchbackBlock) -> Block:
         for name in ("twin_priced", "twin_incumbent", "twin_candidate"):
             _within(f"{where}: {name}", getattr(message, name), 0.0, _MOST_JOBS)
         twin = TwinSays(message.twin_priced, message.twin_incumbent, message.twin_candidate)
-    told = {item.name: getattr(message, item.name) for item in fields(Block) if item.name != "twin"}
-    return Block(**told, twin=twin)
+    reported = {item.name: getattr(message, item.name) for item in fields(SwitchbackBlock) if item.name != "twin"}
+    return SwitchbackBlock(**reported, twin=twin)
 
 
 def _within(what: str, value: float, least: float, most: float) -> None:

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from global_learner.errors import BadRequest
-from global_learner.rollout.state import Role, RolloutState
-from global_learner.rollout.verdicts.verdict import Outcome
+from global_learner.rollout.state import RolloutState, VersionRole
+from global_learner.rollout.verdicts.verdict import StageOutcome
 from policy_net.settings import Section
 
 MOST_REASON = 500
@@ -25,7 +25,7 @@ class StageVerdict(Section):
 
     kind: Literal["verdict"] = "verdict"
     stage: int
-    outcome: Outcome
+    outcome: StageOutcome
     held: tuple[str, ...] = ()
     reason: str = ""
 
@@ -58,7 +58,7 @@ class Abort(Section):
     why: str = Field("", max_length=MOST_REASON)
 
 
-class Seen(Section):
+class VersionSeen(Section):
     """A cluster's agent said which version it acts on."""
 
     kind: Literal["seen"] = "seen"
@@ -112,7 +112,18 @@ class VersionDamaged(Section):
 
 
 What = Annotated[
-    StageVerdict | Promote | Pause | Resume | Abort | Seen | Away | Joined | Left | Pin | VersionGone | VersionDamaged,
+    StageVerdict
+    | Promote
+    | Pause
+    | Resume
+    | Abort
+    | VersionSeen
+    | Away
+    | Joined
+    | Left
+    | Pin
+    | VersionGone
+    | VersionDamaged,
     Field(discriminator="kind"),
 ]
 
@@ -137,13 +148,13 @@ class Assign:
     """
 
     cluster: str
-    role: Role
+    role: VersionRole
     acting: int
     beside: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class AuditLine:
+class RolloutAuditLine:
     """One line for the audit log."""
 
     actor: str
@@ -164,7 +175,7 @@ class Transition:
 
     state: RolloutState
     commands: tuple[Assign, ...] = ()
-    audit: tuple[AuditLine, ...] = ()
+    audit: tuple[RolloutAuditLine, ...] = ()
 
 
 def check_reason(why: str, what: str = "reason") -> None:

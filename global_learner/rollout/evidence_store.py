@@ -27,7 +27,7 @@ from global_learner.registry.tables import (
 from global_learner.rollout.brought import block_json, block_of
 from global_learner.rollout.shadow import Shadowed
 from global_learner.rollout.state import RolloutState
-from global_learner.rollout.verdicts.evidence import Block
+from global_learner.rollout.verdicts.evidence import SwitchbackBlock
 from global_learner.rollout.verdicts.verdict import Verdict
 
 MOST_VERDICTS = 500
@@ -43,12 +43,12 @@ BLOCKS_AHEAD = 2
 class Brought:
     """What is held of a rollout's clusters."""
 
-    blocks: Mapping[str, Sequence[Block]] = field(default_factory=dict)
+    blocks: Mapping[str, Sequence[SwitchbackBlock]] = field(default_factory=dict)
     shadowed: Mapping[str, Shadowed] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoredEvidence:
     """What is held of a cluster's blocks.
 
     Attributes:
@@ -129,11 +129,11 @@ class EvidenceStore:
         self,
         rollout: int,
         cluster: str,
-        blocks: Sequence[Block],
+        blocks: Sequence[SwitchbackBlock],
         shadowed: Shadowed | None,
         now: float,
         real_time_factor: float = 1.0,
-    ) -> Held | None:
+    ) -> StoredEvidence | None:
         """Keep what a cluster brought.
 
         None, and nothing is kept: the rollout is over, or asks nothing of the cluster. Both are looked at here, as what
@@ -178,11 +178,11 @@ class EvidenceStore:
                     session.add(RolloutShadowRow(rollout=rollout, cluster=cluster, sums=asdict(shadowed)))
                 elif shadowed.decisions >= known.sums["decisions"]:  # an agent that lost its state begins at 0 again
                     known.sums = asdict(shadowed)
-            return Held(held + 1, len(new) - len(taken))
+            return StoredEvidence(held + 1, len(new) - len(taken))
 
     def brought(self, rollout: int) -> Brought:
         """All that is held of a rollout's clusters."""
-        blocks: dict[str, list[Block]] = {}
+        blocks: dict[str, list[SwitchbackBlock]] = {}
         with self._registry.session() as session:
             of_all = select(RolloutBlockRow).where(RolloutBlockRow.rollout == rollout)
             for row in session.scalars(of_all.order_by(RolloutBlockRow.cluster, RolloutBlockRow.number)):

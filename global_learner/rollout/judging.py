@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from global_learner.rollout.events import StageVerdict
 from global_learner.rollout.evidence_store import Brought
 from global_learner.rollout.plan import GateStage, ShadowStage
-from global_learner.rollout.queries import Standing, with_queries
+from global_learner.rollout.queries import QueryStanding, with_queries
 from global_learner.rollout.replays import GateReplayed
 from global_learner.rollout.shadow import judge_shadow
-from global_learner.rollout.state import Phase, Role, RolloutState
-from global_learner.rollout.verdicts.evidence import Block, pairs_of
+from global_learner.rollout.state import RolloutPhase, RolloutState, VersionRole
+from global_learner.rollout.verdicts.evidence import SwitchbackBlock, pairs_of
 from global_learner.rollout.verdicts.gate import judge_gate
-from global_learner.rollout.verdicts.verdict import ClusterEvidence, Outcome, Rule, Verdict, evidence_of, judge
+from global_learner.rollout.verdicts.verdict import ClusterEvidence, Rule, StageOutcome, Verdict, evidence_of, judge
 
 _HOUR_SECONDS, _DAY_SECONDS = 3600.0, 86_400.0
 
@@ -32,7 +32,7 @@ class Judge:
         state: RolloutState,
         brought: Brought,
         replays: GateReplayed | str | None,
-        standings: Mapping[str, Standing],
+        standings: Mapping[str, QueryStanding],
         now: float,
     ) -> Verdict:
         """The verdict on what is known now.
@@ -56,21 +56,21 @@ class Judge:
         lasted = max(now, state.latest_unix_seconds) - state.stage_unix_seconds
         if isinstance(stage, GateStage):
             if replays is None:
-                return Verdict(Outcome.WAIT, reasons=("replays are being computed",))
+                return Verdict(StageOutcome.WAIT, reasons=("replays are being computed",))
             if isinstance(replays, str):
-                return Verdict(Outcome.INCONCLUSIVE, reasons=(replays,))
+                return Verdict(StageOutcome.INCONCLUSIVE, reasons=(replays,))
             return judge_gate(replays.fixed, replays.own, settings.rule.margin)
         there = [
             member.cluster
             for member in state.members
-            if member.role in (Role.SHADOW, Role.ALTERNATING)
+            if member.role in (VersionRole.SHADOW, VersionRole.ALTERNATING)
             and not member.away
             and member.incumbent != state.candidate
         ]
         if isinstance(stage, ShadowStage):
             over = lasted >= stage.hours * _HOUR_SECONDS
             return judge_shadow(brought.shadowed, there, settings, time_over=over)
-        counted = {member.cluster for member in state.members if member.role is not Role.PINNED}
+        counted = {member.cluster for member in state.members if member.role is not VersionRole.PINNED}
         evidence = {
             cluster: self._evidence(state.number, cluster, blocks, settings.rule)
             for cluster, blocks in brought.blocks.items()
@@ -79,7 +79,7 @@ class Judge:
         over = lasted >= stage.days * _DAY_SECONDS
         return judge(evidence, there, settings.rule, time_over=over)
 
-    def _evidence(self, rollout: int, cluster: str, blocks: Sequence[Block], rule: Rule) -> ClusterEvidence:
+    def _evidence(self, rollout: int, cluster: str, blocks: Sequence[SwitchbackBlock], rule: Rule) -> ClusterEvidence:
         key = (rollout, len(blocks), rule)
         known = self._known.get(cluster)
         if known is None or known[0] != key:
@@ -88,21 +88,21 @@ class Judge:
         return known[1]
 
 
-def told(state: RolloutState, verdict: Verdict, now: float) -> StageVerdict | None:
+def reported(state: RolloutState, verdict: Verdict, now: float) -> StageVerdict | None:
     """What a rollout is told of a verdict; None where it would change nothing, so that no event is made of it."""
     taking_part = {member.cluster for member in state.members if member.role.takes_part}
     held = tuple(cluster for cluster in verdict.held if cluster in taking_part)
     match verdict.outcome:
-        case Outcome.FAIL:
-            matters = state.phase in (Phase.RUNNING, Phase.ASKING, Phase.PAUSED)
-        case Outcome.PASS:
-            going = state.phase in (Phase.RUNNING, Phase.ASKING)
+        case StageOutcome.FAIL:
+            matters = state.phase in (RolloutPhase.RUNNING, RolloutPhase.ASKING, RolloutPhase.PAUSED)
+        case StageOutcome.PASS:
+            going = state.phase in (RolloutPhase.RUNNING, RolloutPhase.ASKING)
             matters = going and state.plan.freeze_end(max(now, state.latest_unix_seconds)) is None
-        case Outcome.INCONCLUSIVE:
-            matters = state.phase is Phase.RUNNING
-        case Outcome.WAIT:
+        case StageOutcome.INCONCLUSIVE:
+            matters = state.phase is RolloutPhase.RUNNING
+        case StageOutcome.WAIT:
             matters = False
-    if not matters and not (held and state.phase in (Phase.RUNNING, Phase.ASKING, Phase.PAUSED)):
+    if not matters and not (held and state.phase in (RolloutPhase.RUNNING, RolloutPhase.ASKING, RolloutPhase.PAUSED)):
         return None
     return StageVerdict(stage=state.stage, outcome=verdict.outcome, held=held, reason="; ".join(verdict.reasons)[:2000])
 

@@ -20,7 +20,6 @@ from global_learner.registry.version_words import damaged_words
 from global_learner.rollout.events import (
     Abort,
     Assign,
-    AuditLine,
     Away,
     Event,
     Joined,
@@ -29,15 +28,16 @@ from global_learner.rollout.events import (
     Pin,
     Promote,
     Resume,
-    Seen,
+    RolloutAuditLine,
     StageVerdict,
     Transition,
     VersionDamaged,
     VersionGone,
+    VersionSeen,
 )
-from global_learner.rollout.plan import CanaryStage, FleetStage, Plan, WaveStage, check_names
-from global_learner.rollout.state import Member, Phase, Role, RolloutState
-from global_learner.rollout.verdicts.verdict import Outcome
+from global_learner.rollout.plan import CanaryStage, FleetStage, RolloutPlan, WaveStage, check_names
+from global_learner.rollout.state import RolloutMember, RolloutPhase, RolloutState, VersionRole
+from global_learner.rollout.verdicts.verdict import StageOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class FleetCluster:
 def start(
     number: int,
     candidate: int,
-    plan: Plan,
+    plan: RolloutPlan,
     fleet: Mapping[str, FleetCluster],
     now: float,
     *,
@@ -87,10 +87,10 @@ def start(
     if frozen is not None:
         raise RolloutRefused(f"the plan lets no stage begin before {_utc(frozen)}: start the rollout then")
     members = tuple(
-        Member(
+        RolloutMember(
             cluster=name,
             incumbent=found.acting,
-            role=Role.PINNED if found.pinned or name in plan.pinned else Role.INCUMBENT,
+            role=VersionRole.PINNED if found.pinned or name in plan.pinned else VersionRole.INCUMBENT,
             acting=found.acting,
             away=found.away,
         )
@@ -146,20 +146,24 @@ def _on_verdict(state: RolloutState, what: StageVerdict) -> Ruled:
     if what.stage != state.stage:
         return state, ()
     said = ("rollout-verdict", f"stage {state.current.kind}: {what.outcome}; {what.reason}"[:500])
-    if what.outcome is Outcome.FAIL:
+    if what.outcome is StageOutcome.FAIL:
         return _rolling_back(state, f"failed in stage {state.current.kind}: {what.reason}", said)
     held = [member.cluster for member in state.members if member.cluster in what.held and member.role.takes_part]
     if held:
-        state = _with_roles(state, dict.fromkeys(held, Role.HELD))
-    if what.outcome is Outcome.PASS and state.phase is not Phase.PAUSED:
+        state = _with_roles(state, dict.fromkeys(held, VersionRole.HELD))
+    if what.outcome is StageOutcome.PASS and state.phase is not RolloutPhase.PAUSED:
         frozen = state.plan.freeze_end(state.latest_unix_seconds)
         return (state, ()) if frozen is not None else _advanced(state, said)
-    if what.outcome is Outcome.INCONCLUSIVE and state.phase is Phase.RUNNING:
-        trying = [member.cluster for member in state.members if member.role in (Role.ALTERNATING, Role.CANDIDATE)]
+    if what.outcome is StageOutcome.INCONCLUSIVE and state.phase is RolloutPhase.RUNNING:
+        trying = [
+            member.cluster
+            for member in state.members
+            if member.role in (VersionRole.ALTERNATING, VersionRole.CANDIDATE)
+        ]
         if len(trying) < 2:  # nothing that it could still find out would decide anything
-            state = _with_roles(state, dict.fromkeys(trying, Role.INCUMBENT))
+            state = _with_roles(state, dict.fromkeys(trying, VersionRole.INCUMBENT))
         reason = f"stage {state.current.kind} brought no verdict: promote or abort"
-        return state.model_copy(update={"phase": Phase.ASKING, "reason": reason}), (said,)
+        return state.model_copy(update={"phase": RolloutPhase.ASKING, "reason": reason}), (said,)
     return state, ()
 
 
@@ -175,14 +179,14 @@ def _on_pause(state: RolloutState, what: Pause) -> Ruled:
 
 
 def _on_resume(state: RolloutState, what: Resume) -> Ruled:
-    return state.model_copy(update={"phase": Phase.RUNNING, "reason": ""}), (("rollout-resumed", what.why),)
+    return state.model_copy(update={"phase": RolloutPhase.RUNNING, "reason": ""}), (("rollout-resumed", what.why),)
 
 
 def _on_abort(state: RolloutState, what: Abort) -> Ruled:
     return _rolling_back(state, _because("aborted by an operator", what.why))
 
 
-def _on_seen(state: RolloutState, what: Seen) -> Ruled:
+def _on_seen(state: RolloutState, what: VersionSeen) -> Ruled:
     return _settled(_with_member(state, what.cluster, acting=what.acting, away=False))
 
 
@@ -193,8 +197,8 @@ def _on_away(state: RolloutState, what: Away) -> Ruled:
 def _on_joined(state: RolloutState, what: Joined) -> Ruled:
     if state.member(what.cluster) is not None:
         return state, ()
-    role = Role.PINNED if what.cluster in state.plan.pinned else Role.INCUMBENT
-    joined = Member(cluster=what.cluster, incumbent=what.incumbent, role=role, acting=what.incumbent)
+    role = VersionRole.PINNED if what.cluster in state.plan.pinned else VersionRole.INCUMBENT
+    joined = RolloutMember(cluster=what.cluster, incumbent=what.incumbent, role=role, acting=what.incumbent)
     members = tuple(sorted((*state.members, joined), key=lambda member: member.cluster))
     return state.model_copy(update={"members": members}), (("rollout-joined", what.cluster),)
 
@@ -208,7 +212,7 @@ def _on_pin(state: RolloutState, what: Pin) -> Ruled:
     member = state.member(what.cluster)
     if member is None:
         raise BadRequest(f"rollout {state.number} knows no cluster {what.cluster!r}")
-    pinned, lines = _settled(_with_roles(state, {what.cluster: Role.PINNED}))
+    pinned, lines = _settled(_with_roles(state, {what.cluster: VersionRole.PINNED}))
     said = (("rollout-pinned", _because(what.cluster, what.why)),) if what.why else ()
     return pinned, (*said, *lines)
 
@@ -224,9 +228,9 @@ def _on_version_gone(state: RolloutState, what: VersionGone) -> Ruled:
         state = state.model_copy(update={"members": members})
         reason = f"v{what.version} is gone: {', '.join(stranded)} would go back to v{what.instead}"[:500]
         lines = (("rollout-incumbent-gone", reason),)
-    if what.version == state.candidate and state.phase is not Phase.ROLLING_BACK:
+    if what.version == state.candidate and state.phase is not RolloutPhase.ROLLING_BACK:
         return _rolling_back(state, f"v{what.version} is gone", *lines)
-    if stranded and state.phase in (Phase.RUNNING, Phase.ASKING):
+    if stranded and state.phase in (RolloutPhase.RUNNING, RolloutPhase.ASKING):
         paused, more = _paused(state, reason)
         return paused, (*lines, *more)
     return state, lines
@@ -243,14 +247,14 @@ def _because(said: str, why: str) -> str:
 def _advanced(state: RolloutState, said: Line) -> Ruled:
     """The next stage, or the end behind the last."""
     if isinstance(state.current, FleetStage):
-        roles = {member.cluster: Role.CANDIDATE for member in state.members if member.role.takes_part}
-        done = _with_roles(state, roles).model_copy(update={"phase": Phase.DONE, "reason": ""})
+        roles = {member.cluster: VersionRole.CANDIDATE for member in state.members if member.role.takes_part}
+        done = _with_roles(state, roles).model_copy(update={"phase": RolloutPhase.DONE, "reason": ""})
         return done, (said, ("rollout-done", f"v{state.candidate} acts in {len(roles)} clusters"))
     entered = state.model_copy(
         update={
             "stage": state.stage + 1,
             "stage_unix_seconds": state.latest_unix_seconds,
-            "phase": Phase.RUNNING,
+            "phase": RolloutPhase.RUNNING,
             "reason": "",
         }
     )
@@ -258,14 +262,14 @@ def _advanced(state: RolloutState, said: Line) -> Ruled:
     return entered, (said, ("rollout-stage", entered.current.kind))
 
 
-def _entered(state: RolloutState) -> tuple[Member, ...]:
+def _entered(state: RolloutState) -> tuple[RolloutMember, ...]:
     """The clusters as a stage begins: those of earlier stages act on the candidate, its own alternate."""
     stage = state.current
     eligible = [member for member in state.members if member.role.takes_part]
     if stage.kind in ("gate", "shadow"):
-        role = Role.SHADOW if stage.kind == "shadow" else Role.INCUMBENT
+        role = VersionRole.SHADOW if stage.kind == "shadow" else VersionRole.INCUMBENT
         return _roles(state.members, {member.cluster: role for member in eligible})
-    earlier = {member.cluster for member in eligible if member.role in (Role.ALTERNATING, Role.CANDIDATE)}
+    earlier = {member.cluster for member in eligible if member.role in (VersionRole.ALTERNATING, VersionRole.CANDIDATE)}
     waiting = sorted(
         (member for member in eligible if member.cluster not in earlier),
         key=lambda member: (member.away, _lot(state.number, member.cluster)),
@@ -279,9 +283,9 @@ def _entered(state: RolloutState) -> tuple[Member, ...]:
         elif isinstance(stage, WaveStage):
             wanted = math.ceil(stage.share * len(eligible))
         chosen = [member.cluster for member in waiting[: max(0, wanted - len(earlier))]]
-    roles = {member.cluster: Role.INCUMBENT for member in eligible}
-    roles.update(dict.fromkeys(earlier, Role.CANDIDATE))
-    roles.update(dict.fromkeys(chosen, Role.ALTERNATING))
+    roles = {member.cluster: VersionRole.INCUMBENT for member in eligible}
+    roles.update(dict.fromkeys(earlier, VersionRole.CANDIDATE))
+    roles.update(dict.fromkeys(chosen, VersionRole.ALTERNATING))
     changed = _roles(state.members, roles)
     return tuple(
         member.model_copy(update={"since_stage": state.stage, "since_unix_seconds": state.latest_unix_seconds})
@@ -295,13 +299,13 @@ def _rolling_back(state: RolloutState, reason: str, *before: Line) -> Ruled:
     # Who may act on the candidate is taken to do so until its agent says otherwise.
     members = tuple(
         member.model_copy(update={"acting": state.candidate})
-        if member.role in (Role.ALTERNATING, Role.CANDIDATE)
+        if member.role in (VersionRole.ALTERNATING, VersionRole.CANDIDATE)
         else member
         for member in state.members
     )
-    roles = {member.cluster: Role.INCUMBENT for member in state.members if member.role.takes_part}
+    roles = {member.cluster: VersionRole.INCUMBENT for member in state.members if member.role.takes_part}
     back = state.model_copy(
-        update={"members": _roles(members, roles), "phase": Phase.ROLLING_BACK, "reason": reason[:2000]}
+        update={"members": _roles(members, roles), "phase": RolloutPhase.ROLLING_BACK, "reason": reason[:2000]}
     )
     settled, lines = _settled(back)
     return settled, (*before, ("rollout-rolling-back", reason[:500]), *lines)
@@ -309,23 +313,23 @@ def _rolling_back(state: RolloutState, reason: str, *before: Line) -> Ruled:
 
 def _settled(state: RolloutState) -> Ruled:
     """Rolled back as soon as every cluster that is there acts on what it had; those that are away learn it later."""
-    if state.phase is not Phase.ROLLING_BACK:
+    if state.phase is not RolloutPhase.ROLLING_BACK:
         return state, ()
-    there = [member for member in state.members if not member.away and member.role is not Role.PINNED]
+    there = [member for member in state.members if not member.away and member.role is not VersionRole.PINNED]
     if any(member.acting is not None and member.acting != member.incumbent for member in there):
         return state, ()
-    return state.model_copy(update={"phase": Phase.ROLLED_BACK}), (("rollout-rolled-back", state.reason[:500]),)
+    return state.model_copy(update={"phase": RolloutPhase.ROLLED_BACK}), (("rollout-rolled-back", state.reason[:500]),)
 
 
 def _paused(state: RolloutState, reason: str) -> Ruled:
-    return state.model_copy(update={"phase": Phase.PAUSED, "reason": reason}), (("rollout-paused", reason),)
+    return state.model_copy(update={"phase": RolloutPhase.PAUSED, "reason": reason}), (("rollout-paused", reason),)
 
 
-def _with_roles(state: RolloutState, roles: Mapping[str, Role]) -> RolloutState:
+def _with_roles(state: RolloutState, roles: Mapping[str, VersionRole]) -> RolloutState:
     return state.model_copy(update={"members": _roles(state.members, roles)})
 
 
-def _roles(members: tuple[Member, ...], roles: Mapping[str, Role]) -> tuple[Member, ...]:
+def _roles(members: tuple[RolloutMember, ...], roles: Mapping[str, VersionRole]) -> tuple[RolloutMember, ...]:
     return tuple(
         member.model_copy(update={"role": roles[member.cluster]}) if member.cluster in roles else member
         for member in members
@@ -341,30 +345,30 @@ def _with_member(state: RolloutState, cluster: str, **changed: Any) -> RolloutSt
 
 def _transition(before: RolloutState, after: RolloutState, actor: str, *lines: Line) -> Transition:
     """What changed, as commands and audit lines: nobody else makes either."""
-    audit = [AuditLine(actor, action, f"rollout {after.number}", detail) for action, detail in lines]
+    audit = [RolloutAuditLine(actor, action, f"rollout {after.number}", detail) for action, detail in lines]
     commands = []
     known = {member.cluster: assignment_of(member, before.candidate) for member in before.members}
     for member in after.members:
-        told = assignment_of(member, after.candidate)
+        reported = assignment_of(member, after.candidate)
         was = known.get(member.cluster)
-        if told == was or was is None:
+        if reported == was or was is None:
             continue
-        commands.append(told)
-        audit.append(AuditLine(actor, "rollout-assigned", member.cluster, f"{_said(was)} to {_said(told)}"))
+        commands.append(reported)
+        audit.append(RolloutAuditLine(actor, "rollout-assigned", member.cluster, f"{_said(was)} to {_said(reported)}"))
     return Transition(after, tuple(commands), tuple(audit))
 
 
-def assignment_of(member: Member, candidate: int) -> Assign:
+def assignment_of(member: RolloutMember, candidate: int) -> Assign:
     """What a cluster is told, which follows from its role."""
-    if member.role is Role.CANDIDATE:
+    if member.role is VersionRole.CANDIDATE:
         return Assign(member.cluster, member.role, candidate)
-    beside = candidate if member.role in (Role.SHADOW, Role.ALTERNATING) else None
+    beside = candidate if member.role in (VersionRole.SHADOW, VersionRole.ALTERNATING) else None
     return Assign(member.cluster, member.role, member.incumbent, beside)
 
 
-def _said(told: Assign) -> str:
-    beside = "" if told.beside is None else f" beside v{told.beside}"
-    return f"v{told.acting}{beside} ({told.role})"
+def _said(reported: Assign) -> str:
+    beside = "" if reported.beside is None else f" beside v{reported.beside}"
+    return f"v{reported.acting}{beside} ({reported.role})"
 
 
 def _lot(number: int, cluster: str) -> bytes:
@@ -376,20 +380,20 @@ def _utc(unix_seconds: float) -> str:
     return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-_LIVE = (Phase.RUNNING, Phase.ASKING, Phase.PAUSED)
-_GOING = (*_LIVE, Phase.ROLLING_BACK)
-_TABLE: Mapping[tuple[Phase, type[Any]], Callable[[RolloutState, Any], Ruled]] = MappingProxyType(
+_LIVE = (RolloutPhase.RUNNING, RolloutPhase.ASKING, RolloutPhase.PAUSED)
+_GOING = (*_LIVE, RolloutPhase.ROLLING_BACK)
+_TABLE: Mapping[tuple[RolloutPhase, type[Any]], Callable[[RolloutState, Any], Ruled]] = MappingProxyType(
     {(phase, StageVerdict): _on_verdict for phase in _LIVE}
-    | {(phase, Promote): _on_promote for phase in (Phase.RUNNING, Phase.ASKING)}
-    | {(phase, Pause): _on_pause for phase in (Phase.RUNNING, Phase.ASKING)}
-    | {(Phase.PAUSED, Resume): _on_resume}
+    | {(phase, Promote): _on_promote for phase in (RolloutPhase.RUNNING, RolloutPhase.ASKING)}
+    | {(phase, Pause): _on_pause for phase in (RolloutPhase.RUNNING, RolloutPhase.ASKING)}
+    | {(RolloutPhase.PAUSED, Resume): _on_resume}
     | {(phase, Abort): _on_abort for phase in _LIVE}
     | {(phase, Pin): _on_pin for phase in _GOING}
-    | {(phase, Seen): _on_seen for phase in _GOING}
+    | {(phase, VersionSeen): _on_seen for phase in _GOING}
     | {(phase, Away): _on_away for phase in _GOING}
     | {(phase, Joined): _on_joined for phase in _GOING}
     | {(phase, Left): _on_left for phase in _GOING}
     | {(phase, VersionGone): _on_version_gone for phase in _GOING}
-    | {(phase, VersionDamaged): _on_version_damaged for phase in (Phase.RUNNING, Phase.ASKING)}
+    | {(phase, VersionDamaged): _on_version_damaged for phase in (RolloutPhase.RUNNING, RolloutPhase.ASKING)}
 )
 """What each phase makes of an event. An operator's event that is not here is refused, any other changes nothing."""

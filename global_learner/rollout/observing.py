@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from global_learner.rollout.events import Away, Joined, Left, Pin, Seen, What
-from global_learner.rollout.state import Member, Phase, Role, RolloutState
-from policy_net.exchange.rollout_duty import DutyRole
+from global_learner.rollout.events import Away, Joined, Left, Pin, VersionSeen, What
+from global_learner.rollout.state import RolloutMember, RolloutPhase, RolloutState, VersionRole
+from policy_net.exchange.rollout_assignment import AssignmentRole
 
 MOST_EVENTS = 256
 """At once; the others follow when the fleet is looked at next."""
@@ -56,7 +56,7 @@ def observed(state: RolloutState, fleet: Mapping[str, Heard], gone: Collection[s
             whats += [Left(cluster=cluster)] if member is not None else []
         elif member is None:
             # Who comes in the middle of a rollback has nothing to go back from.
-            if state.phase is not Phase.ROLLING_BACK:
+            if state.phase is not RolloutPhase.ROLLING_BACK:
                 whats.append(Joined(cluster=cluster, incumbent=heard.assigned))
                 whats += [Pin(cluster=cluster)] if heard.held else []
                 whats += [Away(cluster=cluster)] if heard.silent_seconds > away_seconds else []
@@ -67,12 +67,12 @@ def observed(state: RolloutState, fleet: Mapping[str, Heard], gone: Collection[s
     return whats
 
 
-def _seen(state: RolloutState, member: Member, heard: Heard) -> list[What]:
+def _seen(state: RolloutState, member: RolloutMember, heard: Heard) -> list[What]:
     if heard.acting is None:
         return []
     acting = heard.acting or member.incumbent  # on none of the fleet's, so not on the candidate
-    if heard.rollout == state.number and heard.duty == DutyRole.ALTERNATING:
+    if heard.rollout == state.number and heard.duty == AssignmentRole.ALTERNATING:
         acting = state.candidate  # it may, at any time: one event, and not one a block
-    if member.role is Role.PINNED and not member.away:
+    if member.role is VersionRole.PINNED and not member.away:
         return []
-    return [Seen(cluster=member.cluster, acting=acting)] if member.away or acting != member.acting else []
+    return [VersionSeen(cluster=member.cluster, acting=acting)] if member.away or acting != member.acting else []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from global_learner.rollout.evidence_store import EvidenceStore, KeptEvent, KeptVerdict
 from global_learner.rollout.queries import ShownQuery
 from global_learner.rollout.replays import FrozenSketch
-from global_learner.rollout.rollout_store import Record, RolloutStore
+from global_learner.rollout.rollout_store import RolloutRecord, RolloutStore
 from global_learner.rollout.shadow import Shadowed
 
 MOST_ROLLOUTS = 4
@@ -31,7 +31,7 @@ class Overview:
         verdicts, events: oldest first.
     """
 
-    record: Record
+    record: RolloutRecord
     blocks: Mapping[str, int]
     shadowed: Mapping[str, Shadowed]
     verdicts: Sequence[KeptVerdict]
@@ -41,7 +41,7 @@ class Overview:
 
 
 def overview(
-    record: Record,
+    record: RolloutRecord,
     evidence: EvidenceStore,
     sketches: Sequence[FrozenSketch] = (),
     queries: Sequence[ShownQuery] = (),

@@ -1,7 +1,7 @@
 """Plan of a rollout: its stages in order, whom it leaves alone, and when nothing new begins.
 
-A plan is a YAML file; what it does not say has a default, and so has the whole plan: `Plan()` is a sane one. Every
-fault is one clear line, also a cluster that is not enrolled, which only the fleet knows.
+A plan is a YAML file; what it does not say has a default, and so has the whole plan: `RolloutPlan()` is a sane one.
+Every fault is one clear line, also a cluster that is not enrolled, which only the fleet knows.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class VerdictSettings(Section):
         )
 
 
-class Plan(Section):
+class RolloutPlan(Section):
     """A rollout's plan."""
 
     stages: tuple[Stage, ...] = Field(_DEFAULT_STAGES, min_length=1, max_length=32)
@@ -187,7 +187,7 @@ class Plan(Section):
     """Numbers of Prometheus that stages are judged by, too."""
 
     @model_validator(mode="after")
-    def _in_order(self) -> Plan:
+    def _in_order(self) -> RolloutPlan:
         kinds: list[str] = [stage.kind for stage in self.stages]
         places = [_ORDER.index(kind) for kind in kinds]
         if places != sorted(places):
@@ -225,35 +225,35 @@ class Plan(Section):
         return None if until is None else until.timestamp()
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(path: Path) -> RolloutPlan:
     """Read a plan's file.
 
     Raises:
         BadInput: not there, no YAML, an unknown stage or setting, stages in the wrong order.
     """
-    return read_settings_file(path, Plan, "stages")
+    return read_settings_file(path, RolloutPlan, "stages")
 
 
-def plan_of(plan_json: str) -> Plan:
+def plan_of(plan_json: str) -> RolloutPlan:
     """The plan of a request; the built-in one of an empty text.
 
     Raises:
         BadRequest: it is none, or too long.
     """
     if not plan_json:
-        return Plan()
+        return RolloutPlan()
     if len(plan_json) > _LONGEST_CHARACTERS:
         raise BadRequest(f"the plan has {len(plan_json)} characters; at most {_LONGEST_CHARACTERS} are read")
     try:
         content = json.loads(plan_json)
         if not isinstance(content, dict):
             raise BadRequest("the plan is no JSON object")
-        return checked_settings(content, Plan, "plan")
+        return checked_settings(content, RolloutPlan, "plan")
     except (BadInput, ValueError, RecursionError) as error:
         raise BadRequest(f"the plan cannot be used: {error}") from error
 
 
-def check_names(plan: Plan, enrolled: Collection[str]) -> None:
+def check_names(plan: RolloutPlan, enrolled: Collection[str]) -> None:
     """See that every cluster of a plan is one of the fleet.
 
     Raises:

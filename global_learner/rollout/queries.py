@@ -99,7 +99,7 @@ class Query(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryAnswer:
     """What came of a question.
 
     Attributes:
@@ -115,7 +115,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QueryStanding:
     """What is known of a query in a stage: its latest answer, and for how long answers have said the same.
 
     Attributes:
@@ -149,10 +149,10 @@ class ShownQuery:
     name: str
     state: str
     said: str
-    standing: Standing | None
+    standing: QueryStanding | None
 
     @classmethod
-    def of(cls, query: Query, standing: Standing | None, now: float) -> ShownQuery:
+    def of(cls, query: Query, standing: QueryStanding | None, now: float) -> ShownQuery:
         """How a query stands now."""
         return cls(query.name, state_of(query, standing, now), line_of(query, standing, now), standing)
 
@@ -171,7 +171,7 @@ def within(query: Query, value: float, incumbent: float | None) -> bool | str:
     return not (above or below)
 
 
-def after(query: Query, standing: Standing | None, answer: Answer) -> Standing:
+def after(query: Query, standing: QueryStanding | None, answer: QueryAnswer) -> QueryStanding:
     """What is known after one more answer."""
     fault, good = answer.fault, False
     if not fault:
@@ -182,12 +182,12 @@ def after(query: Query, standing: Standing | None, answer: Answer) -> Standing:
             fault = said
         else:
             good = said
-    known = standing or Standing(answer.unix_seconds)
+    known = standing or QueryStanding(answer.unix_seconds)
     if fault:
         return replace(known, asked_unix_seconds=answer.unix_seconds, fault=fault)
     now, before = answer.unix_seconds, known.answered_unix_seconds
     goes_on = before is not None and known.good is good and 0.0 <= now - before <= _LONGEST_GAP * query.every_seconds
-    return Standing(
+    return QueryStanding(
         now,
         now,
         answer.value,
@@ -198,12 +198,12 @@ def after(query: Query, standing: Standing | None, answer: Answer) -> Standing:
     )
 
 
-def is_due(query: Query, standing: Standing | None, now: float) -> bool:
+def is_due(query: Query, standing: QueryStanding | None, now: float) -> bool:
     """Whether it is time to ask; a clock that went back is no reason to wait."""
     return standing is None or not 0.0 <= now - standing.asked_unix_seconds < query.every_seconds
 
 
-def settled(query: Query, standing: Standing | None, now: float) -> bool | None:
+def settled(query: Query, standing: QueryStanding | None, now: float) -> bool | None:
     """Whether the number is good, or bad, for long enough; None: neither is known now."""
     if standing is None or standing.fault or standing.answered_unix_seconds is None:
         return None
@@ -216,7 +216,7 @@ def settled(query: Query, standing: Standing | None, now: float) -> bool | None:
 def with_queries(
     verdict: Verdict,
     queries: Sequence[Query],
-    standings: Mapping[str, Standing],
+    standings: Mapping[str, QueryStanding],
     now: float,
     *,
     stage_unix_seconds: float,
@@ -231,28 +231,28 @@ def with_queries(
         stage_unix_seconds: when the stage began.
         over_seconds: for how long the stage's time is over by now; below 0: it is not.
     """
-    from global_learner.rollout.verdicts.verdict import Outcome  # noqa: PLC0415  (plans are checked without statistics)
+    from global_learner.rollout.verdicts.verdict import StageOutcome  # noqa: PLC0415  (plans are checked without statistics)
 
-    if verdict.outcome is Outcome.FAIL:
+    if verdict.outcome is StageOutcome.FAIL:
         return verdict
     known = {query.name: settled(query, standings.get(query.name), now) for query in queries}
     bad = [query for query in queries if known[query.name] is False]
     if bad:
         said = tuple(line_of(query, standings.get(query.name), now) for query in bad)
-        return replace(verdict, outcome=Outcome.FAIL, reasons=said)
+        return replace(verdict, outcome=StageOutcome.FAIL, reasons=said)
     reasons = (*verdict.reasons, *(line_of(query, standings.get(query.name), now) for query in queries))
     waits_for = [query for query in queries if known[query.name] is None]
-    if not waits_for or verdict.outcome is not Outcome.PASS:
+    if not waits_for or verdict.outcome is not StageOutcome.PASS:
         return replace(verdict, reasons=reasons)
     asks = any(
         now - _last_answer(standings.get(query.name), stage_unix_seconds) >= query.ask_after_minutes * _MINUTE_SECONDS
         or over_seconds >= query.hold_minutes * _MINUTE_SECONDS
         for query in waits_for
     )
-    return replace(verdict, outcome=Outcome.INCONCLUSIVE if asks else Outcome.WAIT, reasons=reasons)
+    return replace(verdict, outcome=StageOutcome.INCONCLUSIVE if asks else StageOutcome.WAIT, reasons=reasons)
 
 
-def state_of(query: Query, standing: Standing | None, now: float) -> str:
+def state_of(query: Query, standing: QueryStanding | None, now: float) -> str:
     """How a query stands, in one of five words: good, bad, waiting, unanswered or unasked."""
     if standing is None:
         return "unasked"
@@ -262,7 +262,7 @@ def state_of(query: Query, standing: Standing | None, now: float) -> str:
     return "unanswered" if standing.fault else "waiting"
 
 
-def line_of(query: Query, standing: Standing | None, now: float) -> str:
+def line_of(query: Query, standing: QueryStanding | None, now: float) -> str:
     """How a query stands, for people."""
     if standing is None:
         return f"query {query.name}: not asked yet"
@@ -283,7 +283,7 @@ def bounds_of(query: Query) -> str:
     return ", ".join(f"{word} {bound:g}{times}" for word, bound in named if bound is not None)
 
 
-def _last_answer(standing: Standing | None, stage_unix_seconds: float) -> float:
+def _last_answer(standing: QueryStanding | None, stage_unix_seconds: float) -> float:
     answered = None if standing is None else standing.answered_unix_seconds
     return stage_unix_seconds if answered is None else max(answered, stage_unix_seconds)
 

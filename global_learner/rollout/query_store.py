@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import RolloutQueryRow, RolloutRow
-from global_learner.rollout.queries import Answer, Query, Standing, after
+from global_learner.rollout.queries import Query, QueryAnswer, QueryStanding, after
 from global_learner.rollout.state import RolloutState
 
 
@@ -23,20 +23,20 @@ class QueryStore:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def standings(self, rollout: int, stage: int) -> dict[str, Standing]:
+    def standings(self, rollout: int, stage: int) -> dict[str, QueryStanding]:
         """What is known in a stage, by the query's name."""
         ours = select(RolloutQueryRow).where(RolloutQueryRow.rollout == rollout, RolloutQueryRow.stage == stage)
         with self._registry.session() as session:
-            return {row.query: Standing(**row.standing) for row in session.scalars(ours)}
+            return {row.query: QueryStanding(**row.standing) for row in session.scalars(ours)}
 
-    def keep_answer(self, rollout: int, stage: int, query: Query, answer: Answer) -> Standing | None:
+    def keep_answer(self, rollout: int, stage: int, query: Query, answer: QueryAnswer) -> QueryStanding | None:
         """Keep an answer, and say what is known by it; None, and nothing is kept: the stage is over."""
         with self._registry.transaction() as session:
             row = session.get(RolloutRow, rollout)
             if row is None or row.over or RolloutState.model_validate_json(row.state).stage != stage:
                 return None
             known = session.get(RolloutQueryRow, (rollout, stage, query.name))
-            before = None if known is None else Standing(**known.standing)
+            before = None if known is None else QueryStanding(**known.standing)
             standing = after(query, before, answer)
             if known is None:
                 session.add(RolloutQueryRow(rollout=rollout, stage=stage, query=query.name, standing=asdict(standing)))

@@ -9,8 +9,8 @@ from global_learner.rollout.evidence_store import KeptVerdict
 from global_learner.rollout.overview import Overview
 from global_learner.rollout.queries import ShownQuery
 from global_learner.rollout.replays import FrozenSketch, incumbents_of, replayed_on
-from global_learner.rollout.rollout_store import Record, Taken
-from global_learner.rollout.state import Member
+from global_learner.rollout.rollout_store import RolloutRecord, Taken
+from global_learner.rollout.state import RolloutMember
 from global_learner.rollout.verdicts.gate import Replayed
 from policy_net.exchange.generated import fleet_pb2
 
@@ -20,7 +20,7 @@ AUTO_ASSIGN_NOTE = (
 )
 
 
-def record_message(record: Record) -> fleet_pb2.Rollout:
+def record_message(record: RolloutRecord) -> fleet_pb2.Rollout:
     """A rollout without its clusters."""
     state = record.state
     return fleet_pb2.Rollout(
@@ -75,7 +75,7 @@ def overview_message(shown: Overview) -> fleet_pb2.Rollout:
     return message
 
 
-def _member(member: Member) -> fleet_pb2.RolloutMember:
+def _member(member: RolloutMember) -> fleet_pb2.RolloutMember:
     return fleet_pb2.RolloutMember(
         cluster=member.cluster,
         incumbent_version=member.incumbent,

@@ -23,32 +23,32 @@ from global_learner.errors import (
     UnknownRollout,
 )
 from global_learner.registry import assignments
-from global_learner.registry.assignments import AUDIT, Assignment
+from global_learner.registry.assignments import AUDIT, AssignmentChange
 from global_learner.registry.cards import FIRST_VERSION
-from global_learner.registry.registrations import Registration, registration
+from global_learner.registry.registrations import ClusterRegistration, registration
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import ClusterRow, RolloutEventRow, RolloutRow
-from global_learner.rollout.duties import Jcts, duty_of, seed_of
 from global_learner.rollout.events import (
     Abort,
-    AuditLine,
     Event,
     Pause,
     Pin,
+    RolloutAuditLine,
     Transition,
     VersionDamaged,
     VersionGone,
     What,
 )
 from global_learner.rollout.machine import FleetCluster, start, step
-from global_learner.rollout.plan import Plan
+from global_learner.rollout.plan import RolloutPlan
+from global_learner.rollout.rollout_assignments import Jcts, rollout_assignment_of, seed_of
 from global_learner.rollout.sketch_store import freeze
-from global_learner.rollout.state import Phase, Role, RolloutState
+from global_learner.rollout.state import RolloutPhase, RolloutState, VersionRole
 from global_learner.storage.audit import KEEPER
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RolloutRecord:
     """A rollout as it is kept.
 
     Attributes:
@@ -87,11 +87,11 @@ class Taken:
         assigned: by an operator.
     """
 
-    record: Record | None
-    told: tuple[Registration, ...] = ()
-    lines: tuple[AuditLine, ...] = ()
+    record: RolloutRecord | None
+    reported: tuple[ClusterRegistration, ...] = ()
+    lines: tuple[RolloutAuditLine, ...] = ()
     pinned: tuple[str, ...] = ()
-    assigned: tuple[Assignment, ...] = ()
+    assigned: tuple[AssignmentChange, ...] = ()
 
 
 class RolloutStore:
@@ -100,13 +100,13 @@ class RolloutStore:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def latest(self) -> Record | None:
+    def latest(self) -> RolloutRecord | None:
         """The latest rollout; None before the first one."""
         with self._registry.session() as session:
             row = _latest(session)
             return None if row is None else _record(row)
 
-    def record(self, number: int) -> Record:
+    def record(self, number: int) -> RolloutRecord:
         """One rollout; 0 is the latest.
 
         Raises:
@@ -120,12 +120,12 @@ class RolloutStore:
                 raise UnknownRollout("there was no rollout yet; `policyctl rollout start VERSION` begins one")
             return _record(row)
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[RolloutRecord]:
         """All rollouts, oldest first."""
         with self._registry.session() as session:
             return [_record(row) for row in session.scalars(select(RolloutRow).order_by(RolloutRow.number))]
 
-    def newest(self, most: int) -> list[Record]:
+    def newest(self, most: int) -> list[RolloutRecord]:
         """The newest rollouts, newest first."""
         newest = select(RolloutRow).order_by(RolloutRow.number.desc()).limit(most)
         with self._registry.session() as session:
@@ -134,7 +134,7 @@ class RolloutStore:
     def start(
         self,
         version: int,
-        plan: Plan,
+        plan: RolloutPlan,
         spec_digest: str,
         away: Collection[str],
         gone: Collection[str],
@@ -172,7 +172,7 @@ class RolloutStore:
             with self._registry.session() as session:
                 begun = self._begin(session, version, plan, away, gone, now, actor, why)
                 seed = seed_of(begun.state.number, now)
-            return Taken(Record(begun.state, seed, actor, why), lines=begun.audit)
+            return Taken(RolloutRecord(begun.state, seed, actor, why), lines=begun.audit)
         with self._registry.transaction() as session:
             begun = self._begin(session, version, plan, away, gone, now, actor, why)
             number = begun.state.number
@@ -183,8 +183,8 @@ class RolloutStore:
             _note_event(session, number, 0, now, actor, "", begun)
             if begun.state.current.kind == "gate":
                 freeze(session, number, row.seed, {member.cluster for member in begun.state.members})
-            told = _apply(session, row, [begun], jcts, now)
-            return Taken(_record(row), told, begun.audit)
+            reported = _apply(session, row, [begun], jcts, now)
+            return Taken(_record(row), reported, begun.audit)
 
     def take(
         self,
@@ -214,19 +214,19 @@ class RolloutStore:
                     return Taken(None)
                 state = _state(row)
                 _check_seen(session, state, seen, whats)
-                lines: tuple[AuditLine, ...] = ()
+                lines: tuple[RolloutAuditLine, ...] = ()
                 for what in whats:
                     event = Event(number=state.events + 1, unix_seconds=now, actor=actor, what=what)
                     transition = step(state, event)
                     state, lines = transition.state, (*lines, *transition.audit)
-                return Taken(Record(state, row.seed, row.actor, row.why), lines=lines)
+                return Taken(RolloutRecord(state, row.seed, row.actor, row.why), lines=lines)
         with self._registry.transaction() as session:
             row = _latest(session)
             if row is None or row.number != number:
                 return Taken(None)
             _check_seen(session, _state(row), seen, whats)
-            told, lines = _take(session, row, whats, jcts, now, actor)
-            return Taken(_record(row), told, lines)
+            reported, lines = _take(session, row, whats, jcts, now, actor)
+            return Taken(_record(row), reported, lines)
 
     def assign(
         self,
@@ -263,23 +263,23 @@ class RolloutStore:
         with self._registry.session() if dry_run else self._registry.transaction() as session:
             assignments.check_seen(session, seen, moves_on=to_newest)
             row = _latest(session)
-            told: tuple[Registration, ...] = ()
+            reported: tuple[ClusterRegistration, ...] = ()
             pinned: list[str] = []
             if row is not None and not row.over:
                 named = None if clusters is None else set(clusters)
                 pinned = [
                     member.cluster
                     for member in _state(row).members
-                    if member.role is not Role.PINNED
+                    if member.role is not VersionRole.PINNED
                     and (member.cluster in named if named else member.cluster not in gone)
                 ]
-                told, _ = _take(session, row, [Pin(cluster=cluster) for cluster in pinned], {}, now, actor)
+                reported, _ = _take(session, row, [Pin(cluster=cluster) for cluster in pinned], {}, now, actor)
             if version:
                 done = assignments.assign(session, version, spec_digest, clusters, actor, now, why, gone)
             else:
                 done = assignments.release(session, clusters, to_newest, actor, now, why, gone)
             session.flush()
-            touched = {entry.cluster for entry in done} | {entry.cluster for entry in told}
+            touched = {entry.cluster for entry in done} | {entry.cluster for entry in reported}
             record = None if row is None else _record(row)
             return Taken(record, _registrations(session, touched), (), tuple(pinned), tuple(done))
 
@@ -333,8 +333,8 @@ class RolloutStore:
 
     def missing_versions(self, state: RolloutState) -> list[VersionGone | VersionDamaged]:
         """Versions that a rollout may still need, and that can no longer be had, or not before they are put back."""
-        needed = {member.incumbent for member in state.members if member.role is not Role.PINNED}
-        if state.phase is not Phase.ROLLING_BACK:
+        needed = {member.incumbent for member in state.members if member.role is not VersionRole.PINNED}
+        if state.phase is not RolloutPhase.ROLLING_BACK:
             needed.add(state.candidate)
         missing: list[VersionGone | VersionDamaged] = []
         for version in sorted(needed):
@@ -345,7 +345,7 @@ class RolloutStore:
                     missing.append(VersionGone(version=version, instead=FIRST_VERSION))
             else:
                 # Clusters that have it act on it meanwhile. Told again in another phase it would change nothing.
-                if not is_whole and state.phase in (Phase.RUNNING, Phase.ASKING):
+                if not is_whole and state.phase in (RolloutPhase.RUNNING, RolloutPhase.ASKING):
                     missing.append(VersionDamaged(version=version))
         return missing
 
@@ -353,7 +353,7 @@ class RolloutStore:
         self,
         session: Session,
         version: int,
-        plan: Plan,
+        plan: RolloutPlan,
         away: Collection[str],
         gone: Collection[str],
         now: float,
@@ -372,7 +372,7 @@ class RolloutStore:
         return start(number, version, plan, fleet, now, actor=actor, why=why, running=running)
 
 
-def _registrations(session: Session, clusters: Collection[str]) -> tuple[Registration, ...]:
+def _registrations(session: Session, clusters: Collection[str]) -> tuple[ClusterRegistration, ...]:
     rows = session.scalars(select(ClusterRow).where(ClusterRow.cluster.in_(set(clusters)))).all()
     return tuple(map(registration, rows))
 
@@ -415,13 +415,13 @@ def _check_seen(session: Session, state: RolloutState, seen: SeenRollout | None,
         )
 
 
-def _record(row: RolloutRow) -> Record:
-    return Record(_state(row), row.seed, row.actor, row.why)
+def _record(row: RolloutRow) -> RolloutRecord:
+    return RolloutRecord(_state(row), row.seed, row.actor, row.why)
 
 
 def _take(
     session: Session, row: RolloutRow, whats: Sequence[What], jcts: Jcts, now: float, actor: str
-) -> tuple[tuple[Registration, ...], tuple[AuditLine, ...]]:
+) -> tuple[tuple[ClusterRegistration, ...], tuple[RolloutAuditLine, ...]]:
     """Take events in order, and keep what came of them; the clusters that it concerns, and the audit log's lines."""
     state, transitions = _state(row), []
     for what in whats:
@@ -452,14 +452,14 @@ def _note_event(
 
 def _apply(
     session: Session, row: RolloutRow, transitions: Sequence[Transition], jcts: Jcts, now: float
-) -> tuple[Registration, ...]:
+) -> tuple[ClusterRegistration, ...]:
     """Carry out what came of events, and keep the state that they led to; the clusters that it concerns."""
     if not transitions:
         return ()
     state = transitions[-1].state
     _keep(row, state)
     clusters = {entry.cluster: entry for entry in session.scalars(select(ClusterRow))}
-    told: dict[str, ClusterRow] = {}
+    reported: dict[str, ClusterRow] = {}
     for transition in transitions:
         for line in transition.audit:
             AUDIT.record(session, now, line.actor, line.action, line.subject[:63], line.detail)
@@ -467,16 +467,16 @@ def _apply(
             cluster = clusters.get(command.cluster)
             if cluster is None:
                 continue  # its row was lost with a registry that was accepted as it is
-            duty = duty_of(command, state.number, row.seed, jcts.get(command.cluster))
+            duty = rollout_assignment_of(command, state.number, row.seed, jcts.get(command.cluster))
             cluster.assigned_version, cluster.duty = command.acting, None if duty is None else duty.to_json()
-            told[command.cluster] = cluster
+            reported[command.cluster] = cluster
     members = {member.cluster: member for member in state.members}
     for name, cluster in clusters.items():
         member = members.get(name)
-        decides = member is not None and member.role is not Role.PINNED and not state.phase.over
+        decides = member is not None and member.role is not VersionRole.PINNED and not state.phase.over
         number = state.number if decides else 0
         if cluster.rollout != number or (not number and cluster.duty is not None):
             cluster.rollout, cluster.duty = number, cluster.duty if number else None
-            told[name] = cluster
+            reported[name] = cluster
     session.flush()
-    return tuple(map(registration, told.values()))
+    return tuple(map(registration, reported.values()))

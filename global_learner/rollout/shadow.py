@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from global_learner.rollout.plan import VerdictSettings
-from global_learner.rollout.verdicts.verdict import Outcome, Verdict
+from global_learner.rollout.verdicts.verdict import StageOutcome, Verdict
 
 _LEAST_CLUSTERS = 2
 """That have to say something before the stage passes by itself."""
@@ -67,7 +67,7 @@ def judge_shadow(
     faults = {cluster: found for cluster, own in sorted(shadowed.items()) if (found := own.faults(settings))}
     said = tuple(f"{cluster}: {', '.join(found)}" for cluster, found in faults.items())
     if len(faults) >= _LEAST_CLUSTERS:
-        return Verdict(Outcome.FAIL, reasons=said)
+        return Verdict(StageOutcome.FAIL, reasons=said)
     held = tuple(faults)
     enough = [
         cluster
@@ -75,10 +75,10 @@ def judge_shadow(
         if cluster not in held and cluster in shadowed and shadowed[cluster].decisions >= settings.shadow_decisions
     ]
     if not time_over:
-        return Verdict(Outcome.WAIT, held=held, reasons=said)
+        return Verdict(StageOutcome.WAIT, held=held, reasons=said)
     if len(enough) < _LEAST_CLUSTERS:
         few = f"{len(enough)} clusters computed {settings.shadow_decisions} decisions twice; it takes {_LEAST_CLUSTERS}"
-        return Verdict(Outcome.INCONCLUSIVE, held=held, reasons=(*said, few))
+        return Verdict(StageOutcome.INCONCLUSIVE, held=held, reasons=(*said, few))
     decisions = sum(shadowed[cluster].decisions for cluster in enough)
     agreed = sum(shadowed[cluster].agreed for cluster in enough) / decisions
     gain = sum(shadowed[cluster].believed_gain * shadowed[cluster].decisions for cluster in enough) / decisions
@@ -86,4 +86,4 @@ def judge_shadow(
         f"{len(enough)} clusters, {decisions} decisions made twice: in {agreed:.1%} of them every job got the same; "
         f"believed progress of all jobs {math.expm1(gain):+.1%}, + is faster"
     )
-    return Verdict(Outcome.PASS, held=held, reasons=(*said, passed))
+    return Verdict(StageOutcome.PASS, held=held, reasons=(*said, passed))

@@ -63,9 +63,9 @@ class SketchStore:
 
 def freeze(session: Session, rollout: int, seed: int, clusters: Collection[str]) -> None:
     """Copy what clusters have told, for a rollout that begins in this transaction."""
-    told = [row for row in session.scalars(select(WorkloadSketchRow)) if row.cluster in clusters]
-    told.sort(key=lambda row: seed_of(seed, row.cluster))
-    for row in told[:MOST_FROZEN]:
+    reported = [row for row in session.scalars(select(WorkloadSketchRow)) if row.cluster in clusters]
+    reported.sort(key=lambda row: seed_of(seed, row.cluster))
+    for row in reported[:MOST_FROZEN]:
         session.add(
             RolloutSketchRow(
                 rollout=rollout,

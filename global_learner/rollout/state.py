@@ -1,6 +1,7 @@
 """State of a rollout: where it stands, and what every cluster was told; frozen, and JSON whenever it is wanted.
 
-`Member.role` is the only thing that says which versions a cluster may act on. It changes in `machine.step` alone.
+`RolloutMember.role` is the only thing that says which versions a cluster may act on. It changes in `machine.step`
+alone.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from global_learner.rollout.plan import Plan, Stage
+from global_learner.rollout.plan import RolloutPlan, Stage
 from policy_net.settings import Section
 
 
-class Phase(StrEnum):
+class RolloutPhase(StrEnum):
     """What a rollout is doing."""
 
     RUNNING = "running"
@@ -29,10 +30,10 @@ class Phase(StrEnum):
     @property
     def over(self) -> bool:
         """Whether another rollout may begin."""
-        return self in (Phase.ROLLED_BACK, Phase.DONE)
+        return self in (RolloutPhase.ROLLED_BACK, RolloutPhase.DONE)
 
 
-class Role(StrEnum):
+class VersionRole(StrEnum):
     """Which of the two versions acts in a cluster."""
 
     INCUMBENT = "incumbent"
@@ -49,16 +50,16 @@ class Role(StrEnum):
     @property
     def takes_part(self) -> bool:
         """Whether later stages may reach the cluster."""
-        return self not in (Role.PINNED, Role.HELD)
+        return self not in (VersionRole.PINNED, VersionRole.HELD)
 
 
-class Member(Section):
+class RolloutMember(Section):
     """One cluster of a rollout."""
 
     cluster: str
     incumbent: int
     """The version that it goes back to: what it acted on as it joined."""
-    role: Role = Role.INCUMBENT
+    role: VersionRole = VersionRole.INCUMBENT
     since_stage: int | None = None
     """The stage in which it began to alternate."""
     since_unix_seconds: float | None = None
@@ -74,8 +75,8 @@ class RolloutState(Section):
 
     number: int
     candidate: int
-    plan: Plan
-    phase: Phase = Phase.RUNNING
+    plan: RolloutPlan
+    phase: RolloutPhase = RolloutPhase.RUNNING
     stage: int = 0
     """Index into the plan's stages."""
     stage_unix_seconds: float
@@ -87,7 +88,7 @@ class RolloutState(Section):
     """The number of the latest event that was taken."""
     reason: str = Field("", max_length=2000)
     """Why it is not running."""
-    members: tuple[Member, ...] = ()
+    members: tuple[RolloutMember, ...] = ()
     """By name."""
 
     @property
@@ -95,14 +96,14 @@ class RolloutState(Section):
         """The stage that it is in."""
         return self.plan.stages[self.stage]
 
-    def member(self, cluster: str) -> Member | None:
+    def member(self, cluster: str) -> RolloutMember | None:
         """A cluster's row."""
         return next((member for member in self.members if member.cluster == cluster), None)
 
     @property
     def trying(self) -> tuple[str, ...]:
         """The clusters that have the candidate, whether it acts there always, in turn, or not yet."""
-        has = (Role.SHADOW, Role.ALTERNATING, Role.CANDIDATE)
+        has = (VersionRole.SHADOW, VersionRole.ALTERNATING, VersionRole.CANDIDATE)
         return tuple(member.cluster for member in self.members if member.role in has)
 
     @property
@@ -111,5 +112,5 @@ class RolloutState(Section):
         return tuple(
             member.cluster
             for member in self.members
-            if member.role is Role.INCUMBENT and member.incumbent != self.candidate
+            if member.role is VersionRole.INCUMBENT and member.incumbent != self.candidate
         )

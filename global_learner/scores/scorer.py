@@ -22,7 +22,7 @@ from global_learner.registry.registry_thread import RegistryThread
 from global_learner.scores.replay_process import NoAnswer, answer_of
 from global_learner.scores.replay_set import NAME, set_digest
 from global_learner.section_settings import ScoreSettings
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 
 _log = structlog.get_logger()
 
@@ -43,7 +43,7 @@ class Scorer:
         settings: ScoreSettings,
         state_dir: Path,
         registry: RegistryThread,
-        telemetry: Telemetry,
+        telemetry: LearnerTelemetry,
         wall_clock: Callable[[], float],
         command: Sequence[str] = (sys.executable, *_WORKER),
     ) -> None:

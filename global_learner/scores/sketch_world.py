@@ -17,7 +17,7 @@ from policy_net.laboratory.catalogue import CATALOGUE, model_names
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.workloads.cluster_size import ClusterSize
 from policy_net.laboratory.workloads.recorded import suitable_ps
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 
 LEAST_JOBS, MOST_JOBS = 48, 192
 """Of a replay; as many as come in two days between these."""
@@ -87,16 +87,16 @@ def drawn(values: tuple[float, ...], place: float) -> float:
 
 def _job(
     number: int, at: float, entry: KindSketch, cluster: ClusterSize, speeds: SpeedModel, random: np.random.Generator
-) -> JobSpec:
+) -> WorkloadJob:
     names = model_names(entry.kind, on_gpus=True)
     profile = CATALOGUE[names[int(random.integers(len(names)))]]
     size_place, length_place = random.random(2)
     most = max(1, cluster.nodes * cluster.gpus_per_node)
     workers = min(round(drawn(entry.workers, size_place)), most)
-    told_ps = round(drawn(entry.ps, size_place)) if entry.kind.uses_ps else 0
-    ps = min(told_ps, suitable_ps(profile, workers, cluster, speeds))
+    reported_ps = round(drawn(entry.ps, size_place)) if entry.kind.uses_ps else 0
+    ps = min(reported_ps, suitable_ps(profile, workers, cluster, speeds))
     speed = speeds.samples_per_second(profile.name, ps, workers)
-    return JobSpec(
+    return WorkloadJob(
         job_id=f"job-{number:04d}",
         job_type=profile.name,
         submit_time_seconds=at,

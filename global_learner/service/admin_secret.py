@@ -13,16 +13,16 @@ from pathlib import Path
 
 from foundation.pod_secrets import PodSecrets, check_names
 from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
-from global_learner.errors import BadConfig, StateUnusable
+from global_learner.errors import BadLearnerConfig, StateUnusable
 from global_learner.service.config_check import read_named_files
 from global_learner.service.identity_setup import open_identities
 from global_learner.service.server import open_registry
 from global_learner.service.standby import term_of
 from global_learner.settings import LearnerSettings
 from global_learner.storage.state_dir import IDENTITY_FOLDER
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 
-_LOOKS_SECONDS = 1.0
+_POLLS_SECONDS = 1.0
 
 
 def hand_over_administrator(settings: LearnerSettings, secret: str, account: Path, env: Mapping[str, str]) -> str:
@@ -51,13 +51,15 @@ def hand_over_administrator(settings: LearnerSettings, secret: str, account: Pat
 async def _administrator(settings: LearnerSettings) -> Path:
     """The file, made where there is none yet; where learners share a database, by the first that may act."""
     if settings.identity is None:
-        raise BadConfig("setting identity: without it the learner makes no certificates, and there is no admin.pem")
+        raise BadLearnerConfig(
+            "setting identity: without it the learner makes no certificates, and there is no admin.pem"
+        )
     path = settings.state_dir / IDENTITY_FOLDER / ADMINISTRATOR_FILE
     if settings.database is not None and path.exists():
         return path
     external = read_named_files(settings).external
-    found, telemetry = asyncio.Event(), Telemetry()
-    look = asyncio.create_task(_until_there(path, found)) if settings.database is not None else None
+    found, telemetry = asyncio.Event(), LearnerTelemetry()
+    poll = asyncio.create_task(_until_there(path, found)) if settings.database is not None else None
     quiet = settings.telemetry.model_copy(update={"http_listen": None})  # nobody asks how this is
     async with term_of(settings.model_copy(update={"telemetry": quiet}), telemetry, found) as term:
         if term is not None:
@@ -66,12 +68,12 @@ async def _administrator(settings: LearnerSettings) -> Path:
                 open_identities(settings, external, term.state.path, registry, telemetry, time.time),
             ):
                 pass  # opening makes it
-    if look is not None:
-        look.cancel()
+    if poll is not None:
+        poll.cancel()
     return path
 
 
 async def _until_there(path: Path, found: asyncio.Event) -> None:
     while not path.exists():
-        await asyncio.sleep(_LOOKS_SECONDS)
+        await asyncio.sleep(_POLLS_SECONDS)
     found.set()

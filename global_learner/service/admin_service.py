@@ -17,7 +17,7 @@ from typing import TypeVar
 from global_learner.enrollment.registrar import Registrar
 from global_learner.enrollment.types import identity_message, person_message
 from global_learner.errors import BadRequest
-from global_learner.identity import Identity, checked_name
+from global_learner.identity import CallerIdentity, checked_name
 from global_learner.registry.cards import version_message
 from global_learner.report.events import ACTS, MOST_EVENTS
 from global_learner.rollout.events import check_reason
@@ -29,16 +29,16 @@ from global_learner.rollout.rollout_messages import (
     taken_message,
 )
 from global_learner.rollout.rollout_store import SeenRollout, Taken
-from global_learner.rollout.state import Phase, Role
+from global_learner.rollout.state import RolloutPhase, VersionRole
 from global_learner.service.calls import Context, answered
 from global_learner.service.fleet_service import FleetLearner
 from global_learner.service.fleet_view import fleet_message
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.signed_documents import SignedDocument
 
 _MAX_CLUSTERS = 100_000
-_OVER = frozenset(phase.value for phase in Phase if phase.over)
+_OVER = frozenset(phase.value for phase in RolloutPhase if phase.over)
 
 
 Request = TypeVar("Request")
@@ -67,9 +67,9 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     def __init__(
         self,
         learner: FleetLearner,
-        identity: Identity,
+        identity: CallerIdentity,
         registrar: Registrar,
-        telemetry: Telemetry,
+        telemetry: LearnerTelemetry,
         scoring: bool = True,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -272,7 +272,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         """
         for member in shown.members:
             entry = self._learner.fleet.get(member.cluster)
-            if entry is not None and entry.status is not None and member.role != Role.ALTERNATING:
+            if entry is not None and entry.status is not None and member.role != VersionRole.ALTERNATING:
                 member.acting_version = entry.status.acting_version
         self._show_refusals(shown)
 
@@ -280,7 +280,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         """Have a rollout say which of its clusters refuse a version now: it waits for them."""
         for member in shown.members:
             entry = self._learner.fleet.get(member.cluster)
-            if entry is None or entry.status is None or member.away or member.role == Role.PINNED:
+            if entry is None or entry.status is None or member.away or member.role == VersionRole.PINNED:
                 continue
             if entry.status.refused_version in (shown.candidate_version, member.incumbent_version):
                 member.refused_version = entry.status.refused_version

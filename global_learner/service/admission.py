@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
-from global_learner.errors import BadRequest, LearnerError, MessageTooLarge, Refusal
+from global_learner.errors import BadRequest, CallRefusal, LearnerError, MessageTooLarge
 from global_learner.identity import AuthContext, Caller
 from global_learner.roles import check_role
 from global_learner.section_settings import CallSettings
@@ -29,7 +29,7 @@ from global_learner.service.calls import Context, refuse
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fair_queue import FairQueue, Seat
 from global_learner.service.lanes import Lanes
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 
 IDENTITY_ONLY = 1
 """gRPC's set of compressions with none but "no compression" in it."""
@@ -44,7 +44,7 @@ _MOST_OPEN = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AdmissionLimits:
     """How much callers may ask of a server at once.
 
     Attributes:
@@ -67,7 +67,7 @@ class Limits:
         return self.message_bytes if method in self.large_methods else min(self.message_bytes, self.envelope_bytes)
 
 
-def _options(limits: Limits) -> list[tuple[str, int]]:
+def _options(limits: AdmissionLimits) -> list[tuple[str, int]]:
     """What gRPC itself sees to."""
     alive_ms = round(1000 * limits.patience.keepalive_seconds)
     return [
@@ -91,7 +91,9 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
 class AdmissionInterceptor(grpc.aio.ServerInterceptor):
     """Looks at every call of one server."""
 
-    def __init__(self, limits: Limits, lanes: Lanes, telemetry: Telemetry, guard: ConnectionGuard) -> None:
+    def __init__(
+        self, limits: AdmissionLimits, lanes: Lanes, telemetry: LearnerTelemetry, guard: ConnectionGuard
+    ) -> None:
         self.guard = guard
         self.limits = limits
         self.lanes = lanes
@@ -105,7 +107,7 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):
         """gRPC's hook: the method's handler, behind the checks."""
         handler = await continuation(details)
         if handler is None:
-            self.telemetry.on_refusal(UNKNOWN, Refusal.UNKNOWN_METHOD)
+            self.telemetry.on_refusal(UNKNOWN, CallRefusal.UNKNOWN_METHOD)
             return None
         return self._handlers.get(details.method) or self._handler_of(details.method, handler)
 
@@ -169,7 +171,7 @@ class _Call:
         self._seat: Seat | None = None
         self._task: asyncio.Task[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._late: Refusal | None = None
+        self._late: CallRefusal | None = None
 
     async def run(self, context: Context) -> object:
         """Find a seat, take the message, and let the method answer."""
@@ -189,14 +191,14 @@ class _Call:
         data = reply if isinstance(reply, bytes) else self._handler.response_serializer(reply)  # type: ignore[misc]
         if self._queue is not None and self._seat is not None:
             self._queue.hold(self._seat, len(data))
-        self._end_in(self._desk.limits.patience.send_seconds, Refusal.NOT_SENT)
+        self._end_in(self._desk.limits.patience.send_seconds, CallRefusal.NOT_SENT)
         return data
 
     async def _be_seated(self, context: Context) -> None:
         desk = self._desk
         caller = desk.lanes.caller(context.auth_context(), context.peer())
         if desk.open_calls[caller.name] >= _MOST_OPEN:
-            desk.telemetry.on_refusal(self._method, Refusal.SHARE_TAKEN)
+            desk.telemetry.on_refusal(self._method, CallRefusal.SHARE_TAKEN)
             raise asyncio.CancelledError  # without a word: it does not read them
         desk.open_calls[caller.name] += 1
         self._caller = caller
@@ -212,12 +214,12 @@ class _Call:
                 raise desk.lanes.on_full(lane, caller)
 
     async def _message(self, context: Context) -> bytes:
-        self._end_in(self._desk.limits.patience.arrival_seconds, Refusal.NOT_RECEIVED)
+        self._end_in(self._desk.limits.patience.arrival_seconds, CallRefusal.NOT_RECEIVED)
         data = await context.read()
         if self._timer is not None:
             self._timer.cancel()
         if data is grpc.aio.EOF:
-            self._late = Refusal.NOT_RECEIVED
+            self._late = CallRefusal.NOT_RECEIVED
             raise asyncio.CancelledError
         return bytes(data)
 
@@ -230,10 +232,10 @@ class _Call:
         except DecodeError as error:
             raise BadRequest(f"{self._method}: the message cannot be read; it must be fleet.proto's, whole") from error
 
-    def _end_in(self, seconds: float, reason: Refusal) -> None:
+    def _end_in(self, seconds: float, reason: CallRefusal) -> None:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._end, reason)
 
-    def _end(self, reason: Refusal) -> None:
+    def _end(self, reason: CallRefusal) -> None:
         self._late = reason
         assert self._task is not None  # noqa: S101  (it runs)
         self._task.cancel()
@@ -260,7 +262,7 @@ _RUNNING: ContextVar[_Call] = ContextVar("_RUNNING")
 
 
 def bounded_server(
-    limits: Limits, lanes: Lanes, telemetry: Telemetry, guard: ConnectionGuard | None = None
+    limits: AdmissionLimits, lanes: Lanes, telemetry: LearnerTelemetry, guard: ConnectionGuard | None = None
 ) -> grpc.aio.Server:
     """A server behind the interceptor; services and ports are still to be added, and the guard is still to watch."""
     desk = AdmissionInterceptor(limits, lanes, telemetry, guard or ConnectionGuard(limits.connections))

@@ -18,6 +18,7 @@ import structlog
 from foundation.text import plain_line
 from global_learner.errors import (
     BadRequest,
+    CallRefusal,
     ChangedSince,
     DatabaseAway,
     DiskFull,
@@ -31,7 +32,6 @@ from global_learner.errors import (
     NoHeadYet,
     NoRounds,
     NotActive,
-    Refusal,
     RolloutRefused,
     ShareTaken,
     StateUnusable,
@@ -41,7 +41,7 @@ from global_learner.errors import (
     Unknown,
     UnknownIncarnation,
 )
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.errors import SpecMismatch
 
 _log = structlog.get_logger()
@@ -70,27 +70,27 @@ _STATUSES: dict[type[Exception], grpc.StatusCode] = {
     LearnerError: grpc.StatusCode.INTERNAL,
 }
 
-_REASONS: dict[type[Exception], Refusal] = {
-    BadRequest: Refusal.BAD_REQUEST,
-    IdentityRefused: Refusal.WRONG_IDENTITY,
-    EnrollmentRefused: Refusal.NOT_ENROLLED,
-    NoAuthority: Refusal.NO_AUTHORITY,
-    UnknownIncarnation: Refusal.UNKNOWN_INCARNATION,
-    NoRounds: Refusal.NO_ROUNDS,
-    RolloutRefused: Refusal.ROLLOUT_REFUSED,
-    ChangedSince: Refusal.CHANGED_SINCE,
-    SpecMismatch: Refusal.WRONG_SPEC,
-    FleetFull: Refusal.FLEET_FULL,
-    MessageTooLarge: Refusal.TOO_LARGE,
-    ShareTaken: Refusal.SHARE_TAKEN,
-    TooOften: Refusal.TOO_OFTEN,
-    TooBusy: Refusal.TOO_BUSY,
-    TooFast: Refusal.TOO_FAST,
-    Unknown: Refusal.NOT_FOUND,
-    DiskFull: Refusal.DISK_FULL,
-    DatabaseAway: Refusal.DATABASE_AWAY,
-    NotActive: Refusal.NOT_ACTIVE,
-    NoHeadYet: Refusal.NO_HEAD,
+_REASONS: dict[type[Exception], CallRefusal] = {
+    BadRequest: CallRefusal.BAD_REQUEST,
+    IdentityRefused: CallRefusal.WRONG_IDENTITY,
+    EnrollmentRefused: CallRefusal.NOT_ENROLLED,
+    NoAuthority: CallRefusal.NO_AUTHORITY,
+    UnknownIncarnation: CallRefusal.UNKNOWN_INCARNATION,
+    NoRounds: CallRefusal.NO_ROUNDS,
+    RolloutRefused: CallRefusal.ROLLOUT_REFUSED,
+    ChangedSince: CallRefusal.CHANGED_SINCE,
+    SpecMismatch: CallRefusal.WRONG_SPEC,
+    FleetFull: CallRefusal.FLEET_FULL,
+    MessageTooLarge: CallRefusal.TOO_LARGE,
+    ShareTaken: CallRefusal.SHARE_TAKEN,
+    TooOften: CallRefusal.TOO_OFTEN,
+    TooBusy: CallRefusal.TOO_BUSY,
+    TooFast: CallRefusal.TOO_FAST,
+    Unknown: CallRefusal.NOT_FOUND,
+    DiskFull: CallRefusal.DISK_FULL,
+    DatabaseAway: CallRefusal.DATABASE_AWAY,
+    NotActive: CallRefusal.NOT_ACTIVE,
+    NoHeadYet: CallRefusal.NO_HEAD,
 }
 """All others are the learner's own failures, of which a caller learns no more than that."""
 
@@ -116,7 +116,7 @@ Context = Any
 class Service(Protocol):
     """What a service must have for its calls to be counted."""
 
-    telemetry: Telemetry
+    telemetry: LearnerTelemetry
 
 
 ServiceT = TypeVar("ServiceT", bound=Service)
@@ -144,15 +144,15 @@ def answered(method: Method[ServiceT, Request, Reply]) -> Method[ServiceT, Reque
 
 
 async def refuse(
-    telemetry: Telemetry, context: Context, method: str, error: Exception, seconds: float = 0.0
+    telemetry: LearnerTelemetry, context: Context, method: str, error: Exception, seconds: float = 0.0
 ) -> NoReturn:
     """End a call with an error's status and line; counted and logged."""
     status = _of(_STATUSES, error, grpc.StatusCode.INTERNAL)
-    reason = _of(_REASONS, error, Refusal.FAILED)
+    reason = _of(_REASONS, error, CallRefusal.FAILED)
     message = plain_line(str(error))
     if isinstance(error, (TooOften, TooFast)):
         await pause()
-    if reason is not Refusal.FAILED:
+    if reason is not CallRefusal.FAILED:
         telemetry.refusal_log.on_refusal(context.peer(), reason, method, status.name, str(error)[:_LONGEST_LOGGED])
         message = _of(_FAILURES, error, message)
     else:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foundation.files import PARTIAL
-from global_learner.errors import BadConfig
-from global_learner.service.admission import Limits
+from global_learner.errors import BadLearnerConfig
+from global_learner.service.admission import AdmissionLimits
 from global_learner.service.identity_setup import ExternalCredentials, read_external_credentials
 from global_learner.service.listener import room_for_connections
 from global_learner.settings import LearnerSettings
@@ -36,7 +36,7 @@ class CheckedConfig:
     """What was read, for the start."""
 
     initial: PolicyFile
-    limits: Limits
+    limits: AdmissionLimits
     external: ExternalCredentials
 
 
@@ -69,7 +69,7 @@ def check_config(settings: LearnerSettings) -> list[str]:
     path = settings.state_dir
     there = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise BadConfig(f"setting state_dir: {path} cannot be used, as {there} is no folder that can be written")
+        raise BadLearnerConfig(f"setting state_dir: {path} cannot be used, as {there} is no folder that can be written")
     above = settings.upstream
     if above is not None and above.enrollment_file is not None:
         identity = path / UPSTREAM_FOLDER
@@ -79,7 +79,7 @@ def check_config(settings: LearnerSettings) -> list[str]:
                 kept = identity if identity.is_dir() else Path(folder) / UPSTREAM_FOLDER
                 EnrolledIdentity(kept, above.name, above.enrollment_file)
             except IdentityFileError as error:
-                raise BadConfig(f"setting upstream.enrollment_file: {error}") from error
+                raise BadLearnerConfig(f"setting upstream.enrollment_file: {error}") from error
     return [
         f"state_dir {path}" + ("" if there == path else ", which will be made"),
         f"initial_policy {settings.initial_policy}, {checked.initial.spec.parameter_count} parameters",
@@ -102,14 +102,14 @@ def check_port_file(path: Path | None) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise BadConfig(
+        raise BadLearnerConfig(
             f"setting port_file: {path} cannot be written ({error.strerror}); name a file in a folder that exists"
         ) from error
 
 
-def _limits(settings: LearnerSettings, spec: WeightSpec) -> Limits:
+def _limits(settings: LearnerSettings, spec: WeightSpec) -> AdmissionLimits:
     gradient = 4 * spec.parameter_count
-    return Limits(
+    return AdmissionLimits(
         gradient + _ENVELOPE_BYTES,
         room_for_connections(settings.ingest.max_connections),
         settings.calls,

@@ -22,7 +22,7 @@ import structlog
 
 _log = structlog.get_logger()
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 _FILES = Path("/proc/self/fd")
 _CROWDED, _ENOUGH = 0.75, 0.5
 """Shares of the connections that there is room for: from when on some are closed, and down to how many."""
@@ -55,11 +55,11 @@ class ConnectionGuard:
     async def watch(self, port: int) -> None:
         """Look again and again; 0 is no port."""
         while port and _FILES.exists():
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             if len(_files()) >= _CROWDED * self._room or len(self._callers) >= self._room:
-                self.look(port)
+                self.poll(port)
 
-    def look(self, port: int) -> int:
+    def poll(self, port: int) -> int:
         """Close what is too much among the connections of a port; how many."""
         found = self._connections(port)
         self._callers.intersection_update(found)

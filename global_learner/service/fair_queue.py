@@ -16,7 +16,7 @@ from global_learner.errors import ShareTaken
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class QueueShare:
     """How much of a queue there is, and how much of it one caller may have.
 
     Attributes:
@@ -57,7 +57,7 @@ class _Caller:
 class FairQueue:
     """Seats for calls of one kind, on one event loop; a free seat goes to the caller whose turn is longest ago."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: QueueShare) -> None:
         self._share = share
         self._callers: dict[str, _Caller] = {}
         self._turns: dict[str, None] = {}

@@ -10,7 +10,7 @@ import structlog
 
 from global_learner.enrollment.registrar import Registrar
 from global_learner.errors import BadRequest, UnknownIncarnation
-from global_learner.identity import Identity
+from global_learner.identity import CallerIdentity
 from global_learner.learner import Learner
 from global_learner.registry.cards import signed_message
 from global_learner.report.savings import latest_comparison
@@ -19,11 +19,11 @@ from global_learner.service.heartbeats.clusters_ahead import ClustersAhead
 from global_learner.service.heartbeats.heartbeat_check import check_status
 from global_learner.service.heartbeats.version_refusals import VersionRefusals
 from global_learner.service.push_lines import PushLines
-from global_learner.telemetry import Telemetry
-from global_learner.updates.pushes import Outcome
+from global_learner.telemetry import LearnerTelemetry
+from global_learner.updates.pushes import UpdateOutcome
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
-from policy_net.exchange.rollout_duty import RolloutDuty
+from policy_net.exchange.rollout_assignment import RolloutAssignment
 from policy_net.exchange.wire import (
     gradient_update,
     round_answer,
@@ -40,9 +40,9 @@ _MAX_NAME_CHARACTERS = 253
 _MAX_STATISTICS = 64
 
 _OUTCOMES = {
-    Outcome.APPLIED: fleet_pb2.PushReply.APPLIED,
-    Outcome.DUPLICATE: fleet_pb2.PushReply.DUPLICATE,
-    Outcome.REJECTED: fleet_pb2.PushReply.REJECTED,
+    UpdateOutcome.APPLIED: fleet_pb2.PushReply.APPLIED,
+    UpdateOutcome.DUPLICATE: fleet_pb2.PushReply.DUPLICATE,
+    UpdateOutcome.REJECTED: fleet_pb2.PushReply.REJECTED,
 }
 
 
@@ -52,9 +52,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     def __init__(
         self,
         learner: FleetLearner,
-        identity: Identity,
+        identity: CallerIdentity,
         registrar: Registrar,
-        telemetry: Telemetry,
+        telemetry: LearnerTelemetry,
         clock: Callable[[], float],
         pause: Pause = pause,
     ) -> None:
@@ -269,7 +269,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
 
     def _timestamp(
-        self, cluster: str, assigned_version: int, duty: RolloutDuty | None
+        self, cluster: str, assigned_version: int, duty: RolloutAssignment | None
     ) -> fleet_pb2.SignedDocument | None:
         """What a cluster is to act on now; without such a word, on a full disk, it goes on with what it has."""
         signing = self._learner.operator.signing

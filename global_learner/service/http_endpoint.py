@@ -9,12 +9,12 @@ from types import MappingProxyType
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.report.live import LiveReport
 from global_learner.service.http_server import BoundedHttpServer, HttpAnswer, HttpRefusal
 from global_learner.settings import is_loopback, split_address
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 """How often to look for connections that are open for too long."""
 _PRIVATE: Mapping[str, str] = MappingProxyType(
     {
@@ -77,11 +77,11 @@ class HttpEndpoint:
         try:
             self._server = BoundedHttpServer(split_address(address), answer, refused, clock)
         except OSError as error:
-            raise BadConfig(
+            raise BadLearnerConfig(
                 f"telemetry.http_listen {address}: cannot be listened on ({error.strerror}); name another port"
             ) from error
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_LOOK_SECONDS,), name="http", daemon=True
+            target=self._server.serve_forever, args=(_POLL_SECONDS,), name="http", daemon=True
         )
 
     @property

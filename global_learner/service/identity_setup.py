@@ -20,7 +20,7 @@ import grpc
 import structlog
 from cryptography import x509
 
-from foundation.followed_files import LOOK_SECONDS, Content, FollowedFiles
+from foundation.followed_files import POLL_SECONDS, Content, FollowedFiles
 from global_learner.enrollment.authority import Authority
 from global_learner.enrollment.authority_files import (
     ADMINISTRATOR,
@@ -34,18 +34,18 @@ from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.registrar import EnrollmentRules, Registrar
 from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import EnrollmentRefused, LearnerError, StateUnusable
-from global_learner.identity import Identity
+from global_learner.identity import CallerIdentity
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.section_settings import CallSettings
-from global_learner.service.admission import Limits, bounded_server
+from global_learner.service.admission import AdmissionLimits, bounded_server
 from global_learner.service.calls import Context, answered
 from global_learner.service.connection_guard import ConnectionGuard
-from global_learner.service.fair_queue import Share
+from global_learner.service.fair_queue import QueueShare
 from global_learner.service.lanes import Hosts, one_lane
 from global_learner.service.listener import bind, read_server_files, server_credentials, warn_if_exposed
 from global_learner.settings import LearnerSettings, TlsSettings, split_address
 from global_learner.storage.state_dir import IDENTITY_FOLDER
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.connection_files import ConnectionFiles, follow_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import make_private_folder
@@ -55,11 +55,11 @@ _log = structlog.get_logger()
 
 ADMINISTRATOR_CHECK_SECONDS = 3600.0
 """An identity file is good for a year and due for renewal after two thirds; an hour is early enough."""
-_ENROLL_LIMITS = Limits(
+_ENROLL_LIMITS = AdmissionLimits(
     message_bytes=32 * 1024, connections=64, patience=CallSettings(arrival_seconds=10.0), handshake_seconds=10.0
 )
 _REFUSED_SECONDS = 0.5
-_ENROLL_SHARE = Share(seats=16, seats_per_caller=4, waiting_per_caller=64, bytes_per_caller=1 << 20)
+_ENROLL_SHARE = QueueShare(seats=16, seats_per_caller=4, waiting_per_caller=64, bytes_per_caller=1 << 20)
 """Anybody may call: little memory, and never enough work to keep the learner from its updates."""
 
 
@@ -67,7 +67,7 @@ _ENROLL_SHARE = Share(seats=16, seats_per_caller=4, waiting_per_caller=64, bytes
 class Identities:
     """What the services need to tell callers apart; credentials are None for plain text."""
 
-    identity: Identity
+    identity: CallerIdentity
     registrar: Registrar
     credentials: grpc.ServerCredentials | None
     enroll_credentials: grpc.ServerCredentials | None
@@ -88,7 +88,7 @@ def read_external_credentials(
     settings: LearnerSettings,
     clock: Callable[[], float],
     on_replaced: Callable[[str], None] = lambda _: None,
-    look_clock: Callable[[], float] = time.monotonic,
+    poll_clock: Callable[[], float] = time.monotonic,
 ) -> ExternalCredentials:
     """Read what was made elsewhere, before anything is begun; later it is read again when it changes.
 
@@ -102,14 +102,14 @@ def read_external_credentials(
     """
     tls, own = settings.tls, settings.identity
     if tls is not None:
-        return _follow_files(tls, clock, on_replaced, look_clock)
+        return _follow_files(tls, clock, on_replaced, poll_clock)
     if own is None or own.ca_certificate_file is None or own.ca_key_file is None:
         return ExternalCredentials()
     authority = follow_authority(
-        own.ca_certificate_file, own.ca_key_file, clock, lambda: on_replaced("authority"), look_clock
+        own.ca_certificate_file, own.ca_key_file, clock, lambda: on_replaced("authority"), poll_clock
     )
     secret = SecretInUse(
-        "authority", lambda: authority.value.validity, lambda: authority.refusal, look=authority.current
+        "authority", lambda: authority.value.validity, lambda: authority.refusal, poll=authority.current
     )
     return ExternalCredentials(authority=authority, secrets=(secret,))
 
@@ -118,7 +118,7 @@ def _follow_files(
     tls: TlsSettings,
     clock: Callable[[], float],
     on_replaced: Callable[[str], None],
-    look_clock: Callable[[], float],
+    poll_clock: Callable[[], float],
 ) -> ExternalCredentials:
     def replaced(found: ConnectionFiles) -> None:
         _log.info("certificate-replaced", expires_unix_seconds=round(found.validity.ends_unix_seconds))
@@ -130,7 +130,7 @@ def _follow_files(
     def read(content: Content) -> ConnectionFiles:
         return read_server_files(tls, content)
 
-    files = follow_connection_files(read, replaced, refused, look_clock, clock)
+    files = follow_connection_files(read, replaced, refused, poll_clock, clock)
     warn_if_exposed(tls.key_file)
 
     def refusal() -> str:
@@ -181,7 +181,7 @@ def open_identities(
     external: ExternalCredentials,
     state_dir: Path,
     thread: RegistryThread,
-    telemetry: Telemetry,
+    telemetry: LearnerTelemetry,
     clock: Callable[[], float],
 ) -> Iterator[Identities]:
     """Open the store, and the authority if there is one; the store is closed at the end.
@@ -212,7 +212,7 @@ def open_identities(
             # The fleet must show certificates, and who enrolls cannot yet.
             credentials = server_credentials(own.current, only_certified=True)
             enroll_credentials = server_credentials(own.current, only_certified=False)
-            telemetry.secrets.add(SecretInUse("service", lambda: own.validity, look=own.current))
+            telemetry.secrets.add(SecretInUse("service", lambda: own.validity, poll=own.current))
             if external.authority is None:
                 telemetry.secrets.add(SecretInUse("authority", lambda: authority.validity))
             if not store.known and (folder / ADMINISTRATOR_FILE).exists():
@@ -225,7 +225,9 @@ def open_identities(
             except OSError as error:
                 raise StateUnusable(f"{folder}: cannot be written ({error.strerror}); free space") from error
         admin_names = settings.tls.admin_names if settings.tls is not None else ()
-        identity = Identity(settings.authenticated, admin_names, store, issuing=authority is not None, clock=clock)
+        identity = CallerIdentity(
+            settings.authenticated, admin_names, store, issuing=authority is not None, clock=clock
+        )
         rules = EnrollmentRules(
             settings.identity or IdentitySettings(),
             revocable=settings.authenticated,
@@ -240,11 +242,13 @@ def open_identities(
         yield Identities(identity, registrar, credentials, enroll_credentials, check_administrator)
 
 
-async def follow_secrets(telemetry: Telemetry, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
+async def follow_secrets(
+    telemetry: LearnerTelemetry, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+) -> None:
     """Look at the files of secrets for as long as the learner runs, so that a replacement is told of in time."""
     while True:
-        await sleep(LOOK_SECONDS)
-        await asyncio.to_thread(telemetry.secrets.look)
+        await sleep(POLL_SECONDS)
+        await asyncio.to_thread(telemetry.secrets.poll)
 
 
 async def keep_administrator(
@@ -262,7 +266,7 @@ async def keep_administrator(
 class EnrollmentService(fleet_pb2_grpc.EnrollmentServicer):
     """Answers agents that have a token and no certificate yet."""
 
-    def __init__(self, registrar: Registrar, telemetry: Telemetry) -> None:
+    def __init__(self, registrar: Registrar, telemetry: LearnerTelemetry) -> None:
         self.telemetry = telemetry
         self._registrar = registrar
 
@@ -280,7 +284,7 @@ class EnrollmentService(fleet_pb2_grpc.EnrollmentServicer):
 
 
 async def start_enrollment(
-    settings: LearnerSettings, identities: Identities, telemetry: Telemetry
+    settings: LearnerSettings, identities: Identities, telemetry: LearnerTelemetry
 ) -> tuple[grpc.aio.Server, ConnectionGuard]:
     """Answer on the port for enrollment, if there is one.
 

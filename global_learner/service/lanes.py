@@ -18,11 +18,11 @@ from typing import Protocol
 from global_learner.errors import TooBusy
 from global_learner.folded_lines import host_of
 from global_learner.identity import AuthContext, Caller
-from global_learner.roles import PEOPLE, Role
-from global_learner.service.fair_queue import FairQueue, Share
+from global_learner.roles import PEOPLE, CallerRole
+from global_learner.service.fair_queue import FairQueue, QueueShare
 from global_learner.service.rate_limits import RateLimits
 from global_learner.settings import LearnerSettings
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 
 _BYTES_IN_MESSAGES = 4
 """Answers that one caller may leave unread before its next call waits, in the largest message."""
@@ -53,7 +53,7 @@ _LANES: Mapping[str, Lane] = MappingProxyType(
 _MOST_OF_REGISTRY = 2
 """Calls of one cluster in the registry's lane: whoever has more of them waiting there makes all others wait too."""
 _REGISTRY_SEATS = 64
-OPERATOR_SHARE = Share(seats=32, seats_per_caller=16, waiting_per_caller=64, bytes_per_caller=256 << 20)
+OPERATOR_SHARE = QueueShare(seats=32, seats_per_caller=16, waiting_per_caller=64, bytes_per_caller=256 << 20)
 
 
 class Callers(Protocol):
@@ -70,7 +70,7 @@ class Hosts:
     def caller(self, context: AuthContext, peer: str) -> Caller:
         """The calling host."""
         del context
-        return Caller(host_of(peer), Role.UNCERTIFIED)
+        return Caller(host_of(peer), CallerRole.UNCERTIFIED)
 
 
 class Lanes:
@@ -85,7 +85,7 @@ class Lanes:
     def __init__(
         self,
         callers: Callers,
-        shares: Mapping[Lane, Share],
+        shares: Mapping[Lane, QueueShare],
         rates: RateLimits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -95,7 +95,7 @@ class Lanes:
         self._clock = clock
         self._starved_at: dict[Lane, float] = {}
 
-    def report_to(self, telemetry: Telemetry) -> None:
+    def report_to(self, telemetry: LearnerTelemetry) -> None:
         """Let the metrics say how full the lanes are whenever they are asked."""
         for lane, queue in self.queues.items():
             telemetry.seated.labels(lane).set_function(partial(getattr, queue, "seated"))
@@ -141,10 +141,10 @@ def lanes_of(
     own, wait, unread = calls.per_cluster, calls.waiting_per_cluster, _BYTES_IN_MESSAGES * message_bytes
     shares = {
         Lane.OPERATORS: OPERATOR_SHARE,
-        Lane.UPDATES: Share(requests, own, wait, unread),
-        Lane.HEARTBEATS: Share(requests, own, wait, unread),
-        Lane.REGISTRY: Share(_REGISTRY_SEATS, min(own, _MOST_OF_REGISTRY), wait, unread),
-        Lane.POLLS: Share(max(requests, own * settings.ingest.max_clusters), own, wait, unread),
+        Lane.UPDATES: QueueShare(requests, own, wait, unread),
+        Lane.HEARTBEATS: QueueShare(requests, own, wait, unread),
+        Lane.REGISTRY: QueueShare(_REGISTRY_SEATS, min(own, _MOST_OF_REGISTRY), wait, unread),
+        Lane.POLLS: QueueShare(max(requests, own * settings.ingest.max_clusters), own, wait, unread),
     }
     rates = {
         "Register": calls.registrations_per_minute,
@@ -161,6 +161,6 @@ def lanes_of(
     return Lanes(callers, shares, RateLimits(rates, calls.burst, clock), clock)
 
 
-def one_lane(callers: Callers, share: Share) -> Lanes:
+def one_lane(callers: Callers, share: QueueShare) -> Lanes:
     """A single lane for all calls of a server that has one purpose, without rates."""
     return Lanes(callers, dict.fromkeys(Lane, share), RateLimits({}, 1, time.monotonic))

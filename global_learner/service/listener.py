@@ -10,7 +10,7 @@ import grpc
 import structlog
 
 from foundation.followed_files import Content
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.operator_socket import SocketAddress
 from global_learner.settings import TlsSettings
 from policy_net.errors import IdentityFileError
@@ -52,7 +52,7 @@ def bind(setting: str, server: grpc.aio.Server, address: str, credentials: grpc.
             return server.add_insecure_port(address)
         return server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        raise BadConfig(f"{setting} {address}: cannot be listened on; name another port") from error
+        raise BadLearnerConfig(f"{setting} {address}: cannot be listened on; name another port") from error
 
 
 def bind_socket(server: grpc.aio.Server, address: SocketAddress, path: Path) -> None:
@@ -66,7 +66,9 @@ def bind_socket(server: grpc.aio.Server, address: SocketAddress, path: Path) -> 
         server.add_insecure_port(address.target)
         path.chmod(0o600)
     except (OSError, RuntimeError) as error:
-        raise BadConfig(f"{path}: no socket can be made there; use a state_dir on another file system") from error
+        raise BadLearnerConfig(
+            f"{path}: no socket can be made there; use a state_dir on another file system"
+        ) from error
 
 
 def read_server_files(tls: TlsSettings, content: Content) -> ConnectionFiles:
@@ -78,7 +80,7 @@ def read_server_files(tls: TlsSettings, content: Content) -> ConnectionFiles:
     try:
         return read_connection_files(tls.client_ca_file, tls.certificate_file, tls.key_file, content)
     except IdentityFileError as error:
-        raise BadConfig(f"setting tls: {error}") from error
+        raise BadLearnerConfig(f"setting tls: {error}") from error
 
 
 def warn_if_exposed(key_file: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from global_learner.folded_lines import OTHERS, FoldedLines, Later, on_loop
-from global_learner.updates.pushes import PushAnswer
+from global_learner.updates.pushes import UpdateAnswer
 from policy_net.exchange.wire import GradientUpdate
 
 _log = structlog.get_logger()
@@ -24,7 +24,7 @@ class PushLines:
     def __init__(self, clock: Callable[[], float] = time.monotonic, later: Later = on_loop) -> None:
         self._lines: FoldedLines[tuple[str, str]] = FoldedLines(lambda key: (OTHERS, key[1]), _tell, clock, later)
 
-    def on_answer(self, update: GradientUpdate, answer: PushAnswer, seconds: float) -> None:
+    def on_answer(self, update: GradientUpdate, answer: UpdateAnswer, seconds: float) -> None:
         """Log an update, or count it into the line to come; `seconds` are what it took."""
         if answer.is_beyond_rate and not self._lines.first((update.cluster, answer.reason or answer.outcome)):
             return

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 
 from foundation.locks import lock_holder
-from global_learner.errors import BadConfig, StateUnusable
+from global_learner.errors import BadLearnerConfig, StateUnusable
 from global_learner.registry.registry import Registry
 from global_learner.service.standby import term_of
 from global_learner.settings import LearnerSettings
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 
 _LEASES = 2.0
 """So many times the lease's length is waited for it: nobody renews it where no learner is active."""
@@ -25,7 +25,7 @@ async def restore_file(settings: LearnerSettings, version: int, data: bytes, act
         UnknownPolicyVersion, BadRequest: see `Registry.restore`.
     """
     if not settings.state_dir.is_dir():
-        raise BadConfig(f"setting state_dir: {settings.state_dir} is no directory, so nothing is lost in it")
+        raise BadLearnerConfig(f"setting state_dir: {settings.state_dir} is no directory, so nothing is lost in it")
     holder = None
     if settings.database is None:
         with contextlib.suppress(OSError):  # who takes the lock says what is wrong with the directory
@@ -35,7 +35,7 @@ async def restore_file(settings: LearnerSettings, version: int, data: bytes, act
     asked = settings.model_copy(update={"telemetry": quiet})
     waiting = asyncio.get_running_loop().call_later(_LEASES * settings.lease_seconds, ending.set)
     if holder is None:
-        async with term_of(asked, Telemetry(), ending) as term:
+        async with term_of(asked, LearnerTelemetry(), ending) as term:
             waiting.cancel()
             if term is not None:
                 state = term.state

@@ -30,7 +30,7 @@ from global_learner.report.live import LiveReport
 from global_learner.scores.scorer import Scorer
 from global_learner.scores.sketch_replayer import SketchReplayer
 from global_learner.service.admin_service import AdminService
-from global_learner.service.admission import Limits, bounded_server
+from global_learner.service.admission import AdmissionLimits, bounded_server
 from global_learner.service.config_check import UPSTREAM_FOLDER, CheckedConfig, read_named_files
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fleet_service import FleetLearner, FleetService
@@ -47,12 +47,12 @@ from global_learner.service.lanes import OPERATOR_SHARE, Lanes, lanes_of, one_la
 from global_learner.service.listener import bind, bind_socket
 from global_learner.service.standby import Term, term_of
 from global_learner.service.start_check import check_start
-from global_learner.service.start_lines import tell_settings
+from global_learner.service.start_lines import report_settings
 from global_learner.settings import LearnerSettings
 from global_learner.storage.audit_chain import IDENTITIES, VERSIONS
 from global_learner.storage.disk import is_disk_full
 from global_learner.storage.state_dir import StateDir
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from global_learner.updates.quarantine import Quarantine
 from global_learner.upstream.uplink import Uplink, address_above
 from policy_net.exchange.fleet_client import FleetClient
@@ -75,7 +75,7 @@ async def serve(settings: LearnerSettings) -> None:
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
-    telemetry = Telemetry()
+    telemetry = LearnerTelemetry()
     checked = read_named_files(settings, telemetry.secrets.on_replaced)
     check_start(settings)
     telemetry.secrets.add(*checked.external.secrets)
@@ -91,7 +91,7 @@ async def serve(settings: LearnerSettings) -> None:
 async def _serve_term(
     settings: LearnerSettings,
     checked: CheckedConfig,
-    telemetry: Telemetry,
+    telemetry: LearnerTelemetry,
     ending: asyncio.Event,
     term: Term,
 ) -> None:
@@ -122,7 +122,7 @@ async def _serve_term(
         operators = stack.enter_context(_operators(settings, state, limits, learner, identities, telemetry))
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
         with _http(settings, telemetry, learner, lanes, ending, live) as http_port:
-            tell_settings(settings, learner.spec, telemetry)
+            report_settings(settings, learner.spec, telemetry)
             scorer = Scorer(settings.scores, state.path, registry, telemetry, time.time)
             learner.maintenance.on_version = scorer.add
             if settings.scores.enabled:
@@ -134,7 +134,7 @@ async def _serve_term(
             scorer.start()
             await server.start()
             await operators.start()
-            await _tell_heads(identities, learner)
+            await _report_heads(identities, learner)
             enrollment, enrollment_guard = await start_enrollment(settings, identities, telemetry)
             _write_ports(
                 settings.port_file,
@@ -173,10 +173,10 @@ async def _close(scorer: Scorer, learner: FleetLearner, identities: Identities) 
     await scorer.close()
     await learner.close()
     if not learner.failed.done():
-        await _tell_heads(identities, learner)
+        await _report_heads(identities, learner)
 
 
-async def _tell_heads(identities: Identities, learner: FleetLearner) -> None:
+async def _report_heads(identities: Identities, learner: FleetLearner) -> None:
     """Say where the audit logs end: what is logged may be kept where this machine's user cannot write."""
     heads = {
         IDENTITIES: await identities.registrar.audit_head(),
@@ -191,7 +191,7 @@ def _recovered_learner(
     state: StateDir,
     registry: RegistryThread,
     initial: PolicyFile,
-    telemetry: Telemetry,
+    telemetry: LearnerTelemetry,
     beliefs: FleetBeliefs,
 ) -> FleetLearner:
     started = time.perf_counter()
@@ -209,7 +209,11 @@ def _recovered_learner(
 
 
 def _uplink(
-    settings: LearnerSettings, state: StateDir, registry: RegistryThread, learner: FleetLearner, telemetry: Telemetry
+    settings: LearnerSettings,
+    state: StateDir,
+    registry: RegistryThread,
+    learner: FleetLearner,
+    telemetry: LearnerTelemetry,
 ) -> Uplink | None:
     """A region's way to the learner above; None where there is none above.
 
@@ -233,10 +237,10 @@ def _uplink(
 def _operators(
     settings: LearnerSettings,
     state: StateDir,
-    limits: Limits,
+    limits: AdmissionLimits,
     learner: FleetLearner,
     identities: Identities,
-    telemetry: Telemetry,
+    telemetry: LearnerTelemetry,
 ) -> Iterator[grpc.aio.Server]:
     """The server behind the operators' socket, not yet started: the same services, for the learner's own user."""
     who = OperatorIdentity()
@@ -290,7 +294,7 @@ async def _until_ending(
 @contextlib.contextmanager
 def _http(
     settings: LearnerSettings,
-    telemetry: Telemetry,
+    telemetry: LearnerTelemetry,
     learner: FleetLearner,
     lanes: Lanes,
     ending: asyncio.Event,

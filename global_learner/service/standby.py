@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from foundation.clocks import boot_seconds
-from global_learner.errors import BadConfig, DatabaseAway, LeaseLost, StateUnusable
+from global_learner.errors import BadLearnerConfig, DatabaseAway, LeaseLost, StateUnusable
 from global_learner.operator_socket import OPERATOR_SOCKET, socket_name
 from global_learner.postgres.lease import Lease, LeaseKeeper
 from global_learner.postgres.lease_table import LeaseTable
@@ -26,7 +26,7 @@ from global_learner.settings import LearnerSettings
 from global_learner.storage.databases import Schemas
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
 from global_learner.storage.terms import DIRECTORY_FILE, directory_number, point_to, take_term
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 
 _log = structlog.get_logger()
 
@@ -51,7 +51,9 @@ class Term:
 
 
 @contextlib.asynccontextmanager
-async def term_of(settings: LearnerSettings, telemetry: Telemetry, ending: asyncio.Event) -> AsyncIterator[Term | None]:
+async def term_of(
+    settings: LearnerSettings, telemetry: LearnerTelemetry, ending: asyncio.Event
+) -> AsyncIterator[Term | None]:
     """Be the active learner for as long as the block lasts; None if it was to end before it came to that.
 
     Raises:
@@ -147,7 +149,7 @@ def _check_shared(settings: LearnerSettings, table: LeaseTable) -> None:
     if known is None and here is not None:
         known = table.claim_directory(here)
     if here != known:
-        raise BadConfig(
+        raise BadLearnerConfig(
             f"setting state_dir: {settings.state_dir} is another directory than the one that goes with this database: "
             "learners that share a database share the directory too, on a volume that all of them may write "
             f"(ReadWriteMany); name that one (its {DIRECTORY_FILE} says {known})"
@@ -155,7 +157,7 @@ def _check_shared(settings: LearnerSettings, table: LeaseTable) -> None:
 
 
 @contextlib.contextmanager
-def _http(settings: LearnerSettings, telemetry: Telemetry) -> Iterator[_Standby]:
+def _http(settings: LearnerSettings, telemetry: LearnerTelemetry) -> Iterator[_Standby]:
     """Health and metrics while waiting."""
     standby, address = _Standby(), settings.telemetry.http_listen
     if address is None:

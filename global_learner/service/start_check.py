@@ -10,7 +10,7 @@ import contextlib
 import socket
 
 from foundation.locks import lock_holder
-from global_learner.errors import BadConfig, StateUnusable
+from global_learner.errors import BadLearnerConfig, StateUnusable
 from global_learner.settings import LearnerSettings, split_address
 
 
@@ -54,6 +54,6 @@ def check_free(setting: str, address: str | None) -> None:
             probe.bind(resolved)
             probe.listen(1)
     except OSError as error:
-        raise BadConfig(
+        raise BadLearnerConfig(
             f"{setting} {address}: cannot be listened on ({error.strerror}); end what holds it, or name another port"
         ) from error

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import structlog
 
-from global_learner.aggregation.settings import Mode
+from global_learner.aggregation.settings import AggregationMode
 from global_learner.settings import LearnerSettings
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.spec import WeightSpec
 
 _log = structlog.get_logger()
 
 
-def tell_settings(settings: LearnerSettings, spec: WeightSpec, telemetry: Telemetry) -> None:
+def report_settings(settings: LearnerSettings, spec: WeightSpec, telemetry: LearnerTelemetry) -> None:
     """Say how versions come to act, how updates become steps, and in what these are counted."""
     _warn_of_auto_assign(settings)
-    _tell_aggregation(settings)
-    _tell_optimizer(settings, spec, telemetry)
+    _report_aggregation(settings)
+    _report_optimizer(settings, spec, telemetry)
 
 
 def _warn_of_auto_assign(settings: LearnerSettings) -> None:
@@ -28,7 +28,7 @@ def _warn_of_auto_assign(settings: LearnerSettings) -> None:
         )
 
 
-def _tell_optimizer(settings: LearnerSettings, spec: WeightSpec, telemetry: Telemetry) -> None:
+def _report_optimizer(settings: LearnerSettings, spec: WeightSpec, telemetry: LearnerTelemetry) -> None:
     """Say in what steps are counted, which the policy's kind decides where the settings do not."""
     only_replays = settings.only_replays(spec)
     telemetry.only_replays.set(float(only_replays))
@@ -47,10 +47,12 @@ def _tell_optimizer(settings: LearnerSettings, spec: WeightSpec, telemetry: Tele
     )
 
 
-def _tell_aggregation(settings: LearnerSettings) -> None:
+def _report_aggregation(settings: LearnerSettings) -> None:
     chosen = settings.aggregation
-    facts = {"mode": chosen.mode.value} | ({} if chosen.mode is Mode.ASYNC else {"strategy": chosen.strategy})
-    if chosen.mode is Mode.ROBUST:
+    facts = {"mode": chosen.mode.value} | (
+        {} if chosen.mode is AggregationMode.ASYNC else {"strategy": chosen.strategy}
+    )
+    if chosen.mode is AggregationMode.ROBUST:
         advice = "with one or two clusters nobody can be outvoted; set aggregation for another mode (docs/guide)"
         _log.info("aggregation", **facts, listen=settings.listen, advice=advice)
     else:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from foundation.errors import NO_ROOM
 from global_learner.postgres.server import is_full as is_server_full
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 
 PARTS = ("log", "snapshots", "receipts", "policies", "heads", "identity", "signing")
 """Folders of the state directory that are told apart; everything else is `other`."""
@@ -50,7 +50,7 @@ def disk_use(state_dir: Path) -> dict[str, int]:
     return used
 
 
-def report_disk(telemetry: Telemetry, state_dir: Path, log_limit_bytes: int, full: Callable[[], bool]) -> None:
+def report_disk(telemetry: LearnerTelemetry, state_dir: Path, log_limit_bytes: int, full: Callable[[], bool]) -> None:
     """Let the metrics say what is taken whenever they are asked."""
 
     def part_bytes(part: str) -> float:

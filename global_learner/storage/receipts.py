@@ -22,7 +22,7 @@ from global_learner.errors import StateUnusable
 from global_learner.storage.commits import WAY_OUT
 from global_learner.storage.receipt_seals import Sealed, check_seals, is_seal, read_end, seal
 from global_learner.storage.update_log import first_step, read_log, read_names, segments
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 
 REMOVED_NAME = "removed.json"
 FILES = 16
@@ -31,10 +31,10 @@ MAX_RECEIPTS_BYTES = 256 << 20
 
 
 _NAMES = {
-    Kind.RESET: "reset",
-    Kind.PASSED_UP: "passed-up",
-    Kind.HEAD_ABOVE: "head-above",
-    Kind.PUBLISHED: "published",
+    UpdateKind.RESET: "reset",
+    UpdateKind.PASSED_UP: "passed-up",
+    UpdateKind.HEAD_ABOVE: "head-above",
+    UpdateKind.PUBLISHED: "published",
 }
 
 

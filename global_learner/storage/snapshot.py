@@ -83,7 +83,7 @@ class AdamState:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class AggregatorState:
     """What an aggregator remembers beside the head: part of every snapshot.
 
     Attributes:
@@ -115,7 +115,7 @@ class Snapshot:
     state: AdamState
     ledger: dict[str, Any]
     counters: Mapping[str, Any]
-    aggregator: Kept = field(default_factory=Kept)
+    aggregator: AggregatorState = field(default_factory=AggregatorState)
     commits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -271,7 +271,7 @@ def parse_snapshot(data: bytes, spec_digest: str, source: str) -> Snapshot:
     return Snapshot(spec_digest, state, header["ledger"], header["counters"], kept, header.get("commits", {}))
 
 
-def _kept(header: dict[str, Any], content: memoryview) -> Kept:
+def _kept(header: dict[str, Any], content: memoryview) -> AggregatorState:
     """The aggregator's part; empty in snapshots from before there was one."""
     arrays: dict[str, NDArray[np.generic]] = {}
     start = 0
@@ -279,4 +279,4 @@ def _kept(header: dict[str, Any], content: memoryview) -> Kept:
         end = start + np.dtype(dtype).itemsize * prod(shape)
         arrays[name] = np.frombuffer(content[start:end], dtype=dtype).reshape(shape).copy()
         start = end
-    return Kept(header.get("aggregator", {}), arrays)
+    return AggregatorState(header.get("aggregator", {}), arrays)

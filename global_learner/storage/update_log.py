@@ -61,7 +61,7 @@ class LogDamaged(StateUnusable):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class UpdateRecord:
     """A record as it was read; `checksum` is None in formats that have no chain."""
 
     applied: AppliedUpdate
@@ -107,7 +107,7 @@ def read_log(folder: Path, spec_digest: str) -> Iterator[AppliedUpdate]:
         yield record.applied
 
 
-def read_records(folder: Path, spec_digest: str) -> Iterator[Record]:
+def read_records(folder: Path, spec_digest: str) -> Iterator[UpdateRecord]:
     """As `read_log`, with what the chain says.
 
     Raises:
@@ -122,7 +122,7 @@ def read_records(folder: Path, spec_digest: str) -> Iterator[Record]:
 
 def _read_segment(
     path: Path, spec_digest: str, end_step: int | None, previous: int | None
-) -> Generator[Record, None, int | None]:
+) -> Generator[UpdateRecord, None, int | None]:
     """The records of one segment, which has to reach to `end_step` (exclusive); None for the last one.
 
     `previous` and what it returns are the checksums of the records before and at its end, None where there are none.
@@ -155,7 +155,7 @@ def _read_segment(
                     )
                 link = None if link is None else prefix.checksum
                 next_step, end = next_step + 1, stream.tell()
-                yield Record(applied, link)
+                yield UpdateRecord(applied, link)
             if end_step is None:
                 _check_tail(path, end, next_step, header.form)
             elif next_step < end_step:

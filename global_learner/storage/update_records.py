@@ -44,7 +44,7 @@ LONGEST_HEAD_BYTES = _LAYOUT.size + LONGEST_NAME_BYTES + _MULTIPLIER.size
 """All of a body that may stand before its gradient."""
 
 
-class Kind(IntEnum):
+class UpdateKind(IntEnum):
     """What an update did when it was taken; a replay does the same, whatever the settings say by then."""
 
     STEP = 0
@@ -67,7 +67,7 @@ class Kind(IntEnum):
     """No cluster's: a policy that was trained elsewhere became a version at this step; the head stayed as it was."""
 
 
-NO_CLUSTER = frozenset({Kind.RESET, Kind.PASSED_UP, Kind.HEAD_ABOVE, Kind.PUBLISHED})
+NO_CLUSTER = frozenset({UpdateKind.RESET, UpdateKind.PASSED_UP, UpdateKind.HEAD_ABOVE, UpdateKind.PUBLISHED})
 """Kinds that no cluster's update is."""
 
 
@@ -96,7 +96,7 @@ class AppliedUpdate:
     active_clusters: int
     unix_seconds: float
     update: GradientUpdate
-    kind: Kind = Kind.STEP
+    kind: UpdateKind = UpdateKind.STEP
     head: bytes = b""
     noise_multiplier: float = 0.0
 
@@ -158,7 +158,7 @@ def encode(applied: AppliedUpdate, previous: int = 0, durable_step: int = 0) -> 
     update = applied.update
     name = update.cluster.encode()
     noised = applied.noise_multiplier > 0.0
-    if applied.kind is Kind.RESET:
+    if applied.kind is UpdateKind.RESET:
         gradient = memoryview(applied.head)
     else:
         gradient = np.ascontiguousarray(update.gradient, dtype="<f4").data.cast("B")
@@ -189,13 +189,13 @@ def decode(body: bytes, spec_digest: str, layout: struct.Struct, with_gradient: 
     values = layout.unpack_from(body)
     step, incarnation, sequence, base, samples, effective, rate, active, unix, name_length, *kind = values
     name_end = gradient_start = layout.size + name_length
-    byte = kind[0] if kind else Kind.STEP.value
-    what, multiplier = Kind(byte & ~_NOISED), 0.0
+    byte = kind[0] if kind else UpdateKind.STEP.value
+    what, multiplier = UpdateKind(byte & ~_NOISED), 0.0
     if byte & _NOISED:
         (multiplier,) = _MULTIPLIER.unpack_from(body, name_end)
         gradient_start += _MULTIPLIER.size
     rest = body[gradient_start:] if with_gradient else b""
-    gradient, head = (b"", rest) if what is Kind.RESET else (rest, b"")
+    gradient, head = (b"", rest) if what is UpdateKind.RESET else (rest, b"")
     return AppliedUpdate(
         step=step,
         learning_rate=rate,

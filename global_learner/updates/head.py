@@ -13,7 +13,7 @@ from typing import Any
 from global_learner.aggregation.base import Aggregator
 from global_learner.aggregation.optimizer import move_average
 from global_learner.storage.snapshot import AdamState, Snapshot, parse_snapshot
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.ledger import Ledger
 from policy_net.exchange.spec import Weights, weights_to_bytes
 from policy_net.learning.adam import TrustRegion
@@ -96,14 +96,14 @@ class Head:
         """Apply the next update; `applied.step` must be the next step, and `norm` its gradient's where it is known."""
         if applied.step != self.step + 1:
             raise ValueError(f"update {applied.step} cannot follow head step {self.step}")
-        if applied.kind is Kind.RESET:
+        if applied.kind is UpdateKind.RESET:
             self._reset(applied)
-        elif applied.kind is Kind.PUBLISHED:
+        elif applied.kind is UpdateKind.PUBLISHED:
             self.state.step = applied.step
             self.state.idle_steps += 1
         else:
             moved = self.aggregator.apply(self.state, applied)
-            if applied.kind is Kind.ARRIVAL:
+            if applied.kind is UpdateKind.ARRIVAL:
                 self._waiting.append(applied.step)
             if moved and self._region is not None:
                 self._region.keep_in(self.state.weights)

@@ -12,14 +12,14 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from global_learner.storage.update_records import NO_CLUSTER, AppliedUpdate, Kind
+from global_learner.storage.update_records import NO_CLUSTER, AppliedUpdate, UpdateKind
 from global_learner.updates.fair_staleness import LatestSteps
 from global_learner.updates.norms import UsualNorms, gradient_norm
 from global_learner.updates.step_size import usual_samples
 
 _SAMPLES_MEMORY = 8
 """Updates over which a cluster's mean of samples runs."""
-GRADIENTS = frozenset({Kind.STEP, Kind.ARRIVAL, Kind.CLOSING})
+GRADIENTS = frozenset({UpdateKind.STEP, UpdateKind.ARRIVAL, UpdateKind.CLOSING})
 """Kinds of updates that are a cluster's gradient."""
 WINDOW = 1024
 """Sequences that may be in flight at once per cluster; an agent has one."""
@@ -171,13 +171,13 @@ class Ledger:
             norm: of its gradient, where somebody knows it already.
         """
         update = applied.update
-        if applied.kind is Kind.RESET:
+        if applied.kind is UpdateKind.RESET:
             self.reset_step, self.reset_version = applied.step, update.sequence
             self.since_version = SinceVersion(parent=update.sequence)
             return
-        if applied.kind is Kind.PUBLISHED:
+        if applied.kind is UpdateKind.PUBLISHED:
             self.published_step = applied.step
-        if applied.kind is Kind.HEAD_ABOVE and update.samples:
+        if applied.kind is UpdateKind.HEAD_ABOVE and update.samples:
             self.reset_step, self.reset_version = applied.step, 0
         if applied.kind in NO_CLUSTER:
             return

@@ -11,7 +11,7 @@ from global_learner.fleet import Fleet, Status
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.storage.log_writer import LogWriter
 from global_learner.storage.state_dir import StateDir
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from global_learner.updates.head import Head
 from global_learner.updates.quarantine import Quarantine
 from global_learner.updates.rates import UpdateRates
@@ -30,7 +30,7 @@ class Learned(Generic[Status]):
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
+class DurableStores:
     """What is on disk, and durable before anybody is told of it."""
 
     state: StateDir
@@ -46,7 +46,7 @@ class Process:
         failed: resolves if the learner cannot go on: nothing more can be promised, and whoever runs it has to end it.
     """
 
-    telemetry: Telemetry
+    telemetry: LearnerTelemetry
     wall_clock: Callable[[], float]
     failed: asyncio.Future[BaseException]
 

@@ -6,7 +6,7 @@ It stands apart from what learns, so that a configuration is checked without loa
 from __future__ import annotations
 
 from global_learner.aggregation.modes import build_aggregator
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.settings import LearnerSettings
 from global_learner.storage.update_records import RECORD_BYTES
 from policy_net.exchange.spec import Spec
@@ -35,7 +35,7 @@ def max_log_bytes(settings: LearnerSettings, spec: Spec) -> int:
     if limit is None:
         return max(_USUAL_LOG_BYTES, 32 * update_bytes)
     if limit < 16 * update_bytes:
-        raise BadConfig(
+        raise BadLearnerConfig(
             f"setting durability.max_log_bytes = {limit}: this policy's gradient takes {update_bytes} bytes of log, "
             f"and 16 of them must fit: name {16 * update_bytes} or more, or leave it out"
         )

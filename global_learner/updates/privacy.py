@@ -41,7 +41,7 @@ class Protection:
     def __init__(self, settings: PrivacySettings, seed: Callable[[], int] = fresh_seed) -> None:
         self._settings = settings
         self._noise = GaussianNoise(settings.clip_norm, settings.noise_multiplier, seed)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def admit(self, update: GradientUpdate, ledger: Ledger) -> None:
         """See that one more update of the cluster may be taken.
@@ -65,8 +65,8 @@ class Protection:
             f"delta {settings.delta:g} in {record.noised} updates; it acts on, and nothing more is learned from it "
             "(privacy.target_epsilon)"
         )
-        if update.cluster not in self._told:
-            self._told.add(update.cluster)
+        if update.cluster not in self._reported:
+            self._reported.add(update.cluster)
             _log.warning("privacy-spent", cluster=update.cluster, reason=text)
         raise UpdateRejected(Rejection.PRIVACY_SPENT, text)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from global_learner.aggregation.privacy_settings import PrivacySettings
 from global_learner.aggregation.region import RegionAggregator
-from global_learner.aggregation.settings import AggregationSettings, Mode
+from global_learner.aggregation.settings import AggregationMode, AggregationSettings
 from global_learner.beliefs.priors import VersionPriors
-from global_learner.registry.cards import Origin, VersionCard, VersionDetails, kind_of
+from global_learner.registry.cards import VersionCard, VersionDetails, VersionOrigin, kind_of
 from global_learner.registry.registry import Registry
-from global_learner.storage.snapshot import AdamState, Kept, Snapshot, snapshot_parts
+from global_learner.storage.snapshot import AdamState, AggregatorState, Snapshot, snapshot_parts
 from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import NoiseSpent, SinceVersion
@@ -37,7 +37,7 @@ class Publication:
     since: SinceVersion
     unix_seconds: float
     state: AdamState | None = None
-    memory: Kept = field(default_factory=Kept)
+    memory: AggregatorState = field(default_factory=AggregatorState)
     noise: NoiseSpent = field(default_factory=NoiseSpent)
 
     def policy_file(
@@ -74,7 +74,7 @@ class Publication:
             staleness_max=self.since.staleness_max,
             rejections=dict(rejections),
             aggregation=described(aggregation),
-            origin=Origin.TRAINED.value,
+            origin=VersionOrigin.TRAINED.value,
             policy=kind_of(policy),
             prior_statistics=len(policy.priors),
             notes=f"after the head was reset to v{self.since.parent}" if self.since.parent else "",
@@ -119,6 +119,6 @@ def due_publication(head: Head, every_steps: int, unix_seconds: float) -> Public
 
 def described(aggregation: AggregationSettings) -> str:
     """How updates become steps, for people."""
-    if aggregation.mode is Mode.ASYNC:
+    if aggregation.mode is AggregationMode.ASYNC:
         return aggregation.mode.value
     return f"{aggregation.mode.value} {aggregation.strategy}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic
 
-from global_learner.aggregation.settings import Mode
+from global_learner.aggregation.settings import AggregationMode
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.fleet import ClusterEntry, Status
 from global_learner.settings import LearnerSettings
@@ -24,7 +24,7 @@ from global_learner.updates.step_size import StepSize
 from policy_net.exchange.wire import GradientUpdate
 
 
-class Outcome(StrEnum):
+class UpdateOutcome(StrEnum):
     """What became of an update."""
 
     APPLIED = "applied"
@@ -33,7 +33,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PushAnswer:
+class UpdateAnswer:
     """The answer to an update.
 
     Attributes:
@@ -44,7 +44,7 @@ class PushAnswer:
         is_beyond_rate: it applies nothing, and the cluster gets such answers faster than it may send updates.
     """
 
-    outcome: Outcome
+    outcome: UpdateOutcome
     head_step: int
     weights: bytes | None
     staleness: int = 0
@@ -84,11 +84,11 @@ class Pushes(Generic[Status]):
         self._protection = None if settings.privacy is None else Protection(settings.privacy)
         self._ingest = Ingest(learned.spec, judged(settings))
         self._noise_multiplier = 0.0 if settings.privacy is None else settings.privacy.noise_multiplier
-        self._asks_who_is_present = settings.aggregation.mode is Mode.ROBUST
+        self._asks_who_is_present = settings.aggregation.mode is AggregationMode.ROBUST
         self._only_replays = settings.only_replays(learned.spec)
         self._step_size = StepSize(settings.optimizer_for(learned.spec), weighed(settings))
 
-    def take(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
+    def take(self, update: GradientUpdate, want_weights: bool) -> UpdateAnswer:
         """Judge an update and apply it, in one step; what the answer tells is not on disk yet.
 
         Raises:
@@ -98,7 +98,7 @@ class Pushes(Generic[Status]):
             entry = self._sender(update)
             if self._ingest.is_duplicate(update, self._head):
                 entry.duplicates += 1
-                answer = self._unapplied(Outcome.DUPLICATE, update.cluster, want_weights)
+                answer = self._unapplied(UpdateOutcome.DUPLICATE, update.cluster, want_weights)
             else:
                 self._quarantine.admit(update.cluster)
                 self._rates.admit(update.cluster)
@@ -109,17 +109,17 @@ class Pushes(Generic[Status]):
         except UpdateRejected as rejected:
             self._on_rejected(update.cluster, rejected.reason)
             answer = self._unapplied(
-                Outcome.REJECTED, update.cluster, want_weights, rejected.reason, detail=str(rejected)
+                UpdateOutcome.REJECTED, update.cluster, want_weights, rejected.reason, detail=str(rejected)
             )
         self._telemetry.updates.labels(answer.outcome).inc()
         return answer
 
     def _unapplied(
-        self, outcome: Outcome, cluster: str, want_weights: bool, reason: str = "", detail: str = ""
-    ) -> PushAnswer:
+        self, outcome: UpdateOutcome, cluster: str, want_weights: bool, reason: str = "", detail: str = ""
+    ) -> UpdateAnswer:
         # Names that are not registered share a bucket: there may be any number of them.
         known = cluster if self._fleet.get(cluster) is not None else ""
-        return PushAnswer(
+        return UpdateAnswer(
             outcome,
             self._head.step,
             self._weights(want_weights),
@@ -137,7 +137,7 @@ class Pushes(Generic[Status]):
             )
         return entry
 
-    def _apply(self, update: GradientUpdate, want_weights: bool) -> PushAnswer:
+    def _apply(self, update: GradientUpdate, want_weights: bool) -> UpdateAnswer:
         if self._only_replays and not update.replayed:
             raise UpdateRejected(
                 Rejection.LIVE_GRADIENT,
@@ -169,8 +169,8 @@ class Pushes(Generic[Status]):
             self._telemetry.clipped.inc()
         self._telemetry.apply_seconds.observe(time.perf_counter() - started)
         self._telemetry.staleness.observe(judgement.staleness)
-        return PushAnswer(
-            Outcome.APPLIED,
+        return UpdateAnswer(
+            UpdateOutcome.APPLIED,
             applied.step,
             self._weights(want_weights),
             staleness=judgement.staleness,

@@ -21,7 +21,7 @@ from global_learner.aggregation.flower import array_record, build_strategy, flat
 from global_learner.aggregation.settings import AggregationSettings
 from global_learner.errors import LearnerError, Rejection, UpdateRejected
 from global_learner.settings import IngestSettings
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.head import Head
 from global_learner.updates.parts import Process
 from policy_net.exchange.spec import Weights, WeightSpec
@@ -221,7 +221,7 @@ class Rounds:
                 answer.samples,
                 float(answer.samples),
             )
-            kind = Kind.ROUND_END if last else Kind.ROUND_PART
+            kind = UpdateKind.ROUND_END if last else UpdateKind.ROUND_PART
             rate = self._settings.client_learning_rate
             records.append(AppliedUpdate(step + place, rate, len(trained), self._process.wall_clock(), update, kind))
         if not await self._finish(records):

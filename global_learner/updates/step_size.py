@@ -22,7 +22,7 @@ import statistics
 from collections.abc import Callable, Iterable
 
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
-from global_learner.storage.update_records import Kind
+from global_learner.storage.update_records import UpdateKind
 
 
 class StepSize:
@@ -32,7 +32,9 @@ class StepSize:
         self._optimizer = optimizer
         self._largest_weight = aggregation.largest_sample_weight
 
-    def learning_rate(self, kind: Kind, moves: int, scale: float, samples: int, usual: Callable[[], float]) -> float:
+    def learning_rate(
+        self, kind: UpdateKind, moves: int, scale: float, samples: int, usual: Callable[[], float]
+    ) -> float:
         """The rate of one update.
 
         Args:
@@ -45,7 +47,7 @@ class StepSize:
             usual: tells the usual number of samples, see `usual_samples`; asked where they count.
         """
         rate = self._optimizer.rate_at(moves) * scale
-        if kind is not Kind.STEP:
+        if kind is not UpdateKind.STEP:
             return rate
         return rate * sample_weight(samples, usual(), self._largest_weight)
 

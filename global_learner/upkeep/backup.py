@@ -23,7 +23,7 @@ from foundation.locks import FileLock, LockHeld
 from global_learner.beliefs.belief_store import STORE as BELIEFS
 from global_learner.enrollment.authority_files import AUTHORITY_KEY_FILE, read_authority
 from global_learner.enrollment.identity_store import STORE as IDENTITIES
-from global_learner.errors import BadConfig, LearnerError, NotCopied, StateUnusable
+from global_learner.errors import BadLearnerConfig, LearnerError, NotCopied, StateUnusable
 from global_learner.loss import read_stores
 from global_learner.registry.registry import STORE as REGISTRY
 from global_learner.settings import LearnerSettings
@@ -105,13 +105,15 @@ def _begun(partial: Path) -> Iterator[None]:
     """
     try:
         if partial.is_symlink() or (partial.exists() and partial.stat().st_uid != os.geteuid()):
-            raise BadConfig(f"{partial}: is there, and not a folder of this user's; move it away")
+            raise BadLearnerConfig(f"{partial}: is there, and not a folder of this user's; move it away")
         if partial.is_dir() and not (partial / UNFINISHED).exists() and any(partial.iterdir()):
-            raise BadConfig(f"{partial}: is there, and no unfinished backup; move it away")
+            raise BadLearnerConfig(f"{partial}: is there, and no unfinished backup; move it away")
         partial.mkdir(mode=0o700, exist_ok=True)
         lock = FileLock(partial / UNFINISHED)
     except OSError as error:
-        raise BadConfig(f"{partial}: cannot be made ({error.strerror}); name a folder that can be written") from error
+        raise BadLearnerConfig(
+            f"{partial}: cannot be made ({error.strerror}); name a folder that can be written"
+        ) from error
     except LockHeld as error:
         raise NotCopied(f"{partial}: process {error.holder or 'unknown'} writes a backup there; let it end") from error
     try:

@@ -44,7 +44,7 @@ class BeliefsUpwards:
         self._clock = clock
         self._wall_clock = wall_clock
         self._incarnation = 0
-        self._told: tuple[SpeedStatistic, ...] | None = None
+        self._reported: tuple[SpeedStatistic, ...] | None = None
         self._due_seconds = clock()
 
     async def share(self, registration: Registration) -> None:
@@ -54,14 +54,14 @@ class BeliefsUpwards:
             LearnerUnreachable, LearnerRefused: it was not taken; it is told again in time.
         """
         if registration.incarnation != self._incarnation:
-            self._incarnation, self._told = registration.incarnation, None
+            self._incarnation, self._reported = registration.incarnation, None
         elif self._clock() < self._due_seconds:
             return
         self._due_seconds = self._clock() + EVERY_SECONDS
-        statistics = most_observed(await self._beliefs.told())
-        if statistics == self._told or (not statistics and self._told is None):
+        statistics = most_observed(await self._beliefs.reported())
+        if statistics == self._reported or (not statistics and self._reported is None):
             return
         revision = int(1000.0 * self._wall_clock())
         answer = await asyncio.to_thread(self._client.share_beliefs, registration, revision, statistics)
-        self._told = statistics
+        self._reported = statistics
         _log.info("beliefs-passed-up", statistics=len(statistics), types_left_out=len(answer.left_out))

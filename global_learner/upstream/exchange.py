@@ -9,7 +9,7 @@ import numpy as np
 from global_learner.aggregation.gathered import Parcel
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.learner import Learner
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.wire import GradientUpdate
@@ -36,7 +36,7 @@ def update_of(parcel: Parcel, region: str, spec_digest: str, *, only_replays: bo
     )
 
 
-class Exchange:
+class RegionExchange:
     """Writes the records of one region.
 
     Args:
@@ -58,7 +58,7 @@ class Exchange:
         """
         region = self._region
         sequence = 1 + (region.sequence if region.incarnation == incarnation else 0)
-        await self._learner.record(lambda step: self._record(step, Kind.PASSED_UP, incarnation, sequence))
+        await self._learner.record(lambda step: self._record(step, UpdateKind.PASSED_UP, incarnation, sequence))
         if region.pending is None:
             raise RuntimeError("a push was logged, and there is none")
         return region.pending
@@ -75,7 +75,7 @@ class Exchange:
         weights = np.array(head.weights, dtype=np.float32)
         applied = await self._learner.record(
             lambda step: self._record(
-                step, Kind.HEAD_ABOVE, incarnation, self._region.sequence, head.step, weights, int(gives_up)
+                step, UpdateKind.HEAD_ABOVE, incarnation, self._region.sequence, head.step, weights, int(gives_up)
             )
         )
         return applied.step
@@ -83,7 +83,7 @@ class Exchange:
     def _record(
         self,
         step: int,
-        kind: Kind,
+        kind: UpdateKind,
         incarnation: int,
         sequence: int,
         base_step: int = 0,

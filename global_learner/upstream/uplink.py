@@ -23,9 +23,9 @@ from global_learner.errors import NotNow, Rejection
 from global_learner.learner import Learner
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import UpstreamSettings
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from global_learner.upstream.beliefs_upwards import BeliefsUpwards
-from global_learner.upstream.exchange import Exchange, update_of
+from global_learner.upstream.exchange import RegionExchange, update_of
 from global_learner.upstream.versions_from_above import VersionsFromAbove
 from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.fleet_client import FleetClient
@@ -85,7 +85,7 @@ class Uplink:
         registry: RegistryThread,
         client: FleetClient,
         trust: FleetTrust,
-        telemetry: Telemetry,
+        telemetry: LearnerTelemetry,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         *,
@@ -104,7 +104,7 @@ class Uplink:
         self._only_replays = only_replays
         self._telemetry = telemetry
         self._clock = clock
-        self._exchange = Exchange(learner, region, wall_clock)
+        self._exchange = RegionExchange(learner, region, wall_clock)
         self.versions = VersionsFromAbove(learner, registry, client, trust, self._pull, wall_clock)
         self._beliefs = BeliefsUpwards(learner.beliefs, client, clock, wall_clock)
         self._backoff = Backoff(settings.name, settings.heartbeat_seconds / 4.0, _LONGEST_WAIT_SECONDS)
@@ -291,22 +291,26 @@ class Uplink:
     def _status(self) -> fleet_pb2.ClusterStatus:
         """The region's clusters, added up."""
         entries = self._learner.fleet.entries()
-        told = [entry.status for entry in entries if entry.status is not None]
-        done = sum(status.jobs_done for status in told)
+        reported = [entry.status for entry in entries if entry.status is not None]
+        done = sum(status.jobs_done for status in reported)
         refused, _ = self.versions.refused
         return fleet_pb2.ClusterStatus(
-            time_seconds=max((status.time_seconds for status in told), default=0.0),
-            decisions=sum(status.decisions for status in told),
-            jobs_running=sum(status.jobs_running for status in told),
-            jobs_waiting=sum(status.jobs_waiting for status in told),
+            time_seconds=max((status.time_seconds for status in reported), default=0.0),
+            decisions=sum(status.decisions for status in reported),
+            jobs_running=sum(status.jobs_running for status in reported),
+            jobs_waiting=sum(status.jobs_waiting for status in reported),
             jobs_done=done,
-            jobs_total=sum(status.jobs_total for status in told),
-            avg_jct_seconds=sum(status.avg_jct_seconds * status.jobs_done for status in told) / done if done else 0.0,
+            jobs_total=sum(status.jobs_total for status in reported),
+            avg_jct_seconds=sum(status.avg_jct_seconds * status.jobs_done for status in reported) / done
+            if done
+            else 0.0,
             acting_version=self.versions.above,
             learning_step=self._region.base_step or 0,
             refused_version=refused,
             refused_reason=UNUSABLE if refused else "",
-            simulated=any(status.simulated for status in told),  # a sum with simulated jobs in it is of no real work
+            simulated=any(
+                status.simulated for status in reported
+            ),  # a sum with simulated jobs in it is of no real work
         )
 
     async def _run(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from global_learner.learner import Learner
-from global_learner.registry.cards import Origin, VersionCard, VersionDetails, kind_of
+from global_learner.registry.cards import VersionCard, VersionDetails, VersionOrigin, kind_of
 from global_learner.registry.registry_thread import RegistryThread
 from policy_net.errors import LearnerRefused, PolicyFileError, VersionRejected
 from policy_net.exchange.fleet_client import FleetClient
@@ -118,7 +118,7 @@ class VersionsFromAbove:
 
     def _enter(self, version: FetchedPolicy, policy: PolicyFile, step: int) -> VersionCard:
         details = VersionDetails(
-            origin=Origin.ABOVE.value,
+            origin=VersionOrigin.ABOVE.value,
             policy=kind_of(policy),
             prior_statistics=len(policy.priors),
             notes=f"v{version.version} of the learner above",

@@ -15,9 +15,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from policy_net.baselines.decision_capacity import DecisionCapacity
 from policy_net.baselines.needs import remaining_seconds
 from policy_net.baselines.requested import RequestedSizes, is_running
-from policy_net.baselines.room import Room
 from policy_net.domain import (
     SUSPENDED,
     Allocation,
@@ -38,7 +38,7 @@ class Reservation:
     """When the head of the queue is expected to start, and what is expected to be held then, the head included."""
 
     seconds: float
-    room: Room
+    free_capacity: DecisionCapacity
 
 
 class EasyPolicy:
@@ -58,21 +58,21 @@ class EasyPolicy:
         """Keep what runs, start waiting jobs by arrival up to the head, then those that do not delay it."""
         self._beliefs.introduce(state.jobs)
         sizes = self._sizes.of(state)
-        room = Room(state)
+        free_capacity = DecisionCapacity(state)
         running = [is_running(job, size) for job, size in zip(state.jobs, sizes, strict=True)]
         # Nodes may have been lost: then those that arrived last go back into the queue.
-        held = [index for index, runs in enumerate(running) if runs and room.change(index, sizes[index])]
+        held = [index for index, runs in enumerate(running) if runs and free_capacity.change(index, sizes[index])]
         head: Reservation | None = None
         for index, size in enumerate(sizes):
             if running[index] or not size.tasks:
                 continue
             if head is not None:
-                self._pass(state, sizes, index, room, head)
-            elif room.change(index, size):
+                self._pass(state, sizes, index, free_capacity, head)
+            elif free_capacity.change(index, size):
                 held.append(index)
             else:
                 head = self._reserve(state, sizes, held, index)
-        return room.decision()
+        return free_capacity.decision()
 
     def _reserve(self, state: ClusterState, sizes: Sequence[Allocation], held: Sequence[int], head: int) -> Reservation:
         """The earliest end of a running job after which there is room for the head."""
@@ -80,25 +80,30 @@ class EasyPolicy:
         for count, (end, _) in enumerate(ends, start=1):
             if count < len(ends) and ends[count][0] == end:
                 continue  # they end together
-            then = Room(state)
+            then = DecisionCapacity(state)
             if all(then.change(index, sizes[index]) for index in (head, *(index for _, index in ends[count:]))):
                 return Reservation(end, then)
         # Not reached while sizes are cut to what the empty cluster holds.
-        return Reservation(math.inf, Room(state))
+        return Reservation(math.inf, DecisionCapacity(state))
 
     def _pass(
-        self, state: ClusterState, sizes: Sequence[Allocation], index: int, room: Room, head: Reservation
+        self,
+        state: ClusterState,
+        sizes: Sequence[Allocation],
+        index: int,
+        free_capacity: DecisionCapacity,
+        head: Reservation,
     ) -> None:
         """Start the job now if it fits and the head's reservation stands."""
         size, job = sizes[index], state.jobs[index]
-        free_cpu, free_gpu = room.free
+        free_cpu, free_gpu = free_capacity.free
         if not _total(job, size).fits_in(Resources(free_cpu, free_gpu)):
             return
         stays = self.estimate_seconds(state, index, size, started=False) > head.seconds
-        if stays and not head.room.change(index, size):
+        if stays and not head.free_capacity.change(index, size):
             return
-        if not room.change(index, size) and stays:
-            head.room.change(index, SUSPENDED)
+        if not free_capacity.change(index, size) and stays:
+            head.free_capacity.change(index, SUSPENDED)
 
     def estimate_seconds(self, state: ClusterState, index: int, size: Allocation, *, started: bool) -> float:
         """How long the index-th job is expected to take from now on at its size; infinite where nobody can say."""

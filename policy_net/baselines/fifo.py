@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from policy_net.baselines.decision_capacity import DecisionCapacity
 from policy_net.baselines.requested import RequestedSizes, is_running
-from policy_net.baselines.room import Room
 from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
 
 
@@ -35,18 +35,18 @@ class FifoPolicy:
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """Keep what runs, then start waiting jobs by arrival."""
         sizes = self._sizes.of(state)
-        room = Room(state)
+        free_capacity = DecisionCapacity(state)
         running = [is_running(job, size) for job, size in zip(state.jobs, sizes, strict=True)]
         # Nodes may have been lost: then those that arrived last go back into the queue.
         for index, runs in enumerate(running):
             if runs:
-                room.change(index, sizes[index])
+                free_capacity.change(index, sizes[index])
         for index, size in enumerate(sizes):
             if running[index] or not size.tasks:
                 continue
-            if not room.change(index, size) and not self.backfill:
+            if not free_capacity.change(index, size) and not self.backfill:
                 break
-        return room.decision()
+        return free_capacity.decision()
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Nothing to learn: sizes are fixed."""

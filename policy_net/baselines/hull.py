@@ -26,7 +26,7 @@ FAIRNESS_EXPONENT = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class HullStep:
     """A step along the hull: from one split to a larger one.
 
     Attributes:
@@ -48,7 +48,7 @@ class SplitHull:
             whatever room is left is the first that fits.
     """
 
-    segments: tuple[Segment, ...]
+    segments: tuple[HullStep, ...]
     splits: tuple[Allocation, ...]
 
 
@@ -72,7 +72,7 @@ def split_hull(grid: NDArray[np.float64], max_ps: int, max_workers: int, smalles
         while len(corners) > 1 and _slope(corners[-2], corners[-1]) <= _slope(corners[-1], corner):
             corners.pop()
         corners.append(corner)
-    segments = tuple(Segment(start[2], end[2], _slope(start, end)) for start, end in pairwise(corners))
+    segments = tuple(HullStep(start[2], end[2], _slope(start, end)) for start, end in pairwise(corners))
     return SplitHull(segments, tuple(split for _, split in splits))
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from policy_net.baselines.decision_capacity import DecisionCapacity
 from policy_net.baselines.requested import RequestedSizes, serve
-from policy_net.baselines.room import Room
 from policy_net.domain import Allocation, ClusterState, Decision, Job, PolicyContext, Progress, Trigger
 
 QUEUE_LIMITS_GPU_SECONDS = (3_600.0, 36_000.0, 360_000.0)
@@ -32,9 +32,9 @@ class LasPolicy:
         """Serve queue by queue; jobs that do not fit are passed over."""
         sizes = self._sizes.of(state)
         queues = [_queue_of(job, size) for job, size in zip(state.jobs, sizes, strict=True)]
-        room = Room(state)
-        serve(room, sorted(range(len(queues)), key=queues.__getitem__), sizes)
-        return room.decision()
+        free_capacity = DecisionCapacity(state)
+        serve(free_capacity, sorted(range(len(queues)), key=queues.__getitem__), sizes)
+        return free_capacity.decision()
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Nothing to learn: attained service is part of the state."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from policy_net.baselines.decision_capacity import DecisionCapacity
 from policy_net.baselines.hull import FAIRNESS_EXPONENT, HullCache
 from policy_net.baselines.needs import remaining_samples
-from policy_net.baselines.room import Room
 from policy_net.domain import ClusterState, Decision, Job, PolicyContext, Progress, SpeedModel, Trigger
 from policy_net.policy import true_speeds_for
 from policy_net.throughput.beliefs import Beliefs
@@ -42,8 +42,8 @@ class MarginalPolicy:
             self.beliefs.introduce(state.jobs)
         hulls = [self._hulls.of(job) for job in state.jobs]
         urgencies = [_urgency(job) for job in state.jobs]
-        room = Room(state)
-        probing = self._probe(state, room)
+        free_capacity = DecisionCapacity(state)
+        probing = self._probe(state, free_capacity)
         queue = [
             (-hull.segments[0].slope * urgency, index, 0)
             for index, (hull, urgency) in enumerate(zip(hulls, urgencies, strict=True))
@@ -53,18 +53,18 @@ class MarginalPolicy:
         while queue:
             _, index, step = heapq.heappop(queue)
             hull = hulls[index]
-            if room.change(index, hull.segments[step].end):
+            if free_capacity.change(index, hull.segments[step].end):
                 if step + 1 < len(hull.segments):
                     heapq.heappush(queue, (-hull.segments[step + 1].slope * urgencies[index], index, step + 1))
                 continue
             # The step is too large for what is left: settle for the fastest split that fits, and close the job.
-            room.settle(index, hull.splits)
-        return room.decision()
+            free_capacity.settle(index, hull.splits)
+        return free_capacity.decision()
 
-    def _probe(self, state: ClusterState, room: Room) -> set[int]:
+    def _probe(self, state: ClusterState, free_capacity: DecisionCapacity) -> set[int]:
         """Give the jobs from which the beliefs have most to learn what there is to try; returns their indices."""
         probes = {} if self.beliefs is None else choose_probes(state, self.beliefs)
-        return {index for index, probe in probes.items() if room.change(index, probe)}
+        return {index for index, probe in probes.items() if free_capacity.change(index, probe)}
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs, if this policy plans on beliefs."""

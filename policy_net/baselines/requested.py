@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from policy_net.baselines.decision_capacity import DecisionCapacity
 from policy_net.baselines.needs import demands_of, first_grant
-from policy_net.baselines.room import Room
 from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState, Job, Node
 from policy_net.placement.capacity import open_capacity
 
@@ -60,8 +60,8 @@ def is_running(job: Job, size: Allocation) -> bool:
     return job.current == size and size.tasks > 0
 
 
-def serve(room: Room, order: Iterable[int], sizes: list[Allocation]) -> None:
+def serve(free_capacity: DecisionCapacity, order: Iterable[int], sizes: list[Allocation]) -> None:
     """Give the jobs their sizes in this order; those that do not fit are passed over."""
     for index in order:
         if sizes[index].tasks:
-            room.change(index, sizes[index])
+            free_capacity.change(index, sizes[index])

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from policy_net.baselines.decision_capacity import DecisionCapacity
 from policy_net.baselines.hull import HullCache
 from policy_net.baselines.needs import remaining_seconds
 from policy_net.baselines.requested import RequestedSizes, serve
-from policy_net.baselines.room import Room
 from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit
@@ -42,11 +42,11 @@ class SrtfPolicy:
             for job, size in zip(state.jobs, sizes, strict=True)
         ]
         order = sorted(range(len(seconds)), key=seconds.__getitem__)
-        room = Room(state)
-        serve(room, order, sizes)
+        free_capacity = DecisionCapacity(state)
+        serve(free_capacity, order, sizes)
         for index in order:
-            room.grow(index, self._hulls.of(state.jobs[index]).splits)
-        return room.decision()
+            free_capacity.grow(index, self._hulls.of(state.jobs[index]).splits)
+        return free_capacity.decision()
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs."""

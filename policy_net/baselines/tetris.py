@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from policy_net.baselines.decision_capacity import DecisionCapacity
 from policy_net.baselines.needs import remaining_seconds
 from policy_net.baselines.requested import RequestedSizes
-from policy_net.baselines.room import Room
 from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit
@@ -40,7 +40,7 @@ class TetrisPolicy:
         """Start the job of the highest score that fits (ties by arrival), until none does."""
         self.beliefs.introduce(state.jobs)
         sizes = self._sizes.of(state)
-        room = Room(state)
+        free_capacity = DecisionCapacity(state)
         shares = _shares(state, sizes)
         seconds = np.array(
             [
@@ -60,10 +60,10 @@ class TetrisPolicy:
             scores = np.where(waiting, alignment - work, -np.inf)
             index = int(scores.argmax())
             waiting[index] = False
-            if room.change(index, sizes[index]):
+            if free_capacity.change(index, sizes[index]):
                 free -= shares[index]
                 waiting &= (shares <= free + ROUNDING).all(axis=1)
-        return room.decision()
+        return free_capacity.decision()
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs."""

@@ -66,7 +66,7 @@ class BatchEncoder:
         return features_F
 
 
-class Batch:
+class JobBatch:
     """Up to J jobs, their allocations so far, the mask and the features.
 
     Attributes:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.dl2.action import GRANT_KINDS, Grant
-from policy_net.dl2.batch import Batch, BatchEncoder
+from policy_net.dl2.batch import BatchEncoder, JobBatch
 from policy_net.dl2.network import ActingNetwork
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
 from policy_net.exchange.spec import PolicySpec, Weights
@@ -74,7 +74,7 @@ class Explorer(Protocol):
         """With which probability the proposal replaces the policy's action."""
         ...
 
-    def propose(self, batch: Batch) -> int | None:
+    def propose(self, batch: JobBatch) -> int | None:
         """An admissible action, or None where there is nothing to repair."""
         ...
 
@@ -90,7 +90,7 @@ class JobAwareExploration:
 
     epsilon: float = 0.4
 
-    def propose(self, batch: Batch) -> int | None:
+    def propose(self, batch: JobBatch) -> int | None:
         """The repairing action, if there is one and it is admissible."""
         for column, (workers, ps) in enumerate(zip(batch.workers, batch.ps, strict=True)):
             if workers <= 1 and ps <= 1:
@@ -170,7 +170,7 @@ class LearnedPolicy:
         size = self.spec.jobs_per_batch
         something_runs = False
         for start in range(0, len(state.jobs), size):
-            batch = Batch(
+            batch = JobBatch(
                 state.jobs[start : start + size], state, capacity, self._encoder, something_runs=something_runs
             )
             self._fill(batch, generator, record, start)
@@ -178,7 +178,7 @@ class LearnedPolicy:
             allocation.update(batch.allocation())
         return Decision(allocation)
 
-    def _fill(self, batch: Batch, generator: np.random.Generator, record: _Record | None, first_job: int) -> None:
+    def _fill(self, batch: JobBatch, generator: np.random.Generator, record: _Record | None, first_job: int) -> None:
         """Give to one batch until void is chosen or nothing more can be given; the forced last void is no choice."""
         if batch.only_void:
             return
@@ -203,7 +203,9 @@ class LearnedPolicy:
             if index == batch.void or batch.only_void:
                 return
 
-    def _draw(self, logits_A: NDArray[np.float32], batch: Batch, generator: np.random.Generator) -> tuple[int, float]:
+    def _draw(
+        self, logits_A: NDArray[np.float32], batch: JobBatch, generator: np.random.Generator
+    ) -> tuple[int, float]:
         """Draw from μ = (1 − ε)·π + ε·1[the explorer's proposal]; μ = π where there is none."""
         masked_A = np.where(batch.mask_A, logits_A.astype(np.float64), -np.inf)
         weights_A = np.exp(masked_A - masked_A.max())
@@ -228,7 +230,7 @@ class _Record:
         self._behaviour: list[float] = []
         self._jobs: list[int] = []
 
-    def add(self, batch: Batch, index: int, probability: float, first_job: int) -> None:
+    def add(self, batch: JobBatch, index: int, probability: float, first_job: int) -> None:
         if self._count == len(self._features):
             self._features = np.concatenate((self._features, np.empty_like(self._features)))
             self._masks = np.concatenate((self._masks, np.empty_like(self._masks)))

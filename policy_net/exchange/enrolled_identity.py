@@ -83,11 +83,11 @@ class EnrolledIdentity:
             return None
         enrollment = self._checked(read_enrollment(self._enrollment_file))
         if self.present is not None and enrollment.digest == self._used_digest():
-            self.looked_at()
+            self.polled_at()
             return None
         return enrollment
 
-    def looked_at(self) -> None:
+    def polled_at(self) -> None:
         """The enrollment file as it is now is settled, for good or ill."""
         stat = self._enrollment_file.stat()
         self._seen = (stat.st_ino, stat.st_mtime_ns)
@@ -137,7 +137,7 @@ class EnrolledIdentity:
         """
         write_private(self._folder / _TOKEN_DIGEST, enrollment.digest.encode())
         (self._folder / _PENDING_KEY).unlink(missing_ok=True)
-        self.looked_at()
+        self.polled_at()
 
     def _checked(self, enrollment: EnrollmentFile) -> EnrollmentFile:
         if enrollment.cluster != self._cluster:

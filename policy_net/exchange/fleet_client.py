@@ -33,7 +33,7 @@ from policy_net.exchange.learner_answers import (
 from policy_net.exchange.learner_connection import LearnerAddress, LearnerConnection, OnEnrolled
 from policy_net.exchange.other_server import OtherServers
 from policy_net.exchange.policy_file import spec_from_json
-from policy_net.exchange.rollout_duty import RolloutDuty
+from policy_net.exchange.rollout_assignment import RolloutAssignment
 from policy_net.exchange.secrets_in_use import SecretInUse
 from policy_net.exchange.signed_documents import SignedDocument
 from policy_net.exchange.spec import Spec, WeightSpec, weights_from_bytes
@@ -177,7 +177,7 @@ class FleetClient:
         """Say how the cluster is."""
         request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=status)
         reply = self._call("Heartbeat", self._connection.fleet().Heartbeat, request)
-        duty, fault = _duty(reply)
+        duty, fault = _rollout_assignment(reply)
         return Assignment(
             reply.assigned_version,
             reply.head_step,
@@ -262,12 +262,12 @@ class FleetClient:
             ) from error
 
 
-def _duty(reply: fleet_pb2.HeartbeatReply) -> tuple[RolloutDuty | None, str]:
+def _rollout_assignment(reply: fleet_pb2.HeartbeatReply) -> tuple[RolloutAssignment | None, str]:
     """A duty, or what is wrong with it: the assignment beside it is none the worse."""
     if not reply.HasField("duty"):
         return None, ""
     try:
-        return RolloutDuty.of(reply.duty), ""
+        return RolloutAssignment.of(reply.duty), ""
     except ValueError as error:
         return None, plain_line(str(error))
 

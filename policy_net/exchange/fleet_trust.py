@@ -22,7 +22,7 @@ from foundation.files import PRIVATE, read_ordinary, write_whole
 from foundation.text import parse_json, plain_line, with_checksum, without_checksum
 from policy_net.errors import IdentityFileError, NotTrusted, VersionRejected
 from policy_net.exchange.learner_answers import FetchedPolicy
-from policy_net.exchange.rollout_duty import RolloutDuty
+from policy_net.exchange.rollout_assignment import RolloutAssignment
 from policy_net.exchange.signed_documents import (
     Distrust,
     Root,
@@ -155,7 +155,9 @@ class FleetTrust:
                 raise self._rejected(version, error) from error
             self._number, self._expires_unix_seconds = stamp.number, stamp.expires_unix_seconds
 
-    def check_duty(self, version: int, duty: RolloutDuty | None, document: SignedDocument | None) -> float:
+    def check_rollout_assignment(
+        self, version: int, duty: RolloutAssignment | None, document: SignedDocument | None
+    ) -> float:
         """See that what a rollout asks is what the fleet's key says; until when that holds, in Unix seconds.
 
         Unlike an assignment, nothing is asked of an agent that knows no key.
@@ -179,7 +181,7 @@ class FleetTrust:
                 raise self._rejected(beside, error) from error
             return float(stamp.expires_unix_seconds)
 
-    def check_beside(self, fetched: FetchedPolicy) -> None:
+    def check_challenger(self, fetched: FetchedPolicy) -> None:
         """See that a version that a signed duty names is the fleet's; its digest is not looked at.
 
         Raises:

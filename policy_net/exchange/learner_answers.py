@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from policy_net.exchange.rollout_duty import RolloutDuty
+from policy_net.exchange.rollout_assignment import RolloutAssignment
 from policy_net.exchange.signed_documents import SignedDocument
 from policy_net.exchange.spec import Weights, WeightSpec
 
@@ -65,7 +65,8 @@ class Assignment:
     """What the learner wants of this cluster now.
 
     Attributes:
-        duty: what a rollout asks besides; None: nothing. `duty_fault` says what is wrong with one that cannot be read.
+        duty: what a rollout asks besides; None: nothing. `assignment_fault` says what is wrong with one that cannot be
+        read.
         lost_digest: of a policy file that the learner lost and takes back; empty: of none.
         fleets: as in `Registration`.
     """
@@ -74,8 +75,8 @@ class Assignment:
     head_step: int
     reregister: bool
     timestamp: SignedDocument | None = None
-    duty: RolloutDuty | None = None
-    duty_fault: str = ""
+    duty: RolloutAssignment | None = None
+    assignment_fault: str = ""
     lost_digest: str = ""
     fleets: tuple[str, ...] = ()
 

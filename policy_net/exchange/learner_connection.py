@@ -104,7 +104,7 @@ class LearnerConnection:
         clock: Callable[[], float],
         on_enrolled: OnEnrolled = lambda _: None,
         on_replaced: Callable[[str], None] = lambda _: None,
-        look_clock: Callable[[], float] = time.monotonic,
+        poll_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open a channel if that takes no enrollment; nothing is sent yet.
 
@@ -133,7 +133,7 @@ class LearnerConnection:
             if self._enrolled.present is not None:
                 self._open(_credentials(self._enrolled.present))
         elif address.tls is not None:
-            self._files = self._followed(address.tls, on_replaced, look_clock)
+            self._files = self._followed(address.tls, on_replaced, poll_clock)
             self._open(_credentials(self._files.value))
         else:
             self._open(None)
@@ -143,9 +143,9 @@ class LearnerConnection:
         """The certificate that is shown, and those that the learner's is checked against."""
         files, serves = self._files, self._address.serves
         refusal = (lambda: "") if files is None else lambda: files.refusal
-        look = (lambda: None) if files is None else self._look
+        poll = (lambda: None) if files is None else self._poll
         return [
-            SecretInUse(self._section, lambda: self._validities()[0], refusal, look, serves),
+            SecretInUse(self._section, lambda: self._validities()[0], refusal, poll, serves),
             SecretInUse(f"{self._section}-authority", lambda: self._validities()[1], refusal, serves=serves),
         ]
 
@@ -192,7 +192,7 @@ class LearnerConnection:
             LearnerRefused: the learner gives none.
         """
         if self._files is not None:
-            self._look()
+            self._poll()
         if self._enrolled is None:
             return self._stubs[self._place]
         with self._lock:
@@ -261,7 +261,7 @@ class LearnerConnection:
             try:
                 reply = self._call("Enroll", fleet_pb2_grpc.EnrollmentStub(channel).Enroll, message)
             except LearnerRefused as error:
-                enrolled.looked_at()  # The same token would be refused again; a new file is looked at.
+                enrolled.polled_at()  # The same token would be refused again; a new file is looked at.
                 why = _CALL_AND_STATUS.sub("", str(error))
                 raise CertificateRefused(
                     f"{self._address.enrollment_file}: the learner refuses this enrollment file: {why}"
@@ -279,7 +279,7 @@ class LearnerConnection:
         self._take(_credentials(enrolled.received(request.key, reply.certificate, reply.authority)))
         _log.info("identity-renewed", expires_unix_seconds=round(self.certificate_expires))
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._files is not None:
             with self._lock:
                 self._files.current()
@@ -305,7 +305,7 @@ class LearnerConnection:
         self._stubs = [fleet_pb2_grpc.FleetStub(channel) for channel in opened]
 
     def _followed(
-        self, tls: tuple[Path, Path, Path], on_replaced: Callable[[str], None], look_clock: Callable[[], float]
+        self, tls: tuple[Path, Path, Path], on_replaced: Callable[[str], None], poll_clock: Callable[[], float]
     ) -> FollowedFiles[ConnectionFiles]:
         setting = f"setting {self._section}.tls"
 
@@ -318,7 +318,7 @@ class LearnerConnection:
 
         try:
             files = follow_connection_files(
-                lambda content: read_connection_files(*tls, content), replaced, refused, look_clock, self._clock
+                lambda content: read_connection_files(*tls, content), replaced, refused, poll_clock, self._clock
             )
             exposed = tls[2].stat().st_mode & 0o007
         except (OSError, IdentityFileError) as error:

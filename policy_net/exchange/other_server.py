@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from policy_net.exchange.spoken import NO_CONNECTION, Spoken, handshake_reason, spoken_at
 
 _KEPT_SECONDS = 60.0
-_LONGEST_LOOK_SECONDS = 5.0
+_LONGEST_POLL_SECONDS = 5.0
 """Who has not said by then what it speaks counts as silent; a thread of the agent's that asks the learner waits."""
 _REFUSED = "Connection refused"
 """What gRPC says where nobody listens: the usual outage, in which a whole fleet need not knock once more."""
@@ -90,7 +90,7 @@ class OtherServers:
     ) -> None:
         self._words = words
         self._call_seconds = patience_seconds
-        self._patience_seconds = min(patience_seconds, _LONGEST_LOOK_SECONDS)
+        self._patience_seconds = min(patience_seconds, _LONGEST_POLL_SECONDS)
         self._clock = clock
         self._lock = threading.Lock()
         self._found: dict[str, tuple[float, Spoken]] = {}

@@ -71,7 +71,7 @@ class SecretMetrics:
         """Count that a secret's files were replaced and are used."""
         self._replacements.labels(name).inc()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Look at the files of all, where it is time."""
         for secret in self._secrets:
-            secret.look()
+            secret.poll()

@@ -45,7 +45,7 @@ class SecretInUse:
     name: str
     validity: Callable[[], Validity] | None = None
     refusal: Callable[[], str] = lambda: ""
-    look: Callable[[], object] = lambda: None
+    poll: Callable[[], object] = lambda: None
     serves: bool = True
 
 

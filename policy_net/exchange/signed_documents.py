@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from foundation.text import parse_json
 from policy_net.errors import NotTrusted
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.rollout_duty import RolloutDuty
+from policy_net.exchange.rollout_assignment import RolloutAssignment
 
 if TYPE_CHECKING:  # loaded where something is signed or checked: policyctl's help knows the roles
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -32,7 +32,7 @@ _MOST_ROOTS = 1000
 _LARGEST = 2**63 - 1
 
 
-class Role(StrEnum):
+class KeyRole(StrEnum):
     """What a key may sign."""
 
     ROOT = "root"
@@ -107,11 +107,11 @@ class Root:
 
     fleet: str
     number: int
-    keys: Mapping[Role, tuple[str, ...]]
+    keys: Mapping[KeyRole, tuple[str, ...]]
 
     def to_bytes(self) -> bytes:
         """What is signed."""
-        keys = {role.value: list(self.keys[role]) for role in Role}
+        keys = {role.value: list(self.keys[role]) for role in KeyRole}
         return _payload("root", {"fleet": self.fleet, "number": self.number, "keys": keys})
 
 
@@ -144,7 +144,7 @@ class Timestamp:
     number: int
     assigned_version: int
     expires_unix_seconds: int
-    duty: RolloutDuty | None = None
+    duty: RolloutAssignment | None = None
 
     def to_bytes(self) -> bytes:
         """What is signed; without a duty what it was before there were any."""
@@ -198,14 +198,14 @@ def follow_roots(documents: Sequence[SignedDocument], pinned: SignedDocument | N
     passed_pinned = pinned is None
     for document in documents:
         following = read_root(document)
-        if not is_signed_by(document, following.keys[Role.ROOT]):
+        if not is_signed_by(document, following.keys[KeyRole.ROOT]):
             raise NotTrusted(f"root {following.number} is not signed with its own key", Distrust.BAD_SIGNATURE)
         if root is None and following.number != 1:
             raise NotTrusted(f"the chain of roots begins with number {following.number}", Distrust.UNREADABLE)
         if root is not None:
             if (following.fleet, following.number) != (root.fleet, root.number + 1):
                 raise NotTrusted(f"root {following.number} does not follow root {root.number}", Distrust.UNREADABLE)
-            if not is_signed_by(document, root.keys[Role.ROOT]):
+            if not is_signed_by(document, root.keys[KeyRole.ROOT]):
                 raise NotTrusted(
                     f"root {following.number} is not signed with the key of root {root.number}", Distrust.BAD_SIGNATURE
                 )
@@ -230,8 +230,8 @@ def read_root(document: SignedDocument) -> Root:
         NotTrusted: it is no root.
     """
 
-    def keys(value: Any) -> Mapping[Role, tuple[str, ...]]:
-        found = {role: tuple(value[role.value]) for role in Role}
+    def keys(value: Any) -> Mapping[KeyRole, tuple[str, ...]]:
+        found = {role: tuple(value[role.value]) for role in KeyRole}
         if not all(isinstance(key, str) and len(bytes.fromhex(key)) == 32 for of in found.values() for key in of):
             raise ValueError("a key is not 32 bytes in hex")
         return found
@@ -249,7 +249,7 @@ def version_statement(document: SignedDocument, root: Root) -> VersionStatement:
     Raises:
         NotTrusted: it has not.
     """
-    _check_signed(document, root, Role.VERSION)
+    _check_signed(document, root, KeyRole.VERSION)
     return _of_fleet(root, _read(document, "version", lambda content: VersionStatement(
         _word(content, "fleet"), _whole(content, "version"), _whole(content, "parent"), _whole(content, "head_step"),
         _word(content, "digest"), _word(content, "spec_digest"))))  # fmt: skip
@@ -261,18 +261,18 @@ def timestamp(document: SignedDocument, root: Root) -> Timestamp:
     Raises:
         NotTrusted: it has not.
     """
-    _check_signed(document, root, Role.TIMESTAMP)
+    _check_signed(document, root, KeyRole.TIMESTAMP)
     return _of_fleet(root, _read(document, "timestamp", lambda content: Timestamp(
         _word(content, "fleet"), _word(content, "cluster"), _whole(content, "number"),
         _whole(content, "assigned_version"), _whole(content, "expires_unix_seconds"),
-        None if content.get("duty") is None else RolloutDuty.from_json(content["duty"]))))  # fmt: skip
+        None if content.get("duty") is None else RolloutAssignment.from_json(content["duty"]))))  # fmt: skip
 
 
 Statement = TypeVar("Statement", VersionStatement, Timestamp)
 Read = TypeVar("Read", Root, VersionStatement, Timestamp)
 
 
-def _check_signed(document: SignedDocument, root: Root, role: Role) -> None:
+def _check_signed(document: SignedDocument, root: Root, role: KeyRole) -> None:
     if not document.signatures:
         raise NotTrusted(f"there is no signature on its {role} statement", Distrust.UNSIGNED)
     if not is_signed_by(document, root.keys[role]):

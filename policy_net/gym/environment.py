@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foundation.text import nearest
-from policy_net.dl2.batch import REMAINING_EPOCHS_SCALE, SLOTS_RUN_SCALE, Batch, BatchEncoder
+from policy_net.dl2.batch import REMAINING_EPOCHS_SCALE, SLOTS_RUN_SCALE, BatchEncoder, JobBatch
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Decision
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
@@ -247,11 +247,11 @@ class OpenDecision:
         self._allocation: dict[str, Allocation] = {}
         self._next_job = 0
         self._something_runs = False
-        self._batch: Batch | None = None
+        self._batch: JobBatch | None = None
         self._open_next()
 
     @property
-    def batch(self) -> Batch | None:
+    def batch(self) -> JobBatch | None:
         """The batch that is being given to; None once the decision is complete."""
         return self._batch
 
@@ -270,7 +270,7 @@ class OpenDecision:
         """What has been given; of a complete decision, to all jobs."""
         return Decision(dict(self._allocation))
 
-    def _close(self, batch: Batch) -> None:
+    def _close(self, batch: JobBatch) -> None:
         self._something_runs = batch.something_runs
         self._allocation.update(batch.allocation())
 
@@ -278,7 +278,7 @@ class OpenDecision:
         self._batch = None
         jobs, size = self.state.jobs, self._encoder.spec.jobs_per_batch
         while self._next_job < len(jobs):
-            batch = Batch(
+            batch = JobBatch(
                 jobs[self._next_job : self._next_job + size],
                 self.state,
                 self._capacity,

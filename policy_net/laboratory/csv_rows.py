@@ -47,7 +47,7 @@ _OTHER_DELIMITERS = (";", "\t")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CsvRow:
     """One row, and where it stands, for messages."""
 
     path: Path
@@ -144,7 +144,7 @@ def read_rows(
     how_to_get: str = "",
     whole_lines: bool = False,
     short_rows: bool = False,
-) -> Iterator[Row]:
+) -> Iterator[CsvRow]:
     """The rows of a UTF-8 csv file, plain or gzip'ed, with a header that has at least `columns`.
 
     Args:
@@ -195,7 +195,7 @@ def read_rows(
         if len(cells) != len(header):
             on_malformed(_of_another_width(path, number, cells, len(header), delimiter, quoted))
             continue
-        yield Row(path, number, dict(zip(header, cells, strict=True)))
+        yield CsvRow(path, number, dict(zip(header, cells, strict=True)))
     if header is None:
         raise BadInput(f"{path}: the file is empty; it needs a header with {', '.join(columns)}")
     if not found:

@@ -25,7 +25,7 @@ Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
 _SINGLE = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-_LOOK_SECONDS = 5.0
+_POLL_SECONDS = 5.0
 _END_SECONDS = 10.0
 
 
@@ -67,7 +67,7 @@ class TaskProcesses(Generic[Task, Answer]):
             raise BadInput(
                 f"--processes {processes}: this machine has {cores} cores for this program; use at most {cores}"
             )
-        self._clock, self._longest_seconds = clock or AwakeClock(2 * _LOOK_SECONDS), longest_seconds
+        self._clock, self._longest_seconds = clock or AwakeClock(2 * _POLL_SECONDS), longest_seconds
         self._workers = [_Worker(work, name) for _ in range(processes)]
 
     def answers(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Answer | Unanswered]]:
@@ -85,7 +85,7 @@ class TaskProcesses(Generic[Task, Answer]):
                     index, task = waiting.popleft()
                     worker.begin(index, task, self._clock() + self._longest_seconds)
             busy = [worker for worker in self._workers if worker.index is not None]
-            wait([worker.connection for worker in busy], timeout=_LOOK_SECONDS)
+            wait([worker.connection for worker in busy], timeout=_POLL_SECONDS)
             for worker in busy:
                 answer = worker.answer(self._clock())
                 if answer is not None:

@@ -26,7 +26,7 @@ _SPENT = "checkpoint_seconds"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class InterruptedTraining:
     """A training that was interrupted.
 
     Attributes:
@@ -104,7 +104,7 @@ class TrainingCheckpoint:
         return not self._refused
 
 
-def read_checkpoint(folder: Path) -> Kept | None:
+def read_checkpoint(folder: Path) -> InterruptedTraining | None:
     """What an interrupted training has kept; None if it had not come so far.
 
     Raises:
@@ -119,4 +119,4 @@ def read_checkpoint(folder: Path) -> Kept | None:
             f"{folder / CHECKPOINT_FILE}: is no checkpoint of a training; begin anew in another folder"
         )
     card = {name: value for name, value in policy.card.items() if name not in (_DONE, _SPENT)}
-    return Kept(replace(policy, card=card), done, start, float(spent))
+    return InterruptedTraining(replace(policy, card=card), done, start, float(spent))

@@ -33,7 +33,14 @@ _ASKED = ("evolution", "seed", "workloads", "imitated", "imitation_steps", "lear
 
 WARM_START: Final = "imitation:"
 """Begins what the figures of a warm start are called."""
-_TELLING = ("validation_change", "validation_standard_error", "residual_published", "updates", "generations", "seconds")
+_REPORTING = (
+    "validation_change",
+    "validation_standard_error",
+    "residual_published",
+    "updates",
+    "generations",
+    "seconds",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrainingRun:
     """One run as its folder tells it.
 
     Attributes:
@@ -188,7 +195,7 @@ class RunRecorder:
         write_whole(self._folder / RUN_FILE, json.dumps(content, indent=1) + "\n")
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> TrainingRun:
     """A run's folder.
 
     Raises:
@@ -207,7 +214,7 @@ def read_run(folder: Path) -> Run:
         ) from error
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise BadInput(f"{folder}: holds no run that can be read; `policy-net train --run` writes one") from error
-    return Run(folder.resolve().name, settings, final, curves)
+    return TrainingRun(folder.resolve().name, settings, final, curves)
 
 
 def _curves(lines: list[Any]) -> tuple[Curve, ...]:
@@ -226,7 +233,7 @@ def _text(path: Path) -> str:
         return stream.read(_LARGEST_FILE_BYTES).decode("utf-8")
 
 
-def steps_done(run: Run) -> tuple[int, int] | None:
+def steps_done(run: TrainingRun) -> tuple[int, int] | None:
     """How many steps, updates or generations a run has written, of how many; None where it says no number.
 
     The warm start's own steps are none of these. A curve has at most `POINTS` stretches, the last of which may not be
@@ -239,20 +246,20 @@ def steps_done(run: Run) -> tuple[int, int] | None:
     return max((curve.points[-1][0] for curve in counting), default=0), wanted
 
 
-def named_apart(found: Sequence[tuple[Path, Run]]) -> list[Run]:
+def named_apart(found: Sequence[tuple[Path, TrainingRun]]) -> list[TrainingRun]:
     """The runs; those whose folders have the same name are called by the whole path that was typed."""
     names = Counter(run.name for _, run in found)
     return [run if names[run.name] == 1 else replace(run, name=str(folder)) for folder, run in found]
 
 
-def final_figures(runs: Sequence[Run]) -> list[str]:
+def final_figures(runs: Sequence[TrainingRun]) -> list[str]:
     """Names of what came of the runs, without what repeats a setting; what says most is first."""
-    names = dict.fromkeys([*_TELLING, *(name for run in runs for name in run.final)])
+    names = dict.fromkeys([*_REPORTING, *(name for run in runs for name in run.final)])
     names = dict.fromkeys(name for name in names if any(name in run.final for run in runs))
     return [name for name in names if name.partition(".")[0] not in _ASKED and name not in runs[0].settings]
 
 
-def differing(runs: Sequence[Run]) -> list[str]:
+def differing(runs: Sequence[TrainingRun]) -> list[str]:
     """Names of the settings that are not the same in all runs, in the order in which they are first met."""
     names = list(dict.fromkeys(name for run in runs for name in run.settings))
     return [name for name in names if len({json.dumps(run.settings.get(name)) for run in runs}) > 1]

@@ -100,16 +100,18 @@ class _FreeNodes:
         best: tuple[int, int] | None = None
         chosen = None
         for gpu, by_cpu in self._alike.items():
-            room_by_gpu = min(count, gpu // wanted_gpu) if wanted_gpu else count
-            if room_by_gpu < max(most, 1):
+            capacity_by_gpu = min(count, gpu // wanted_gpu) if wanted_gpu else count
+            if capacity_by_gpu < max(most, 1):
                 continue
             for cpu_milli, nodes in by_cpu.items():
-                room = min(room_by_gpu, cpu_milli // wanted_cpu_milli) if wanted_cpu_milli else room_by_gpu
-                if room < max(most, 1):
+                free_capacity = (
+                    min(capacity_by_gpu, cpu_milli // wanted_cpu_milli) if wanted_cpu_milli else capacity_by_gpu
+                )
+                if free_capacity < max(most, 1):
                     continue
-                rank = ((gpu if wanted_gpu else cpu_milli) if room == count else 0, nodes[0])
-                if best is None or room > most or rank < best:
-                    most, best, chosen = room, rank, (gpu, cpu_milli, room)
+                rank = ((gpu if wanted_gpu else cpu_milli) if free_capacity == count else 0, nodes[0])
+                if best is None or free_capacity > most or rank < best:
+                    most, best, chosen = free_capacity, rank, (gpu, cpu_milli, free_capacity)
         return chosen
 
     def _take(self, gpu: int, cpu_milli: int) -> int:

@@ -38,12 +38,12 @@ def fill(layout: NodeLayout, classes: Sequence[tuple[Resources, int]]) -> list[I
 
 def _fill_class(layout: NodeLayout, used_cpu: IntArray, used_gpu: IntArray, demand: Resources, count: int) -> IntArray:
     """Node indices of up to `count` tasks of one class, least loaded first."""
-    room = np.full(len(layout.nodes), count, dtype=np.int64)
+    free_capacity = np.full(len(layout.nodes), count, dtype=np.int64)
     if demand.cpu_milli:
-        np.minimum(room, (layout.cpu_milli - used_cpu) // demand.cpu_milli, out=room)
+        np.minimum(free_capacity, (layout.cpu_milli - used_cpu) // demand.cpu_milli, out=free_capacity)
     if demand.gpu:
-        np.minimum(room, (layout.gpu - used_gpu) // demand.gpu, out=room)
-    levels = int(room.max(initial=0))
+        np.minimum(free_capacity, (layout.gpu - used_gpu) // demand.gpu, out=free_capacity)
+    levels = int(free_capacity.max(initial=0))
     if levels == 0:
         return np.zeros(0, dtype=np.int64)
     if demand.gpu:
@@ -53,8 +53,8 @@ def _fill_class(layout: NodeLayout, used_cpu: IntArray, used_gpu: IntArray, dema
     level = np.arange(levels)
     # One row a node, one column a task on it: the node's load before that task is placed there.
     loads = (used[:, None] + step * level) / np.maximum(whole, 1)[:, None]
-    loads[level >= room[:, None]] = np.inf
-    order = np.argsort(loads, axis=None, kind="stable")[: min(count, int(room.sum()))]
+    loads[level >= free_capacity[:, None]] = np.inf
+    order = np.argsort(loads, axis=None, kind="stable")[: min(count, int(free_capacity.sum()))]
     return order // levels
 
 

@@ -85,15 +85,15 @@ def place_around(
     }
     for role in (0, 1):
         for job in wanted:
-            lies, held = tasks[job.job_id], job.allocation
+            shares_now, held = tasks[job.job_id], job.allocation
             demand, size = (job.worker_demand, held.workers) if role == 0 else (job.ps_demand, held.ps)
-            near = [layout.index[node] for node, counts in lies.items() if counts[role] and node in layout.index]
-            count = max(size - sum(counts[role] for counts in lies.values()), 0)
+            near = [layout.index[node] for node, counts in shares_now.items() if counts[role] and node in layout.index]
+            count = max(size - sum(counts[role] for counts in shares_now.values()), 0)
             for node, number in free.pack(demand, count, whole=role == 0 and not job.loose, near=near):
-                lies.setdefault(layout.nodes[node].node_id, [0, 0])[role] += number
+                shares_now.setdefault(layout.nodes[node].node_id, [0, 0])[role] += number
     return {
-        job_id: tuple(Share(node, Allocation(*counts)) for node, counts in lies.items())
-        for job_id, lies in tasks.items()
+        job_id: tuple(Share(node, Allocation(*counts)) for node, counts in shares_now.items())
+        for job_id, shares_now in tasks.items()
     }
 
 
@@ -137,33 +137,33 @@ class _Free:
         placed: list[tuple[int, int]] = []
         if not count:
             return placed
-        rooms = self._rooms(demand, count)
+        capacities = self._capacities(demand, count)
         by = self._gpu if demand.gpu else self._cpu_milli
-        nearest = sorted(near, key=lambda node: -int(rooms[node]))
-        while count and rooms.any():
-            if nearest and not rooms[nearest[0]]:
+        nearest = sorted(near, key=lambda node: -int(capacities[node]))
+        while count and capacities.any():
+            if nearest and not capacities[nearest[0]]:
                 nearest = []
             if nearest:
                 chosen = nearest.pop(0)
-            elif whole and (rooms >= count).any():
-                chosen = int(np.where(rooms >= count, by, _FULL).argmin())
+            elif whole and (capacities >= count).any():
+                chosen = int(np.where(capacities >= count, by, _FULL).argmin())
             elif whole:
-                chosen = int(rooms.argmax())
+                chosen = int(capacities.argmax())
             else:
-                chosen = int(np.where(rooms > 0, by, _FULL).argmin())
-            number = min(int(rooms[chosen]), count)
+                chosen = int(np.where(capacities > 0, by, _FULL).argmin())
+            number = min(int(capacities[chosen]), count)
             self._cpu_milli[chosen] -= number * demand.cpu_milli
             self._gpu[chosen] -= number * demand.gpu
-            rooms[chosen] = 0
+            capacities[chosen] = 0
             placed.append((chosen, number))
             count -= number
         return placed
 
-    def _rooms(self, demand: Resources, count: int) -> IntArray:
+    def _capacities(self, demand: Resources, count: int) -> IntArray:
         """How many tasks each node could hold, at most `count`."""
-        rooms = np.full(len(self._gpu), count, dtype=np.int64)
+        capacities = np.full(len(self._gpu), count, dtype=np.int64)
         if demand.cpu_milli:
-            np.minimum(rooms, self._cpu_milli // demand.cpu_milli, out=rooms)
+            np.minimum(capacities, self._cpu_milli // demand.cpu_milli, out=capacities)
         if demand.gpu:
-            np.minimum(rooms, self._gpu // demand.gpu, out=rooms)
-        return rooms
+            np.minimum(capacities, self._gpu // demand.gpu, out=capacities)
+        return capacities

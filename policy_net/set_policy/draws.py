@@ -23,7 +23,7 @@ from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.dl2.action import GRANT_KINDS, Grant
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision
 from policy_net.set_policy.planner import Granting, Grants, Tilt, Urgencies, plan, score_of
-from policy_net.set_policy.steps import Step, StepTable
+from policy_net.set_policy.steps import SplitStep, StepTable
 
 Array = NDArray[np.float64]
 
@@ -155,7 +155,7 @@ class _Steps:
 
     def __init__(self, tilts: Sequence[Tilt]) -> None:
         jobs = len(tilts)
-        self.steps: list[Step | None] = [None] * jobs
+        self.steps: list[SplitStep | None] = [None] * jobs
         self.count = 0
         self.log_score_J: Array = np.full(jobs, -np.inf)
         self.log_share_J: Array = np.full(jobs, -np.inf)
@@ -163,7 +163,7 @@ class _Steps:
         self.logit_J: Array = np.full(jobs, -np.inf)
         self._tilts = tilts
 
-    def put(self, index: int, step: Step | None, urgency: float) -> None:
+    def put(self, index: int, step: SplitStep | None, urgency: float) -> None:
         """The index-th job's next step is this, and counts with this factor."""
         self.count += (step is not None) - (self.steps[index] is not None)
         self.steps[index] = step

@@ -38,8 +38,8 @@ from policy_net.placement.layout import NodeLayout, layout_of, placing_order
 from policy_net.placement.spread import SpreadPlan
 from policy_net.placement.together import Placed, place_around, place_together
 from policy_net.set_policy.planner import Grants
-from policy_net.set_policy.pools import Pool, home_in
-from policy_net.set_policy.steps import Step, StepTable
+from policy_net.set_policy.pools import GpuPool, home_in
+from policy_net.set_policy.steps import SplitStep, StepTable
 
 LEAST_LOSS = 0.02
 """A job that loses less by lying on two nodes than this share of its speed fills gaps."""
@@ -57,19 +57,19 @@ class PlaceView:
     """
 
     state: ClusterState
-    pools: tuple[Pool, ...]
+    pools: tuple[GpuPool, ...]
     tables: tuple[tuple[StepTable, ...], ...]
     effect: PlacementEffect
     restart_seconds: float
 
     @property
-    def lie(self) -> Mapping[str, tuple[Share, ...]]:
+    def shares_now(self) -> Mapping[str, tuple[Share, ...]]:
         """Where tasks lie now."""
         return self.state.placement or {}
 
     def pool_of(self, job: Job) -> int | None:
         """The pool that all of a job's tasks lie in now."""
-        shares = self.lie.get(job.job_id, ())
+        shares = self.shares_now.get(job.job_id, ())
         for number, pool in enumerate(self.pools):
             index = layout_of(pool.nodes).index
             if shares and all(share.node_id in index for share in shares):
@@ -78,7 +78,7 @@ class PlaceView:
 
     def home_of(self, job: Job) -> int | None:
         """See `home_in`."""
-        return home_in(self.pools, job, self.lie.get(job.job_id, ()))
+        return home_in(self.pools, job, self.shares_now.get(job.job_id, ()))
 
     @property
     def nodes(self) -> tuple[tuple[Node, ...], ...]:
@@ -89,7 +89,7 @@ class PlaceView:
             home = self.home_of(job)
             if home is None:
                 continue
-            for share in self.lie[job.job_id]:
+            for share in self.shares_now[job.job_id]:
                 if share.node_id not in self.pools[home].gpu_types:
                     held = job.worker_demand * share.allocation.workers + job.ps_demand * share.allocation.ps
                     for taken in (lent, more[home]):
@@ -174,9 +174,9 @@ class PlacedGrants:
             for nodes, tables in zip(view.nodes, view.tables, strict=True)
         ]
         self._chosen: dict[int, int] = {}
-        self._offers: dict[int, list[Step | None]] = {}
+        self._offers: dict[int, list[SplitStep | None]] = {}
 
-    def first(self, index: int) -> Step | None:
+    def first(self, index: int) -> SplitStep | None:
         """See `Granting`."""
         home = self._view.home_of(self._view.state.jobs[index])
         self._offers[index] = [
@@ -189,7 +189,7 @@ class PlacedGrants:
         pool = self._chosen.get(index)
         return SUSPENDED if pool is None else self._in_pools[pool].held(index)
 
-    def take(self, index: int, step: Step) -> Step | None:
+    def take(self, index: int, step: SplitStep) -> SplitStep | None:
         """See `Granting`."""
         chosen = self._chosen.get(index)
         if chosen is not None:
@@ -213,7 +213,7 @@ class PlacedGrants:
             placement |= placed(self._view, pool, [(index, self.held(index)) for index in members])
         return Decision(sizes, placement)
 
-    def _offer(self, index: int) -> tuple[int, Step | None]:
+    def _offer(self, index: int) -> tuple[int, SplitStep | None]:
         """The pool that a job is offered next, and the step there."""
         offers = self._offers[index]
         wished = self._wished.get(index)
@@ -229,7 +229,7 @@ def placed(view: PlaceView, pool: int, sizes: Sequence[tuple[int, Allocation]]) 
     layout = layout_of(view.pools[pool].nodes)
     ordered = _in_order(view, pool, sizes)
     if any(job.moves is not Moves.FREELY for job in view.state.jobs):
-        chosen = [replace(job, stays=_lasting(view.state.jobs[index], view.lie, job)) for index, job in ordered]
+        chosen = [replace(job, stays=_lasting(view.state.jobs[index], view.shares_now, job)) for index, job in ordered]
         return place_around(layout, chosen, _guests(view, pool))
     staying = place_together(layout, [replace(job, stays=_kept(view, layout, job)) for _, job in ordered])
     if staying is not None and not _loses(view, pool, ordered, staying):
@@ -240,9 +240,9 @@ def placed(view: PlaceView, pool: int, sizes: Sequence[tuple[int, Allocation]]) 
     return anew
 
 
-def _lasting(job: Job, lie: Mapping[str, tuple[Share, ...]], wanted: Placed) -> tuple[Share, ...]:
+def _lasting(job: Job, shares_now: Mapping[str, tuple[Share, ...]], wanted: Placed) -> tuple[Share, ...]:
     """Where tasks lie that stay there; of one that shrinks, those on the first of its nodes."""
-    size, shares = wanted.allocation, lie.get(job.job_id, ())
+    size, shares = wanted.allocation, shares_now.get(job.job_id, ())
     held = Allocation(sum(each.allocation.workers for each in shares), sum(each.allocation.ps for each in shares))
     if job.moves is not Moves.NEVER and held != size:
         return ()
@@ -259,7 +259,9 @@ def _guests(view: PlaceView, pool: int) -> list[Placed]:
     """Jobs that keep to another pool, and have some tasks here."""
     found = []
     for job in view.state.jobs:
-        shares = tuple(each for each in view.lie.get(job.job_id, ()) if each.node_id in view.pools[pool].gpu_types)
+        shares = tuple(
+            each for each in view.shares_now.get(job.job_id, ()) if each.node_id in view.pools[pool].gpu_types
+        )
         if shares and view.home_of(job) not in (None, pool):
             found.append(Placed(job.job_id, job.worker_demand, job.ps_demand, job.current, stays=shares))
     return found
@@ -288,7 +290,7 @@ def loss_apart(view: PlaceView, pool: int, job: Job, workers: int) -> float:
 
 def _kept(view: PlaceView, layout: NodeLayout, job: Placed) -> tuple[Share, ...]:
     """Where a job lies now, if it holds as much as it is to have, on nodes of this pool."""
-    shares = view.lie.get(job.job_id, ())
+    shares = view.shares_now.get(job.job_id, ())
     workers = sum(share.allocation.workers for share in shares)
     if Allocation(workers, sum(share.allocation.ps for share in shares)) != job.allocation:
         return ()
@@ -329,7 +331,7 @@ def _pays(view: PlaceView, pool: int, ordered: Ordered, staying: Found, anew: Fo
         fewest = view.pools[pool].fewest(job.worker_demand, wanted.allocation.workers)
         least = 1.0 if fewest is None else view.effect.relative_speed(job.job_type, fewest)
         saved += (seconds[0] - seconds[1]) * least
-        if before == view.lie.get(job.job_id):
+        if before == view.shares_now.get(job.job_id):
             saved -= view.restart_seconds
     return saved > 0.0
 

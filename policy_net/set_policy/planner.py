@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from policy_net.baselines.decision_capacity import DecisionCapacity
 from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.baselines.needs import LEAST_REMAINING_SHARE, remaining_samples
-from policy_net.baselines.room import Room
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job
-from policy_net.set_policy.steps import Step, StepTable
+from policy_net.set_policy.steps import SplitStep, StepTable
 
 Tilt = tuple[float, float]
 """What a residual says of a job: its priority, and how much more it is to gain near its best speed; (0, 0) nothing."""
@@ -66,9 +66,9 @@ def plan(
     if grants is None:
         grants = Grants(state, tables)
     urgencies = Urgencies(state.jobs, tables, restart_seconds, work_exponent)
-    queue: list[tuple[float, int, Step]] = []
+    queue: list[tuple[float, int, SplitStep]] = []
 
-    def push(index: int, step: Step | None) -> None:
+    def push(index: int, step: SplitStep | None) -> None:
         if step is not None:
             score = score_of(step, urgencies.of(index, grants.held(index)), None if tilts is None else tilts[index])
             heapq.heappush(queue, (-score, index, step))
@@ -84,7 +84,7 @@ def plan(
     return grants.decision()
 
 
-def score_of(step: Step, urgency_of_job: float, tilt: Tilt | None) -> float:
+def score_of(step: SplitStep, urgency_of_job: float, tilt: Tilt | None) -> float:
     """By how much a step is worth taking now."""
     score = step.slope * urgency_of_job
     if tilt is None:
@@ -155,7 +155,7 @@ def urgency(job: Job, work_exponent: float = FAIRNESS_EXPONENT) -> float:
 class Granting(Protocol):
     """One decision in the making: what the next step of each job is, and whether there is room for it."""
 
-    def first(self, index: int) -> Step | None:
+    def first(self, index: int) -> SplitStep | None:
         """The first step of the index-th job, with no limit but its caps; None if nothing gains."""
         ...
 
@@ -163,7 +163,7 @@ class Granting(Protocol):
         """What the index-th job has been granted."""
         ...
 
-    def take(self, index: int, step: Step) -> Step | None:
+    def take(self, index: int, step: SplitStep) -> SplitStep | None:
         """Grant a step if it fits, and say what the job's next one is; None if nothing gains any more, or fits.
 
         A step that does not fit changes nothing, and gives way to the best that may.
@@ -182,11 +182,11 @@ class Grants:
         """Args: `tables` are of every job."""
         self._jobs = state.jobs
         self._tables = tables
-        self._room = Room(state)
+        self._free_capacity = DecisionCapacity(state)
         self._held: list[Allocation] = [SUSPENDED] * len(state.jobs)
         self._refused: dict[int, list[Allocation]] = {}
 
-    def first(self, index: int) -> Step | None:
+    def first(self, index: int) -> SplitStep | None:
         """See `Granting`."""
         return self._tables[index].step(SUSPENDED)
 
@@ -194,9 +194,9 @@ class Grants:
         """See `Granting`."""
         return self._held[index]
 
-    def take(self, index: int, step: Step) -> Step | None:
+    def take(self, index: int, step: SplitStep) -> SplitStep | None:
         """See `Granting`."""
-        if self._room.change(index, step.target):
+        if self._free_capacity.change(index, step.target):
             self._held[index] = step.target
             if index in self._refused:
                 return self._limited(index)
@@ -207,21 +207,21 @@ class Grants:
 
     def decision(self) -> Decision:
         """See `Granting`."""
-        return self._room.decision()
+        return self._free_capacity.decision()
 
-    def _limited(self, index: int) -> Step | None:
+    def _limited(self, index: int) -> SplitStep | None:
         """The best of what still fits, by the cluster's sums; whether nodes have room is seen when it is tried."""
         job, held = self._jobs[index], self._held[index]
         if not self._least_fits(job, held):
             return None
-        free_cpu, free_gpu = self._room.free
+        free_cpu, free_gpu = self._free_capacity.free
         table = self._tables[index]
         fits = table.fitting(job, held, free_cpu, free_gpu, self._refused[index])
         return table.limited_step(held, fits)
 
     def _least_fits(self, job: Job, held: Allocation) -> bool:
         """Whether the sums leave room for anything at all; cheap, as at the end of a plan it mostly is not."""
-        free = self._room.free
+        free = self._free_capacity.free
         for workers, ps in _least_grants(job, held):
             cpu = workers * job.worker_demand.cpu_milli + ps * job.ps_demand.cpu_milli
             gpu = workers * job.worker_demand.gpu + ps * job.ps_demand.gpu

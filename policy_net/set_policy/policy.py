@@ -265,13 +265,15 @@ class SetPolicy:
         view = PlaceView(state, pools, in_pools, effect, self._restart_seconds)
         cost = self.resize_cost if cost is None else cost
         if cost.seconds > 0.0:
-            lie = [view.pool_of(job) for job in state.jobs]
+            pools_now = [view.pool_of(job) for job in state.jobs]
             now = [
                 (tables[index] if pool is None else in_pools[pool][index]).speed(job.current)
-                for index, (job, pool) in enumerate(zip(state.jobs, lie, strict=True))
+                for index, (job, pool) in enumerate(zip(state.jobs, pools_now, strict=True))
             ]
             kept = tuple(
-                tuple(keeping(state.jobs, each, cost, prices.speed_exponent, [pool == number for pool in lie], now))
+                tuple(
+                    keeping(state.jobs, each, cost, prices.speed_exponent, [pool == number for pool in pools_now], now)
+                )
                 for number, each in enumerate(in_pools)
             )
             view = replace(view, tables=kept)

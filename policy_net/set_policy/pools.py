@@ -22,10 +22,10 @@ ALL = "*"
 Places = tuple[tuple[str, int], ...]
 _UNBOUNDED = np.iinfo(np.int64).max
 """Room for tasks that need nothing."""
-_Rooms = npt.NDArray[np.int64]
+_Capacities = npt.NDArray[np.int64]
 
 
-class Pool:
+class GpuPool:
     """Nodes that a job may lie on together: those with GPUs of one type, or all of a cluster.
 
     Attributes:
@@ -43,7 +43,7 @@ class Pool:
         self._cpu_milli = np.array([node.capacity.cpu_milli for node in nodes], dtype=np.int64)
         self._gpu = np.array([node.capacity.gpu for node in nodes], dtype=np.int64)
         self._places: dict[tuple[Resources, int], Places | None] = {}
-        self._known_rooms: dict[Resources, tuple[_Rooms, _Rooms]] = {}
+        self._known_capacities: dict[Resources, tuple[_Capacities, _Capacities]] = {}
 
     def fewest(self, demand: Resources, workers: int) -> Places | None:
         """How so many workers lie on as few empty nodes as possible; None if they do not fit."""
@@ -57,35 +57,35 @@ class Pool:
         fits = self.fewest(job.worker_demand, max(job.min_workers, 1)) is not None
         if not fits or not job.min_ps:
             return fits
-        rooms, _ = self._rooms(job.ps_demand)
-        return int(np.minimum(rooms, job.min_ps).sum()) >= job.min_ps
+        capacities, _ = self._capacities(job.ps_demand)
+        return int(np.minimum(capacities, job.min_ps).sum()) >= job.min_ps
 
     def _fewest(self, demand: Resources, workers: int) -> Places | None:
-        rooms, largest_first = self._rooms(demand)
-        whole = rooms >= workers
+        capacities, largest_first = self._capacities(demand)
+        whole = capacities >= workers
         if workers and whole.any():
             return ((self.nodes[int(whole.argmax())].gpu_type, workers),)
         left, places = workers, []
         for number in largest_first:
-            if not left or not rooms[number]:
+            if not left or not capacities[number]:
                 break
-            taken = min(int(rooms[number]), left)
+            taken = min(int(capacities[number]), left)
             places.append((self.nodes[number].gpu_type, taken))
             left -= taken
         return None if left else tuple(places)
 
-    def _rooms(self, demand: Resources) -> tuple[_Rooms, _Rooms]:
+    def _capacities(self, demand: Resources) -> tuple[_Capacities, _Capacities]:
         """How many tasks each node has room for, and the nodes' numbers, those with most room first."""
-        if demand not in self._known_rooms:
-            rooms = np.full(len(self.nodes), _UNBOUNDED)
+        if demand not in self._known_capacities:
+            capacities = np.full(len(self.nodes), _UNBOUNDED)
             for has, needs in ((self._gpu, demand.gpu), (self._cpu_milli, demand.cpu_milli)):
                 if needs:
-                    rooms = np.minimum(rooms, has // needs)
-            self._known_rooms[demand] = rooms, np.argsort(-rooms, kind="stable")
-        return self._known_rooms[demand]
+                    capacities = np.minimum(capacities, has // needs)
+            self._known_capacities[demand] = capacities, np.argsort(-capacities, kind="stable")
+        return self._known_capacities[demand]
 
 
-def home_in(pools: Sequence[Pool], job: Job, shares: Sequence[Share]) -> int | None:
+def home_in(pools: Sequence[GpuPool], job: Job, shares: Sequence[Share]) -> int | None:
     """The pool that a job keeps to as long as it holds anything; None if it holds nothing, or may move freely.
 
     It is where most of its workers lie, or where it has none yet, most of its parameter servers.
@@ -108,11 +108,11 @@ class PlaceTables:
 
     def __init__(self) -> None:
         self._nodes: tuple[Node, ...] = ()
-        self._pools: tuple[Pool, ...] = ()
-        self._whole: tuple[Pool, ...] = (Pool(ALL, ()),)
+        self._pools: tuple[GpuPool, ...] = ()
+        self._whole: tuple[GpuPool, ...] = (GpuPool(ALL, ()),)
         self._known: dict[tuple[object, ...], tuple[Grid, object, StepTable]] = {}
 
-    def pools(self, state: ClusterState) -> tuple[Pool, ...]:
+    def pools(self, state: ClusterState) -> tuple[GpuPool, ...]:
         """The pools of a cluster, in the order of their first nodes; the same as long as the nodes are.
 
         All nodes are one pool while there is a job too large for any other: it would never start; and while one
@@ -122,7 +122,7 @@ class PlaceTables:
         if nodes is not self._nodes:
             if nodes != self._nodes:
                 self._pools = _pools_of(nodes)
-                self._whole = (Pool(ALL, nodes),)
+                self._whole = (GpuPool(ALL, nodes),)
                 self._known.clear()
             self._nodes = nodes
         return self._pools if self._pools and all(self._fits(job, state) for job in state.jobs) else self._whole
@@ -132,7 +132,7 @@ class PlaceTables:
         return any(pool.holds(job) for pool in self._pools) if home is None else self._pools[home].holds(job)
 
     def of(
-        self, job: Job, pool: Pool, grid: Grid, effect: PlacementEffect, version: object, prices: Prices
+        self, job: Job, pool: GpuPool, grid: Grid, effect: PlacementEffect, version: object, prices: Prices
     ) -> StepTable:
         """The steps of a job in a pool.
 
@@ -159,14 +159,14 @@ def _is_without_gpus(node: Node) -> bool:
     return not node.gpu_type and not node.capacity.gpu
 
 
-def _pools_of(nodes: tuple[Node, ...]) -> tuple[Pool, ...]:
+def _pools_of(nodes: tuple[Node, ...]) -> tuple[GpuPool, ...]:
     """A pool of each type; each node without GPUs goes to the pool that has most GPUs for each of those it has."""
     gpus: dict[str, int] = {}
     for node in nodes:
         if not _is_without_gpus(node):
             gpus[node.gpu_type] = gpus.get(node.gpu_type, 0) + node.capacity.gpu
     if not gpus:
-        return (Pool("", nodes),) if nodes else ()
+        return (GpuPool("", nodes),) if nodes else ()
     members: dict[str, list[Node]] = {gpu_type: [] for gpu_type in gpus}
     without = dict.fromkeys(gpus, 0)
     for node in nodes:
@@ -175,4 +175,4 @@ def _pools_of(nodes: tuple[Node, ...]) -> tuple[Pool, ...]:
             gpu_type = max(gpus, key=lambda each: gpus[each] / (1 + without[each]))
             without[gpu_type] += 1
         members[gpu_type].append(node)
-    return tuple(Pool(gpu_type, tuple(found)) for gpu_type, found in members.items())
+    return tuple(GpuPool(gpu_type, tuple(found)) for gpu_type, found in members.items())

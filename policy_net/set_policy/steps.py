@@ -44,7 +44,7 @@ USUAL_PRICES = Prices(FAIRNESS_EXPONENT, FAIRNESS_EXPONENT, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SplitStep:
     """A step to a larger split.
 
     Attributes:
@@ -67,7 +67,7 @@ class StepTable:
         speeds[:, : smallest.workers] = 0.0
         self._speeds = speeds
         self._prices: Prices | None = None
-        self._known: dict[Allocation, Step | None] = {}
+        self._known: dict[Allocation, SplitStep | None] = {}
         self._kept: dict[tuple[Allocation | None, float], StepTable] = {}
         self.count_in(USUAL_PRICES)
         self.best_speed = float(speeds.max(initial=0.0))
@@ -110,13 +110,13 @@ class StepTable:
         ps, workers = self._speeds.shape
         return float(self._speeds[split.ps, split.workers]) if split.ps < ps and split.workers < workers else 0.0
 
-    def step(self, held: Allocation) -> Step | None:
+    def step(self, held: Allocation) -> SplitStep | None:
         """The best step from here with no limit but the caps; None if nothing gains."""
         if held not in self._known:
             self._known[held] = self._best(held, None)
         return self._known[held]
 
-    def limited_step(self, held: Allocation, fits: NDArray[np.bool_]) -> Step | None:
+    def limited_step(self, held: Allocation, fits: NDArray[np.bool_]) -> SplitStep | None:
         """The best step among the targets that fit, shape as the caps allow, [ps, workers]."""
         return self._best(held, fits)
 
@@ -133,7 +133,7 @@ class StepTable:
             fits[split.ps :, split.workers :] = False
         return fits
 
-    def _best(self, held: Allocation, fits: NDArray[np.bool_] | None) -> Step | None:
+    def _best(self, held: Allocation, fits: NDArray[np.bool_] | None) -> SplitStep | None:
         part = (slice(held.ps, None), slice(held.workers, None))
         more = self._cost[part] - self._cost[held.ps, held.workers]
         if not more.size:
@@ -148,7 +148,7 @@ class StepTable:
             return None
         ps, workers = divmod(index, gain.shape[1])
         target = Allocation(workers=held.workers + workers, ps=held.ps + ps)
-        return Step(target, slope, float(self._speeds[target.ps, target.workers]) / self.best_speed)
+        return SplitStep(target, slope, float(self._speeds[target.ps, target.workers]) / self.best_speed)
 
 
 class StepTables(TypeCache[StepTable]):

@@ -13,7 +13,7 @@ from policy_net.domain import JobKind
 from policy_net.throughput.type_belief import TypeBelief
 
 
-class Measured(Protocol):
+class MeasuredBeliefs(Protocol):
     """What is believed on the ground of what was measured; see `BeliefsByType`."""
 
     def beliefs_by_type(self) -> Mapping[str, TypeBelief]:
@@ -46,7 +46,7 @@ def type_of_kind(
     return name
 
 
-def measured_kinds(beliefs: Measured) -> Callable[[str], JobKind | None]:
+def measured_kinds(beliefs: MeasuredBeliefs) -> Callable[[str], JobKind | None]:
     """Of what kind a name is known to be by what was measured of it so far: the `kind_of` of `type_of_kind`."""
 
     def kind_of(name: str) -> JobKind | None:

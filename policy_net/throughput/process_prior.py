@@ -35,7 +35,7 @@ SMOOTH_LENGTH = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class PriorSpread:
     """How far a type's log speed may be from the prior's shape, as standard deviations.
 
     Attributes:
@@ -49,13 +49,13 @@ class Spread:
     cell: float
 
 
-WITH_SERVERS = Spread(trend=0.5, smooth=0.6, cell=0.1)
+WITH_SERVERS = PriorSpread(trend=0.5, smooth=0.6, cell=0.1)
 """Cell effects of 0.2 make a planner try too many cells: 1% longer JCTs."""
-SPREADS: Mapping[JobKind, Spread] = MappingProxyType(
+SPREADS: Mapping[JobKind, PriorSpread] = MappingProxyType(
     {
         JobKind.PS: WITH_SERVERS,
         JobKind.ASYNC: WITH_SERVERS,
-        JobKind.ALLREDUCE: Spread(trend=0.2, smooth=0.2, cell=0.03),
+        JobKind.ALLREDUCE: PriorSpread(trend=0.2, smooth=0.2, cell=0.03),
     }
 )
 """By kind: how an all-reduce type scales is close to its form, and nothing is divided over servers."""
@@ -73,7 +73,7 @@ class Prior:
         of_type: whether it is of one type, from the reports of others, and so also knows the scale.
     """
 
-    spread: Spread
+    spread: PriorSpread
     mean: Array
     smooth: Array
     position: dict[tuple[int, int], int]
@@ -142,8 +142,8 @@ def prior_of_type(statistics: tuple[SpeedStatistic, ...]) -> Prior:
     # Part by part, as `form.py` says.
     rows = covariance[seen]
     explained = [solve(lower, rows[:, part], lower=True, check_finite=False) for part in FORMS[kind].parts]
-    told = solve(lower, residual - unit, lower=True, check_finite=False)
-    mean = general.mean + unit + np.concatenate([part.T @ told for part in explained])
+    reported = solve(lower, residual - unit, lower=True, check_finite=False)
+    mean = general.mean + unit + np.concatenate([part.T @ reported for part in explained])
     left = covariance - np.block([[one.T @ other for other in explained] for one in explained]) + LOCAL_SCALE_SD**2
     return Prior(replace(general.spread, cell=LOCAL_CELL_SD), mean, left, general.position, of_type=True)
 

@@ -9,7 +9,7 @@ from benchmarks.rollout.fleets import BETTER, EQUAL, WORSE, bad_on_two, run_roll
 from benchmarks.rollout.pool import BlockRecord, ClusterRecord, PairRecord, cluster_record_of, record_cluster
 from benchmarks.rollout.versions import NEGATED, PLANNER, WORSE_5, WORSE_10, build_version
 from benchmarks.rollout.worlds import WrongSpeeds, build_cluster, jobs_in_system
-from global_learner.rollout.verdicts.verdict import Outcome
+from global_learner.rollout.verdicts.verdict import StageOutcome
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.speeds.speed import default_speeds
 
@@ -45,7 +45,9 @@ def test_a_recording_is_its_json(records: list[ClusterRecord]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("contest", "outcome"), [(EQUAL, Outcome.PASS), (WORSE, Outcome.FAIL), (BETTER, Outcome.PASS)], ids=str
+    ("contest", "outcome"),
+    [(EQUAL, StageOutcome.PASS), (WORSE, StageOutcome.FAIL), (BETTER, StageOutcome.PASS)],
+    ids=str,
 )
 def test_what_is_drawn_from_a_pool_is_what_was_recorded(records: list[ClusterRecord], contest, outcome) -> None:  # type: ignore[no-untyped-def]
     ended = [run_rollout(records, contest, seed, days=60.0, with_twin=True) for seed in range(3)]

@@ -30,8 +30,8 @@ def test_a_run_without_rows_has_a_heading(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_folder_lies_where_it_was_asked_for_and_is_gone_afterwards(tmp_path: Path) -> None:
-    with workplace("trial", tmp_path) as (folder, told):
-        told("working")
+    with workplace("trial", tmp_path) as (folder, reported):
+        reported("working")
         assert folder.parent == tmp_path
     assert list(tmp_path.iterdir()) == []
 

@@ -20,8 +20,8 @@ from policy_net.set_policy.policy import shipped_file
 
 def training(seed: int | None, shift: float, **card: Any) -> PolicyFile:
     start = start_file()
-    told = {"clusters": ["east"], "updates": 2, **({} if seed is None else {"seed": seed}), **card}
-    return PolicyFile(start.spec, start.weights + np.float32(shift), told, start.priors)
+    reported = {"clusters": ["east"], "updates": 2, **({} if seed is None else {"seed": seed}), **card}
+    return PolicyFile(start.spec, start.weights + np.float32(shift), reported, start.priors)
 
 
 def test_weights_are_the_mean_and_the_card_has_all_seeds(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ class FakeLearner:
         self.learning = True
         self.send_head_with_answers = True
         self.versions: dict[int, FetchedPolicy] = {}
-        self.told: list[tuple[int, int, tuple[SpeedStatistic, ...]]] = []
+        self.reported: list[tuple[int, int, tuple[SpeedStatistic, ...]]] = []
         self.sketches: list[WorkloadSketch | None] = []
         self.left_out: tuple[str, ...] = ()
         self.lost_digest = ""
@@ -202,7 +202,7 @@ class FakeLearner:
         self, registration: Registration, revision: int, statistics: Sequence[SpeedStatistic]
     ) -> ShareAnswer:
         self._answer()
-        self.told.append((registration.incarnation, revision, tuple(statistics)))
+        self.reported.append((registration.incarnation, revision, tuple(statistics)))
         return ShareAnswer(True, self.left_out)
 
     def share_sketch(self, registration: Registration, sketch: WorkloadSketch | None) -> bool:

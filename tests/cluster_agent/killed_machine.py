@@ -24,7 +24,7 @@ from elastic_runtime.launcher.job_folder import AGENT_MARK
 
 GPUS = 3
 CPU_MILLI = 4000
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _CALL_SECONDS = 60.0
 _NVML = f"""
 class NVMLError(Exception): pass
@@ -223,12 +223,12 @@ class Machine:
                 with suppress(AgentUnreachable):
                     what += f"; jobs: {self.call('jobs', {})['jobs']}"
                 raise NotInTime(f"waited {self.patience_seconds:g} s in vain: {what}")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return time.monotonic() - began
 
     def _look_for_doubles(self) -> None:
         """All the time: no GPU has two holders, and no more processes live than there are cores for."""
-        while not self._over.wait(_LOOK_SECONDS):
+        while not self._over.wait(_POLL_SECONDS):
             now = list(lives(self.folder))
             used = [gpu for life in now for gpu in life.gpus]
             if len(used) != len(set(used)):

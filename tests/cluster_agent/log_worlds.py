@@ -14,14 +14,14 @@ from cluster_agent.acting.active_policy import ActivePolicy, Candidate
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.guard import DeadlineAsker, Guard
 from cluster_agent.learning.experience import BelievedReward
-from cluster_agent.loop import Deciding, DecisionLoop, Lessons, Records
+from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
 from cluster_agent.recording.decision_log import DecisionLog, log_files
 from cluster_agent.recording.decision_recorder import DecisionRecorder
-from cluster_agent.recording.log_replay import Replayer, ReplayResult, default_finder
+from cluster_agent.recording.log_replay import LogReplayResult, Replayer, default_finder
 from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.settings import PolicySettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, RewardKind, Trigger
 from policy_net.exchange.log_lines import sealed
 from policy_net.exchange.state_codec import JsonObject
@@ -88,10 +88,10 @@ def live(
     memory = AgentMemory(folder, rewards, active)
     backend = TapeBackend(tape)
     if before_each is not None:
-        observe, told = backend.observe, before_each
+        observe, reported = backend.observe, before_each
 
         def observe_and_tell() -> tuple[ClusterState, Trigger] | None:
-            told(active, loop.decisions)
+            reported(active, loop.decisions)
             return observe()
 
         backend.observe = observe_and_tell  # type: ignore[method-assign]
@@ -102,19 +102,19 @@ def live(
             Guard(fallback_policy, 5.0, memory.interventions),
             Conduct(folder, "north", active, OnlineFit(), Clock()),
         ),
-        Records(
+        DecisionRecords(
             memory,
             DecisionRecorder(DecisionLog(folder, max_bytes, keep), fallback_policy, settings, lambda: 1.5e9),
         ),
         Lessons(BelievedReward(RewardKind.SLOT_UTILITY, rewards)),
-        Telemetry(),
+        AgentTelemetry(),
         lambda _: False,
     )
     loop.run()
     loop.close()
 
 
-def replayed(log: Path, *folders: Path) -> ReplayResult:
+def replayed(log: Path, *folders: Path) -> LogReplayResult:
     """Replay a log, or all files of a folder."""
     replayer = Replayer(default_finder(log, list(folders)))
     for path in log_files(log):

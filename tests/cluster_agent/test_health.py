@@ -24,7 +24,7 @@ def test_a_wait_may_be_long_and_what_follows_it_may_not() -> None:
         assert health.not_alive == "", "while it waits"
         return seconds > 50.0
 
-    noted = health.told_by(wait)
+    noted = health.reported_by(wait)
     assert [noted(50.0), noted(59.0), noted(500.0)] == [False, True, True], "as it was answered"
     now[0] += 60.0
     assert health.not_alive == ""

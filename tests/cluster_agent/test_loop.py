@@ -17,24 +17,24 @@ from agent_fakes import (
     make_state,
 )
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.errors import BackendUnavailable, StateDamaged
 from cluster_agent.guard import DeadlineAsker, Guard
 from cluster_agent.learning.experience import BelievedReward
-from cluster_agent.loop import Deciding, DecisionLoop, Lessons, Records
+from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
 from cluster_agent.recording.decision_log import CURRENT, DecisionLog, read_log, state_of
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.memory import MEMORY, AgentMemory
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.settings import PolicySettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.domain import (
     MOST_SAMPLES_PER_WORKER_SECOND,
     Allocation,
     ClusterState,
     Decision,
-    Origin,
+    DecisionOrigin,
     Progress,
     RewardKind,
     Trigger,
@@ -93,8 +93,8 @@ class World:
         self.beliefs = OnlineFit()
         self.memory = AgentMemory(folder, self.beliefs)
         self.learned: list[Experience] = []
-        self.telemetry = Telemetry()
-        first = Candidate(policy, Identity("fixed", version=7, digest="d"))
+        self.telemetry = AgentTelemetry()
+        first = Candidate(policy, PolicyIdentity("fixed", version=7, digest="d"))
         self.active = ActivePolicy(first, askers=(DeadlineAsker(60.0, Clock()), DeadlineAsker(60.0, Clock())))
         self.waits: list[float] = []
         settings = PolicySettings(seed=5, mode="sample")
@@ -103,7 +103,7 @@ class World:
         self.loop = DecisionLoop(
             self.backend,
             Deciding(self.active, Guard(self.fallback, 5.0, self.memory.interventions), conduct),
-            Records(self.memory, recorder),
+            DecisionRecords(self.memory, recorder),
             Lessons(BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs), self.learned.append),
             self.telemetry,
             self.wait,
@@ -122,7 +122,7 @@ def test_a_decision_is_applied_logged_rewarded_and_learned_from(tmp_path: Path) 
     world = World(tmp_path, FixedRecordingPolicy(PAIRS, make_samples()))
     world.run()
     assert world.backend.applied == [PAIRS] * 3
-    assert [each.origin for each in world.backend.applied] == [Origin("fixed", number) for number in range(3)]
+    assert [each.origin for each in world.backend.applied] == [DecisionOrigin("fixed", number) for number in range(3)]
     assert [entry.seconds for entry in world.learned] == [1200.0] * 3
     assert all(entry.reward > 0.0 for entry in world.learned)
     lines = list(read_log(tmp_path / CURRENT))
@@ -225,7 +225,7 @@ def test_a_damaged_memory_is_one_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_successor_becomes_active_between_decisions_only(tmp_path: Path) -> None:
-    successor = Candidate(FixedPolicy(FALLBACK), Identity("v8", version=8))
+    successor = Candidate(FixedPolicy(FALLBACK), PolicyIdentity("v8", version=8))
 
     class Proposing(FixedPolicy):
         def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
@@ -276,6 +276,6 @@ def test_a_speed_beyond_all_machines_reaches_no_beliefs(tmp_path: Path) -> None:
     world.backend.apply = applied  # type: ignore[method-assign]
     with structlog.testing.capture_logs() as logs:
         world.run()
-    told = [line for line in logs if line["event"] == "progress-impossible"]
-    assert len(told) == 3
+    reported = [line for line in logs if line["event"] == "progress-impossible"]
+    assert len(reported) == 3
     assert max(row.mean_log_speed for row in world.beliefs.statistics()) < math.log(1e6)

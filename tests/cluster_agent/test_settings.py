@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from cluster_agent.cli import app
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from cluster_agent.settings_file import read_settings
 from foundation.command_line import run as run_command_line
 
@@ -100,7 +100,7 @@ def test_a_bad_configuration_is_one_line_and_exit_code_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], message: str
 ) -> None:
     path = write(tmp_path, GOOD.replace(*change))
-    with pytest.raises(BadConfig, match=r"agent\.yaml"):
+    with pytest.raises(BadAgentConfig, match=r"agent\.yaml"):
         read_settings(path)
     code, said = run(["run", "--config", str(path)], capsys)
     assert code == 2
@@ -164,7 +164,7 @@ def test_no_policy_and_no_learner_in_reach_is_exit_code_3(tmp_path: Path, capsys
 
 def test_a_learners_file_is_said_to_be_one(tmp_path: Path) -> None:
     path = write(tmp_path, "state_dir: s\ninitial_policy: set\nlisten: 127.0.0.1:7070\n")
-    with pytest.raises(BadConfig, match=r"is a learner's file; `global-learner serve --config` reads it$"):
+    with pytest.raises(BadAgentConfig, match=r"is a learner's file; `global-learner serve --config` reads it$"):
         read_settings(path)
-    with pytest.raises(BadConfig, match="unknown setting listen"):  # of an agent, with a word too many
+    with pytest.raises(BadAgentConfig, match="unknown setting listen"):  # of an agent, with a word too many
         read_settings(write(tmp_path, f"{GOOD}\nlisten: 127.0.0.1:7070\n"))

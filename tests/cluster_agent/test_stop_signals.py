@@ -11,7 +11,7 @@ import yaml
 
 from cluster_agent import cli
 from cluster_agent.backends.simulated import backend
-from cluster_agent.cli import SIGNALS, StopSignals
+from cluster_agent.cli import SIGNALS, AgentStopSignals
 from foundation.command_line import run as run_command_line
 from foundation.errors import BAD_INPUT
 
@@ -49,7 +49,7 @@ def test_an_agent_that_is_still_reading_its_episodes_stops_at_once(
 
 
 def test_an_agent_that_has_started_is_asked_to_stop() -> None:
-    signals = StopSignals()
+    signals = AgentStopSignals()
     signals.on_started()
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -9,10 +9,10 @@ import urllib.request
 import pytest
 import structlog
 
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from cluster_agent.health import Health
-from cluster_agent.settings import TelemetrySettings
-from cluster_agent.telemetry import Telemetry, configure_logging
+from cluster_agent.settings import AgentTelemetrySettings
+from cluster_agent.telemetry import AgentTelemetry, configure_logging
 
 
 def healthy() -> Health:
@@ -30,7 +30,7 @@ def asked(port: int, path: str) -> tuple[int, str]:
 def test_probes_are_answered_beside_the_metrics_and_say_why_not() -> None:
     now, why = [100.0], ["pods could not be read yet"]
     health = Health(60.0, lambda: now[0], lambda: why[0])
-    port = Telemetry().serve(TelemetrySettings(metrics_port=0), health)
+    port = AgentTelemetry().serve(AgentTelemetrySettings(metrics_port=0), health)
     assert port is not None
     assert asked(port, "/healthz") == (200, "ok\n"), "who has not begun is not late"
     assert asked(port, "/readyz") == (503, "pods could not be read yet\n")
@@ -44,9 +44,9 @@ def test_probes_are_answered_beside_the_metrics_and_say_why_not() -> None:
 
 
 def test_metrics_are_served_under_their_names() -> None:
-    telemetry = Telemetry()
+    telemetry = AgentTelemetry()
     telemetry.interventions.labels("nan").inc()
-    port = telemetry.serve(TelemetrySettings(metrics_port=0), healthy())
+    port = telemetry.serve(AgentTelemetrySettings(metrics_port=0), healthy())
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     assert 'fedl2_agent_guard_interventions_total{reason="nan"} 1.0' in text
@@ -55,13 +55,13 @@ def test_metrics_are_served_under_their_names() -> None:
 
 
 def test_no_port_is_opened_unless_asked_for() -> None:
-    assert Telemetry().serve(TelemetrySettings(), healthy()) is None
+    assert AgentTelemetry().serve(AgentTelemetrySettings(), healthy()) is None
 
 
 def test_a_port_in_use_is_bad_configuration() -> None:
-    port = Telemetry().serve(TelemetrySettings(metrics_port=0), healthy())
-    with pytest.raises(BadConfig, match=f"metrics_port {port}"):
-        Telemetry().serve(TelemetrySettings(metrics_port=port), healthy())
+    port = AgentTelemetry().serve(AgentTelemetrySettings(metrics_port=0), healthy())
+    with pytest.raises(BadAgentConfig, match=f"metrics_port {port}"):
+        AgentTelemetry().serve(AgentTelemetrySettings(metrics_port=port), healthy())
 
 
 def test_log_lines_are_json_off_a_terminal_with_tracebacks() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from global_learner.aggregation.base import Aggregator
 from global_learner.storage.snapshot import AdamState
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.exchange.wire import GradientUpdate
 
@@ -20,7 +20,7 @@ def vector(seed: int) -> Weights:
     return np.random.default_rng(seed).normal(size=SPEC.parameter_count).astype(np.float32)
 
 
-def arrival(step: int, cluster: str, kind: Kind, seed: int | None = None, rate: float = 1e-3) -> AppliedUpdate:
+def arrival(step: int, cluster: str, kind: UpdateKind, seed: int | None = None, rate: float = 1e-3) -> AppliedUpdate:
     gradient = vector(step if seed is None else seed)
     update = GradientUpdate(cluster, 1, step, step - 1, SPEC.digest, gradient, 10 + step % 7, 9.5)
     return AppliedUpdate(step, rate, len(CLUSTERS), 1e9 + step, update, kind)
@@ -84,7 +84,7 @@ class AggregatorContract:
                 first.apply(AdamState.start(vector(0)), applied)
             second = self.make()
             second.restore(kept)
-            assert second.waiting == sum(applied.kind is Kind.ARRIVAL for applied in _open_cohort(log[:cut]))
+            assert second.waiting == sum(applied.kind is UpdateKind.ARRIVAL for applied in _open_cohort(log[:cut]))
             for applied in log[cut:]:
                 second.apply(snapshot, applied)
             assert bits(snapshot) == bits(state), f"snapshot at {cut}"
@@ -108,5 +108,5 @@ class AggregatorContract:
 
 def _open_cohort(log: list[AppliedUpdate]) -> list[AppliedUpdate]:
     """The updates after the last one that closed a cohort."""
-    closed = max((index for index, applied in enumerate(log) if applied.kind is Kind.CLOSING), default=-1)
+    closed = max((index for index, applied in enumerate(log) if applied.kind is UpdateKind.CLOSING), default=-1)
     return log[closed + 1 :]

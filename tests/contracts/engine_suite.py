@@ -21,13 +21,15 @@ from policy_net.laboratory.commands.world_options import WorldOptions
 from policy_net.laboratory.tuning.engine import Engine, TrialFailed
 from policy_net.laboratory.tuning.space import space_of
 from policy_net.laboratory.tuning.trial import Budget, TrialReport, TrialTask, run_trial
-from policy_net.laboratory.tuning.worlds import Part, Worlds
+from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
 
 LOADER = OptionsLoader(WorldOptions(nodes=2))
 SPACE = space_of("set")
 FAST = SPACE.defaults | {"pairs": 2, "average_updates": 1.0, "learning_rate": 1.5}
 """Few replays, and long steps, so that another seed of training is seen in the scores."""
-TASK = TrialTask(Worlds(LOADER, ("dl2:jobs=4",), {}), SPACE, Budget(1, 1, 2), FAST, seed=0, part=Part.CHOOSING)
+TASK = TrialTask(
+    TuningWorlds(LOADER, ("dl2:jobs=4",), {}), SPACE, Budget(1, 1, 2), FAST, seed=0, part=WorldPart.CHOOSING
+)
 UNLUCKY = 2
 MARK = "FEDL2_TEST_MARK"
 """Names the file in which a process writes its number as it begins."""

@@ -10,7 +10,7 @@ from global_learner.aggregation.flower import USABLE
 from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.errors import UpdateRejected
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 
 OPTIMIZER = OptimizerSettings(learning_rate=1e-3)
 
@@ -54,7 +54,7 @@ class TestRounds(AggregatorContract):
         with pytest.raises(UpdateRejected, match="rounds-only"):
             aggregator.kind_of_next("north")
         for step in range(1, count + 1):
-            yield arrival(step, "north", Kind.ROUND_PART if step % 3 else Kind.ROUND_END)
+            yield arrival(step, "north", UpdateKind.ROUND_PART if step % 3 else UpdateKind.ROUND_END)
 
     def test_at_rate_zero_the_weights_stay_bit_for_bit(self) -> None:
         """A round's weights are the strategy's, whatever the rate."""

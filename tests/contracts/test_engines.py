@@ -184,7 +184,7 @@ def test_more_processes_than_cores_are_refused() -> None:
 
 @pytest.mark.heavy
 def test_a_trial_that_hangs_is_ended_and_has_failed(monkeypatch) -> None:
-    monkeypatch.setattr("policy_net.laboratory.task_processes._LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("policy_net.laboratory.task_processes._POLL_SECONDS", 0.1)
     ticks = itertools.count(0.0, 100.0)
     engine = LocalEngine(1, hang, clock=lambda: next(ticks), longest_seconds=50.0)
     try:

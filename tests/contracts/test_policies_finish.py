@@ -16,7 +16,7 @@ from policy_net.domain import Allocation, CapacityMode, JobKind, PolicyContext, 
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import TableSpeedModel
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 
 POLICIES: dict[str, Callable[[PolicyContext], SchedulerPolicy]] = {
@@ -45,7 +45,7 @@ def mixed_workload(*, work_known: bool) -> Workload:
         least = 2 if number % 4 == 0 else 1
         asked = number % 7 if kind.uses_ps else 16 + number % 5
         jobs.append(
-            JobSpec(
+            WorkloadJob(
                 job_id=f"job-{number}",
                 job_type=kind.value,
                 submit_time_seconds=900.0 * (number // 3),

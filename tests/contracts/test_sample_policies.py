@@ -11,7 +11,7 @@ from policy_net.domain import Allocation, CapacityMode, ClusterState, Decision, 
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import SchedulerPolicy
 
 
@@ -34,7 +34,7 @@ class Watched:
 
 def workload() -> Workload:
     jobs = tuple(
-        JobSpec(
+        WorkloadJob(
             job_id=f"job-{number}",
             job_type=("resnet-50", "dssm", "vgg-16")[number % 3],
             submit_time_seconds=400.0 * number,

@@ -15,18 +15,18 @@ from table_suite import WIDTHS, Sample, check_table, printed
 
 from benchmarks.policy_quality.tables import REAL_HEADINGS, TextTable
 from cluster_agent.jobs import cluster_explaining, explaining
-from cluster_agent.jobs.reporting import told
+from cluster_agent.jobs.reporting import report_table
 from cluster_agent.jobs.views import job_table as agent_job_table
 from cluster_agent.jobs.views import jobs_table as agent_jobs_table
 from cluster_agent.jobs.views import one_job
-from cluster_agent.recording.log_replay import ReplayResult
+from cluster_agent.recording.log_replay import LogReplayResult
 from cluster_agent.recording.replay_log_command import result_sheet
 from deploy.local.display import fleet_table
 from deploy.local.report import times_table
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size, TaskStatus
 from elastic_runtime.launcher.commands.job_tables import job_table, jobs_table
 from elastic_runtime.launcher.job_status import status_record
-from elastic_runtime.protocol.plan import Phase, Role
+from elastic_runtime.protocol.plan import JobPhase, TaskRole
 from foundation.tables import FittedTable
 from policy_net.cli import policy_sheet
 from policy_net.exchange.generated import fleet_pb2
@@ -37,10 +37,10 @@ from policy_net.laboratory.commands.reproduce import verdict_counts, verdicts_ta
 from policy_net.laboratory.commands.runs import runs_table
 from policy_net.laboratory.commands.tune_result import best_table
 from policy_net.laboratory.report.comparison import Recorded
-from policy_net.laboratory.report.tables import Row
+from policy_net.laboratory.report.tables import TableRow
 from policy_net.laboratory.report.tables import TextTable as OwnerTable
 from policy_net.laboratory.speeds.measured_speeds import FitQuality
-from policy_net.laboratory.training_runs import Curve, Run
+from policy_net.laboratory.training_runs import Curve, TrainingRun
 from policy_net.laboratory.tuning.study_file import Trial
 from policy_net.laboratory.tuning.trial import TrialReport
 
@@ -108,7 +108,7 @@ def explained_on_kubernetes() -> RenderableType:
 
 def reported() -> RenderableType:
     way = {"avgJctSeconds": 372_528.0}
-    return told(
+    return report_table(
         {
             "recorded": way, "requested": way, "advised": {"avgJctSeconds": 298_022.4, "policy": "set-taught"},
             "jobs": 1234, "days": 7.0, "nodes": 120, "gpus": 960, "notes": ["12 jobs had no end"],
@@ -119,7 +119,7 @@ def reported() -> RenderableType:
 
 
 def replayed() -> RenderableType:
-    result = ReplayResult(
+    result = LogReplayResult(
         decisions=123_456, different=12, missing=3, unknown=4, cut_short=["decisions-17.jsonl, line 1234"],
         programs={"0.1.0", "0.2.0"}, policies={"set-taught": 123_000, "v1190": 456}, beside=1234, beside_different=1,
         beside_unknown=2,
@@ -134,11 +134,11 @@ def status(**changes: Any) -> dict[str, Any]:
         moved_bytes=344_000_000,
     )  # fmt: skip
     task = TaskStatus(
-        "worker-12", Role.WORKER, "member", step=123_456, samples_per_second=56_133.4, owned_bytes=344_000_000,
+        "worker-12", TaskRole.WORKER, "member", step=123_456, samples_per_second=56_133.4, owned_bytes=344_000_000,
         bytes_sent=1_380_000_000, bytes_received=999_000_000, stall_seconds=0.08438, report_age_seconds=12.3,
     )  # fmt: skip
     found = JobStatus(
-        JOB, Phase.RUNNING, size=Size(12, 16), target=Size(2, 1), tasks=(task, replace(task, task="ps-12")),
+        JOB, JobPhase.RUNNING, size=Size(12, 16), target=Size(2, 1), tasks=(task, replace(task, task="ps-12")),
         requests=(request,), step=123_456, total_steps=628_000, durable_step=123_000, samples_per_second=56_133.4,
         failure="worker-12 ended with exit code 137", **changes,
     )  # fmt: skip
@@ -172,14 +172,16 @@ def owners() -> FittedTable:
         "Wait, fedl2 (set-taught) [h]", "Completion, EASY backfill [h]", "Completion, fedl2 (set-taught) [h]", "Change",
         "Done later",
     )  # fmt: skip
-    return owner_table_on_terminal("By user, 12 of 1234", OwnerTable(headings, (Row("anna", cells), Row("bo", cells))))
+    return owner_table_on_terminal(
+        "By user, 12 of 1234", OwnerTable(headings, (TableRow("anna", cells), TableRow("bo", cells)))
+    )
 
 
 def runs() -> FittedTable:
     curves = (Curve("reward: mean", ((100, 0.12345), (200, 0.23456))),)
     settings = {"actor_critic.learning_rate": 0.00012345, "replay_samples": 8192, "seed": 17}
-    one = Run("run-of-the-21st-17", settings, {"avg_jct_seconds": 123_456.7, "steps": 100_000}, curves)
-    other = Run("run-of-the-22nd-18", {**settings, "seed": 18, "replay_samples": 16_384}, {}, curves)
+    one = TrainingRun("run-of-the-21st-17", settings, {"avg_jct_seconds": 123_456.7, "steps": 100_000}, curves)
+    other = TrainingRun("run-of-the-22nd-18", {**settings, "seed": 18, "replay_samples": 16_384}, {}, curves)
     return runs_table([one, other], Path("runs-17.html"))
 
 
@@ -220,7 +222,7 @@ SAMPLES: dict[str, Sample] = {
     ).for_terminal(),
     "cluster_agent/jobs/cluster_explaining.py:explained": explained_on_kubernetes,
     "cluster_agent/jobs/explaining.py:explained": explained,
-    "cluster_agent/jobs/reporting.py:told": reported,
+    "cluster_agent/jobs/reporting.py:report_table": reported,
     "cluster_agent/jobs/views.py:job_table": lambda: agent_job_table([agent_job(), {**agent_job(), "name": "a"}]),
     "cluster_agent/jobs/views.py:jobs_table": lambda: agent_jobs_table([agent_job()]),
     "cluster_agent/jobs/views.py:one_job": lambda: one_job(agent_job(), NOW + 400_000.0),

@@ -23,7 +23,7 @@ from deploy.train.records import resizes
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, write_json
 from elastic_runtime.launcher.job_status import status_record
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.marked_processes import marked_processes
 
 ROOT = Path(__file__).parents[2]
@@ -140,7 +140,7 @@ def test_what_became_of_sizes_is_told_of_both_kinds_of_jobs(tmp_path: Path) -> N
         )
         for number, (name, workers, ps, state) in enumerate(rows)
     )  # fmt: skip
-    write_json(servers.state_file, status_record(JobStatus("servers", Phase.RUNNING, requests=requests, loss=0.0)))
+    write_json(servers.state_file, status_record(JobStatus("servers", JobPhase.RUNNING, requests=requests, loss=0.0)))
     ring.make()
     ring.write_record(ScriptRecord(python="p", script=Path("s"), workdir=tmp_path, elastic=True))
     ring.write_changes((

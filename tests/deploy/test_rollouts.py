@@ -29,7 +29,7 @@ from deploy.local.rollouts import (
 )
 from deploy.local.watch import operator
 from global_learner.rollout.plan import read_plan
-from global_learner.rollout.state import Phase
+from global_learner.rollout.state import RolloutPhase
 from policy_net.exchange.generated import fleet_pb2
 
 STAGES = ("gate", "shadow", "canary", "fleet")
@@ -82,10 +82,10 @@ class Learner:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollouts, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(rollouts, "POLL_SECONDS", 0.0)
 
 
-def run(folder: Path, learner: Learner, foretold: Phase, step_seconds: float) -> tuple[RolloutEnd, str]:
+def run(folder: Path, learner: Learner, foretold: RolloutPhase, step_seconds: float) -> tuple[RolloutEnd, str]:
     said = StringIO()
     display = Display(1200.0, Console(file=said, width=200))
     seconds = itertools.count(0.0, step_seconds)
@@ -102,7 +102,7 @@ def test_the_plan_goes_from_gate_to_fleet(tmp_path: Path) -> None:
 def test_a_rollout_is_told_stage_by_stage(tmp_path: Path) -> None:
     passed = [(stage, "pass") for stage in range(4)]
     learner = Learner(rollout("running"), rollout("running", 1, passed[0]), rollout("done", 3, *passed))
-    end, said = run(tmp_path, learner, Phase.DONE, 1.0)
+    end, said = run(tmp_path, learner, RolloutPhase.DONE, 1.0)
     assert (end.ended, end.acting, end.incumbent, end.is_otherwise) == ("done", 7, 1, False)
     lines = [line.strip() for line in said.splitlines()]
     margin = "(a margin of 10% is the demo's alone, as it has minutes; other plans have 3% unless set)"
@@ -116,7 +116,7 @@ def test_a_rollout_that_gets_on_slowly_is_waited_for(tmp_path: Path) -> None:
     passed = [(stage, "pass") for stage in range(4)]
     slow = [rollout("running", 2, *passed[:2]) for _ in range(20)]
     learner = Learner(*slow, rollout("done", 3, *passed), decides=True)
-    end, said = run(tmp_path, learner, Phase.DONE, 40.0)
+    end, said = run(tmp_path, learner, RolloutPhase.DONE, 40.0)
     assert end.seconds > 600.0, "longer than the demo waits where nothing happens at all"
     assert (end.ended, learner.asked) == ("done", ["start v7"])
     assert "so the demo aborts" not in said
@@ -127,7 +127,7 @@ def test_what_as_many_pairs_as_that_do_not_decide_is_aborted(tmp_path: Path) -> 
     for cluster, blocks in (("north", 2 * MOST_PAIRS + 10), ("south", 2 * MOST_PAIRS - 10)):
         waits.members.add(cluster=cluster, role="alternating", blocks=blocks)
     learner = Learner(waits, decides=True)
-    end, said = run(tmp_path, learner, Phase.DONE, 1.0)
+    end, said = run(tmp_path, learner, RolloutPhase.DONE, 1.0)
     assert learner.asked == ["start v7", "abort"]
     assert (end.ended, end.word) == ("inconclusive", "not decided")
     assert f"s and {MOST_PAIRS} pairs of blocks, so the demo aborts the rollout" in said
@@ -136,7 +136,7 @@ def test_what_as_many_pairs_as_that_do_not_decide_is_aborted(tmp_path: Path) -> 
 def test_without_a_verdict_it_is_aborted_and_inconclusive(tmp_path: Path) -> None:
     waits = rollout("asking", 2, (0, "pass"), (1, "pass"), (2, "inconclusive"))
     learner = Learner(waits)
-    end, said = run(tmp_path, learner, Phase.DONE, 40.0)
+    end, said = run(tmp_path, learner, RolloutPhase.DONE, 40.0)
     assert learner.asked == ["start v7", "abort"]
     assert (end.ended, end.acting, end.is_otherwise) == ("inconclusive", 1, False)
     assert "canary: no verdict after" in said
@@ -146,7 +146,7 @@ def test_without_a_verdict_it_is_aborted_and_inconclusive(tmp_path: Path) -> Non
 
 def test_a_verdict_against_what_was_foretold_is_one_line(tmp_path: Path) -> None:
     learner = Learner(rollout("rolled-back", 0, (0, "fail")))
-    end, _ = run(tmp_path, learner, Phase.DONE, 1.0)
+    end, _ = run(tmp_path, learner, RolloutPhase.DONE, 1.0)
     assert end.is_otherwise
     assert contradiction([end]) == "the rollout of v7 was to end done and ended rolled-back"
 
@@ -155,7 +155,7 @@ def test_a_rollout_that_does_not_even_abort_ends_the_demo(tmp_path: Path) -> Non
     learner = Learner(rollout("running", 2))
     learner.act = lambda: None  # type: ignore[method-assign]
     with pytest.raises(DemoFailed, match="rollout 1 of v7 is running, and does not end"):
-        run(tmp_path, learner, Phase.DONE, 40.0)
+        run(tmp_path, learner, RolloutPhase.DONE, 40.0)
 
 
 def test_a_learner_that_is_not_there_ends_the_demo_in_one_line() -> None:

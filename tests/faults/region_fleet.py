@@ -16,7 +16,7 @@ from learner_process import DEADLINE_SECONDS, LearnerProcess
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.fleet.learner_protocol import AgentStatus
-from cluster_agent.settings import LearnerSettings
+from cluster_agent.settings import LearnerConnectionSettings
 from global_learner.storage.receipts import Receipt, read_receipts
 from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.enrollment_file import EnrollmentFile
@@ -66,7 +66,7 @@ class Cluster:
 
     def __init__(self, learner: LearnerProcess, name: str, folder: Path) -> None:
         folder.mkdir(parents=True)
-        settings = LearnerSettings(
+        settings = LearnerConnectionSettings(
             address=learner.address,
             enrollment_file=invite(learner, name, folder / "token"),
             retry={"call_seconds": 5.0},

@@ -13,7 +13,7 @@ from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.storage.receipts import audit, read_receipts
 from global_learner.storage.snapshot import AdamState
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from policy_net.exchange.wire import GradientUpdate
 
 KILLS = 3
@@ -67,7 +67,7 @@ def test_after_every_kill_the_head_is_what_all_acknowledged_updates_make_of_it(t
             one.cluster, one.incarnation, one.sequence, one.base_step, SPEC.digest, gradient, one.samples, 8.0
         )
         kind = aggregator.kind_of_next(one.cluster)
-        moves += kind is Kind.CLOSING
+        moves += kind is UpdateKind.CLOSING
         aggregator.apply(state, AppliedUpdate(one.step, one.learning_rate, 1, 0.0, update, kind))
     assert head.tobytes() == state.weights.tobytes()
     # How many updates share a cohort is a matter of speed; that every life closes one is not (see `live_on`).

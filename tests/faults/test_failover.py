@@ -28,7 +28,7 @@ from postgres_server import PostgresServer, own_server, shared_server
 from reserved_port import ReservedPort
 
 from cluster_agent.fleet.learner_client import LearnerClient
-from cluster_agent.settings import LearnerSettings
+from cluster_agent.settings import LearnerConnectionSettings
 from global_learner.storage.receipts import audit, read_receipts
 from policy_net.errors import LearnerUnreachable
 from policy_net.exchange.enrollment_file import EnrollmentFile
@@ -312,12 +312,16 @@ def test_an_enrolled_agent_finds_the_next_learner_and_is_known_there(tmp_path: P
             first.start()
             with first.operators() as channel:
                 asked = pb.EnrollClusterRequest(cluster="north")
-                told = rpc.AdminStub(channel).EnrollCluster(asked, timeout=DEADLINE_SECONDS)
+                reported = rpc.AdminStub(channel).EnrollCluster(asked, timeout=DEADLINE_SECONDS)
             invitation = tmp_path / "north.enrollment"
             EnrollmentFile(
-                "north", told.token, told.enroll_port, told.expires_unix_seconds, told.authority.decode()
+                "north",
+                reported.token,
+                reported.enroll_port,
+                reported.expires_unix_seconds,
+                reported.authority.decode(),
             ).write(invitation)
-            settings = LearnerSettings(
+            settings = LearnerConnectionSettings(
                 address=first.address, further_addresses=(second.address,), enrollment_file=invitation
             )
             agent = LearnerClient(settings, "north", lambda _method, _outcome: None, tmp_path / "agent")
@@ -359,8 +363,8 @@ def test_without_its_database_a_learner_takes_nothing_and_then_goes_on(tmp_path:
             assert time.monotonic() < deadline, [pusher.refusals[-3:] for pusher in pair.pushers]
             time.sleep(0.02)
         assert all(refusal.startswith(("UNAVAILABLE", "DEADLINE")) for p in pair.pushers for refusal in p.refusals)
-        told = pair.count
+        reported = pair.count
         server.start()
-        pair.wait_for(told + MORE)
+        pair.wait_for(reported + MORE)
         assert sum(learner.serves for learner in pair.learners) >= 1
         pair.check()

@@ -73,11 +73,11 @@ def test_whenever_the_learner_is_killed_a_reset_is_whole_or_was_never(tmp_path: 
     learner.start()
     stop = threading.Event()
     pushers = [ResetPusher(learner, cluster, stop) for cluster in CLUSTERS]
-    told: list = []
+    reported: list = []
     try:
         for pusher in pushers:
             pusher.thread.start()
-        kill_amid_commands(learner, pushers, told)
+        kill_amid_commands(learner, pushers, reported)
         stop.set()
         for pusher in pushers:
             pusher.thread.join(DEADLINE_SECONDS)
@@ -92,7 +92,7 @@ def test_whenever_the_learner_is_killed_a_reset_is_whole_or_was_never(tmp_path: 
 
     receipts = list(read_receipts(learner.state_dir, SPEC.digest))
     resets = {receipt.step: receipt for receipt in receipts if receipt.kind == "reset"}
-    for reply in told:
+    for reply in reported:
         if reply is not None and reply.changed:
             assert reply.head_step in resets, "a reset that was told of is lost"
     details = [line.detail for line in log if line.action == "head-reset"]
@@ -105,7 +105,7 @@ def test_whenever_the_learner_is_killed_a_reset_is_whole_or_was_never(tmp_path: 
     assert published(learner.state_dir) == heads
 
 
-def kill_amid_commands(learner: LearnerProcess, pushers: list[ResetPusher], told: list) -> None:
+def kill_amid_commands(learner: LearnerProcess, pushers: list[ResetPusher], reported: list) -> None:
     """Kill the learner again and again while it is asked to reset its head and to assign a version."""
     rng = random.Random(11)
     assigned: list = []
@@ -114,7 +114,7 @@ def kill_amid_commands(learner: LearnerProcess, pushers: list[ResetPusher], told
         version = rng.randrange(1, learner.fleet().latest_version + 1)
         assignment = pb.AssignVersionRequest(version=version, clusters=["north"])
         commands = [
-            threading.Thread(target=asked, args=(learner, told, "ResetHead", pb.ResetHeadRequest(version=version))),
+            threading.Thread(target=asked, args=(learner, reported, "ResetHead", pb.ResetHeadRequest(version=version))),
             threading.Thread(target=asked, args=(learner, assigned, "AssignVersion", assignment)),
         ]
         for command in commands:
@@ -128,8 +128,8 @@ def kill_amid_commands(learner: LearnerProcess, pushers: list[ResetPusher], told
             (north,) = [view for view in learner.fleet().clusters if view.cluster == "north"]
             assert (north.assigned_version, north.held) == (version, True)
     wait_for_updates(pushers, (KILLS + 1) * UPDATES_PER_LIFE)
-    asked(learner, told, "ResetHead", pb.ResetHeadRequest(version=2))  # one at least, nobody kills this one
-    assert told[-1] is not None
+    asked(learner, reported, "ResetHead", pb.ResetHeadRequest(version=2))  # one at least, nobody kills this one
+    assert reported[-1] is not None
     for pusher in pushers:  # of two more, one at most was on its way before: each has heard of the reset
         wait_for_updates([pusher], len(pusher.acknowledged) + 2)
 

@@ -135,10 +135,10 @@ def test_no_acknowledged_update_is_lost_or_applied_twice(tmp_path: Path) -> None
         learner.close()
 
     receipts = list(read_receipts(learner.state_dir, SPEC.digest))
-    told = figures(receipts, pushers)
-    print(told)
+    reported = figures(receipts, pushers)
+    print(reported)
     counts = audit(iter(receipts))
-    assert told["lost"] == told["doubled"] == told["reordered"] == 0
+    assert reported["lost"] == reported["doubled"] == reported["reordered"] == 0
     for pusher in pushers:
         assert counts[pusher.cluster, pusher.incarnation] == len(pusher.acknowledged)
     assert len(receipts) == fleet.head_step == fleet.updates_accepted
@@ -164,16 +164,18 @@ def figures(receipts: list[Receipt], pushers: list[Pusher]) -> dict[str, int]:
     steps: dict[tuple[str, int], list[int]] = {}
     for receipt in receipts:
         steps.setdefault((receipt.cluster, receipt.sequence), []).append(receipt.step)
-    told = [(pusher.cluster, sequence, head) for pusher in pushers for sequence, head in pusher.acknowledged.items()]
-    found = [(steps.get((cluster, sequence), []), head) for cluster, sequence, head in told]
+    reported = [
+        (pusher.cluster, sequence, head) for pusher in pushers for sequence, head in pusher.acknowledged.items()
+    ]
+    found = [(steps.get((cluster, sequence), []), head) for cluster, sequence, head in reported]
     late = sum(bool(at) and at[0] > head for at, head in found)
     backwards = sum(
         steps.get((cluster, sequence), [0])[-1] < steps.get((cluster, sequence - 1), [0])[0]
-        for cluster, sequence, _ in told
+        for cluster, sequence, _ in reported
     )
     return {
         "kills": KILLS + 1,
-        "acknowledged": len(told),
+        "acknowledged": len(reported),
         "lost": sum(not at for at, _ in found),
         "doubled": sum(len(at) > 1 for at in steps.values()),
         "reordered": late + backwards,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from foundation.asked_process import Share, answer_of
+from foundation.asked_process import CoreShare, answer_of
 
 DEADLINE_SECONDS = 60.0
 ASKED = """
@@ -82,7 +82,7 @@ def test_what_was_used_before_the_first_step_counts_where_it_is_owed() -> None:
 
     for part, owed, seconds in ((0.05, 0.0, 0.0), (0.05, 2.0, 38.0), (1.0, 2.0, 0.0)):
         rests.clear()
-        share = Share(part, lambda: 2.0, lambda: now, rest, owed)
+        share = CoreShare(part, lambda: 2.0, lambda: now, rest, owed)
         share.keep()
         assert sum(rests) == pytest.approx(seconds)
 

@@ -89,9 +89,9 @@ def test_a_word_that_stands_alone_is_offered_to_the_option_that_is_missing(capsy
         (["replay", "--nodes"], "requires an argument"),
     ):
         assert command_line.run(app, "prog", words) == 2
-        told = capsys.readouterr().err
-        assert said in told
-        assert len(told.splitlines()) == 1
+        reported = capsys.readouterr().err
+        assert said in reported
+        assert len(reported.splitlines()) == 1
 
 
 def test_an_interrupt_ends_with_130_and_a_word(capsys) -> None:

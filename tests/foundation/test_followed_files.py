@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from foundation.followed_files import LOOK_SECONDS, Content, FollowedFiles
+from foundation.followed_files import POLL_SECONDS, Content, FollowedFiles
 
 
 class Unpaired(Exception):
@@ -35,7 +35,7 @@ class Pair:
         (self.folder / "key").write_text(key)
 
     def after_a_while(self) -> str:
-        self.now += LOOK_SECONDS
+        self.now += POLL_SECONDS
         return self.followed.current()
 
 
@@ -46,9 +46,9 @@ def pair(tmp_path: Path) -> Pair:
 
 def test_a_replacement_counts_from_the_next_look_on(pair: Pair) -> None:
     pair.write("two", "two")
-    pair.now = LOOK_SECONDS - 0.1
+    pair.now = POLL_SECONDS - 0.1
     assert pair.followed.current() == "one"
-    pair.now = LOOK_SECONDS
+    pair.now = POLL_SECONDS
     assert pair.followed.current() == "two"
     assert pair.replaced == ["two"]
 
@@ -109,7 +109,7 @@ def test_a_link_that_is_swapped_is_a_replacement_of_all_its_files(tmp_path: Path
     followed = FollowedFiles(make, clock=lambda: now[0])
     (mounted / "..next").symlink_to(tmp_path / "two")
     (mounted / "..next").replace(mounted / "..data")
-    now[0] = LOOK_SECONDS
+    now[0] = POLL_SECONDS
     assert followed.current() == "two two"
 
 

@@ -25,7 +25,7 @@ def table(facts: dict[str, int]) -> FittedTable:
     return FittedTable("", [Column("step")], [(str(facts["step"]),)])
 
 
-def looks(*steps: int, interrupted: bool = False) -> Any:
+def polls(*steps: int, interrupted: bool = False) -> Any:
     for step in steps:
         yield {"step": step}
     if interrupted:
@@ -80,7 +80,7 @@ def test_a_csv_has_the_cells_of_programs_and_of_a_sheet_a_row_a_fact(capsys: Cap
 
 
 def test_each_look_is_printed_below_the_one_before(capsys: Capture) -> None:
-    watch(looks(1, 2, 2), table, Form.TABLE)
+    watch(polls(1, 2, 2), table, Form.TABLE)
     assert capsys.readouterr().out.split() == ["step", "────", "1", "step", "────", "2", "step", "────", "2"]
 
 
@@ -91,7 +91,7 @@ def test_each_look_is_printed_below_the_one_before(capsys: Capture) -> None:
 def test_json_is_a_line_a_look_yaml_a_document_and_csv_goes_on_until_an_interruption(
     form: Form, said: str, capsys: Capture
 ) -> None:
-    watch(looks(1, 2, interrupted=True), table, form)
+    watch(polls(1, 2, interrupted=True), table, form)
     assert capsys.readouterr() == (said, "")
 
 
@@ -106,20 +106,20 @@ def test_json_is_a_line_a_look_yaml_a_document_and_csv_goes_on_until_an_interrup
 def test_only_a_list_under_the_same_headings_goes_on_without_them(
     in_csv: Callable[[dict[str, int]], Any], said: str, capsys: Capture
 ) -> None:
-    watch(looks(1, 2), table, Form.CSV, in_csv)
+    watch(polls(1, 2), table, Form.CSV, in_csv)
     assert capsys.readouterr().out == said
 
 
 def test_nothing_to_look_at_prints_nothing(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    watch(looks(), table, Form.TABLE)
+    watch(polls(), table, Form.TABLE)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    watch(looks(), table, Form.TABLE)
+    watch(polls(), table, Form.TABLE)
     assert capsys.readouterr() == ("", "")
 
 
 def test_on_a_terminal_the_last_look_stays(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    watch(looks(1, 23), table, Form.TABLE)
+    watch(polls(1, 23), table, Form.TABLE)
     shown = [word for word in capsys.readouterr().out.split() if not word.startswith("\x1b")]
     assert shown[-1] == "23"
 

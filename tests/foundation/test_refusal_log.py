@@ -40,16 +40,16 @@ def test_an_owner_with_a_timer_ends_quiet_times_itself() -> None:
 def test_every_refusal_is_told_of_and_memory_is_bounded(steps: list[tuple[int, float]]) -> None:
     clock = Clock()
     windows: RefusalWindows[int] = RefusalWindows(clock, others=lambda key: -1)
-    told = 0
+    reported = 0
     keys = {-1}
     for key, seconds in steps:
         clock.now += seconds
         line = windows.on_refusal(key)
         if line is not None:
-            told += 1 + line[1]
+            reported += 1 + line[1]
             keys.add(line[0])
     left = [windows.close(key) for key in keys]
-    assert told + sum(count for count, _ in left) == len(steps)
+    assert reported + sum(count for count, _ in left) == len(steps)
 
 
 def test_without_a_key_for_others_the_oldest_kind_is_dropped() -> None:

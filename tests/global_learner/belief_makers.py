@@ -9,7 +9,7 @@ from global_learner.beliefs.priors import priors_for
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.storage.state_dir import StateDir
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from global_learner.updates.ledger import SinceVersion
 from global_learner.updates.publication import Publication
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
@@ -29,7 +29,7 @@ class World:
         self.registry = Registry(self.state.path)
         self.weights = initial_residual(SET_SPEC, 0)
         self.registry.publish(PolicyFile(SET_SPEC, self.weights, {}, v1_priors), 0, 0.0, {}, 0.0, assign_all=False)
-        self.telemetry = Telemetry()
+        self.telemetry = LearnerTelemetry()
         self.beliefs = fleet_beliefs(self.config, RegistryThread(self.registry), self.telemetry)
         self.store = self.beliefs._store
 

@@ -12,7 +12,7 @@ from learner_makers import settings
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.service.identity_setup import Identities, open_identities, read_external_credentials
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.identity_file import IdentityFile, new_key, parse_identity, signing_request
 
 NOON = 1_790_000_000.0
@@ -32,7 +32,7 @@ class Enrolling:
     """A learner's identities, its clock and its counters."""
 
     identities: Identities
-    telemetry: Telemetry
+    telemetry: LearnerTelemetry
     clock: Clock
     folder: Path
     thread: RegistryThread
@@ -58,7 +58,7 @@ class Enrolling:
 def enrolling(folder: Path, clock: Clock | None = None, **identity: object) -> Iterator[Enrolling]:
     config = settings(folder, identity=identity)
     clock = clock or Clock()
-    telemetry = Telemetry()
+    telemetry = LearnerTelemetry()
     config.state_dir.mkdir(exist_ok=True)
     with contextlib.closing(RegistryThread(Registry(config.state_dir))) as thread:
         external = read_external_credentials(config, clock)

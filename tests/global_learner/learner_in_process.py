@@ -16,13 +16,13 @@ from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.registry.signing import Signing
 from global_learner.service.admin_service import AdminService
-from global_learner.service.admission import Limits, bounded_server
+from global_learner.service.admission import AdmissionLimits, bounded_server
 from global_learner.service.calls import Pause, pause
 from global_learner.service.fleet_service import FleetService
 from global_learner.service.identity_setup import ExternalCredentials, open_identities
 from global_learner.service.lanes import OPERATOR_SHARE, one_lane
 from global_learner.storage.state_dir import StateDir
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from global_learner.updates.quarantine import Quarantine
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
@@ -65,18 +65,18 @@ async def serving(folder: Path, spec: PolicySpec = SPEC, pause: Pause = pause, *
     config = settings(folder, spec, **sections)
     with StateDir(config.state_dir) as state:
         registry = RegistryThread(Registry(state.path, state.commits, Signing(state.path, 3600.0, time.time)))
-        telemetry = Telemetry()
+        telemetry = LearnerTelemetry()
         beliefs = fleet_beliefs(config, registry, telemetry)
         recovered = recover(state, registry.registry, config, policy(spec), time.time(), beliefs.priors)
         quarantine = Quarantine(config.quarantine, state.path, time.time, commits=state.commits)
         learner = Learner(config, Opened(state, registry, recovered, quarantine, beliefs), telemetry)
         with open_identities(config, ExternalCredentials(), state.path, registry, telemetry, time.time) as who:
             lanes = one_lane(who.identity, OPERATOR_SHARE)  # of tests that call it all at once
-            server = bounded_server(Limits(_MESSAGE_BYTES, 100), lanes, telemetry)
+            server = bounded_server(AdmissionLimits(_MESSAGE_BYTES, 100), lanes, telemetry)
             fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter, pause)
             rpc.add_FleetServicer_to_server(fleet, server)
             owner = OperatorIdentity()
-            operators = bounded_server(Limits(_MESSAGE_BYTES, 100), one_lane(owner, OPERATOR_SHARE), telemetry)
+            operators = bounded_server(AdmissionLimits(_MESSAGE_BYTES, 100), one_lane(owner, OPERATOR_SHARE), telemetry)
             admin = AdminService(learner, owner, who.registrar, telemetry, config.scores.enabled)
             rpc.add_AdminServicer_to_server(admin, operators)
             ports = [one.add_insecure_port("127.0.0.1:0") for one in (server, operators)]

@@ -16,7 +16,7 @@ from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
 from global_learner.storage.update_log import read_records, segment_header, segment_name, segments
 from global_learner.storage.update_records import AppliedUpdate, encode
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec, SetSpec, Weights
 from policy_net.exchange.wire import GradientUpdate
@@ -78,7 +78,7 @@ def write_segment(
     return path
 
 
-def fleet_beliefs(config: LearnerSettings, thread: RegistryThread, telemetry: Telemetry) -> FleetBeliefs:
+def fleet_beliefs(config: LearnerSettings, thread: RegistryThread, telemetry: LearnerTelemetry) -> FleetBeliefs:
     store = BeliefStore(config.state_dir, config.beliefs, thread.registry.commits)
     priors = PriorsSource(store, config.beliefs, thread.registry, telemetry)
     return FleetBeliefs(store, priors, config.beliefs, thread, telemetry, time.time)

@@ -68,8 +68,8 @@ class ProgramForks:
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
-        told, _, _ = select.select([self._process.stdout], [], [], DEADLINE_SECONDS)
-        assert told, f"the server of forks has not answered for {DEADLINE_SECONDS} s"
+        reported, _, _ = select.select([self._process.stdout], [], [], DEADLINE_SECONDS)
+        assert reported, f"the server of forks has not answered for {DEADLINE_SECONDS} s"
         return self._process.stdout.readline().strip()
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from global_learner.report.learning import CurvePoint
 from global_learner.report.lessons import LessonCurve, LessonScore
-from global_learner.report.load import LoadCurve, LoadScope
-from global_learner.report.savings import Replays
+from global_learner.report.load import LoadScope, SchedulerLoad
+from global_learner.report.savings import ReplayComparison
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 NOW = 1_795_248_000.0
@@ -35,7 +35,7 @@ def timeline(number: int, draw: random.Random, job_type: str = "resnet-50") -> p
     )
 
 
-def told_load(draw: random.Random, policy: str = "", begin: float = 0.0, steps: int = 100) -> pb.LoadCurve:
+def reported_load(draw: random.Random, policy: str = "", begin: float = 0.0, steps: int = 100) -> pb.LoadCurve:
     """A day or so of 64 GPUs, with a gap; `ended` but for a real cluster, whose time begins in Unix seconds."""
     used = [0.6 * draw.randrange(100) for _ in range(steps)]
     waiting = [float(draw.randrange(30 if policy else 9)) for _ in range(steps)]
@@ -80,7 +80,7 @@ def view(name: str, draw: random.Random, jobs: int = 6, job_type: str = "resnet-
         "avg_jct_seconds": jct_seconds,
         "baseline_jct_seconds": jct_seconds * draw.uniform(1.0, 1.5),
         "baseline_policy": "drf",
-        "load": [told_load(random.Random(name + policy), policy) for policy in ("", "fifo-easy", "drf")],
+        "load": [reported_load(random.Random(name + policy), policy) for policy in ("", "fifo-easy", "drf")],
         "baselines": [
             pb.BaselineTime(policy=policy, avg_jct_seconds=jct_seconds * factor)
             for policy, factor in (("fifo-easy", 1.9), ("drf", 1.3))
@@ -155,7 +155,7 @@ def report(views: list[pb.ClusterView], versions: int = 41, scores: bool = False
     return pb.GetReportReply(**{**fields, **changes})
 
 
-def replays(names: list[str]) -> Replays:
+def replays(names: list[str]) -> ReplayComparison:
     draw = random.Random(2)
     jct = {}
     for name in names:
@@ -175,7 +175,7 @@ def replays(names: list[str]) -> Replays:
             [600.0 * at for at in range(100)],
             [64.0] * 100,
             [
-                LoadCurve(
+                SchedulerLoad(
                     label, [draw.randrange(60) for _ in range(100)], [float(draw.randrange(most)) for _ in range(100)]
                 )
                 for label, most in (("DRF", 30), ("newest version", 9))
@@ -195,7 +195,7 @@ def replays(names: list[str]) -> Replays:
         shipped=1.05,
     )
     first = ("the warm start", "v1 imitates DRF.")
-    return Replays(jct, labels, "drf", "learned", curve, *first, load=load, lessons=lessons)
+    return ReplayComparison(jct, labels, "drf", "learned", curve, *first, load=load, lessons=lessons)
 
 
 def three() -> list[pb.ClusterView]:
@@ -210,7 +210,7 @@ def three() -> list[pb.ClusterView]:
     ]  # fmt: skip
 
 
-def fleets() -> dict[str, tuple[pb.GetReportReply, Replays | None]]:
+def fleets() -> dict[str, tuple[pb.GetReportReply, ReplayComparison | None]]:
     """Every kind of fleet by a name of its own."""
     draw = random.Random(3)
     fresh = view("north", draw, jobs=0, jobs_done=0, avg_jct_seconds=0.0, baseline_jct_seconds=0.0, acting_version=1)
@@ -244,7 +244,7 @@ def fleets() -> dict[str, tuple[pb.GetReportReply, Replays | None]]:
     began = {"north": NOW - 90_000.0, "south": NOW - 30_000.0}
     real = []
     for name, twin in (("north", 1.04), ("south", 1.6)):
-        ran = told_load(draw, begin=began[name], steps=int((NOW - began[name]) / 900.0))
+        ran = reported_load(draw, begin=began[name], steps=int((NOW - began[name]) / 900.0))
         real.append(view(name, draw, load=[ran], replayed=replayed_past(ran, twin), **live))
     real.append(view("older", draw, load=[], **live))
     return {

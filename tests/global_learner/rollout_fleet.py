@@ -14,7 +14,7 @@ from learner_process import DEADLINE_SECONDS, LearnerProcess
 
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
-from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty, candidate_acts
+from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment, candidate_acts
 from policy_net.exchange.wire import push_request
 
 TINY_PLAN = {
@@ -39,7 +39,7 @@ class FakeAgent:
     def __init__(self, cluster: str, channel: grpc.Channel, loss: float = 0.0) -> None:
         self.cluster, self.loss = cluster, loss
         self.acting, self.duty = 0, None
-        self.told: set[int] = set()
+        self.reported: set[int] = set()
         self.incarnation = self.decisions = self.block = 0
         self._fleet = rpc.FleetStub(channel)
 
@@ -65,7 +65,7 @@ class FakeAgent:
         if self.duty is None:
             return None
         request = pb.ShareEvidenceRequest(cluster=self.cluster, incarnation=self.incarnation, rollout=self.duty.rollout)
-        if self.duty.role is DutyRole.SHADOW:
+        if self.duty.role is AssignmentRole.SHADOW:
             self.decisions += 10
             request.shadow.CopyFrom(pb.ShadowSums(decisions=self.decisions, agreed=self.decisions))
         else:
@@ -83,12 +83,12 @@ class FakeAgent:
         return pb.SwitchbackBlock(number=number, candidate=candidate, jobs=jobs, usual_jobs=5.0, decisions=10)
 
     def _obey(self, reply: pb.RegisterReply | pb.HeartbeatReply) -> None:
-        self.duty = RolloutDuty.of(reply.duty) if reply.HasField("duty") else None
+        self.duty = RolloutAssignment.of(reply.duty) if reply.HasField("duty") else None
         self.acting = reply.assigned_version
         signed = json.loads(reply.timestamp.payload)
         assert signed["assigned_version"] == reply.assigned_version
         assert signed.get("duty") == (None if self.duty is None else self.duty.to_json())
-        self.told |= {self.acting} if self.duty is None else {self.acting, self.duty.beside_version}
+        self.reported |= {self.acting} if self.duty is None else {self.acting, self.duty.beside_version}
 
     def _call(self, name: str, request):  # type: ignore[no-untyped-def]
         return getattr(self._fleet, name)(request, timeout=DEADLINE_SECONDS, wait_for_ready=True)

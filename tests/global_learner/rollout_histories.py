@@ -18,15 +18,15 @@ from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.registry.signing import Signing
 from global_learner.rollout.rollout_messages import overview_message
-from global_learner.rollout.verdicts.evidence import Block
+from global_learner.rollout.verdicts.evidence import SwitchbackBlock
 from global_learner.rollout_driver import RolloutDriver
 from global_learner.scores.replay_set import set_digest
 from global_learner.section_settings import RolloutSettings
 from global_learner.storage.commits import Commits
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from global_learner.updates.parts import Process
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.rollout_duty import DutyRole
+from policy_net.exchange.rollout_assignment import AssignmentRole
 
 BEGAN = 1_795_000_000.0
 _STEP_SECONDS = 6 * 3600.0
@@ -67,13 +67,13 @@ class SimulatedFleet:
             registry.register(cluster, False, [], self.now)
         self.fleet: Fleet[pb.ClusterStatus] = Fleet(registry.registrations(), {}, lambda: self.now)
         self.thread = RegistryThread(registry)
-        self.telemetry = Telemetry()
+        self.telemetry = LearnerTelemetry()
         process = Process(self.telemetry, lambda: self.now, asyncio.get_running_loop().create_future())
         settings = RolloutSettings(away_seconds=10_800.0)
         self.driver = RolloutDriver(settings, SPEC.digest, self.fleet, self.thread, process, auto_assign=False)
         self.driver.gate.score = lambda _version: None  # all have theirs
         self._began: dict[tuple[str, int], float] = {}
-        self._blocks: dict[tuple[str, int], list[Block]] = {}
+        self._blocks: dict[tuple[str, int], list[SwitchbackBlock]] = {}
 
     async def step(self) -> None:
         """Six hours: every cluster that is there says what it does, and the learner looks."""
@@ -90,15 +90,15 @@ class SimulatedFleet:
             if duty is not None:
                 request = pb.ShareEvidenceRequest(cluster=entry.cluster, rollout=duty.rollout)
                 key = (entry.cluster, duty.rollout)
-                if duty.role is DutyRole.SHADOW:
+                if duty.role is AssignmentRole.SHADOW:
                     hours = round((self.now - self._began.setdefault((*key[:1], -duty.rollout), self.now)) / 3600.0)
                     request.shadow.CopyFrom(pb.ShadowSums(decisions=12 * hours, agreed=11 * hours))
                 else:
-                    request.blocks.extend(self._told(key, duty.seed, duty.block_seconds))
+                    request.blocks.extend(self._reported(key, duty.seed, duty.block_seconds))
                 await self.driver.on_evidence(entry.cluster, request)
-        await self.driver.look()
+        await self.driver.poll()
 
-    def _told(self, key: tuple[str, int], seed: int, block_seconds: float) -> list[pb.SwitchbackBlock]:
+    def _reported(self, key: tuple[str, int], seed: int, block_seconds: float) -> list[pb.SwitchbackBlock]:
         """The pair of blocks that ended in this step, if one did."""
         lasted = self.now - self._began.setdefault(key, self.now)
         if key not in self._blocks:
@@ -186,7 +186,7 @@ def three_rollouts(
     return asyncio.run(_three(folder, operator, reason))
 
 
-def _message(block: Block) -> pb.SwitchbackBlock:
+def _message(block: SwitchbackBlock) -> pb.SwitchbackBlock:
     assert block.twin is not None
     return pb.SwitchbackBlock(
         number=block.number,

@@ -1,10 +1,10 @@
 """Rollouts for tests: fleets, plans and events in few words."""
 
-from global_learner.rollout.events import Event, Seen, StageVerdict, Transition, What
+from global_learner.rollout.events import Event, StageVerdict, Transition, VersionSeen, What
 from global_learner.rollout.machine import FleetCluster, start, step
-from global_learner.rollout.plan import Plan
-from global_learner.rollout.state import Role, RolloutState
-from global_learner.rollout.verdicts.verdict import Outcome
+from global_learner.rollout.plan import RolloutPlan
+from global_learner.rollout.state import RolloutState, VersionRole
+from global_learner.rollout.verdicts.verdict import StageOutcome
 
 NOW = 1_800_000_000.0
 CANDIDATE = 12
@@ -14,8 +14,8 @@ def fleet_of(count: int = 8, acting: int = 7) -> dict[str, FleetCluster]:
     return {f"cluster-{number}": FleetCluster(acting) for number in range(count)}
 
 
-def started(plan: Plan | None = None, fleet: dict[str, FleetCluster] | None = None) -> RolloutState:
-    return start(1, CANDIDATE, plan or Plan(), fleet or fleet_of(), NOW, actor="ada").state
+def started(plan: RolloutPlan | None = None, fleet: dict[str, FleetCluster] | None = None) -> RolloutState:
+    return start(1, CANDIDATE, plan or RolloutPlan(), fleet or fleet_of(), NOW, actor="ada").state
 
 
 def take(state: RolloutState, what: What, at: float = NOW, actor: str = "ada") -> Transition:
@@ -23,10 +23,10 @@ def take(state: RolloutState, what: What, at: float = NOW, actor: str = "ada") -
 
 
 def passed(state: RolloutState) -> RolloutState:
-    return take(state, StageVerdict(stage=state.stage, outcome=Outcome.PASS)).state
+    return take(state, StageVerdict(stage=state.stage, outcome=StageOutcome.PASS)).state
 
 
-def at_stage(kind: str, plan: Plan | None = None, fleet: dict[str, FleetCluster] | None = None) -> RolloutState:
+def at_stage(kind: str, plan: RolloutPlan | None = None, fleet: dict[str, FleetCluster] | None = None) -> RolloutState:
     state = started(plan, fleet)
     while state.current.kind != kind:
         state = passed(state)
@@ -36,9 +36,9 @@ def at_stage(kind: str, plan: Plan | None = None, fleet: dict[str, FleetCluster]
 def gone_back(state: RolloutState) -> RolloutState:
     """Every agent has said that it acts on what it had."""
     for member in state.members:
-        state = take(state, Seen(cluster=member.cluster, acting=member.incumbent)).state
+        state = take(state, VersionSeen(cluster=member.cluster, acting=member.incumbent)).state
     return state
 
 
-def with_role(state: RolloutState, role: Role) -> set[str]:
+def with_role(state: RolloutState, role: VersionRole) -> set[str]:
     return {member.cluster for member in state.members if member.role is role}

@@ -5,7 +5,7 @@ from folding_clock import FoldingClock
 
 from foundation.clocks import AwakeClock
 from global_learner.fleet import Fleet
-from global_learner.registry.registrations import Registration
+from global_learner.registry.registrations import ClusterRegistration
 
 
 class Names:
@@ -18,7 +18,7 @@ class Names:
 
     def register(self) -> int:
         self.incarnation += 1
-        self.fleet.on_registered(Registration("north", self.incarnation, 1))
+        self.fleet.on_registered(ClusterRegistration("north", self.incarnation, 1))
         return self.incarnation
 
     def beat(self, incarnation: int, after_seconds: float = 2.0) -> int:
@@ -93,7 +93,7 @@ def test_a_learner_that_was_stopped_takes_no_cluster_for_silent_and_one_that_lis
     source = FoldingClock()
     clock = AwakeClock(10.0, source)
     fleet: Fleet[None] = Fleet((), {}, clock)
-    fleet.on_registered(Registration("north", 1, 1))
+    fleet.on_registered(ClusterRegistration("north", 1, 1))
     entry = fleet.get("north")
     assert entry is not None
     fleet.on_applied(entry)

@@ -10,8 +10,8 @@ from learner_in_process import serving
 from structlog.testing import capture_logs
 
 from foundation.refusal_log import MOST_KEYS, QUIET_SECONDS
-from global_learner.errors import Refusal
-from global_learner.folded_lines import OTHERS, RefusalLog
+from global_learner.errors import CallRefusal
+from global_learner.folded_lines import OTHERS, CallRefusalLog
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 
@@ -20,13 +20,13 @@ class World:
 
     def __init__(self) -> None:
         self.clock = FoldingClock()
-        self.log = RefusalLog(self.clock, self.clock.later)
+        self.log = CallRefusalLog(self.clock, self.clock.later)
 
-    def refused(self, peer: str = "ipv4:10.0.0.7:51234", reason: Refusal = Refusal.BAD_REQUEST) -> None:
+    def refused(self, peer: str = "ipv4:10.0.0.7:51234", reason: CallRefusal = CallRefusal.BAD_REQUEST) -> None:
         self.log.on_refusal(peer, reason, "Push", "INVALID_ARGUMENT", "it cannot be read")
 
 
-def told(lines: list[Any]) -> int:
+def reported(lines: list[Any]) -> int:
     """Calls that log lines speak of."""
     return sum(line.get("calls", 1) for line in lines)
 
@@ -37,7 +37,7 @@ def test_of_a_flood_the_first_call_is_told_and_then_how_many() -> None:
         for port in range(500):
             world.refused(f"ipv4:10.0.0.7:{50_000 + port}")
         world.refused("ipv4:10.0.0.8:50000")
-        world.refused(reason=Refusal.WRONG_IDENTITY)
+        world.refused(reason=CallRefusal.WRONG_IDENTITY)
         assert [line["event"] for line in lines] == ["call-refused"] * 3
         assert lines[0]["reason"] == "it cannot be read"
         world.clock.pass_time(QUIET_SECONDS)
@@ -63,18 +63,18 @@ def test_however_many_callers_there_are_the_lines_are_bounded() -> None:
         assert len(lines) == MOST_KEYS + 1
         assert lines[-1]["peer"] == OTHERS
         world.clock.pass_time(QUIET_SECONDS)
-    assert told(lines) == 3 * MOST_KEYS
+    assert reported(lines) == 3 * MOST_KEYS
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 8.0), st.integers(0, 3), st.sampled_from(list(Refusal)[:3])), max_size=60))
-def test_every_call_is_told_of_once(calls: list[tuple[float, int, Refusal]]) -> None:
+@given(st.lists(st.tuples(st.floats(0.0, 8.0), st.integers(0, 3), st.sampled_from(list(CallRefusal)[:3])), max_size=60))
+def test_every_call_is_told_of_once(calls: list[tuple[float, int, CallRefusal]]) -> None:
     world = World()
     with capture_logs() as lines:
         for wait, host, reason in calls:
             world.clock.pass_time(wait)
             world.refused(f"ipv4:10.0.0.{host}:1", reason)
         world.clock.pass_time(2 * QUIET_SECONDS)
-    assert told(lines) == len(calls)
+    assert reported(lines) == len(calls)
 
 
 async def test_a_learner_counts_every_call_and_logs_one(tmp_path: Path) -> None:

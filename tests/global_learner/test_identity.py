@@ -3,14 +3,14 @@ from dataclasses import astuple
 import pytest
 
 from global_learner.errors import BadRequest, IdentityRefused
-from global_learner.identity import Identity, OperatorIdentity
+from global_learner.identity import CallerIdentity, OperatorIdentity
 from global_learner.roles import check_role
 
 NORTH = {"x509_common_name": [b"north"], "x509_subject_alternative_name": [b"north", b"agent.north.example"]}
 
 
 def test_with_certificates_the_name_in_the_certificate_counts() -> None:
-    identity = Identity(authenticated=True)
+    identity = CallerIdentity(authenticated=True)
     assert identity.cluster("north", NORTH) == "north"
     assert identity.cluster("", NORTH) == "north"
     assert identity.cluster("agent.north.example", NORTH) == "agent.north.example"
@@ -20,17 +20,17 @@ def test_with_certificates_the_name_in_the_certificate_counts() -> None:
 
 def test_a_certificate_without_a_name_is_nobody() -> None:
     with pytest.raises(IdentityRefused):
-        Identity(authenticated=True).cluster("north", {})
+        CallerIdentity(authenticated=True).cluster("north", {})
     with pytest.raises(BadRequest):
-        Identity(authenticated=True).cluster("", {})
+        CallerIdentity(authenticated=True).cluster("", {})
 
 
 def test_without_certificates_a_clusters_name_is_believed_and_nobody_is_an_administrator() -> None:
-    assert Identity(authenticated=False).cluster("north", {}) == "north"
+    assert CallerIdentity(authenticated=False).cluster("north", {}) == "north"
     with pytest.raises(IdentityRefused, match=r"operator\.sock"):
-        check_role("GetFleet", *(astuple(Identity(authenticated=False).caller({}, "ipv4:127.0.0.1:7"))))
+        check_role("GetFleet", *(astuple(CallerIdentity(authenticated=False).caller({}, "ipv4:127.0.0.1:7"))))
     with pytest.raises(IdentityRefused, match="may not ask about the fleet"):
-        Identity(authenticated=False).person({})
+        CallerIdentity(authenticated=False).person({})
 
 
 def test_at_the_operators_socket_everybody_is_an_administrator_and_nobody_a_cluster() -> None:
@@ -42,7 +42,7 @@ def test_at_the_operators_socket_everybody_is_an_administrator_and_nobody_a_clus
 
 
 def test_a_clusters_certificate_does_not_show_the_whole_fleet() -> None:
-    identity = Identity(authenticated=True, admin_names=("policyctl",))
+    identity = CallerIdentity(authenticated=True, admin_names=("policyctl",))
     assert identity.person({"x509_common_name": [b"policyctl"]}) == "policyctl"
     with pytest.raises(IdentityRefused, match="may not ask about the fleet"):
         identity.person(NORTH)
@@ -50,10 +50,10 @@ def test_a_clusters_certificate_does_not_show_the_whole_fleet() -> None:
 
 @pytest.mark.parametrize("name", ["a", "eu-west.1", "0" * 63])
 def test_good_names(name: str) -> None:
-    assert Identity(authenticated=False).cluster(name, {}) == name
+    assert CallerIdentity(authenticated=False).cluster(name, {}) == name
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a b", "a/b", "é", "0" * 64, "a\n"])
 def test_bad_names(name: str) -> None:
     with pytest.raises(BadRequest):
-        Identity(authenticated=False).cluster(name, {})
+        CallerIdentity(authenticated=False).cluster(name, {})

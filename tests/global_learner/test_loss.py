@@ -25,10 +25,10 @@ from global_learner.storage.commits import LOG
 from global_learner.storage.receipts import audit, read_receipts, read_removed
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import segment_name
-from global_learner.storage.update_records import Kind
-from global_learner.telemetry import Telemetry
+from global_learner.storage.update_records import UpdateKind
+from global_learner.telemetry import LearnerTelemetry
 from global_learner.updates.quarantine import Quarantine
-from policy_net.exchange.signed_documents import Role, timestamp
+from policy_net.exchange.signed_documents import KeyRole, timestamp
 
 
 def started(config: LearnerSettings, registrations: int = 0) -> Recovered:
@@ -186,7 +186,7 @@ def test_lost_settings_of_the_log_are_replaced_by_those_of_the_configuration(
     buffered = {"mode": "buffered", "strategy": "FedMedian", "buffer": 3, "vote_momentum": 0.5}
     config = learner_settings(tmp_path, aggregation=buffered)
     started(config, registrations=1)
-    kinds = [Kind.ARRIVAL, Kind.ARRIVAL, Kind.CLOSING, Kind.ARRIVAL]
+    kinds = [UpdateKind.ARRIVAL, UpdateKind.ARRIVAL, UpdateKind.CLOSING, UpdateKind.ARRIVAL]
     records = [
         replace(applied(step, cluster=f"c{step}", sequence=1), kind=kind) for step, kind in enumerate(kinds, start=1)
     ]
@@ -294,9 +294,9 @@ def test_without_an_earlier_snapshot_a_damaged_one_needs_a_backup(tmp_path: Path
     started(config)
     (newest,) = (config.state_dir / "snapshots").glob("*")
     newest.write_bytes(newest.read_bytes()[:-1])
-    for look in (find_losses, lambda *about: accept_losses(*about[:2], "ada", 7.0)):
+    for poll in (find_losses, lambda *about: accept_losses(*about[:2], "ada", 7.0)):
         with pytest.raises(StateUnusable, match=r"snapshot: damaged.*restore"):
-            look(config, policy(), 7.0)
+            poll(config, policy(), 7.0)
 
 
 def test_a_snapshot_that_a_kill_kept_from_its_name_is_no_loss(tmp_path: Path) -> None:
@@ -403,7 +403,7 @@ def signed_fleet(config: LearnerSettings, rotations: int = 0) -> tuple[str, int]
             registry.signing = Signing(state.path, 60.0, lambda: 1000.0, state.commits)
             recover(state, registry, config, policy(), 0.0)
             for _ in range(rotations):
-                registry.signing.rotate(Role.ROOT)
+                registry.signing.rotate(KeyRole.ROOT)
                 registry.register("north", False, (), 0.0)
             registry.sign_versions()
             sound = sum(
@@ -435,14 +435,14 @@ def test_a_registry_that_is_gone_is_not_said_to_be_acceptable(tmp_path: Path, ho
         registry.touch()
     if known_by != "commits":
         (config.state_dir / "commits").unlink()
-    for look in (
+    for poll in (
         lambda: started(config),
         lambda: find_losses(config, policy(), 7.0),
         lambda: accept_losses(config, policy(), "ada", 7.0),
         lambda: started(config),
     ):
         with pytest.raises(StateUnusable, match=r"registry\.sqlite.* (backup|copy)") as caught:
-            look()
+            poll()
         assert "accept" not in str(caught.value)
 
 
@@ -451,7 +451,7 @@ def identified(config: LearnerSettings) -> set[str]:
     with StateDir(config.state_dir) as state, contextlib.ExitStack() as opened:
         registry = Registry(state.path, state.commits)
         thread = opened.enter_context(contextlib.closing(RegistryThread(registry)))
-        opening = open_identities(config, ExternalCredentials(), state.path, thread, Telemetry(), lambda: 1000.0)
+        opening = open_identities(config, ExternalCredentials(), state.path, thread, LearnerTelemetry(), lambda: 1000.0)
         found = opened.enter_context(opening)
         recover(state, registry, config, policy(), 0.0)
         registry.register("north", False, (), 0.0)
@@ -548,6 +548,6 @@ def test_a_database_whose_values_cannot_be_read_is_named_and_not_gone_on_from(tm
     with contextlib.closing(sqlite3.connect(config.state_dir / "registry.sqlite")) as database:
         database.execute("UPDATE clusters SET job_types = 'x'")
         database.commit()
-    for look in (find_losses, lambda *about: accept_losses(*about[:2], "ada", 7.0)):
+    for poll in (find_losses, lambda *about: accept_losses(*about[:2], "ada", 7.0)):
         with pytest.raises(StateUnusable, match=r"registry.sqlite: damaged.*restore it from a backup"):
-            look(config, policy(), 7.0)
+            poll(config, policy(), 7.0)

@@ -18,7 +18,7 @@ from global_learner.registry.registry import Registry
 from global_learner.storage.snapshot import AdamState, Snapshot, write_snapshot
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import segment_name
-from global_learner.storage.update_records import AppliedUpdate, Kind, encode
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind, encode
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from global_learner.updates.publication import due_publication
@@ -189,7 +189,7 @@ def test_a_flipped_byte_stops_the_start_in_one_line_that_names_the_file(
 def test_a_crash_before_a_policy_from_elsewhere_is_entered_costs_its_step_and_nothing_else(tmp_path: Path) -> None:
     found, versions = recovered(tmp_path / "usual")
     assert [step for step, _ in versions] == [0]
-    nobody = dataclasses.replace(applied(4, cluster="ada"), kind=Kind.PUBLISHED)
+    nobody = dataclasses.replace(applied(4, cluster="ada"), kind=UpdateKind.PUBLISHED)
     written = [*history(3), nobody, *(dataclasses.replace(record, step=record.step + 4) for record in history(4))]
     recovered(tmp_path)
     write_segment(tmp_path / "state" / "log", 1, written)

@@ -76,7 +76,7 @@ def test_a_version_that_does_worse_goes_back_by_itself(fleet: FakeFleet) -> None
     for agent in fleet.agents:
         agent.beat()
         assert (agent.acting, agent.duty) == (1, None)
-    assert sum(2 in agent.told for agent in fleet.agents) == 4  # all shadowed it
+    assert sum(2 in agent.reported for agent in fleet.agents) == 4  # all shadowed it
     assert back.verdicts[-1].outcome == "fail"
 
 
@@ -138,7 +138,7 @@ def test_a_learner_that_is_killed_at_every_change_goes_on_where_it_was(fleet: Fa
     found = lines(fleet)
     assert max(found.values()) == 1, found
     assert sorted(subject for action, subject, _ in found if action == "rollout-stage") == ["rollout 1"] * 3
-    assert {agent.told <= {1, 2} for agent in fleet.agents} == {True}
+    assert {agent.reported <= {1, 2} for agent in fleet.agents} == {True}
     for agent in fleet.agents:
         agent.beat()
         assert agent.acting == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.settings import Address, is_everywhere, is_loopback, read_settings, split_address
 
 
@@ -44,6 +44,6 @@ def test_prometheus_servers_have_files_beside_the_configuration_and_are_named_on
     assert (server.address, server.token_file) == ("http://here:9090", tmp_path / "token")
     assert server.ca_file == Path("/etc/ca.pem")
     path.write_text(head + "    - {address: 'http://here:9090'}\n" * 2)
-    with pytest.raises(BadConfig, match="names http://here:9090 2 times") as caught:
+    with pytest.raises(BadLearnerConfig, match="names http://here:9090 2 times") as caught:
         read_settings(path)
     assert "\n" not in str(caught.value)

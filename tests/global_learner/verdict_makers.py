@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from global_learner.rollout.verdicts.evidence import Block, TwinSays
-from policy_net.exchange.rollout_duty import candidate_acts
+from global_learner.rollout.verdicts.evidence import SwitchbackBlock, TwinSays
+from policy_net.exchange.rollout_assignment import candidate_acts
 
 USUAL_JOBS = 10.0
 
@@ -19,7 +19,7 @@ def blocks_of(
     twin_bias: float = 0.0,
     believed_loss: Callable[[np.random.Generator], float] | None = None,
     name: str = "north",
-) -> list[Block]:
+) -> list[SwitchbackBlock]:
     """Blocks of a cluster whose candidate has so many shares more jobs in the system.
 
     Args:
@@ -39,6 +39,6 @@ def blocks_of(
         foreseen = base * (1.0 + twin_bias) + USUAL_JOBS * generator.normal(0.0, twin_error)
         twin = TwinSays(jobs, foreseen, foreseen + base * believed)
         blocks.append(
-            Block(number, acts, jobs, USUAL_JOBS, USUAL_JOBS, generator.poisson(20), twin)
+            SwitchbackBlock(number, acts, jobs, USUAL_JOBS, USUAL_JOBS, generator.poisson(20), twin)
         )  # begins as full as usual
     return blocks

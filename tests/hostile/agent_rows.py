@@ -10,9 +10,9 @@ import yaml
 from cluster_agent.backends.local.job_file import JobFile
 from cluster_agent.backends.local.job_server import JobServer
 from cluster_agent.backends.local.job_service import JobDesk
-from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
+from cluster_agent.backends.local.job_table import JobState, JobTable, LocalJobRecord
 from cluster_agent.backends.local.job_views import user_facts
-from cluster_agent.backends.local.measured import Measured
+from cluster_agent.backends.local.measured import LocalMeasurement
 from cluster_agent.job_messages import Facts
 from policy_net.domain import Resources
 
@@ -47,9 +47,9 @@ class HostileAgent:
         desk = JobDesk(table, Resources(4000), self._facts, lambda: NOW, folder)
         self._server = JobServer(socket_of(folder.parent), desk.answers)
 
-    def _facts(self, record: JobRecord) -> Facts:
+    def _facts(self, record: LocalJobRecord) -> Facts:
         logs = {"logs": str(self._folder / "logs"), "log": str(self._folder / "launcher.log")}
-        return {**user_facts(record, Measured(), NOW), **logs}
+        return {**user_facts(record, LocalMeasurement(), NOW), **logs}
 
     def close(self) -> None:
         self._server.close()

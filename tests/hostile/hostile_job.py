@@ -19,9 +19,9 @@ from elastic_runtime.control.messages import JobStatus
 from elastic_runtime.control.sessions import CallerSession, Opening
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
 from elastic_runtime.coordinator.journal import Journal
-from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, begin
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
-from elastic_runtime.coordinator.runner import Runner
+from elastic_runtime.coordinator.runner import CoordinatorRunner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated import elastic_pb2_grpc as rpc
@@ -30,7 +30,7 @@ from elastic_runtime.launcher.job_spec import JobSpec
 from elastic_runtime.model.layout import TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD
 from elastic_runtime.model.training import Training
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.clocks import AwakeClock
 
 LAYOUT = build_layout([TensorSpec("weight", (16, 1024), "float32")], []).to_json()
@@ -79,8 +79,10 @@ class HostileJob:
         settings = CoordinatorSettings.model_validate({"job": self.name, "servers": 1, "workers": 2, **PATIENT})
         self._lock = JobLock(folder.path)
         self.journal = Journal(folder.journal_folder, self.name)
-        machine = Machine(settings, time.monotonic(), begin(settings), time.time)
-        self.runner = Runner(machine, self.journal, CheckpointStore(folder.checkpoint_folder, 3), AwakeClock(60.0))
+        machine = CoordinatorMachine(settings, time.monotonic(), begin(settings), time.time)
+        self.runner = CoordinatorRunner(
+            machine, self.journal, CheckpointStore(folder.checkpoint_folder, 3), AwakeClock(60.0)
+        )
         token = folder.token()
         self._server, port = start_server(self.runner, self.name, "127.0.0.1:0", ServerCredentials(token), 1.0)
         self.address = f"127.0.0.1:{port}"
@@ -107,7 +109,7 @@ class HostileJob:
             assert not self.register(task, asynchronous).refusal
         self.tell("worker-0", initialised=True)
         self.tell("ps-0", generation=1, ready=True)
-        assert self.client.status().phase is Phase.RUNNING
+        assert self.client.status().phase is JobPhase.RUNNING
 
     def open(self, token: str) -> CallerSession:
         """A session of whoever has this token."""

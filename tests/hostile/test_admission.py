@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import grpc
 import pytest
 
-from global_learner.errors import Refusal
+from global_learner.errors import CallRefusal
 from global_learner.section_settings import CallSettings
-from global_learner.service.admission import Limits, bounded_server
-from global_learner.service.fair_queue import Share
+from global_learner.service.admission import AdmissionLimits, bounded_server
+from global_learner.service.fair_queue import QueueShare
 from global_learner.service.lanes import Hosts, one_lane
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 
@@ -87,14 +87,14 @@ class SlowFleet(rpc.FleetServicer):
 class Admission:
     channel: grpc.aio.Channel
     fleet: SlowFleet
-    telemetry: Telemetry
+    telemetry: LearnerTelemetry
     address: tuple[str, int]
     stub: rpc.FleetStub = field(init=False)
 
     def __post_init__(self) -> None:
         self.stub = rpc.FleetStub(self.channel)
 
-    def refused(self, reason: Refusal, method: str = "Heartbeat") -> float:
+    def refused(self, reason: CallRefusal, method: str = "Heartbeat") -> float:
         return self.telemetry.refusals.labels(method, reason)._value.get()
 
     async def until(self, holds) -> None:
@@ -102,7 +102,7 @@ class Admission:
             while not holds():
                 await asyncio.sleep(0)
 
-    async def served(self, meanwhile: Refusal) -> None:
+    async def served(self, meanwhile: CallRefusal) -> None:
         """A call that is tried again as long as it is refused for one reason."""
         async with asyncio.timeout(CALL_SECONDS):
             while True:
@@ -117,10 +117,10 @@ class Admission:
 
 @asynccontextmanager
 async def admitting(**patience: float) -> AsyncIterator[Admission]:
-    telemetry, fleet = Telemetry(), SlowFleet()
+    telemetry, fleet = LearnerTelemetry(), SlowFleet()
     patience = CallSettings.model_validate({"wait_seconds": 0.05, **patience})
-    share = Share(seats=4, seats_per_caller=4, waiting_per_caller=2, bytes_per_caller=1_000_000)
-    limits = Limits(100_000, 100, patience, frozenset({"Push"}), envelope_bytes=1000)
+    share = QueueShare(seats=4, seats_per_caller=4, waiting_per_caller=2, bytes_per_caller=1_000_000)
+    limits = AdmissionLimits(100_000, 100, patience, frozenset({"Push"}), envelope_bytes=1000)
     server = bounded_server(limits, one_lane(Hosts(), share), telemetry)
     rpc.add_FleetServicer_to_server(fleet, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -138,11 +138,11 @@ async def test_a_call_that_finds_no_seat_in_time_is_told_to_come_again_and_the_n
             await it.stub.Heartbeat(pb.HeartbeatRequest(), timeout=CALL_SECONDS)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert "come again" in (caught.value.details() or "")
-        assert it.refused(Refusal.TOO_BUSY) == 1
+        assert it.refused(CallRefusal.TOO_BUSY) == 1
         it.fleet.go.set()
         await asyncio.gather(*waiting)
         await it.stub.Heartbeat(pb.HeartbeatRequest(), timeout=CALL_SECONDS)
-        assert it.refused(Refusal.TOO_BUSY) == 1
+        assert it.refused(CallRefusal.TOO_BUSY) == 1
 
 
 async def test_calls_whose_message_never_comes_give_their_room_back() -> None:
@@ -155,9 +155,9 @@ async def test_calls_whose_message_never_comes_give_their_room_back() -> None:
             yield b""
 
         stuck = [it.channel.stream_unary(BEAT)(nothing(), timeout=CALL_SECONDS) for _ in range(4)]
-        await it.until(lambda: it.refused(Refusal.NOT_RECEIVED) == 4)
-        await it.served(Refusal.NOT_RECEIVED)  # on a busy machine its own message may come too late as well
-        assert it.refused(Refusal.TOO_BUSY) == 0
+        await it.until(lambda: it.refused(CallRefusal.NOT_RECEIVED) == 4)
+        await it.served(CallRefusal.NOT_RECEIVED)  # on a busy machine its own message may come too late as well
+        assert it.refused(CallRefusal.TOO_BUSY) == 0
         for call in stuck:
             call.cancel()
 
@@ -170,7 +170,7 @@ async def test_a_message_is_measured_by_its_methods_own_limit() -> None:
             await it.stub.Heartbeat(large, timeout=CALL_SECONDS)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "at most 1000 are taken" in (caught.value.details() or "")
-        assert it.refused(Refusal.TOO_LARGE) == 1
+        assert it.refused(CallRefusal.TOO_LARGE) == 1
         assert it.fleet.arrived == 0
         with pytest.raises(grpc.aio.AioRpcError) as caught:  # it is small enough, and nobody serves it here
             await it.stub.Push(pb.PushRequest(cluster="x" * 2000), timeout=CALL_SECONDS)
@@ -184,7 +184,7 @@ async def test_a_caller_that_goes_away_leaves_nothing_behind() -> None:
         for call in calls:
             call.cancel()
         it.fleet.go.set()
-        await it.served(Refusal.TOO_BUSY)
+        await it.served(CallRefusal.TOO_BUSY)
 
 
 async def test_a_caller_with_its_share_taken_and_its_queue_full_is_refused_at_once() -> None:
@@ -194,7 +194,7 @@ async def test_a_caller_with_its_share_taken_and_its_queue_full_is_refused_at_on
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await it.stub.Heartbeat(pb.HeartbeatRequest(), timeout=CALL_SECONDS)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert it.refused(Refusal.SHARE_TAKEN) == 1
+        assert it.refused(CallRefusal.SHARE_TAKEN) == 1
         it.fleet.go.set()
         await asyncio.gather(*open_calls)
         assert it.fleet.arrived == 6
@@ -209,9 +209,9 @@ async def test_an_answer_that_nobody_reads_is_given_up_and_its_seat_is_free() ->
         writer.write(unread_calls(4))
         # While an answer is unread its caller begins no other: of four at once some may find no place in the queue, and
         # on a slow machine no seat in time.
-        ends = (Refusal.NOT_SENT, Refusal.SHARE_TAKEN, Refusal.TOO_BUSY)
+        ends = (CallRefusal.NOT_SENT, CallRefusal.SHARE_TAKEN, CallRefusal.TOO_BUSY)
         await it.until(lambda: sum(map(it.refused, ends)) == 4)
-        assert it.refused(Refusal.NOT_SENT) >= 1
+        assert it.refused(CallRefusal.NOT_SENT) >= 1
         it.fleet.answer_bytes = 0
         await it.stub.Heartbeat(pb.HeartbeatRequest(), timeout=CALL_SECONDS)
         writer.close()
@@ -219,5 +219,5 @@ async def test_an_answer_that_nobody_reads_is_given_up_and_its_seat_is_free() ->
 
 
 def test_a_messages_largest_size_is_its_methods_within_the_servers() -> None:
-    limits = Limits(message_bytes=100, connections=1, large_methods=frozenset({"Push"}), envelope_bytes=1000)
+    limits = AdmissionLimits(message_bytes=100, connections=1, large_methods=frozenset({"Push"}), envelope_bytes=1000)
     assert limits.of("Push") == limits.of("Heartbeat") == 100

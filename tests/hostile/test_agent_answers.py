@@ -17,7 +17,7 @@ from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.fleet.policy_versions import checked_candidate
 from cluster_agent.rollout.evidence import Evidence
-from cluster_agent.settings import LearnerSettings, PolicySettings
+from cluster_agent.settings import LearnerConnectionSettings, PolicySettings
 from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionRejected
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.learner_answers import Registration
@@ -59,7 +59,7 @@ class Caller:
     """A client, and what it counted."""
 
     def __init__(self, server: HostileServer, call_seconds: float = 60.0) -> None:
-        settings = LearnerSettings.model_validate(
+        settings = LearnerConnectionSettings.model_validate(
             {"address": f"127.0.0.1:{server.port}", "retry": {"call_seconds": call_seconds}}
         )
         self.counted: Counter[tuple[str, str]] = Counter()

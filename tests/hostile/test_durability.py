@@ -48,11 +48,11 @@ from global_learner.storage.receipts import read_receipts, read_removed
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
 from global_learner.storage.update_log import segment_header
 from global_learner.storage.update_records import PREFIXES, Prefix
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.errors import SecretExposed
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.identity_file import new_key, read_identity, signing_request
-from policy_net.exchange.signed_documents import Role
+from policy_net.exchange.signed_documents import KeyRole
 
 NIGHTLY = "FEDL2_PLACES" in os.environ
 PLACES = int(os.environ.get("FEDL2_PLACES", "2"))
@@ -74,7 +74,7 @@ async def _live(settings: LearnerSettings, keep_wal: bool, copy: Path) -> None:
         readers = []
         registry = learner.registry.registry
         assert registry.signing is not None
-        registry.signing.rotate(Role.ROOT)
+        registry.signing.rotate(KeyRole.ROOT)
         registry.signing.timestamp("north", 1)
         for cluster in ("north", "south", "east"):
             invitation = await identities.registrar.invite(cluster, "test")
@@ -154,7 +154,7 @@ def identities_of(settings: LearnerSettings) -> View:
     folder = settings.state_dir / IDENTITY_FOLDER
     with StateDir(settings.state_dir) as state, contextlib.ExitStack() as stack:
         thread = stack.enter_context(contextlib.closing(RegistryThread(Registry(state.path, state.commits))))
-        opening = open_identities(settings, ExternalCredentials(), state.path, thread, Telemetry(), time.time)
+        opening = open_identities(settings, ExternalCredentials(), state.path, thread, LearnerTelemetry(), time.time)
         known = stack.enter_context(opening).identity._certificates
         assert known is not None
         key: Any = load_pem_private_key((folder / "ca.key").read_bytes(), None)

@@ -25,22 +25,22 @@ from elastic_runtime.launcher.commands.job_tables import job_table, jobs_table
 from elastic_runtime.launcher.job_status import status_record
 from elastic_runtime.launcher.process_plan import ProcessPlan
 from elastic_runtime.launcher.settings import LauncherSettings
-from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
+from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Member, Plan, TaskRole, Timeline, View
 from foundation.tables import table_console
 
 LONGEST_LINE = 600
 PLACE = {"launcher": 1, "script": "train.py", "folder": "/jobs/digits"}
-CHANGE = Change(3, 20, (Stage({0: "ps-0"}, ("worker-0",), {1: "ps-1"}),), True)
+CHANGE = Change(3, 20, (ChangeStage({0: "ps-0"}, ("worker-0",), {1: "ps-1"}),), True)
 VIEW = View(
     number=5,
     generation=1,
-    phase=Phase.RUNNING,
+    phase=JobPhase.RUNNING,
     start_step=0,
     start_checkpoint="step-0000000000",
     start_plan=Plan(("worker-0",), ("ps-0", "ps-0"), replicas=("ps-1", "")),
     changes=(CHANGE,),
     proposal=Change(4, 30),
-    members=(Member("worker-0", Role.WORKER, 7, "{}"), Member("ps-0", Role.SERVER, 7, "{}")),
+    members=(Member("worker-0", TaskRole.WORKER, 7, "{}"), Member("ps-0", TaskRole.SERVER, 7, "{}")),
     substitutes={"worker-1": "worker-0"},
     wanted=("worker-2",),
     leaving=("worker-0",),
@@ -48,8 +48,8 @@ VIEW = View(
 )
 STATUS = JobStatus(
     "digits",
-    Phase.RUNNING,
-    tasks=(TaskStatus("worker-0", Role.WORKER, "member"),),
+    JobPhase.RUNNING,
+    tasks=(TaskStatus("worker-0", TaskRole.WORKER, "member"),),
     requests=(RequestState("r", "resize"),),
     replicas=2,
     blocks=64,

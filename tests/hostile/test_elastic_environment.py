@@ -23,7 +23,7 @@ from elastic_runtime.control.member_link import member_clock
 from elastic_runtime.errors import BadInput
 from elastic_runtime.member import environment as member_environment
 from elastic_runtime.member.environment import MemberEnvironment
-from elastic_runtime.protocol.plan import Role
+from elastic_runtime.protocol.plan import TaskRole
 from elastic_runtime.telemetry import LEVEL_VARIABLE
 from elastic_runtime.worker.ranks.rank_pod import BIND_VARIABLE, END_FILE_VARIABLE
 from foundation.text import plain_line
@@ -108,7 +108,7 @@ def begun(environment: dict[str, str]) -> None:
     """What a member does with its environment before it asks anybody."""
     read = MemberEnvironment.read(environment)
     read.open_endpoint().close()
-    read.open_link(Role.WORKER, member_clock()).close()
+    read.open_link(TaskRole.WORKER, member_clock()).close()
 
 
 @pytest.mark.heavy

@@ -25,8 +25,8 @@ from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.storage.receipts import audit, read_receipts
 from global_learner.storage.state_dir import StateDir
-from global_learner.telemetry import Telemetry
-from global_learner.updates.pushes import Outcome, PushAnswer
+from global_learner.telemetry import LearnerTelemetry
+from global_learner.updates.pushes import UpdateAnswer, UpdateOutcome
 from global_learner.updates.quarantine import Quarantine
 
 pytestmark = pytest.mark.heavy
@@ -75,7 +75,7 @@ class FleetMachine(RuleBasedStateMachine):
             self.state = StateDir(self.settings.state_dir)
             self.registry = RegistryThread(Registry(self.state.path, self.state.commits))
             recovered = recover(self.state, self.registry.registry, self.settings, policy(), time.time())
-            telemetry = Telemetry()
+            telemetry = LearnerTelemetry()
             quarantine = Quarantine(self.settings.quarantine, self.state.path, time.time, commits=self.state.commits)
             self.beliefs = fleet_beliefs(self.settings, self.registry, telemetry)
             opened = Opened(self.state, self.registry, recovered, quarantine, self.beliefs)
@@ -96,7 +96,7 @@ class FleetMachine(RuleBasedStateMachine):
         assert registration.incarnation == self.incarnations[cluster] + 1
         self.incarnations[cluster], self.next_sequence[cluster] = registration.incarnation, 1
 
-    def push(self, cluster: str, sequence: int, /, **changes: Any) -> PushAnswer:
+    def push(self, cluster: str, sequence: int, /, **changes: Any) -> UpdateAnswer:
         assert self.learner is not None
         sound = {"cluster": cluster, "incarnation": self.incarnations[cluster], "base_step": self.head.step}
         sent = update(sequence, **{**sound, **changes})
@@ -107,7 +107,7 @@ class FleetMachine(RuleBasedStateMachine):
         sequence = self.next_sequence[cluster] + gap
         step = self.head.step
         answer = self.push(cluster, sequence)
-        assert (answer.outcome, answer.head_step) == (Outcome.APPLIED, step + 1)
+        assert (answer.outcome, answer.head_step) == (UpdateOutcome.APPLIED, step + 1)
         self.applied.append((cluster, self.incarnations[cluster], sequence))
         self.next_sequence[cluster] = sequence + 1
 
@@ -119,7 +119,7 @@ class FleetMachine(RuleBasedStateMachine):
         cluster, incarnation, sequence = self.applied[pick % len(self.applied)]
         answer = self.push(cluster, sequence, incarnation=incarnation)
         if incarnation == self.incarnations[cluster]:
-            assert answer.outcome is Outcome.DUPLICATE
+            assert answer.outcome is UpdateOutcome.DUPLICATE
         else:
             assert answer.reason == Rejection.UNKNOWN_INCARNATION
 
@@ -129,7 +129,7 @@ class FleetMachine(RuleBasedStateMachine):
         if kind == "late" and self.head.step <= 5 + len(CLUSTERS):
             return
         answer = self.push(cluster, self.next_sequence[cluster], **changes)
-        assert answer.outcome is Outcome.REJECTED
+        assert answer.outcome is UpdateOutcome.REJECTED
         assert answer.reason == reason
 
     @rule(name=st.sampled_from(["nobody", "", "../north", "n" * 200]))
@@ -143,12 +143,12 @@ class FleetMachine(RuleBasedStateMachine):
         sequence = self.next_sequence[cluster]
         sent = update(sequence, cluster=cluster, incarnation=self.incarnations[cluster], base_step=self.head.step)
 
-        async def offered() -> list[PushAnswer]:
+        async def offered() -> list[UpdateAnswer]:
             assert self.learner is not None
             return await asyncio.gather(*(self.learner.push(sent, want_weights=False) for _ in range(count)))
 
         outcomes = sorted(answer.outcome for answer in self.loop.run_until_complete(offered()))
-        assert outcomes == sorted([Outcome.APPLIED, *[Outcome.DUPLICATE] * (count - 1)])
+        assert outcomes == sorted([UpdateOutcome.APPLIED, *[UpdateOutcome.DUPLICATE] * (count - 1)])
         self.applied.append((cluster, self.incarnations[cluster], sequence))
         self.next_sequence[cluster] = sequence + 1
 

@@ -14,7 +14,7 @@ from processes import wait_until
 
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.service.http_server import MOST_CONNECTIONS, MOST_HEAD_BYTES, HeadReader, HeadTooLarge, HttpRefusal
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 
 SECONDS = 60.0
 HEAD = b" HTTP/1.1\r\nHost: x\r\n"
@@ -52,7 +52,7 @@ class Port:
     """An endpoint, and raw bytes to it."""
 
     def __init__(self) -> None:
-        self.telemetry, self.clock = Telemetry(), Clock()
+        self.telemetry, self.clock = LearnerTelemetry(), Clock()
         self.endpoint = HttpEndpoint(
             "127.0.0.1:0",
             self.telemetry.registry,

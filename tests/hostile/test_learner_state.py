@@ -29,7 +29,7 @@ from global_learner.service.identity_setup import open_identities, read_external
 from global_learner.service.server import _recovered_learner, open_registry
 from global_learner.settings import LearnerSettings
 from global_learner.storage.state_dir import StateDir
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.identity_file import new_key, signing_request
 
@@ -42,7 +42,7 @@ LONGEST_LINE = 700
 @asynccontextmanager
 async def opened(settings: LearnerSettings) -> AsyncIterator[tuple[Learner[Any], Any, FleetBeliefs]]:
     """A learner with all that `serve` opens, but for its ports."""
-    telemetry = Telemetry()
+    telemetry = LearnerTelemetry()
     with contextlib.ExitStack() as stack:
         state = stack.enter_context(StateDir(settings.state_dir))
         thread = stack.enter_context(contextlib.closing(open_registry(settings, state)))
@@ -108,7 +108,7 @@ async def _view(settings: LearnerSettings) -> View:
         }
 
 
-def look(settings: LearnerSettings) -> View:
+def poll(settings: LearnerSettings) -> View:
     return asyncio.run(_view(settings))
 
 
@@ -136,7 +136,7 @@ def names(folder: Path) -> list[str]:
 
 def test_a_whole_state_directory_is_what_it_was(lived: Path, tmp_path: Path) -> None:
     shutil.copytree(lived / "state", tmp_path / "copy")
-    view = look(_replaced(config(lived), tmp_path / "copy"))
+    view = poll(_replaced(config(lived), tmp_path / "copy"))
     assert view["head_step"] == 10
     assert view["quarantined"] == ["south"]
     assert view["beliefs"] == 1
@@ -146,14 +146,14 @@ def test_a_whole_state_directory_is_what_it_was(lived: Path, tmp_path: Path) -> 
 def test_damage_is_mended_and_said_or_refused_in_one_line(lived: Path, tmp_path: Path) -> None:
     settings = config(lived)
     shutil.copytree(lived / "state", tmp_path / "first")
-    whole = look(_replaced(settings, tmp_path / "first"))
+    whole = poll(_replaced(settings, tmp_path / "first"))
     wrong = []
     outcomes: dict[str, str] = {}
     for name, kind, copy in copies(lived / "state", tmp_path, names(lived / "state")):
         label = f"{name}={kind}"
         with structlog.testing.capture_logs() as said:
             try:
-                view = look(_replaced(settings, copy))
+                view = poll(_replaced(settings, copy))
             except Exception as error:
                 outcomes[label] = "refused"
                 if exit_code(error) != 2 or not str(error).isprintable() or len(str(error)) > LONGEST_LINE:

@@ -10,7 +10,7 @@ import pytest
 from hostile_learner import CALL_SECONDS, HostileLearner
 from rpc_table import ROWS, methods, sound_request
 
-from global_learner.errors import Refusal
+from global_learner.errors import CallRefusal
 
 pytestmark = pytest.mark.heavy
 
@@ -67,7 +67,8 @@ def test_what_cannot_be_read_is_said_and_counted(learner: HostileLearner) -> Non
     assert answer.status is grpc.StatusCode.INVALID_ARGUMENT
     assert "Push: the message cannot be read" in answer.line
     assert (
-        learner.counted()[REFUSALS, "Push", Refusal.BAD_REQUEST] == counted[REFUSALS, "Push", Refusal.BAD_REQUEST] + 1
+        learner.counted()[REFUSALS, "Push", CallRefusal.BAD_REQUEST]
+        == counted[REFUSALS, "Push", CallRefusal.BAD_REQUEST] + 1
     )
 
 
@@ -96,7 +97,7 @@ def test_calls_that_name_nothing_are_counted_without_their_names(learner: Hostil
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     more = learner.counted() - counted
     assert {key: number for key, number in more.items() if key[0] == REFUSALS} == {
-        (REFUSALS, "unknown", Refusal.UNKNOWN_METHOD): len(names)
+        (REFUSALS, "unknown", CallRefusal.UNKNOWN_METHOD): len(names)
     }
 
 

@@ -11,7 +11,7 @@ from hostile_learner import Answer, HostileLearner
 from rpc_table import ROWS, methods, passes, sound_request
 
 from foundation.text import LONGEST_CHARACTERS
-from global_learner.errors import Refusal, Rejection
+from global_learner.errors import CallRefusal, Rejection
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 pytestmark = pytest.mark.heavy
@@ -92,6 +92,6 @@ def faults(
         found.append(f"said {answer.line[:200]!r}, which is no plain line")
     if any(word in answer.line for word in ("Traceback", "/tmp", "sqlite", "SELECT")):  # noqa: S108
         found.append(f"gave inside knowledge away: {answer.line}")
-    if sum(refusals.values()) != 1 or any(key != (method, Refusal(key[1])) for key in refusals):
+    if sum(refusals.values()) != 1 or any(key != (method, CallRefusal(key[1])) for key in refusals):
         found.append(f"was counted as {refusals}")
     return found + (["refused, and something changed"] if changed else [])

@@ -9,7 +9,7 @@ import pytest
 from hostile_learner import HostileLearner
 from rpc_table import ROWS, Caller, methods, sound_request
 
-from global_learner.roles import NEEDS, PEOPLE, Role
+from global_learner.roles import NEEDS, PEOPLE, CallerRole
 
 pytestmark = pytest.mark.heavy
 
@@ -22,13 +22,13 @@ def learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileLearner
 
 
 @pytest.fixture(scope="module")
-def people(learner: HostileLearner) -> dict[Role, grpc.Channel]:
+def people(learner: HostileLearner) -> dict[CallerRole, grpc.Channel]:
     return {role: learner.channel(learner.person(f"{role}-ada", role)) for role in PEOPLE}
 
 
 @pytest.mark.parametrize("method", [name for name in methods() if name != "Enroll"])
 def test_each_role_may_what_it_may_and_no_more(
-    method: str, learner: HostileLearner, people: dict[Role, grpc.Channel]
+    method: str, learner: HostileLearner, people: dict[CallerRole, grpc.Channel]
 ) -> None:
     wrong = []
     shown, counted = learner.shown(), learner.counted()
@@ -56,7 +56,7 @@ def test_each_role_may_what_it_may_and_no_more(
     assert not wrong, f"{method}:\n" + "\n".join(wrong)
 
 
-def test_people_get_a_versions_file(learner: HostileLearner, people: dict[Role, grpc.Channel]) -> None:
+def test_people_get_a_versions_file(learner: HostileLearner, people: dict[CallerRole, grpc.Channel]) -> None:
     from policy_net.exchange.generated import fleet_pb2 as pb
 
     for channel in people.values():
@@ -72,4 +72,4 @@ def test_the_two_tables_agree_on_whom_a_method_is_for() -> None:
             (False, False): Caller.NOBODY,
         }[need.cluster, need.least is not None]
         assert ROWS[method].caller is expected, method
-        assert not (ROWS[method].changes and need.least is Role.VIEWER), f"{method} changes something"
+        assert not (ROWS[method].changes and need.least is CallerRole.VIEWER), f"{method} changes something"

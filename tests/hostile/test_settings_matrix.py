@@ -27,7 +27,7 @@ READERS: dict[type[BaseModel], Callable[[Path], Any]] = {
     AgentSettings: read_agent,
     TrainingSettings: lambda path: read_settings_file(path, TrainingSettings, "policy"),
 }
-ERRORS = (cluster_agent.errors.BadConfig, global_learner.errors.BadConfig, BadInput)
+ERRORS = (cluster_agent.errors.BadAgentConfig, global_learner.errors.BadLearnerConfig, BadInput)
 LONGEST_LINE = 600
 OF_A_LIBRARY = ("Input ", "should", "instance of", "Field required", "Extra inputs", "String ", "after validation")
 """Words of pydantic's own texts, which are for programmers."""

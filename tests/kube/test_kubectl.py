@@ -54,9 +54,9 @@ def test_a_job_is_applied_resized_followed_and_deleted(small_cluster: Cluster, k
     kubectl("wait", "--for=condition=Complete", "job/train", "--timeout=100s")
     assert "3/3" in kubectl("get", "jobs")
     assert "pod 0" in kubectl("logs", "-l", "job-name=train", "--prefix")
-    told = kubectl("describe", "job", "train")
+    reported = kubectl("describe", "job", "train")
     for words in ("SuccessfulCreate", "Completed", "3 Succeeded", "job-controller"):
-        assert words in told
+        assert words in reported
     kubectl("delete", "job", "train", "--timeout=100s")
     small_cluster.wait(lambda: not small_cluster.all(PODS), "the end of the pods")
 

@@ -177,7 +177,7 @@ def test_a_job_of_real_processes_completes(real_processes: Cluster) -> None:
 
 
 def test_no_process_is_left_when_the_program_with_the_cluster_is_killed(tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    reported = tmp_path / "told"
     program = (
         "import os, sys, time; from apiserver.cluster import running_cluster; from kube_objects import pod\n"
         "with running_cluster(kubelet='processes') as cluster:\n"
@@ -192,10 +192,10 @@ def test_no_process_is_left_when_the_program_with_the_cluster_is_killed(tmp_path
         "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])]),
         "TMPDIR": str(tmp_path),
     }
-    process = subprocess.Popen([sys.executable, "-c", program, str(told), MARK], env=environment)
+    process = subprocess.Popen([sys.executable, "-c", program, str(reported), MARK], env=environment)
     try:
-        _wait(told.exists, "the pod's process")
-        mark = told.read_bytes().strip()
+        _wait(reported.exists, "the pod's process")
+        mark = reported.read_bytes().strip()
         assert len(marked(mark)) >= 2
     finally:
         process.send_signal(signal.SIGKILL)

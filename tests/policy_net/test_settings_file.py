@@ -170,8 +170,8 @@ def test_a_value_of_another_type_is_met_with_what_to_write(content: object, says
 
 
 def test_what_is_advised_for_a_value_in_a_sections_place_is_taken() -> None:
-    told = checked_settings({"chosen": {"initial": "set"}, "watch": {"enabled": False}}, Whole, "config.yaml")
-    assert (told.chosen.initial, told.watch.enabled) == ("set", False)
+    reported = checked_settings({"chosen": {"initial": "set"}, "watch": {"enabled": False}}, Whole, "config.yaml")
+    assert (reported.chosen.initial, reported.watch.enabled) == ("set", False)
 
 
 class Limits(Section):

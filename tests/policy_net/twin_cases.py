@@ -18,7 +18,7 @@ from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, NodeChange, PlacementStrategy
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import SchedulerPolicy
 
 KNOWN_TYPES = ("vgg-16", "resnet-50", "seq2seq", "vgg-16-async", "vgg16-256-allreduce", "bert-64-allreduce")
@@ -66,7 +66,7 @@ def drawn_speeds(seed: int) -> SpeedModel:
 
 
 @st.composite
-def job_specs(draw: st.DrawFn, number: int, job_types: tuple[str, ...]) -> JobSpec:
+def job_specs(draw: st.DrawFn, number: int, job_types: tuple[str, ...]) -> WorkloadJob:
     job_type = draw(st.sampled_from(job_types))
     with_ps = kind_of(job_type).uses_ps
     most = 16 if with_ps or draw(st.booleans()) else 64
@@ -74,7 +74,7 @@ def job_specs(draw: st.DrawFn, number: int, job_types: tuple[str, ...]) -> JobSp
     least_workers = draw(st.integers(1, min(most // 8, most_workers))) if draw(st.booleans()) else 1
     total = draw(st.sampled_from((30.0, 100.0))) if draw(st.booleans()) else draw(st.floats(0.5, 300.0))
     declared = draw(st.one_of(st.none(), st.floats(0.01, 20.0)))
-    return JobSpec(
+    return WorkloadJob(
         job_id=f"job-{number}",
         job_type=job_type,
         submit_time_seconds=0.0,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Resources, Trigger
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.placement.capacity import open_capacity
 
 GPU_WORKER = Resources(2000, 1)
@@ -27,7 +27,7 @@ class PairSpeeds:
         return np.minimum(size[:, None], size) * {"slow": 0.5, "dead": 0.0}.get(job_type, 1.0)
 
 
-def make_spec(number: int = 0, **changes: object) -> JobSpec:
+def make_spec(number: int = 0, **changes: object) -> WorkloadJob:
     """A job of 1200 samples in 12 epochs: one 20-minute slot with one worker and one PS."""
     values: dict[str, object] = {
         "job_id": f"job-{number}",
@@ -39,10 +39,10 @@ def make_spec(number: int = 0, **changes: object) -> JobSpec:
         "ps_demand": CPU_TASK,
         "requested": Allocation(1, 1),
     }
-    return JobSpec(**{**values, **changes})  # type: ignore[arg-type]
+    return WorkloadJob(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def make_workload(*jobs: JobSpec, name: str = "test") -> Workload:
+def make_workload(*jobs: WorkloadJob, name: str = "test") -> Workload:
     return Workload(name, jobs)
 
 

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import structlog
 
 from cluster_agent.backends.kubernetes.limits import Reason, pod_waits
-from cluster_agent.backends.kubernetes.observation import Member, Observed
+from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarget
 from cluster_agent.kubernetes.api_server import ContentType, Json, Query, whole_time
 from cluster_agent.kubernetes.errors import ApiError, NotFound
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget
-from cluster_agent.kubernetes.targets.target_kind import Hold
+from cluster_agent.kubernetes.targets.target_kind import ResizeHold
 from foundation.text import plain_line
 from policy_net.domain import Decision
 
@@ -27,7 +27,7 @@ _OURS = (READY, RESIZED, LIMITED)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TargetOutcome:
     """What came of a decision for a target whose sizes are set, or would be.
 
     Attributes:
@@ -39,8 +39,8 @@ class Outcome:
     """
 
     workers: int
-    limited: Hold | None = None
-    resized: Hold | None = None
+    limited: ResizeHold | None = None
+    resized: ResizeHold | None = None
     is_resized: bool = False
     allocation: Json | None = None
 
@@ -78,7 +78,7 @@ class Adviser:
         observed: Observed,
         decision: Decision,
         targets: Mapping[str, ElasticTarget],
-        outcomes: Mapping[str, Outcome] | None = None,
+        outcomes: Mapping[str, TargetOutcome] | None = None,
     ) -> list[str]:
         """Write what changed; the targets whose status could not be written, which is tried again next time.
 
@@ -115,7 +115,7 @@ class Adviser:
 
     @staticmethod
     def _refusal(line: str) -> Json:
-        return {"recommendation": None, "conditions": [_condition(READY, False, Hold(Reason.NOT_USABLE, line))]}
+        return {"recommendation": None, "conditions": [_condition(READY, False, ResizeHold(Reason.NOT_USABLE, line))]}
 
     def _write(self, target: ElasticTarget, said: Json) -> None:
         now = whole_time(self._wall_clock())
@@ -160,23 +160,23 @@ def advice(now: int, workers: int) -> str:
     return f"{'more' if workers > now else 'fewer'}: {workers} rather than {now}"
 
 
-def _said(member: Member, workers: int, outcome: Outcome | None) -> Json:
+def _said(member: ObservedTarget, workers: int, outcome: TargetOutcome | None) -> Json:
     now = member.facts.workers if outcome is None else outcome.workers
     recommendation = {"workers": workers, "current": now, "message": advice(now, workers)}
     trouble = f"; progress: {member.reading.problem}" if member.reading is not None and member.reading.problem else ""
-    ready = Hold(Reason.ADVISED, f"sizes are recommended, and not set{trouble}")
+    ready = ResizeHold(Reason.ADVISED, f"sizes are recommended, and not set{trouble}")
     if outcome is None:
         waits = pod_waits(member)
         limits = [_condition(LIMITED, True, waits)] if waits is not None else []
         return {"recommendation": recommendation, "conditions": [*limits, _condition(READY, True, ready)]}
-    limited = outcome.limited or Hold(Reason.WITHIN_LIMITS, "no limit is in the way")
+    limited = outcome.limited or ResizeHold(Reason.WITHIN_LIMITS, "no limit is in the way")
     conditions = [_condition(LIMITED, outcome.limited is not None, limited)]
     if outcome.resized is not None:
-        ready = Hold(Reason.SET, f"sizes are set{trouble}")
+        ready = ResizeHold(Reason.SET, f"sizes are set{trouble}")
         conditions.append(_condition(RESIZED, outcome.is_resized, outcome.resized))
     conditions.append(_condition(READY, True, ready))
     return {"recommendation": recommendation, "conditions": conditions, "allocation": outcome.allocation}
 
 
-def _condition(kind: str, is_so: bool, why: Hold) -> Json:
+def _condition(kind: str, is_so: bool, why: ResizeHold) -> Json:
     return {"type": kind, "status": "True" if is_so else "False", "reason": str(why.reason), "message": why.line}

@@ -12,28 +12,35 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from cluster_agent.backend_settings import KubernetesLimits
-from cluster_agent.backends.kubernetes.advice import LIMITED, RESIZED, Outcome, advice, conditions_of
+from cluster_agent.backends.kubernetes.advice import LIMITED, RESIZED, TargetOutcome, advice, conditions_of
 from cluster_agent.backends.kubernetes.changes import SizeWriter, Written
+from cluster_agent.backends.kubernetes.cluster_watch import ClusterWatch
 from cluster_agent.backends.kubernetes.limits import (
+    LimitSituation,
     NamespaceFacts,
     Reason,
-    Situation,
     has_opted_in,
     limit_of,
     pod_waits,
 )
-from cluster_agent.backends.kubernetes.observation import Member, Observed, seconds_of
+from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarget, seconds_of
 from cluster_agent.backends.kubernetes.rivals import CONTEST, Made, Rivals, allocation, as_note, changed, noted
-from cluster_agent.backends.kubernetes.sight import ClusterSight
-from cluster_agent.backends.kubernetes.sizing import Change, Holder, Room, changes_of, fitted, fitting_size
+from cluster_agent.backends.kubernetes.sizing import (
+    SizeChange,
+    SizedJob,
+    UnpromisedCapacity,
+    changes_of,
+    fitted,
+    fitting_size,
+)
 from cluster_agent.kubernetes.api_server import Json
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
-from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, UpdateMode
-from cluster_agent.kubernetes.targets.target_kind import Hold
-from policy_net.domain import Decision, Origin
+from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, TargetUpdateMode
+from cluster_agent.kubernetes.targets.target_kind import ResizeHold
+from policy_net.domain import Decision, DecisionOrigin
 
 _FALLBACK = "fallback:"
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 """Between two looks whether room has come: all pods are counted each time."""
 _NO_NEWS = frozenset({Reason.SET, Reason.WAITS, Reason.PENDING})
 """No Events by themselves: a change has its own, and the others pass."""
@@ -57,33 +64,33 @@ class Auto:
 
     def __init__(
         self,
-        sight: ClusterSight,
+        watch: ClusterWatch,
         writer: SizeWriter,
         events: EventRecorder,
         limits: KubernetesLimits,
         clocks: Clocks,
         epoch: Callable[[], int],
     ) -> None:
-        self._sight, self._writer, self._events, self._limits = sight, writer, events, limits
+        self._watch, self._writer, self._events, self._limits = watch, writer, events, limits
         self._clocks, self._epoch = clocks, epoch
-        self._waiting: list[Change] = []
+        self._waiting: list[SizeChange] = []
         self._give_up_seconds = 0.0
-        self._looked_seconds = -float("inf")
-        self._origin = Origin()
-        self._situation = Situation(0.0)
-        self._outcomes: dict[str, Outcome] = {}
+        self._polled_seconds = -float("inf")
+        self._origin = DecisionOrigin()
+        self._situation = LimitSituation(0.0)
+        self._outcomes: dict[str, TargetOutcome] = {}
         self._changed: dict[str, list[float]] = {}
         self._rivals = Rivals()
-        self._told: dict[tuple[str, str], str] = {}
+        self._reported: dict[tuple[str, str], str] = {}
         self._tells = False
         self._is_undone = False
 
-    def begin(self, about: Observed, decision: Decision) -> Mapping[str, Outcome]:
+    def begin(self, about: Observed, decision: Decision) -> Mapping[str, TargetOutcome]:
         """Carry out what can be now; what waits for room is gone on with by `go_on`."""
         self._waiting, self._origin, self._is_undone = [], decision.origin, False
         members = {job_id: each for job_id, each in about.members.items() if not each.facts.is_over}
         self._count_waiting(members)
-        if all(each.target.mode is UpdateMode.OFF for each in members.values()):
+        if all(each.target.mode is TargetUpdateMode.OFF for each in members.values()):
             self._outcomes = {}
             return self._outcomes
         self._situation = situation = self._see(members, decision)
@@ -95,16 +102,18 @@ class Auto:
             if why is not None or not self._writer.is_settled(members[job_id].target)
         }
         sizes = fitted(about.state, decision, fixed, self._limits.min_shares, about.reach)
-        roomless = {job.job_id for job in about.state.jobs if not job.max_workers}
+        without_capacity = {job.job_id for job in about.state.jobs if not job.max_workers}
         old, self._outcomes = self._outcomes, {}
         for job_id, member in members.items():
-            if member.target.mode is UpdateMode.AUTO:
+            if member.target.mode is TargetUpdateMode.AUTO:
                 why = limits[job_id] or pod_waits(member)
                 why = why or _why_other(decision.of(job_id).workers, sizes[job_id], job_id in about.reach)
                 stands = _stands(member, sizes[job_id], decision.of(job_id).workers, limits[job_id])
-                if job_id in roomless and stands.reason == Reason.WAITS:
-                    stands = Hold(Reason.WAITS_FOR_ROOM, "the nodes that its pods may use have no room for its least")
-                self._outcomes[job_id] = Outcome(
+                if job_id in without_capacity and stands.reason == Reason.WAITS:
+                    stands = ResizeHold(
+                        Reason.WAITS_FOR_CAPACITY, "the nodes that its pods may use have no room for its least"
+                    )
+                self._outcomes[job_id] = TargetOutcome(
                     self._writer.holds(member.target),
                     why,
                     stands if job_id in opted_in else None,
@@ -117,17 +126,17 @@ class Auto:
                 self._waiting.append(change)
             else:
                 self._set(change, change.after)
-        self._give_room()
-        self._tell_reasons(members, opted_in)
+        self._give_capacity()
+        self._report_reasons(members, opted_in)
         return self._outcomes
 
-    def tell_unusable(self, target: ElasticTarget, line: str) -> None:
+    def report_unusable(self, target: ElasticTarget, line: str) -> None:
         """Tell of a target that cannot be used: in an Event where Events may be written, else it is counted only."""
-        if target.mode is UpdateMode.AUTO:
-            namespaces, _ = self._sight.namespaces()
+        if target.mode is TargetUpdateMode.AUTO:
+            namespaces, _ = self._watch.namespaces()
             namespace = namespaces.get(target.namespace)
             if namespace is not None and namespace.has_opted_in:
-                self._tell_of(_about(target), Reason.NOT_USABLE, line, EventType.WARNING)
+                self._report_of(_about(target), Reason.NOT_USABLE, line, EventType.WARNING)
                 return
         self._events.count(ELASTIC_TARGETS.kind, Reason.NOT_USABLE)
 
@@ -136,30 +145,30 @@ class Auto:
         """Whether a change of the last decision could not be written: the next decision may have it."""
         return self._is_undone
 
-    def go_on(self) -> Mapping[str, Outcome] | None:
+    def go_on(self) -> Mapping[str, TargetOutcome] | None:
         """Look again whether there is room for what waits; None where nothing is new."""
         now = self._clocks.monotonic()
-        has_moved = self._sight.pods_changed.is_set() and now - self._looked_seconds >= _LOOK_SECONDS
+        has_moved = self._watch.pods_changed.is_set() and now - self._polled_seconds >= _POLL_SECONDS
         if not self._waiting or not (has_moved or now >= self._give_up_seconds):
             return None
         before = dict(self._outcomes)
         self._see_again()
-        self._give_room()
+        self._give_capacity()
         return None if self._outcomes == before else self._outcomes
 
-    def _last(self, member: Member, before: Outcome | None) -> Json | None:
+    def _last(self, member: ObservedTarget, before: TargetOutcome | None) -> Json | None:
         """The last change of a job, which an earlier life may have made and not have said."""
         found = noted(member) if self._writer.is_settled(member.target) else None
         return found or (None if before is None else before.allocation)
 
     def _see_again(self) -> None:
         """Of what waits, keep what nobody has limited or changed meanwhile."""
-        namespaces, unread = self._sight.namespaces()
+        namespaces, unread = self._watch.namespaces()
         situation = replace(self._situation, unix_seconds=self._clocks.unix(), namespaces=namespaces, unread=unread)
-        targets, waiting, self._waiting = self._sight.by_id(), self._waiting, []
+        targets, waiting, self._waiting = self._watch.by_id(), self._waiting, []
         for change in waiting:
             target = targets.get(change.member.job_id)
-            entry = None if target is None else self._sight.object_of(target)
+            entry = None if target is None else self._watch.object_of(target)
             if target is None or entry is None or target.uid != change.member.target.uid:
                 continue
             member = replace(change.member, target=target, facts=entry.kept)
@@ -170,45 +179,51 @@ class Auto:
                 self._outcomes[member.job_id] = replace(self._outcomes[member.job_id], limited=limit)
                 self._note(member, limit)
 
-    def _see(self, members: Mapping[str, Member], decision: Decision) -> Situation:
-        namespaces, unread = self._sight.namespaces()
+    def _see(self, members: Mapping[str, ObservedTarget], decision: Decision) -> LimitSituation:
+        namespaces, unread = self._watch.namespaces()
         now = self._clocks.unix()
-        self._writer.forget(self._sight.uids())
-        self._told = {key: reason for key, reason in self._told.items() if key[0] in members}
+        self._writer.forget(self._watch.uids())
+        self._reported = {key: reason for key, reason in self._reported.items() if key[0] in members}
         self._changed = {
             each.facts.uid: changed(each, self._changed.get(each.facts.uid, ()), now) for each in members.values()
         }
-        self._look_for_rivals(members, now, namespaces)
+        self._find_rivals(members, now, namespaces)
         failed = next((word.removeprefix(_FALLBACK) for word in decision.reasons if word.startswith(_FALLBACK)), "")
-        return Situation(now, namespaces, unread, self._changed, self._writer.failing(), failed, self._rivals.found)
+        return LimitSituation(
+            now, namespaces, unread, self._changed, self._writer.failing(), failed, self._rivals.found
+        )
 
-    def _look_for_rivals(
-        self, members: Mapping[str, Member], now: float, namespaces: Mapping[str, NamespaceFacts]
+    def _find_rivals(
+        self, members: Mapping[str, ObservedTarget], now: float, namespaces: Mapping[str, NamespaceFacts]
     ) -> None:
         """Note whose size somebody else has set back, and tell of it; of a contest, its limit tells."""
         self._rivals.forget({each.facts.uid for each in members.values()})
         for member in members.values():
             namespace = namespaces.get(member.target.namespace)
             may_tell = namespace is not None and namespace.has_opted_in
-            if member.target.mode is not UpdateMode.AUTO or not self._writer.is_settled(member.target) or not may_tell:
+            if (
+                member.target.mode is not TargetUpdateMode.AUTO
+                or not self._writer.is_settled(member.target)
+                or not may_tell
+            ):
                 continue
-            if self._rivals.look(member, now):
+            if self._rivals.poll(member, now):
                 found = self._rivals.found[member.facts.uid]
                 if found.times < CONTEST:
                     self._tell(member, Reason.SET_BACK, found.line, EventType.WARNING)
 
-    def _give_room(self) -> None:
+    def _give_capacity(self) -> None:
         """Give those that grow what is there now, in their order."""
-        self._sight.pods_changed.clear()
-        self._looked_seconds = self._clocks.monotonic()
+        self._watch.pods_changed.clear()
+        self._polled_seconds = self._clocks.monotonic()
         if not self._waiting:
             return
-        is_late = self._looked_seconds >= self._give_up_seconds
-        room = self._room()
-        is_last = is_late or not room.is_coming
+        is_late = self._polled_seconds >= self._give_up_seconds
+        free_capacity = self._free_capacity()
+        is_last = is_late or not free_capacity.is_coming
         waiting, self._waiting = self._waiting, []
         for change in waiting:
-            size = fitting_size(room, change, is_last=is_last)
+            size = fitting_size(free_capacity, change, is_last=is_last)
             if size:
                 self._set(change, size)
                 continue
@@ -218,19 +233,19 @@ class Auto:
             if is_last:
                 late = f" within {self._limits.room_seconds:g} s" if is_late else ""
                 line = f"to {change.words}, there is no room on any node{late}; the next decision sees"
-            self._note(change.member, Hold(Reason.WAITS_FOR_ROOM, line))
+            self._note(change.member, ResizeHold(Reason.WAITS_FOR_CAPACITY, line))
 
-    def _room(self) -> Room:
-        seen = self._sight.seen()
+    def _free_capacity(self) -> UnpromisedCapacity:
+        seen = self._watch.seen()
         holders = {}
         for target in seen.targets:
             facts = seen.found.get((target.ref.kind, target.namespace, target.ref.name))
             if facts is not None and not facts.is_over:
-                holders[facts.uid] = Holder(facts, self._writer.holds(target))
-        return Room(seen.nodes, seen.pods, holders.values())
+                holders[facts.uid] = SizedJob(facts, self._writer.holds(target))
+        return UnpromisedCapacity(seen.nodes, seen.pods, holders.values())
 
-    def _set(self, change: Change, workers: int) -> None:
-        if not self._sight.is_fresh:
+    def _set(self, change: SizeChange, workers: int) -> None:
+        if not self._watch.is_fresh:
             written, line = Written.NOT_NOW, "the cluster has not been heard of lately: nothing changes"
         elif self._clocks.monotonic() > self._give_up_seconds + self._limits.room_seconds:
             written, line = Written.NOT_NOW, "the API server takes too long: the next decision counts"
@@ -242,9 +257,9 @@ class Auto:
         else:
             self._is_undone = True
             reason = Reason.CHANGE_FAILED if written is Written.FAILED else Reason.PENDING
-            self._note(change.member, Hold(reason, line))
+            self._note(change.member, ResizeHold(reason, line))
 
-    def _made(self, change: Change, workers: int) -> Json:
+    def _made(self, change: SizeChange, workers: int) -> Json:
         """What is to be said of a change."""
         line = advice(change.before, workers)
         if workers < change.after:
@@ -256,47 +271,47 @@ class Auto:
         recent = [*times, now] if change.before else times
         return allocation(Made(workers, line, self._origin.policy, self._origin.number, self._epoch(), now), recent)
 
-    def _on_set(self, change: Change, made: Json) -> None:
+    def _on_set(self, change: SizeChange, made: Json) -> None:
         member, job_id = change.member, change.member.job_id
         workers, line = made["workers"], made["reason"]
         self._changed[member.facts.uid] = [seconds_of(each) for each in made["recentChanges"]]
-        reason = Reason.SET if workers == change.after else Reason.WAITS_FOR_ROOM
-        resized = Hold(reason, f"has {workers} workers" if reason is Reason.SET else line)
+        reason = Reason.SET if workers == change.after else Reason.WAITS_FOR_CAPACITY
+        resized = ResizeHold(reason, f"has {workers} workers" if reason is Reason.SET else line)
         limited = self._outcomes[job_id].limited
-        self._outcomes[job_id] = Outcome(workers, limited, resized, reason is Reason.SET, made)
+        self._outcomes[job_id] = TargetOutcome(workers, limited, resized, reason is Reason.SET, made)
         why = f"{line} (policy {self._origin.policy or 'unknown'}, decision {self._origin.number})"
         self._tell(member, "Resized" if change.before else "Started", why)
 
-    def _note(self, member: Member, why: Hold) -> None:
+    def _note(self, member: ObservedTarget, why: ResizeHold) -> None:
         """Say why a job does not have its size."""
         self._outcomes[member.job_id] = replace(self._outcomes[member.job_id], resized=why, is_resized=False)
-        self._tell_reason(member, RESIZED, why)
+        self._report_reason(member, RESIZED, why)
 
-    def _count_waiting(self, members: Mapping[str, Member]) -> None:
+    def _count_waiting(self, members: Mapping[str, ObservedTarget]) -> None:
         """Count jobs with a pod that does not start where only advice is given; once all do, the next is news again."""
         for job_id, member in members.items():
             waits = pod_waits(member)
             if waits is None:
-                if self._told.get((job_id, LIMITED)) == Reason.POD_WAITS:
-                    self._told[job_id, LIMITED] = ""
-            elif member.target.mode is UpdateMode.OFF:
-                self._tell_reason(member, LIMITED, waits, aloud=False)
+                if self._reported.get((job_id, LIMITED)) == Reason.POD_WAITS:
+                    self._reported[job_id, LIMITED] = ""
+            elif member.target.mode is TargetUpdateMode.OFF:
+                self._report_reason(member, LIMITED, waits, aloud=False)
 
-    def _tell_reasons(self, members: Mapping[str, Member], opted_in: set[str]) -> None:
+    def _report_reasons(self, members: Mapping[str, ObservedTarget], opted_in: set[str]) -> None:
         for job_id, outcome in self._outcomes.items():
             if outcome.limited is not None:
-                self._tell_reason(members[job_id], LIMITED, outcome.limited, aloud=job_id in opted_in)
+                self._report_reason(members[job_id], LIMITED, outcome.limited, aloud=job_id in opted_in)
 
-    def _tell_reason(self, member: Member, condition: str, why: Hold, *, aloud: bool = True) -> None:
+    def _report_reason(self, member: ObservedTarget, condition: str, why: ResizeHold, *, aloud: bool = True) -> None:
         """Tell a reason that is new; what stands in the status already was told in an earlier life.
 
         Args:
             aloud: in Events, which a namespace that has not opted in does not allow.
         """
         stated = next((each for each in conditions_of(member.target) if each.get("type") == condition), {})
-        told = self._told.get((member.job_id, condition), stated.get("reason"))
-        self._told[member.job_id, condition] = str(why.reason)
-        if why.reason in _NO_NEWS or why.reason == told:
+        reported = self._reported.get((member.job_id, condition), stated.get("reason"))
+        self._reported[member.job_id, condition] = str(why.reason)
+        if why.reason in _NO_NEWS or why.reason == reported:
             return
         if not aloud:
             self._events.count(ELASTIC_TARGETS.kind, str(why.reason))
@@ -304,17 +319,17 @@ class Auto:
         is_fault = why.reason in _FAULTS
         self._tell(member, str(why.reason), why.line, EventType.WARNING if is_fault else EventType.NORMAL)
 
-    def _tell(self, member: Member, reason: str, line: str, event_type: EventType = EventType.NORMAL) -> None:
+    def _tell(self, member: ObservedTarget, reason: str, line: str, event_type: EventType = EventType.NORMAL) -> None:
         target = member.target
         job = About(target.ref.api_version, target.ref.kind, target.namespace, target.ref.name, member.facts.uid)
         for each in (_about(target), job):
-            self._tell_of(each, reason, line, event_type)
+            self._report_of(each, reason, line, event_type)
 
-    def _tell_of(self, about: About, reason: str, line: str, event_type: EventType) -> None:
+    def _report_of(self, about: About, reason: str, line: str, event_type: EventType) -> None:
         if not self._tells:
             # Whoever only advises may not tell; here somebody has opted in.
             self._tells = True
-            self._sight.run(lambda: self._events.run(lambda: self._sight.is_stopping), "events")
+            self._watch.run(lambda: self._events.run(lambda: self._watch.is_stopping), "events")
         self._events.tell(about, reason, line, event_type)
 
 
@@ -322,7 +337,7 @@ def _about(target: ElasticTarget) -> About:
     return About(ELASTIC_TARGETS.api_version, ELASTIC_TARGETS.kind, target.namespace, target.name, target.uid)
 
 
-def _why_other(decided: int, size: int, is_confined: bool) -> Hold | None:
+def _why_other(decided: int, size: int, is_confined: bool) -> ResizeHold | None:
     """Why a job that may change gets another size than was decided.
 
     Args:
@@ -337,16 +352,16 @@ def _why_other(decided: int, size: int, is_confined: bool) -> Hold | None:
         line = f"{size} workers rather than {decided}: what is fixed and promised to others leaves no more{where}"
         if size > decided:
             line = f"{size} workers rather than {decided}: nobody else may have them now, or its namespace has a share"
-    return Hold(Reason.BOUNDS_AND_SHARES, line)
+    return ResizeHold(Reason.BOUNDS_AND_SHARES, line)
 
 
-def _stands(member: Member, size: int, decided: int, limit: Hold | None) -> Hold:
+def _stands(member: ObservedTarget, size: int, decided: int, limit: ResizeHold | None) -> ResizeHold:
     """How a job stands to its size before anything is changed."""
     now = member.facts.workers
     if limit is not None and now != decided:
         return limit
     if not now and not size:
-        return Hold(Reason.WAITS, "others get more done with what there is")
+        return ResizeHold(Reason.WAITS, "others get more done with what there is")
     if now == size:
-        return Hold(Reason.SET, f"has {now} workers")
-    return Hold(Reason.PENDING, "its change is under way")
+        return ResizeHold(Reason.SET, f"has {now} workers")
+    return ResizeHold(Reason.PENDING, "its change is under way")

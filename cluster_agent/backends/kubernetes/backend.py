@@ -19,24 +19,24 @@ from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.kubernetes.advice import Adviser
 from cluster_agent.backends.kubernetes.auto import Auto, Clocks
 from cluster_agent.backends.kubernetes.changes import SizeWriter
+from cluster_agent.backends.kubernetes.cluster_watch import POLL_SECONDS, ClusterWatch
 from cluster_agent.backends.kubernetes.observation import (
-    Member,
     Observed,
+    ObservedTarget,
     ended_since,
     observed,
     running_workers,
     said_progress,
     targets_alone,
 )
-from cluster_agent.backends.kubernetes.places.lie import gpu_types_of
-from cluster_agent.backends.kubernetes.places.told import in_places, progress_in_places
+from cluster_agent.backends.kubernetes.places.job_placement import gpu_types_of
+from cluster_agent.backends.kubernetes.places.placement_report import in_places, progress_in_places
 from cluster_agent.backends.kubernetes.pools import within_pools
 from cluster_agent.backends.kubernetes.scrapes import Scraped, Scrapes, jobs_to_scrape, seconds_between
-from cluster_agent.backends.kubernetes.sight import LOOK_SECONDS, ClusterSight
+from cluster_agent.backends.kubernetes.training.free_capacity import ClusterCapacity
 from cluster_agent.backends.kubernetes.training.jobs import TrainingJobs
-from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.templates import rights_of
-from cluster_agent.errors import BackendUnavailable, BadConfig
+from cluster_agent.errors import BackendUnavailable, BadAgentConfig
 from cluster_agent.kubernetes.access import Access, OpenedClient, follow_client, pod_namespace, secrets_of
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.elector import Elector, LeaseTimes
@@ -46,7 +46,7 @@ from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
 from cluster_agent.kubernetes.training.credentials import JobKeys, follow_agent_key, read_agent_key
 from cluster_agent.recording.last_decision import asked_about
 from foundation.clocks import boot_seconds
-from foundation.followed_files import LOOK_SECONDS as FILES_LOOK_SECONDS
+from foundation.followed_files import POLL_SECONDS as FILES_POLL_SECONDS
 from foundation.followed_files import FollowedFiles
 from policy_net.domain import SUSPENDED, ClusterState, Decision, Job, Progress, Trigger
 from policy_net.errors import InvalidAllocation
@@ -56,7 +56,7 @@ _log = structlog.get_logger()
 
 KINDS: tuple[TargetKind, ...] = (BatchJob(),)
 """What targets may point at."""
-_ROOM_SECONDS = 1.0
+_CAPACITY_SECONDS = 1.0
 """Between two looks whether pods of others have made room: all pods are counted each time."""
 
 
@@ -74,7 +74,7 @@ def resolve_paths(settings: KubernetesBackendSettings, folder: Path) -> Kubernet
 def open_backend(settings: BackendSettings, parts: AgentParts) -> KubernetesBackend:
     """The cluster that the kubeconfig or the pod's service account names; see `BackendModule`."""
     if not isinstance(settings, KubernetesBackendSettings):
-        raise BadConfig(f"setting backend.kind = {settings.kind}: is no Kubernetes cluster")
+        raise BadAgentConfig(f"setting backend.kind = {settings.kind}: is no Kubernetes cluster")
     telemetry = parts.telemetry
 
     def replaced(found: OpenedClient) -> None:
@@ -135,26 +135,26 @@ class KubernetesBackend:
     ) -> None:
         self._settings, self._parts, self._api, self._elector = settings, parts, api, elector
         self._offset_seconds = unix_clock() - parts.clock()
-        self._sight = ClusterSight(api, parts, KINDS, settings)
+        self._watch = ClusterWatch(api, parts, KINDS, settings)
         kinds = {kind.resource.kind: kind for kind in KINDS}
-        changes, told = parts.telemetry.size_changes, parts.telemetry.told
+        changes, reported = parts.telemetry.size_changes, parts.telemetry.reported
         self._writer = SizeWriter(
             api,
             kinds,
-            self._sight.objects,
+            self._watch.objects,
             parts.clock,
             lambda: self._acts,
             lambda written: changes.labels(written.value).inc(),
         )
         self._auto = Auto(
-            self._sight,
+            self._watch,
             self._writer,
-            EventRecorder(api, socket.gethostname(), parts.clock, unix_clock, on_told=told),
+            EventRecorder(api, socket.gethostname(), parts.clock, unix_clock, on_reported=reported),
             settings.limits,
             Clocks(parts.clock, unix_clock),
             lambda: 0 if elector is None else elector.epoch,
         )
-        self._adviser = Adviser(api, unix_clock, lambda: self._acts, self._auto.tell_unusable)
+        self._adviser = Adviser(api, unix_clock, lambda: self._acts, self._auto.report_unusable)
         self._key_file: FollowedFiles[bytes] | None = None
         self._training = None if settings.training is None else self._open_training(settings.training)
         self._scrapes = Scrapes(self._to_scrape, parts.clock, unix_clock)
@@ -186,7 +186,7 @@ class KubernetesBackend:
     @property
     def job_types(self) -> Sequence[str]:
         """Those of the targets that there are."""
-        entries = self._sight.targets.entries().values()
+        entries = self._watch.targets.entries().values()
         types = [entry.kept.model_type for entry in entries if not entry.kept.problem]
         return list(dict.fromkeys([*types, *(() if self._training is None else self._training.job_types)]))
 
@@ -196,19 +196,19 @@ class KubernetesBackend:
         if self._training is not None and not self._training.is_known:
             return f"TrainingJobs could not be read yet: {self._training.trouble or 'they are being read'}"
         if self._elector is None or self._elector.holder:
-            return self._sight.unread
-        return self._sight.unread or "nobody is known to hold the Lease"
+            return self._watch.unread
+        return self._watch.unread or "nobody is known to hold the Lease"
 
     def start(self) -> None:
         """Begin to follow the cluster."""
-        self._sight.start()
-        self._sight.run(partial(self._scrapes.run, self._sight.wait), "scrapes")
+        self._watch.start()
+        self._watch.run(partial(self._scrapes.run, self._watch.wait), "scrapes")
         if self._training is not None:
             self._training.start()
         if self._key_file is not None:
-            self._sight.run(partial(self._look_at_key, self._key_file), "training-key")
+            self._watch.run(partial(self._poll_key, self._key_file), "training-key")
         if self._elector is not None:
-            self._sight.run(partial(self._elect, self._elector), "lease")
+            self._watch.run(partial(self._elect, self._elector), "lease")
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
         """See `Backend.observe`; waits as long as there is no target that a decision could be about."""
@@ -216,22 +216,22 @@ class KubernetesBackend:
             if self._parts.wait(0.0):
                 return None
             if not self._acts:
-                self._parts.wait(LOOK_SECONDS)
+                self._parts.wait(POLL_SECONDS)
                 continue
             # First: what comes from here on is news, whether or not it is seen below.
-            self._sight.changed.clear()
-            self._sight.pods_moved.clear()
-            self._sight.check_fresh()
+            self._watch.changed.clear()
+            self._watch.pods_moved.clear()
+            self._watch.check_fresh()
             self._known_shape = self._shape()
             if self._asked_about is not None:
-                self._untold = ended_since(self._asked_about, self._sight.by_id().values(), self._sight.found())
+                self._untold = ended_since(self._asked_about, self._watch.by_id().values(), self._watch.found())
                 self._asked_about = None
-            found = self._look()
+            found = self._poll()
             if found.state.jobs:
                 self._trigger = self._what_happened(found)
                 self._observed = found
             else:
-                self._adviser.advise(found, Decision({}), self._sight.by_id())
+                self._adviser.advise(found, Decision({}), self._watch.by_id())
                 if self._wait_for_change():
                     return None
         return self._observed.state, self._trigger
@@ -256,17 +256,17 @@ class KubernetesBackend:
             about = targets_alone(about, held)
         outcomes = self._auto.begin(about, decision)
         decision = within_pools(about.state, decision, about.reach)
-        failed = self._adviser.advise(about, decision, self._sight.by_id(), outcomes)
+        failed = self._adviser.advise(about, decision, self._watch.by_id(), outcomes)
         soon = failed or self._auto.is_undone
         due_seconds = self._settings.debounce_seconds if soon else self._settings.slot_seconds
         self._wait_until_due(due_seconds, about, decision)
-        pods = [entry.kept for entry in self._sight.pods.entries().values()]
+        pods = [entry.kept for entry in self._watch.pods.entries().values()]
         running, holders = running_workers(pods), {pod.owner for pod in pods if pod.phase == "Running"}
         progress = [
             self._progress(member, jobs[name], about.state, running if member.facts.uid in holders else None)
             for name, member in about.members.items()
         ]
-        gpu_types = gpu_types_of(self._sight.seen().nodes) if about.gpu_types else {}
+        gpu_types = gpu_types_of(self._watch.seen().nodes) if about.gpu_types else {}
         progress = progress_in_places(progress, about, gpu_types, pods)
         # Whatever ends between now and the next look is told with the interval after.
         self._untold = frozenset(
@@ -278,7 +278,7 @@ class KubernetesBackend:
 
     def status(self) -> BackendStatus:
         """How the targets stand now."""
-        found = self._look_at(None)
+        found = self._poll_one(None)
         running = sum(member.facts.workers > 0 for member in found.members.values())
         trains, waits, times = (0, 0, []) if self._training is None else self._training.counts()
         done = self._done + len(times)
@@ -295,7 +295,7 @@ class KubernetesBackend:
         """Follow no longer; the cluster goes on as it is."""
         if self._training is not None:
             self._training.close()
-        self._sight.close()
+        self._watch.close()
         # Last: until then what was decided may still be told.
         if self._elector is not None:
             self._elector.release()
@@ -305,33 +305,33 @@ class KubernetesBackend:
     def _acts(self) -> bool:
         return self._elector is None or self._elector.seconds_left > 0.0
 
-    def _look_at_key(self, key: FollowedFiles[bytes]) -> None:
-        while not self._sight.wait(FILES_LOOK_SECONDS):
+    def _poll_key(self, key: FollowedFiles[bytes]) -> None:
+        while not self._watch.wait(FILES_POLL_SECONDS):
             key.current()
 
     def _elect(self, elector: Elector) -> None:
-        while not self._sight.wait(elector.step()):
+        while not self._watch.wait(elector.step()):
             pass
 
-    def _look(self) -> Observed:
-        return self._look_at(self._training if self._training is not None and self._training.is_known else None)
+    def _poll(self) -> Observed:
+        return self._poll_one(self._training if self._training is not None and self._training.is_known else None)
 
-    def _look_at(self, own: TrainingJobs | None) -> Observed:
-        seen = self._sight.seen(self._scrapes.readings)
+    def _poll_one(self, own: TrainingJobs | None) -> Observed:
+        seen = self._watch.seen(self._scrapes.readings)
         self._scrapes.keep_only(facts.uid for facts in seen.found.values())
         kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
         found = observed(seen, kinds, self.time_seconds, self._settings.slot_seconds, self._untold, own)
-        return in_places(found, seen, lambda: {} if own is None else own.lie())
+        return in_places(found, seen, lambda: {} if own is None else own.job_placements())
 
     def _shape(self) -> frozenset[object]:
-        return self._sight.shape() | (frozenset() if self._training is None else self._training.shape)
+        return self._watch.shape() | (frozenset() if self._training is None else self._training.shape)
 
     def _to_scrape(self) -> list[Scraped]:
         if not self._acts:
             return []  # who stands by need not know
         # Copied only where they are looked through.
-        pods = (entry.kept for cache in (self._sight.pods,) for entry in cache.entries().values())
-        return jobs_to_scrape(self._sight.by_id().values(), self._sight.found, pods)
+        pods = (entry.kept for cache in (self._watch.pods,) for entry in cache.entries().values())
+        return jobs_to_scrape(self._watch.by_id().values(), self._watch.found, pods)
 
     def _open_training(self, settings: KubernetesTraining) -> TrainingJobs:
         key_file, elector = settings.key_file or self._parts.state_dir / "training.key", self._elector
@@ -342,23 +342,23 @@ class KubernetesBackend:
         key = self._key_file = follow_agent_key(key_file, make=settings.key_file is None, on_refused=refused)
         self._parts.telemetry.secrets.add(SecretInUse("training-key", refusal=lambda: key.refusal))
 
-        def room() -> Room:
-            pods = self._sight.pods.entries()
-            return Room(self._sight.seen().nodes, [entry.kept for entry in pods.values()], pods.keys())
+        def free_capacity() -> ClusterCapacity:
+            pods = self._watch.pods.entries()
+            return ClusterCapacity(self._watch.seen().nodes, [entry.kept for entry in pods.values()], pods.keys())
 
         return TrainingJobs(
             self._api,
-            self._sight.names,
-            room,
+            self._watch.names,
+            free_capacity,
             JobKeys(key.value, tuple(read_agent_key(file, make=False) for file in settings.earlier_key_files)),
-            lambda: self._acts and self._sight.is_fresh,
+            lambda: self._acts and self._watch.is_fresh,
             lambda: 0 if elector is None else elector.epoch,
-            self._sight.changed.set,
+            self._watch.changed.set,
             self._parts.clock,
             time.time,
             last_checkpoint_seconds=settings.last_checkpoint_seconds,
-            on_told=self._parts.telemetry.told,
-            on_unread=partial(self._sight.news.look, "TrainingJobs"),
+            on_reported=self._parts.telemetry.reported,
+            on_unread=partial(self._watch.news.poll, "TrainingJobs"),
             rights=rights_of(settings, {self._settings.lease_namespace, pod_namespace()}),
         )
 
@@ -375,13 +375,13 @@ class KubernetesBackend:
 
     def _wait_until_due(self, longest_seconds: float, about: Observed, decision: Decision) -> None:
         """Wait until the next decision is due; jobs that wait for room get it meanwhile."""
-        looked_seconds = -float("inf")
-        while not self._parts.wait(LOOK_SECONDS):
+        polled_seconds = -float("inf")
+        while not self._parts.wait(POLL_SECONDS):
             if self._training is not None:
-                self._training.look()
+                self._training.poll()
             outcomes = self._auto.go_on()
             if outcomes is not None:
-                self._adviser.advise(about, decision, self._sight.by_id(), outcomes)
+                self._adviser.advise(about, decision, self._watch.by_id(), outcomes)
             now = self._parts.clock()
             waited = now - self._decided_seconds
             if waited >= longest_seconds:
@@ -390,33 +390,35 @@ class KubernetesBackend:
                 continue
             if self._is_news():
                 return
-            if now - looked_seconds >= _ROOM_SECONDS and self._sight.pods_moved.is_set():
-                looked_seconds = now
-                if self._has_room_grown(about):
+            if now - polled_seconds >= _CAPACITY_SECONDS and self._watch.pods_moved.is_set():
+                polled_seconds = now
+                if self._has_capacity_grown(about):
                     return
 
     def _is_news(self) -> bool:
         """Whether there is another target, job or node than at the last decision, or one that is otherwise now."""
-        if not self._sight.changed.is_set():
+        if not self._watch.changed.is_set():
             return False
-        self._sight.changed.clear()
+        self._watch.changed.clear()
         return self._shape() != self._known_shape
 
-    def _has_room_grown(self, about: Observed) -> bool:
+    def _has_capacity_grown(self, about: Observed) -> bool:
         """Whether pods of others are gone, such as those of a deleted job, whose end was news before they were."""
-        self._sight.pods_moved.clear()
-        seen = self._sight.seen()
-        return about.room.has_grown(seen.nodes, seen.pods)
+        self._watch.pods_moved.clear()
+        seen = self._watch.seen()
+        return about.free_capacity.has_grown(seen.nodes, seen.pods)
 
     def _wait_for_change(self) -> bool:
         """Wait until something has changed, or a slot is over; True when the agent is to stop."""
         began = self._parts.clock()
-        while not self._parts.wait(LOOK_SECONDS):
-            if self._sight.changed.is_set() or self._parts.clock() - began >= self._settings.slot_seconds:
+        while not self._parts.wait(POLL_SECONDS):
+            if self._watch.changed.is_set() or self._parts.clock() - began >= self._settings.slot_seconds:
                 return False
         return True
 
-    def _progress(self, before: Member, job: Job, state: ClusterState, running: Mapping[str, int] | None) -> Progress:
+    def _progress(
+        self, before: ObservedTarget, job: Job, state: ClusterState, running: Mapping[str, int] | None
+    ) -> Progress:
         """What a target's job did in the interval, if it had all of its workers, and the same, at both ends of it and
         nobody changed it in between; else nothing is known: what it did, it did with several sizes.
 
@@ -424,7 +426,7 @@ class KubernetesBackend:
             running: how many pods of each owner run; None where none of this job's does: it holds nothing, however
                 large it would be.
         """
-        entry = self._sight.object_of(before.target)
+        entry = self._watch.object_of(before.target)
         facts = None if entry is None or entry.uid != before.facts.uid else entry.kept
         finished = facts is not None and facts.is_over
         if finished:
@@ -446,7 +448,7 @@ class KubernetesBackend:
         held = job.current if finished or running is not None else SUSPENDED
         return Progress(job.job_id, job.job_type, held, seconds, samples, samples, job.remaining_epochs, finished)
 
-    def _kept_its_size(self, before: Member, facts: TargetFacts, running: Mapping[str, int]) -> bool:
+    def _kept_its_size(self, before: ObservedTarget, facts: TargetFacts, running: Mapping[str, int]) -> bool:
         if not (before.is_whole and self._writer.is_settled(before.target)):
             return False
         same = facts.workers == before.facts.workers > 0 and facts.generation == before.facts.generation

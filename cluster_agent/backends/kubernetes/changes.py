@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import structlog
 
 from cluster_agent.backends.kubernetes.rivals import ANNOTATION
-from cluster_agent.backends.kubernetes.sizing import Change
+from cluster_agent.backends.kubernetes.sizing import SizeChange
 from cluster_agent.kubernetes.api_server import ContentType, Json, Query
-from cluster_agent.kubernetes.cache import Cache, Entry, is_older
+from cluster_agent.kubernetes.cache import Cache, CacheEntry, is_older
 from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, Conflict, NotActing, NotFound
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
@@ -45,7 +45,7 @@ class Written(StrEnum):
     NOT_NOW = "not-now"
 
 
-class ObjectStore(Protocol):
+class ChangeRequests(Protocol):
     """The requests that changes take; `ApiServer` is one."""
 
     def get(self, path: str, query: Query | None = None) -> Json:
@@ -89,7 +89,7 @@ class SizeWriter:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: ChangeRequests,
         kinds: dict[str, TargetKind],
         objects: dict[str, Cache[TargetFacts]],
         clock: Callable[[], float],
@@ -127,7 +127,7 @@ class SizeWriter:
         self._asked = {uid: each for uid, each in self._asked.items() if uid in uids}
         self._failures = {uid: each for uid, each in self._failures.items() if uid in uids}
 
-    def set(self, change: Change, note: str = "") -> tuple[Written, str]:
+    def set(self, change: SizeChange, note: str = "") -> tuple[Written, str]:
         """Give a job its size; what came of it, and a line where it is not set.
 
         Args:
@@ -137,7 +137,7 @@ class SizeWriter:
         self._on_written(written)
         return written, line
 
-    def _set(self, change: Change, note: str) -> tuple[Written, str]:
+    def _set(self, change: SizeChange, note: str) -> tuple[Written, str]:
         entry = self._entry(change.member.target)
         if entry is None or entry.uid != change.member.facts.uid:
             return Written.GONE, "it is not there any more"
@@ -147,7 +147,7 @@ class SizeWriter:
             return Written.NOT_NOW, "another agent acts now"
         return self._try(entry, change, note)
 
-    def _try(self, entry: Entry[TargetFacts], change: Change, note: str) -> tuple[Written, str]:
+    def _try(self, entry: CacheEntry[TargetFacts], change: SizeChange, note: str) -> tuple[Written, str]:
         try:
             self._patch(entry, change, note)
         except (Conflict, NotFound):
@@ -162,12 +162,12 @@ class SizeWriter:
         self._failures.pop(entry.uid, None)
         return Written.SET, ""
 
-    def _is_as_decided(self, entry: Entry[TargetFacts], change: Change) -> bool:
+    def _is_as_decided(self, entry: CacheEntry[TargetFacts], change: SizeChange) -> bool:
         now = entry.kept
         same = now.workers == change.before and not (now.hold or now.obstacle or now.is_over)
         return same and self._not_seen_yet(entry) is None
 
-    def _patch(self, entry: Entry[TargetFacts], change: Change, note: str) -> None:
+    def _patch(self, entry: CacheEntry[TargetFacts], change: SizeChange, note: str) -> None:
         target = change.member.target
         kind = self._kinds[target.ref.kind]
         path = kind.resource.path(target.namespace, target.ref.name)
@@ -186,13 +186,13 @@ class SizeWriter:
         else:
             self._note(entry, change, made)
 
-    def _entry(self, target: ElasticTarget) -> Entry[TargetFacts] | None:
+    def _entry(self, target: ElasticTarget) -> CacheEntry[TargetFacts] | None:
         return self._objects[target.ref.kind].get((target.namespace, target.ref.name))
 
-    def _note(self, entry: Entry[TargetFacts], change: Change, made: str) -> None:
+    def _note(self, entry: CacheEntry[TargetFacts], change: SizeChange, made: str) -> None:
         self._asked[entry.uid] = _Asked(entry.version, change.after, made, self._clock() + _DOUBT_SECONDS)
 
-    def _not_seen_yet(self, entry: Entry[TargetFacts]) -> _Asked | None:
+    def _not_seen_yet(self, entry: CacheEntry[TargetFacts]) -> _Asked | None:
         """What was asked of an object and is not in the cache; None where the cache has all there will be."""
         asked = self._asked.get(entry.uid)
         if asked is None:
@@ -206,7 +206,7 @@ class SizeWriter:
         del self._asked[entry.uid]
         return None
 
-    def _came_to_pass(self, path: str, kind: TargetKind, entry: Entry[TargetFacts], change: Change) -> bool:
+    def _came_to_pass(self, path: str, kind: TargetKind, entry: CacheEntry[TargetFacts], change: SizeChange) -> bool:
         """Look whether a patch was carried out of which no answer came."""
         try:
             found = self._store.get(path)

@@ -19,9 +19,9 @@ from cluster_agent.backends.kubernetes.training.measured import current_of, note
 from cluster_agent.backends.kubernetes.views import ClusterView
 from cluster_agent.errors import StateDamaged
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
-from cluster_agent.kubernetes.targets.elastic_target import UpdateMode as TargetMode
+from cluster_agent.kubernetes.targets.elastic_target import TargetUpdateMode as TargetMode
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
-from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, TrainingJob
 from cluster_agent.recording.last_decision import WeighedDecision, weighed_decision, weighed_steps
 from cluster_agent.recording.memory import MEMORY
 from cluster_agent.recording.state_files import read_json
@@ -118,7 +118,7 @@ def _decision(
             return replace(found, facts={**found.facts, "from": "log"})
         notes.append(f"no decision about it in {state_dir}: what {policy} would decide now is shown")
     is_asked = any(each.job_id == job_id for each in view.observed.state.jobs)
-    return _asked_now(view.observed, policy) if is_asked and view.sees_room else None
+    return _asked_now(view.observed, policy) if is_asked and view.sees_free_capacity else None
 
 
 def believed_speeds(
@@ -305,7 +305,7 @@ def _target_waits_for(
         return f"room for {waiting} of its pods" if waiting else ""
     wanted = decision.size_of(job_id).workers
     if not wanted:
-        return decision.room_for(job)
+        return decision.capacity_for(job)
     if wanted == facts.workers:
         return f"room for {waiting} of its pods, which kube-scheduler has placed nowhere yet" if waiting else ""
     if target.mode is TargetMode.OFF:
@@ -315,24 +315,24 @@ def _target_waits_for(
 
 def _training_waits_for(job: TrainingJob, now: Allocation, decision: WeighedDecision | None) -> str:
     accepted = job.condition("Accepted")
-    without_room = [
+    without_capacity = [
         (bool(job.problem), f"nothing: {job.problem}"),
         (bool(job.outcome), f"nothing: it is {job.outcome}"),
         (job.deleting, "its end: it is being deleted"),
         (job.suspend, "its author: spec.suspend is true"),
         (accepted.get("status") == "False", f"its author: {accepted.get('message', '')}"),
     ]
-    line = next((line for holds, line in without_room if holds), None)
+    line = next((line for holds, line in without_capacity if holds), None)
     if line is not None:
         return line
     seen = None if decision is None else decision.job(job.job_id)
     if decision is None or seen is None:
         return str(job.status.get("message") or "")
     wanted = decision.size_of(job.job_id)
-    if job.mode is UpdateMode.OFF and wanted != SUSPENDED:
+    if job.mode is JobUpdateMode.OFF and wanted != SUSPENDED:
         wanted = job.least
     if wanted == SUSPENDED:
-        return decision.room_for(seen)
+        return decision.capacity_for(seen)
     if wanted == now:
         return str(job.status.get("message") or "")
     return f"its size to be set: {_size(wanted)} rather than {_size(now)}"

@@ -14,10 +14,10 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from cluster_agent.backend_settings import DAYS, KubernetesLimits, MaintenanceWindow
-from cluster_agent.backends.kubernetes.observation import Member
+from cluster_agent.backends.kubernetes.observation import ObservedTarget
 from cluster_agent.backends.kubernetes.rivals import SetBack
-from cluster_agent.kubernetes.targets.elastic_target import FROZEN, UpdateMode, is_frozen
-from cluster_agent.kubernetes.targets.target_kind import Hold
+from cluster_agent.kubernetes.targets.elastic_target import FROZEN, TargetUpdateMode, is_frozen
+from cluster_agent.kubernetes.targets.target_kind import ResizeHold
 
 Json = dict[str, Any]
 
@@ -40,7 +40,7 @@ class Reason(StrEnum):
     POLICY_FAILED = "PolicyFailed"
     CHANGE_FAILED = "ChangeFailed"
     PENDING = "Pending"
-    WAITS_FOR_ROOM = "WaitsForRoom"
+    WAITS_FOR_CAPACITY = "WaitsForRoom"
     WAITS = "Waits"
     BOUNDS_AND_SHARES = "BoundsAndShares"
     WITHIN_LIMITS = "WithinLimits"
@@ -59,11 +59,11 @@ def namespace_facts(found: Json) -> NamespaceFacts:
     """What is kept of a namespace as the API gives it."""
     metadata = found["metadata"]
     labels = metadata.get("labels") or {}
-    return NamespaceFacts(labels.get(OPT_IN) == UpdateMode.AUTO, is_frozen(metadata.get("annotations")))
+    return NamespaceFacts(labels.get(OPT_IN) == TargetUpdateMode.AUTO, is_frozen(metadata.get("annotations")))
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class LimitSituation:
     """What limits depend on besides the jobs.
 
     Attributes:
@@ -85,11 +85,11 @@ class Situation:
     set_back: Mapping[str, SetBack] = field(default_factory=dict)
 
 
-def limit_of(member: Member, situation: Situation, limits: KubernetesLimits) -> Hold | None:
+def limit_of(member: ObservedTarget, situation: LimitSituation, limits: KubernetesLimits) -> ResizeHold | None:
     """Why a target's job keeps its size now; None where it may change."""
     target, facts = member.target, member.facts
-    if target.mode is UpdateMode.OFF:
-        return Hold(Reason.ADVISED, "spec.updateMode is Off")
+    if target.mode is TargetUpdateMode.OFF:
+        return ResizeHold(Reason.ADVISED, "spec.updateMode is Off")
     return (
         _not_opted_in(target.namespace, situation)
         or _frozen(member, situation)
@@ -101,26 +101,26 @@ def limit_of(member: Member, situation: Situation, limits: KubernetesLimits) -> 
     )
 
 
-def pod_waits(member: Member) -> Hold | None:
+def pod_waits(member: ObservedTarget) -> ResizeHold | None:
     """Why a job does not grow, whoever decides: a pod of it does not start, as others like it would not."""
-    return Hold(Reason.POD_WAITS, f"it does not grow: {member.trouble}") if member.trouble else None
+    return ResizeHold(Reason.POD_WAITS, f"it does not grow: {member.trouble}") if member.trouble else None
 
 
-def has_opted_in(member: Member, situation: Situation) -> bool:
+def has_opted_in(member: ObservedTarget, situation: LimitSituation) -> bool:
     """Whether sizes may be set at all, now or later."""
-    return member.target.mode is UpdateMode.AUTO and _not_opted_in(member.target.namespace, situation) is None
+    return member.target.mode is TargetUpdateMode.AUTO and _not_opted_in(member.target.namespace, situation) is None
 
 
-def _not_opted_in(namespace: str, situation: Situation) -> Hold | None:
+def _not_opted_in(namespace: str, situation: LimitSituation) -> ResizeHold | None:
     found = situation.namespaces.get(namespace)
     if found is None and situation.unread:
-        return Hold(Reason.NOT_OPTED_IN, f"which namespaces have opted in is not known: {situation.unread}")
+        return ResizeHold(Reason.NOT_OPTED_IN, f"which namespaces have opted in is not known: {situation.unread}")
     if found is None or not found.has_opted_in:
-        return Hold(Reason.NOT_OPTED_IN, f"namespace {namespace} has no label {OPT_IN}={UpdateMode.AUTO}")
+        return ResizeHold(Reason.NOT_OPTED_IN, f"namespace {namespace} has no label {OPT_IN}={TargetUpdateMode.AUTO}")
     return None
 
 
-def _frozen(member: Member, situation: Situation) -> Hold | None:
+def _frozen(member: ObservedTarget, situation: LimitSituation) -> ResizeHold | None:
     namespace = situation.namespaces.get(member.target.namespace)
     for what, frozen in (
         ("the ElasticTarget", member.target.is_frozen),
@@ -128,16 +128,18 @@ def _frozen(member: Member, situation: Situation) -> Hold | None:
         (f"namespace {member.target.namespace}", namespace is not None and namespace.is_frozen),
     ):
         if frozen:
-            return Hold(Reason.FROZEN, f"{what} has the annotation {FROZEN}")
+            return ResizeHold(Reason.FROZEN, f"{what} has the annotation {FROZEN}")
     return None
 
 
-def _in_maintenance(windows: Sequence[MaintenanceWindow], unix_seconds: float) -> Hold | None:
+def _in_maintenance(windows: Sequence[MaintenanceWindow], unix_seconds: float) -> ResizeHold | None:
     window = next((each for each in windows if is_within(each, unix_seconds)), None)
     if window is None:
         return None
     days = "" if set(window.days) == set(DAYS) else f", {'/'.join(window.days)}"
-    return Hold(Reason.MAINTENANCE_WINDOW, f"no changes from {window.begin} to {window.end} {window.timezone}{days}")
+    return ResizeHold(
+        Reason.MAINTENANCE_WINDOW, f"no changes from {window.begin} to {window.end} {window.timezone}{days}"
+    )
 
 
 def is_within(window: MaintenanceWindow, unix_seconds: float) -> bool:
@@ -150,24 +152,26 @@ def is_within(window: MaintenanceWindow, unix_seconds: float) -> bool:
     return (today in window.days and time >= window.begin) or (yesterday in window.days and time < window.end)
 
 
-def _failed(uid: str, situation: Situation) -> Hold | None:
+def _failed(uid: str, situation: LimitSituation) -> ResizeHold | None:
     if situation.policy_failed:
         line = f"the policy failed ({situation.policy_failed}): what stands in for it changes nothing"
-        return Hold(Reason.POLICY_FAILED, line)
-    return Hold(Reason.CHANGE_FAILED, situation.failing[uid]) if uid in situation.failing else None
+        return ResizeHold(Reason.POLICY_FAILED, line)
+    return ResizeHold(Reason.CHANGE_FAILED, situation.failing[uid]) if uid in situation.failing else None
 
 
-def _contested(uid: str, situation: Situation) -> Hold | None:
+def _contested(uid: str, situation: LimitSituation) -> ResizeHold | None:
     found = situation.set_back.get(uid)
     contested = found is not None and situation.unix_seconds < found.until
-    return Hold(Reason.SET_BACK, found.words) if found is not None and contested else None
+    return ResizeHold(Reason.SET_BACK, found.words) if found is not None and contested else None
 
 
-def _too_often(member: Member, situation: Situation, most: int) -> Hold | None:
+def _too_often(member: ObservedTarget, situation: LimitSituation, most: int) -> ResizeHold | None:
     times = sorted(
         each for each in situation.changed.get(member.facts.uid, ()) if situation.unix_seconds - each < _HOUR_SECONDS
     )
     if not member.facts.workers or len(times) < most:
         return None
     again = datetime.fromtimestamp(times[-most] + _HOUR_SECONDS, UTC).strftime("%H:%M:%S")
-    return Hold(Reason.LIMITED_BY_RATE, f"{len(times)} changes within an hour, of at most {most}; again at {again} UTC")
+    return ResizeHold(
+        Reason.LIMITED_BY_RATE, f"{len(times)} changes within an hour, of at most {most}; again at {again} UTC"
+    )

@@ -37,7 +37,7 @@ class NamespaceNews:
         for name in self._unread:
             gauge.labels(name).set(0)
 
-    def look(self, whose: str, unread: Mapping[str, str]) -> None:
+    def poll(self, whose: str, unread: Mapping[str, str]) -> None:
         """Take note.
 
         Args:

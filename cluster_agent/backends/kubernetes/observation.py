@@ -48,7 +48,7 @@ _MOST_SAMPLES = 1e15
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ObservedTarget:
     """A target that a decision is about, and the object that it points at.
 
     Attributes:
@@ -86,18 +86,18 @@ class Observed:
     """
 
     state: ClusterState
-    members: Mapping[str, Member]
+    members: Mapping[str, ObservedTarget]
     left_out: Mapping[str, str]
     over: frozenset[str] = frozenset()
     reach: Reach = field(default_factory=dict)
     ps_reach: Reach = field(default_factory=dict)
     gpu_types: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
-    room: RoomLeft = field(default_factory=lambda: RoomLeft({}, frozenset(), ()))
+    free_capacity: CapacityLeft = field(default_factory=lambda: CapacityLeft({}, frozenset(), ()))
 
 
 @dataclass(frozen=True, slots=True)
-class RoomLeft:
+class CapacityLeft:
     """Room that others leave to the jobs of a decision.
 
     Attributes:
@@ -113,7 +113,7 @@ class RoomLeft:
     def has_grown(self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts]) -> bool:
         """Whether a node has room for more tasks of a kind now, since pods of others are gone."""
         now = free_amounts(nodes, pods, _ANYWHERE, lambda pod: pod.owner in self.owners)
-        grown = ((room, now.get(name, {})) for name, room in self.free.items())
+        grown = ((free_capacity, now.get(name, {})) for name, free_capacity in self.free.items())
         return any(
             times(asks, after) > times(asks, before)
             for before, after in grown
@@ -123,7 +123,7 @@ class RoomLeft:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenCluster:
     """What is kept of a cluster, from its caches.
 
     Attributes:
@@ -151,7 +151,7 @@ class OwnJobs(Protocol):
 
 
 def observed(
-    seen: Seen,
+    seen: SeenCluster,
     kinds: frozenset[str],
     unix_seconds: float,
     slot_seconds: float,
@@ -169,7 +169,7 @@ def observed(
     pods = list(seen.pods)
     running = running_workers(pods)
     troubles = {pod.owner: pod.trouble for pod in reversed(pods) if pod.trouble and not pod.is_terminating}
-    members: list[Member] = []
+    members: list[ObservedTarget] = []
     left_out: dict[str, str] = {}
     over = set()
     taken: dict[str, str] = {}
@@ -189,7 +189,7 @@ def observed(
         is_whole = running.get(facts.uid) == facts.workers
         reading = seen.readings.get(facts.uid)
         said, trouble = said_progress(target, facts, reading), troubles.get(facts.uid, "")
-        members.append(Member(target, facts, *said, is_whole, reading, trouble))
+        members.append(ObservedTarget(target, facts, *said, is_whole, reading, trouble))
     choices: dict[str, tuple[str, Mapping[str, NodeChoice]]] = {
         uid: (member.job_id, {"worker": member.facts.choice}) for uid, member in zip(taken, members, strict=True)
     }
@@ -200,7 +200,9 @@ def observed(
     may_use = {choice.key: choice for _, by_role in choices.values() for choice in by_role.values()}
     usable = {key: frozenset(node.name for node in nodes if each.allows(node)) for key, each in may_use.items()}
     free = free_amounts(nodes, pods, _ANYWHERE, lambda pod: pod.owner in choices)
-    free = {name: room for name, room in free.items() if any(name in each for each in usable.values())}
+    free = {
+        name: free_capacity for name, free_capacity in free.items() if any(name in each for each in usable.values())
+    }
     usable = {key: each & frozenset(free) for key, each in usable.items()}
     reach, ps_reach, leader_reach = (
         {
@@ -218,7 +220,10 @@ def observed(
         return Resources(_takes(asks, per_byte), _gpus(asks))
 
     more = () if own is None else own.observe(demand)
-    offers = {name: Resources(_offers(room, asked, per_byte), _gpus(room)) for name, room in free.items()}
+    offers = {
+        name: Resources(_offers(free_capacity, asked, per_byte), _gpus(free_capacity))
+        for name, free_capacity in free.items()
+    }
     # Where no node may have a coordinator, there is no room for a parameter server.
     leaderless = {job_id: nodes_of for job_id, nodes_of in leader_reach.items() if not nodes_of}
     held = [held_to_nodes(job, offers, reach, ps_reach | leaderless) for job in more]
@@ -238,7 +243,7 @@ def observed(
         frozenset(over),
         reach,
         ps_reach,
-        room=RoomLeft(free, frozenset(choices), tuple(kinds_asked.values())),
+        free_capacity=CapacityLeft(free, frozenset(choices), tuple(kinds_asked.values())),
     )
 
 
@@ -343,7 +348,7 @@ def _number(text: str | None) -> float | None:
     return value if 0.0 <= value <= _MOST_SAMPLES else None
 
 
-def _job(member: Member, per_byte: float, unix_seconds: float) -> Job:
+def _job(member: ObservedTarget, per_byte: float, unix_seconds: float) -> Job:
     target, facts = member.target, member.facts
     done = member.samples or 0.0
     total = member.total_samples
@@ -371,7 +376,7 @@ def _job(member: Member, per_byte: float, unix_seconds: float) -> Job:
     )
 
 
-def _held_to(job: Job, member: Member, offers: Mapping[str, Resources], reach: Reach) -> Job:
+def _held_to(job: Job, member: ObservedTarget, offers: Mapping[str, Resources], reach: Reach) -> Job:
     """A job that can grow no further than its nodes have room, and not at all while a pod of it does not start."""
     most = job.max_workers
     if job.job_id in reach:
@@ -399,11 +404,11 @@ def _takes(asks: Amounts, per_byte: float) -> int:
     return max(1, asks.get(CPU, 0), math.ceil(asks.get(MEMORY, 0) * per_byte))
 
 
-def _offers(room: Amounts, asked: Iterable[Amounts], per_byte: float) -> int:
+def _offers(free_capacity: Amounts, asked: Iterable[Amounts], per_byte: float) -> int:
     """The most that tasks may take together of a node so that neither its CPU nor its memory can run out, whichever of
     them come: of both as much as the task would use it up first that asks for the most of it beside what it takes.
     """
-    cpu, memory = room.get(CPU, 0), room.get(MEMORY, 0)
+    cpu, memory = free_capacity.get(CPU, 0), free_capacity.get(MEMORY, 0)
     most = None
     for asks in asked:
         takes = _takes(asks, per_byte)

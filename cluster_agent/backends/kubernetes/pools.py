@@ -24,7 +24,7 @@ _NOTHING = Resources(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class NodePool:
     """Some nodes, and the jobs that can use no others."""
 
     capacity: Resources
@@ -45,7 +45,7 @@ def _times(capacity: Resources, demand: Resources) -> int:
     return min(times, default=0)
 
 
-def pools_of(nodes: Iterable[Node], reach: Reach) -> list[Pool]:
+def pools_of(nodes: Iterable[Node], reach: Reach) -> list[NodePool]:
     """The nodes of each job that cannot use all, and of those that share some: their union."""
     capacity = {node.node_id: node.capacity for node in nodes}
     sets = sorted(set(reach.values()), key=lambda each: (len(each), sorted(each)))
@@ -56,7 +56,7 @@ def pools_of(nodes: Iterable[Node], reach: Reach) -> list[Pool]:
             if len(sets) < _MOST_POOLS and first & second and union not in sets and union != set(capacity):
                 sets.append(union)
     return [
-        Pool(
+        NodePool(
             sum((capacity[node] for node in each if node in capacity), _NOTHING),
             frozenset(job_id for job_id, nodes_of in reach.items() if nodes_of <= each),
         )
@@ -71,7 +71,7 @@ class PoolUse:
         sizes: workers of each job.
     """
 
-    def __init__(self, pools: Sequence[Pool], jobs: Mapping[str, Job], sizes: Mapping[str, int]) -> None:
+    def __init__(self, pools: Sequence[NodePool], jobs: Mapping[str, Job], sizes: Mapping[str, int]) -> None:
         self._pools, self._jobs = pools, jobs
         self._used = [_NOTHING] * len(pools)
         self._of: dict[str, list[int]] = {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from cluster_agent.backends.kubernetes.observation import Member, seconds_of
+from cluster_agent.backends.kubernetes.observation import ObservedTarget, seconds_of
 from cluster_agent.kubernetes.api_server import FIELD_MANAGER, Json, whole_time
 from foundation.text import parse_json
 
@@ -76,7 +76,7 @@ def as_note(found: Json) -> str:
     return json.dumps(found, separators=(",", ":"))
 
 
-def noted(member: Member) -> Json | None:
+def noted(member: ObservedTarget) -> Json | None:
     """The allocation that stands on a job; None where there is none, or somebody wrote something else there."""
     text = member.facts.annotations.get(ANNOTATION)
     try:
@@ -89,7 +89,7 @@ def noted(member: Member) -> Json | None:
     return found if typed and all(seconds_of(each) for each in (found["time"], *found["recentChanges"])) else None
 
 
-def changed(member: Member, known: Iterable[float], now: float) -> list[float]:
+def changed(member: ObservedTarget, known: Iterable[float], now: float) -> list[float]:
     """Unix times of the changes of a job within an hour: those that are known here, and those that are noted."""
     status: Any = member.target.status.get("allocation")
     times = set(known)
@@ -148,7 +148,7 @@ class Rivals:
     def __init__(self) -> None:
         self.found: dict[str, SetBack] = {}
 
-    def look(self, member: Member, now: float) -> bool:
+    def poll(self, member: ObservedTarget, now: float) -> bool:
         """Look at a job of which all is seen that was asked of it; whether it was set back since the last look."""
         facts, made = member.facts, noted(member)
         if made is None or seconds_of(made["time"]) < seconds_of(facts.created):  # the note of another job

@@ -28,7 +28,7 @@ EVERY_SECONDS: Final = 15.0
 """Between two of a job; Prometheus' usual interval."""
 AT_ONCE: Final = 8
 """Scrapes that run side by side: two thousand silent jobs take four minutes, a slot."""
-_LOOK_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 1.0
 """Between two looks at what is to be scraped."""
 
 
@@ -178,7 +178,7 @@ class Scrapes:
             while True:
                 for job in self._due():
                     pool.submit(self._scrape, job)
-                if wait(_LOOK_SECONDS):
+                if wait(_POLL_SECONDS):
                     pool.shutdown(wait=False, cancel_futures=True)
                     return
 

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cluster_agent.backends.kubernetes.observation import Member, Observed
+from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarget
 from cluster_agent.backends.kubernetes.pools import PoolUse, Reach, pools_of, shrink_growth
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, free_amounts, times
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
@@ -23,10 +23,10 @@ _ANYWHERE = ({"operator": "Exists"},)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SizeChange:
     """A job that is to have another size."""
 
-    member: Member
+    member: ObservedTarget
     before: int
     after: int
 
@@ -43,13 +43,13 @@ class Change:
         return f"{self.after} workers rather than {self.before}"
 
 
-def changes_of(about: Observed, sizes: Mapping[str, int]) -> list[Change]:
+def changes_of(about: Observed, sizes: Mapping[str, int]) -> list[SizeChange]:
     """What is to change: what gives room first, then jobs that have nothing yet, then those that grow.
 
     A job that runs is never stopped: with nothing it would lose its pods.
     """
     found = [
-        Change(member, member.facts.workers, sizes[job_id])
+        SizeChange(member, member.facts.workers, sizes[job_id])
         for job_id, member in about.members.items()
         if sizes.get(job_id, 0) not in (0, member.facts.workers)
     ]
@@ -57,14 +57,14 @@ def changes_of(about: Observed, sizes: Mapping[str, int]) -> list[Change]:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class SizedJob:
     """A job and the workers that it may have: what it asks for, or more where that is not known for certain."""
 
     facts: TargetFacts
     workers: int
 
 
-class Room:
+class UnpromisedCapacity:
     """What is free now, less what is promised.
 
     Args:
@@ -72,7 +72,7 @@ class Room:
         holders: all jobs that are looked after, also those of which only advice is given.
     """
 
-    def __init__(self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts], holders: Iterable[Holder]) -> None:
+    def __init__(self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts], holders: Iterable[SizedJob]) -> None:
         nodes, pods = list(nodes), list(pods)
         self._nodes = {node.name: node for node in nodes}
         self._free = free_amounts(nodes, pods, _ANYWHERE)
@@ -128,7 +128,7 @@ class Room:
         return found
 
 
-def fitting_size(room: Room, change: Change, *, is_last: bool) -> int:
+def fitting_size(free_capacity: UnpromisedCapacity, change: SizeChange, *, is_last: bool) -> int:
     """The size that a job can have now of the one that it is to have; what it takes is taken. 0: it has to wait.
 
     Args:
@@ -137,13 +137,13 @@ def fitting_size(room: Room, change: Change, *, is_last: bool) -> int:
     facts = change.member.facts
     if not change.grows:
         return change.after
-    found = room.take(facts, change.after - change.before)
+    found = free_capacity.take(facts, change.after - change.before)
     if found == change.after - change.before:
         return change.after
     least = max(change.before + 1, change.member.target.least)
     if not is_last or change.before + found < least:
         return 0
-    room.take(facts, found)
+    free_capacity.take(facts, found)
     return change.before + found
 
 
@@ -173,7 +173,7 @@ def fitted(
         Sizes that fit together unless what the jobs have does not; then nothing grows.
     """
     fitting = _Fitting(state, decision, fixed, reach or {})
-    fitting.shrink_to_room()
+    fitting.shrink_to_capacity()
     fitting.give_back(decision)
     for namespace in sorted(min_shares):
         fitting.give_share(namespace, min_shares)
@@ -197,7 +197,7 @@ class _Fitting:
         for job_id, job in self._jobs.items():
             self._used_in[namespace_of(job_id)] += job.worker_demand * self.sizes[job_id]
 
-    def shrink_to_room(self) -> None:
+    def shrink_to_capacity(self) -> None:
         """Take back growth, one worker at a time from whoever would grow most, until all fits or nothing grows."""
         order = {job_id: number for number, job_id in enumerate(self._free)}
         heap = [(-self._growth(job_id), -number, job_id) for job_id, number in order.items() if self._growth(job_id)]

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from cluster_agent.backend_settings import KubernetesBackendSettings
 from cluster_agent.backends.kubernetes.backend import KINDS
 from cluster_agent.backends.kubernetes.namespaces import facts_of, meant_by_free, namespaces_of, selector_of
-from cluster_agent.backends.kubernetes.observation import Observed, Seen, observed
+from cluster_agent.backends.kubernetes.observation import Observed, SeenCluster, observed
+from cluster_agent.backends.kubernetes.training.free_capacity import choices_of
 from cluster_agent.backends.kubernetes.training.measured import (
     Demand,
     Usual,
@@ -22,7 +23,6 @@ from cluster_agent.backends.kubernetes.training.measured import (
     unended,
     usual_of,
 )
-from cluster_agent.backends.kubernetes.training.room import choices_of
 from cluster_agent.backends.kubernetes.training.templates import rights_of
 from cluster_agent.kubernetes.api_server import Json, Query
 from cluster_agent.kubernetes.capacity import NodeFacts, pod_facts
@@ -102,7 +102,7 @@ class ClusterView:
         rights: what templates of TrainingJobs may ask for.
     """
 
-    seen: Seen
+    seen: SeenCluster
     observed: Observed
     targets: dict[str, ElasticTarget]
     unix_seconds: float
@@ -114,12 +114,12 @@ class ClusterView:
     rights: Rights = NO_RIGHTS
 
     @property
-    def sees_room(self) -> bool:
+    def sees_free_capacity(self) -> bool:
         """Whether it is known what is free."""
         return not {"nodes", "pods"} & set(self.unseen)
 
 
-def look(
+def poll(
     api: Reads,
     namespace: str,
     unix_seconds: float,
@@ -188,7 +188,7 @@ def look(
     if some_nodes is None:
         with contextlib.suppress(Forbidden):  # a user of one namespace: `unseen` says so
             nodes = _less_claimed(api, nodes, read)
-    seen = Seen(nodes, [each for each in pods if each is not None], targets, found)
+    seen = SeenCluster(nodes, [each for each in pods if each is not None], targets, found)
     kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
     own = StandingJobs(training) if training else None
     return ClusterView(

@@ -18,18 +18,18 @@ import structlog
 
 from cluster_agent.backend_settings import BackendSettings, LocalBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus
-from cluster_agent.backends.local.changes import Change, Changes, Limits
+from cluster_agent.backends.local.changes import ChangeLimits, Changes, LocalChange
 from cluster_agent.backends.local.elastic_job import ElasticJob
 from cluster_agent.backends.local.intervals import Intervals
 from cluster_agent.backends.local.job_server import JobServer, SharedAnswers
 from cluster_agent.backends.local.job_service import JobDesk
-from cluster_agent.backends.local.job_table import SUBMITTED, JobRecord, JobState, JobTable
+from cluster_agent.backends.local.job_table import SUBMITTED, JobState, JobTable, LocalJobRecord
 from cluster_agent.backends.local.job_views import user_facts
 from cluster_agent.backends.local.launchers import Launchers
 from cluster_agent.backends.local.machine import job_cores, this_node
 from cluster_agent.backends.local.measured import JobProcesses
 from cluster_agent.backends.local.observation import Observation, check_decision
-from cluster_agent.backends.local.pace import Pace
+from cluster_agent.backends.local.pace import LocalPace
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.backends.local.scripts.script_job import ScriptJob
 from cluster_agent.backends.local.shares.machine_shares import (
@@ -40,7 +40,7 @@ from cluster_agent.backends.local.shares.machine_shares import (
     Shares,
     gpus_here,
 )
-from cluster_agent.errors import BackendUnavailable, BadConfig, JobRefused, StateDamaged
+from cluster_agent.errors import BackendUnavailable, BadAgentConfig, JobRefused, StateDamaged
 from cluster_agent.job_messages import default_socket
 from elastic_runtime.launcher.job_folder import AGENT_MARK, launcher_lock, remove_folder
 from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter
@@ -57,7 +57,7 @@ from policy_net.domain import (
 
 _log = structlog.get_logger()
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 """Between two looks at what is under way, and at whether a user wants something."""
 
 
@@ -69,17 +69,17 @@ def resolve_paths(settings: LocalBackendSettings, folder: Path) -> LocalBackendS
 def open_backend(settings: BackendSettings, parts: AgentParts) -> LocalBackend:
     """This machine, with the jobs that were submitted before; see `BackendModule`."""
     if not isinstance(settings, LocalBackendSettings):
-        raise BadConfig(f"setting backend.kind = {settings.kind}: is not this machine")
+        raise BadAgentConfig(f"setting backend.kind = {settings.kind}: is not this machine")
     found = gpus_here(os.environ)
     node = this_node(settings, len(found))
     try:
         table = JobTable(parts.state_dir / SUBMITTED)
     except OSError as error:
-        raise BadConfig(
+        raise BadAgentConfig(
             f"setting state_dir: {parts.state_dir / SUBMITTED} cannot be used ({error.strerror})"
         ) from error
     folder = parts.state_dir / "jobs"
-    launchers = Launchers(folder, LauncherStarter(os.environ, parts.state_dir, AGENT_MARK, _tell_of_cold_starts))
+    launchers = Launchers(folder, LauncherStarter(os.environ, parts.state_dir, AGENT_MARK, _report_cold_starts))
     for name, line in table.damaged.items():
         if launchers.running(name) is not None:  # it holds a part of the machine that nobody can tell
             raise StateDamaged(f"{line}; its processes run, so that nothing else can be given away safely")
@@ -95,16 +95,16 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> LocalBackend:
         GpuLedger(folder, found[: node.capacity.gpu], running, suspended),
     )
 
-    def open_job(record: JobRecord) -> JobProcesses:
+    def open_job(record: LocalJobRecord) -> JobProcesses:
         if record.file.elastic and record.file.kind.uses_ps:
             return ElasticJob(folder, record, os.environ, launchers)
         return ScriptJob(folder, record, os.environ, launchers, settings.grace_seconds)
 
-    return LocalBackend(settings, parts, Machine(table, node, open_job, shares, launchers), time.time)
+    return LocalBackend(settings, parts, LocalMachine(table, node, open_job, shares, launchers), time.time)
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class LocalMachine:
     """What a backend stands on.
 
     Attributes:
@@ -117,7 +117,7 @@ class Machine:
 
     table: JobTable
     node: Node
-    open_job: Callable[[JobRecord], JobProcesses]
+    open_job: Callable[[LocalJobRecord], JobProcesses]
     shares: Shares
     launchers: Launchers | None = None
 
@@ -136,7 +136,7 @@ class LocalBackend:
         self,
         settings: LocalBackendSettings,
         parts: AgentParts,
-        machine: Machine,
+        machine: LocalMachine,
         unix_clock: Callable[[], float],
     ) -> None:
         self.table = machine.table
@@ -148,7 +148,7 @@ class LocalBackend:
         self._offset_seconds = unix_clock() - parts.clock()
         self._jobs = RunningJobs(machine.table, machine.open_job, lambda: self.time_seconds, machine.shares)
         self._observed: tuple[ClusterState, Trigger] | None = None
-        self._pace = Pace(self._jobs, settings.slot_seconds, settings.debounce_seconds, parts.clock)
+        self._pace = LocalPace(self._jobs, settings.slot_seconds, settings.debounce_seconds, parts.clock)
         self._server: JobServer | None = None
 
     @property
@@ -199,7 +199,7 @@ class LocalBackend:
         _log.info("jobs-are-taken", socket=str(socket))
         self._be_ready_to_launch()
 
-    def facts(self, record: JobRecord) -> dict[str, object]:
+    def facts(self, record: LocalJobRecord) -> dict[str, object]:
         """A job as users see it; may be called from any thread."""
         name, now = record.name, self.time_seconds
         trained = self._jobs.training.seconds(record, now)
@@ -230,7 +230,7 @@ class LocalBackend:
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
         """See `Backend.observe`; waits as long as there is nothing to decide about."""
-        with _told_of_full_disks():
+        with _reported_full_disks():
             return self._observe()
 
     def _observe(self) -> tuple[ClusterState, Trigger] | None:
@@ -238,8 +238,8 @@ class LocalBackend:
             if self._parts.wait(0.0):
                 return None
             # Jobs that ended since the last interval are in no interval unless the next one begins with them.
-            if self._is_time_to_look:
-                self._look()
+            if self._is_time_to_poll:
+                self._poll()
             observation = Observation(self._jobs, self._node)
             if observation.is_to_decide:
                 trigger = self._pace.trigger()
@@ -260,7 +260,7 @@ class LocalBackend:
         self._jobs.lacking.clear()
         stamp = f"{int(state.time_seconds * 1000):x}"
         changes = {
-            name: Change(job, job.current, self._wanted(job, decision), f"decision-{stamp}-{name}")
+            name: LocalChange(job, job.current, self._wanted(job, decision), f"decision-{stamp}-{name}")
             for name, job in jobs.items()
         }
         intervals = Intervals(self._jobs, self._parts.clock, self._offset_seconds)
@@ -270,10 +270,10 @@ class LocalBackend:
             changes,
             self._jobs,
             state.total,
-            Limits(self._settings.resize_seconds, self._settings.start_seconds),
+            ChangeLimits(self._settings.resize_seconds, self._settings.start_seconds),
             self._parts.clock,
         )
-        with _told_of_full_disks():
+        with _reported_full_disks():
             self._wait_until_due(running, intervals)
             progress = [intervals.progress(changes[name]) for name in jobs]
         self._pace.on_own_changes()
@@ -303,18 +303,18 @@ class LocalBackend:
             self._launchers.close()
 
     @property
-    def _is_time_to_look(self) -> bool:
+    def _is_time_to_poll(self) -> bool:
         """Also where a launcher has ended: others wait for what its job had."""
         ended = self._launchers is not None and self._launchers.have_any_ended()
-        return ended or self._pace.is_time_to_look
+        return ended or self._pace.is_time_to_poll
 
-    def _look(self) -> None:
-        self._pace.look()
+    def _poll(self) -> None:
+        self._pace.poll()
         self._be_ready_to_launch()
 
     def _be_ready_to_launch(self) -> None:
         if self._launchers is not None:
-            self._launchers.look(needed=bool(self.table.unended))
+            self._launchers.poll(needed=bool(self.table.unended))
 
     def _wanted(self, job: Job, decision: Decision) -> Allocation:
         """What a job is to have. What was started is let train first, unless its user holds it: taken back before it
@@ -333,27 +333,27 @@ class LocalBackend:
                 for change in running.advance():
                     intervals.on_change_over(change)
             due = self._pace.is_due
-            if due or self._is_time_to_look:
-                self._look()  # what has ended by now is told with this interval
-                intervals.look()
-            if due or self._parts.wait(_LOOK_SECONDS):
+            if due or self._is_time_to_poll:
+                self._poll()  # what has ended by now is told with this interval
+                intervals.poll()
+            if due or self._parts.wait(_POLL_SECONDS):
                 return
 
     def _wait_for_news(self) -> bool:
         """Wait until it is time to look; True when the agent is to stop."""
-        while not self._parts.wait(_LOOK_SECONDS):
-            if self._is_time_to_look:
-                self._look()
+        while not self._parts.wait(_POLL_SECONDS):
+            if self._is_time_to_poll:
+                self._poll()
                 return False
         return True
 
 
-def _tell_of_cold_starts(line: str) -> None:
+def _report_cold_starts(line: str) -> None:
     _log.warning("launchers-start-cold", why=line)
 
 
 @contextlib.contextmanager
-def _told_of_full_disks() -> Iterator[None]:
+def _reported_full_disks() -> Iterator[None]:
     """What cannot be noted of a job is no fault of the agent's: it is tried again, while all jobs go on.
 
     Raises:

@@ -14,7 +14,7 @@ import structlog
 
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from elastic_runtime.control.messages import RequestOutcome
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation, Job, Resources
 
 _log = structlog.get_logger()
@@ -36,7 +36,7 @@ def peak(job: Job, before: Allocation, after: Allocation) -> Resources:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ChangeLimits:
     """Seconds after which a change is given up: of a running job, and of one that starts or goes on."""
 
     resize_seconds: float
@@ -44,7 +44,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Change:
+class LocalChange:
     """One job on its way to another size.
 
     Attributes:
@@ -104,10 +104,10 @@ class Changes:
 
     def __init__(
         self,
-        changes: Mapping[str, Change],
+        changes: Mapping[str, LocalChange],
         jobs: RunningJobs,
         capacity: Resources,
-        limits: Limits,
+        limits: ChangeLimits,
         clock: Callable[[], float],
     ) -> None:
         self._changes = changes
@@ -121,11 +121,11 @@ class Changes:
         """Whether any is not over."""
         return any(not change.over for change in self._changes.values())
 
-    def advance(self) -> list[Change]:
+    def advance(self) -> list[LocalChange]:
         """Look how far each is, and ask for whatever there is room for; those that are over now."""
         pending = [change for change in self._changes.values() if not change.over]
         for change in pending:
-            self._look(change)
+            self._poll(change)
         # What each still has is known before anything is given to any.
         free = [change for change in pending if change.asked is None and not change.over]
         under_way = {change.job.job_id for change in free if self._look_back(change)}
@@ -144,7 +144,7 @@ class Changes:
             self._ask(change, wanted)
         return [change for change in pending if change.over]
 
-    def _next(self, change: Change) -> Allocation | None:
+    def _next(self, change: LocalChange) -> Allocation | None:
         """The size to ask for now; None: it waits for the others to give something back."""
         for wanted in (change.after, change.between):
             if wanted == change.before != change.after:
@@ -157,7 +157,7 @@ class Changes:
                 return wanted
         return None
 
-    def _lacks(self, change: Change, wanted: Allocation) -> bool:
+    def _lacks(self, change: LocalChange, wanted: Allocation) -> bool:
         """Whether tasks that are gone for their coordinators still use what this needs; not for ever."""
         line = self._jobs.lacks(change.job.job_id, peak(change.job, change.holds, wanted))
         if not line:
@@ -170,7 +170,7 @@ class Changes:
             _log.warning("resize-refused", job=change.job.job_id, request=change.request_id, line=change.given_up)
         return True
 
-    def _ask(self, change: Change, wanted: Allocation) -> None:
+    def _ask(self, change: LocalChange, wanted: Allocation) -> None:
         change.asked, change.asked_seconds = wanted, self._clock()
         if wanted == change.before:
             change.took = wanted == SUSPENDED == change.lingering
@@ -183,14 +183,14 @@ class Changes:
         if change.given_up:
             _log.warning("resize-refused", job=name, request=change.request_id, line=change.given_up)
 
-    def _look_back(self, change: Change) -> bool:
+    def _look_back(self, change: LocalChange) -> bool:
         """See what a job still has of an earlier change; whether one is under way."""
         measured = self._jobs.measure(change.job.job_id)
         under_way = measured.current == measured.target != measured.held
         change.lingering = measured.held.most(measured.target) if under_way else SUSPENDED
         return under_way
 
-    def _look(self, change: Change) -> None:
+    def _poll(self, change: LocalChange) -> None:
         """See whether a job has what it was asked for, or will not."""
         if change.asked is None:
             return
@@ -199,9 +199,9 @@ class Changes:
             change.given_up = "it is at its end"
             return
         if change.asked == SUSPENDED:
-            has_it = measured.phase is Phase.SUSPENDED and measured.held == SUSPENDED
+            has_it = measured.phase is JobPhase.SUSPENDED and measured.held == SUSPENDED
         else:
-            has_it = measured.fresh and measured.phase is Phase.RUNNING and measured.held == change.asked
+            has_it = measured.fresh and measured.phase is JobPhase.RUNNING and measured.held == change.asked
         if has_it:
             change.before, change.took = change.asked, change.asked == change.after
             change.asked, change.lingering = None, SUSPENDED

@@ -18,9 +18,9 @@ from typing import Any
 
 import structlog
 
-from cluster_agent.backends.local.job_table import JobRecord
+from cluster_agent.backends.local.job_table import LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
-from cluster_agent.backends.local.measured import Measured
+from cluster_agent.backends.local.measured import LocalMeasurement
 from cluster_agent.backends.local.shares.machine_shares import gpu_file, thread_variables
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
@@ -28,7 +28,7 @@ from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, remove_folder
 from elastic_runtime.launcher.job_spec import spec_of
 from elastic_runtime.launcher.job_status import client_of, read_state
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
@@ -52,7 +52,7 @@ class ElasticJob:
     def __init__(
         self,
         jobs: Path,
-        record: JobRecord,
+        record: LocalJobRecord,
         environment: Mapping[str, str],
         launchers: Launchers,
         clock: Callable[[], float] = time.monotonic,
@@ -113,10 +113,10 @@ class ElasticJob:
         number = self._launchers.spawn(self.name, command, folder, self._environment, self._file.script)
         _log.info("job-started", job=self.name, workers=allocation.workers, ps=allocation.ps, process=number)
 
-    def measure(self) -> Measured:
+    def measure(self) -> LocalMeasurement:
         """How it is doing: as its coordinator says, or as its launcher wrote down last."""
         if not self._folder.has_record:
-            return Measured()
+            return LocalMeasurement()
         began = self._clock()
         if began < self._silent_until_seconds:
             return self._resting()
@@ -184,17 +184,17 @@ class ElasticJob:
             self._client.close()
             self._client = None
 
-    def _resting(self) -> Measured:
+    def _resting(self) -> LocalMeasurement:
         state, damage = read_state(self._folder), self._damage()
         try:
-            phase = Phase(str(state.get("phase")))
+            phase = JobPhase(str(state.get("phase")))
         except ValueError:  # nobody has written anything yet: it has what it was started with
             if damage:
-                return Measured(damage=damage)
+                return LocalMeasurement(damage=damage)
             started = spec_of(self._folder.record(), self._folder.record_file)
             asked = Allocation(started.workers, started.servers) if self.launcher else SUSPENDED
-            return Measured(Phase.STARTING, SUSPENDED, asked)
-        return Measured(
+            return LocalMeasurement(JobPhase.STARTING, SUSPENDED, asked)
+        return LocalMeasurement(
             phase,
             _allocation(state.get("size", {})) if self.launcher else SUSPENDED,
             _allocation(state.get("target", {})) if self.launcher else SUSPENDED,
@@ -224,8 +224,8 @@ def _allocation(size: Mapping[str, int]) -> Allocation:
     return Allocation(int(size.get("workers", 0)), int(size.get("ps", 0)))
 
 
-def _measured(status: JobStatus) -> Measured:
-    return Measured(
+def _measured(status: JobStatus) -> LocalMeasurement:
+    return LocalMeasurement(
         status.phase,
         Allocation(status.size.workers, status.size.servers),
         Allocation(status.target.workers, status.target.servers),

@@ -44,7 +44,7 @@ def _without_decision(facts: Mapping[str, Any]) -> str:
 def _waits_for(facts: Mapping[str, Any], job: Job, decision: WeighedDecision, lacks: str) -> str:
     has, wanted = Allocation(facts["workers"], facts["ps"]), decision.size_of(job.job_id)
     if wanted == SUSPENDED:
-        return decision.room_for(job)
+        return decision.capacity_for(job)
     if wanted == has:
         return ""
     if has != SUSPENDED:

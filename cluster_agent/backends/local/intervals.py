@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from cluster_agent.backends.local.changes import Change
-from cluster_agent.backends.local.job_table import JobRecord, JobState
+from cluster_agent.backends.local.changes import LocalChange
+from cluster_agent.backends.local.job_table import JobState, LocalJobRecord
 from cluster_agent.backends.local.job_views import samples_per_epoch, steps_per_epoch
-from cluster_agent.backends.local.measured import Measured
+from cluster_agent.backends.local.measured import LocalMeasurement
 from cluster_agent.backends.local.running_jobs import RunningJobs
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import MOST_SAMPLES_PER_WORKER_SECOND, SUSPENDED, Allocation, Job, Progress
 
 _log = structlog.get_logger()
@@ -67,13 +67,13 @@ class Intervals:
         """What a job has is measured until it has something else."""
         interval = _Interval(job, job.current)
         measured = self._jobs.latest(job.job_id)
-        if measured.phase is Phase.RUNNING and measured.held == job.current:
+        if measured.phase is JobPhase.RUNNING and measured.held == job.current:
             interval.since_seconds = self._decided_seconds
             interval.samples, interval.stall_seconds = measured.samples, measured.stall_seconds
             interval.cpu_seconds = self._jobs[job.job_id].cpu_seconds()
         self._intervals[job.job_id] = interval
 
-    def on_change_over(self, change: Change) -> None:
+    def on_change_over(self, change: LocalChange) -> None:
         """The change took hold, or was given up: what the job has from now on is measured."""
         name = change.job.job_id
         interval = self._intervals[name]
@@ -84,26 +84,26 @@ class Intervals:
         measured = self._jobs.measure(name)
         if interval.since_seconds is not None and not change.took:
             return  # it goes on with what it has
-        if not change.took and (measured.phase is not Phase.RUNNING or measured.held != interval.allocation):
+        if not change.took and (measured.phase is not JobPhase.RUNNING or measured.held != interval.allocation):
             interval.waits = True  # nothing trains: to measure it would be to learn that this size is slow
             return
         self._start(interval, measured)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Begin with those that were given up before they trained, and do now."""
         for name, interval in self._intervals.items():
             if interval.waits:
                 measured = self._jobs.measure(name)
-                if measured.phase is Phase.RUNNING and measured.held == interval.allocation:
+                if measured.phase is JobPhase.RUNNING and measured.held == interval.allocation:
                     self._start(interval, measured)
 
-    def _start(self, interval: _Interval, measured: Measured) -> None:
+    def _start(self, interval: _Interval, measured: LocalMeasurement) -> None:
         interval.waits = False
         interval.since_seconds = self._clock()
         interval.samples, interval.stall_seconds = measured.samples, measured.stall_seconds
         interval.cpu_seconds = self._jobs[interval.job.job_id].cpu_seconds()
 
-    def progress(self, change: Change) -> Progress:
+    def progress(self, change: LocalChange) -> Progress:
         """What a job did; to be asked once, as the job's own sums grow by it."""
         interval = self._intervals[change.job.job_id]
         job, now = interval.job, self._clock()
@@ -128,7 +128,7 @@ class Intervals:
                 finished,
                 whole if starting else 0.0,
             )
-        measured = Measured() if record is None else self._jobs.measure(job.job_id)
+        measured = LocalMeasurement() if record is None else self._jobs.measure(job.job_id)
         stalled = max(0.0, measured.stall_seconds - interval.stall_seconds)
         seconds = max(0.0, now - interval.since_seconds - stalled)
         samples = max(0.0, measured.samples - interval.samples)
@@ -156,7 +156,7 @@ class Intervals:
             max(0.0, whole - seconds),
         )
 
-    def _is_believed(self, interval: _Interval, record: JobRecord, samples: float, seconds: float) -> bool:
+    def _is_believed(self, interval: _Interval, record: LocalJobRecord, samples: float, seconds: float) -> bool:
         """Whether a job's processes can have trained what its script alone says, by the processor time that they used.
 
         No device trains without a processor that feeds it, but a GPU needs it for a small part of the time.

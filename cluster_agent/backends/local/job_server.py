@@ -21,7 +21,7 @@ from typing import Any
 
 import structlog
 
-from cluster_agent.errors import BadConfig, BadJobFile, JobRefused, StateDamaged
+from cluster_agent.errors import BadAgentConfig, BadJobFile, JobRefused, StateDamaged
 from cluster_agent.job_messages import ANSWER, CONTENT, END, LARGEST_REQUEST_BYTES, METHOD, REFUSED, decode, encode
 from foundation.locks import FileLock, LockHeld
 from foundation.text import plain_line
@@ -42,7 +42,7 @@ _OPEN_TO_OTHERS = 0o077
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ClientPatience:
     """What a client may cost.
 
     Attributes:
@@ -108,12 +108,12 @@ class JobServer:
         self,
         path: Path,
         answers: Mapping[str, Answer],
-        patience: Patience | None = None,
+        patience: ClientPatience | None = None,
         shared: SharedAnswers | None = None,
     ) -> None:
         self._path = path
         self._answers = answers
-        self._patience = patience or Patience()
+        self._patience = patience or ClientPatience()
         self._shared = shared
         self._connections = 0
         self._lock, listener = _listen(path)
@@ -227,20 +227,20 @@ def _listen(path: Path) -> tuple[FileLock, socket.socket]:
         BadConfig: it cannot be had.
     """
     if len(str(path).encode()) > _LONGEST_PATH:
-        raise BadConfig(f"setting backend.socket: {path} is longer than {_LONGEST_PATH} bytes; name a shorter one")
+        raise BadAgentConfig(f"setting backend.socket: {path} is longer than {_LONGEST_PATH} bytes; name a shorter one")
     try:
         path.parent.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
         _check_folder(path.parent)
         if path.exists() and not path.is_socket():
-            raise BadConfig(f"setting backend.socket: {path} is a file and no socket; name another one")
+            raise BadAgentConfig(f"setting backend.socket: {path} is a file and no socket; name another one")
         lock = FileLock(path.with_name(f"{path.name}.lock"))
     except LockHeld as error:
-        raise BadConfig(
+        raise BadAgentConfig(
             f"setting backend.socket: {path} is another agent's (process {error.holder or 'unknown'}); end it, or name "
             "another one"
         ) from error
     except OSError as error:
-        raise BadConfig(f"setting backend.socket: {path} cannot be used ({error.strerror})") from error
+        raise BadAgentConfig(f"setting backend.socket: {path} cannot be used ({error.strerror})") from error
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.unlink(missing_ok=True)
@@ -251,7 +251,7 @@ def _listen(path: Path) -> tuple[FileLock, socket.socket]:
     except OSError as error:
         listener.close()
         lock.release()
-        raise BadConfig(f"setting backend.socket: {path}: nobody can listen there ({error.strerror})") from error
+        raise BadAgentConfig(f"setting backend.socket: {path}: nobody can listen there ({error.strerror})") from error
     return lock, listener
 
 
@@ -263,7 +263,7 @@ def _check_folder(folder: Path) -> None:
     """
     state = folder.stat()
     if state.st_uid != os.getuid() or state.st_mode & _OPEN_TO_OTHERS:
-        raise BadConfig(
+        raise BadAgentConfig(
             f"setting backend.socket: others may enter {folder}; name a folder that is not there yet, or one of your "
             "own (`chmod 700`)"
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from cluster_agent.backends.local.explanation import explain
 from cluster_agent.backends.local.job_file import JobFile, check_job
-from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
+from cluster_agent.backends.local.job_table import JobState, JobTable, LocalJobRecord
 from cluster_agent.backends.local.job_views import GUESSED_SAMPLES_PER_EPOCH
 from cluster_agent.errors import BadJobFile, JobRefused
 from cluster_agent.job_messages import METHODS, Facts
@@ -38,7 +38,7 @@ class JobDesk:
 
     table: JobTable
     capacity: Resources
-    facts: Callable[[JobRecord], Facts]
+    facts: Callable[[LocalJobRecord], Facts]
     now: Callable[[], float]
     state_dir: Path = Path()
     pace_seconds: tuple[float, float] = (30.0, 2.0)
@@ -172,7 +172,7 @@ class JobDesk:
             )
         return self.facts(self.table.change(name, held=held))
 
-    def _named(self, name: str) -> JobRecord:
+    def _named(self, name: str) -> LocalJobRecord:
         record = self.table.get(name)
         if record is None:
             meant = nearest(name, [record.name for record in self.table])

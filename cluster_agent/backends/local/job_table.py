@@ -56,7 +56,7 @@ class JobState(StrEnum):
         return f"{'has' if self is JobState.FAILED else 'is'} {self.value}"
 
 
-class JobRecord(Section):
+class LocalJobRecord(Section):
     """One job, as it is remembered.
 
     Attributes:
@@ -147,7 +147,7 @@ class JobTable:
         self._forget_oldest()
         self._next = max((record.number for record in found), default=0) + 1
 
-    def _read_all(self) -> Iterator[JobRecord]:
+    def _read_all(self) -> Iterator[LocalJobRecord]:
         """Every record that can be read; one that was damaged is told of, and stops no other job."""
         for path in self._folder.glob("*.json"):
             try:
@@ -156,18 +156,18 @@ class JobTable:
                 self.damaged[path.stem] = str(error)
                 _log.error("job-record-damaged", job=path.stem, line=str(error))
 
-    def __iter__(self) -> Iterator[JobRecord]:
+    def __iter__(self) -> Iterator[LocalJobRecord]:
         """Those at hand in the order of their submission, as they are now."""
         with self._lock:
             return iter(list(self._records.values()))
 
     @property
-    def unended(self) -> list[JobRecord]:
+    def unended(self) -> list[LocalJobRecord]:
         """Those that have not ended, in the order of their submission."""
         with self._lock:
             return list(self._open.values())
 
-    def get(self, name: str) -> JobRecord | None:
+    def get(self, name: str) -> LocalJobRecord | None:
         """The job of a name, however long ago it ended.
 
         Raises:
@@ -177,7 +177,7 @@ class JobTable:
             record, path = self._records.get(name), self._path(name)
             return _read(path) if record is None and _NAME.fullmatch(name) and path.exists() else record
 
-    def add(self, file: JobFile, now_unix_seconds: float) -> JobRecord:
+    def add(self, file: JobFile, now_unix_seconds: float) -> LocalJobRecord:
         """Remember a job for good.
 
         Raises:
@@ -188,14 +188,14 @@ class JobTable:
             name = file.name or self._free_name(file)
             if name in self._records or self._path(name).exists():
                 raise JobRefused(_taken(self._records.get(name), name))
-            record = JobRecord(
+            record = LocalJobRecord(
                 name=name, number=self._next, file=file, submitted_unix_seconds=now_unix_seconds, held=file.suspend
             )
             self._write(record)
             self._next += 1
             return record
 
-    def put(self, record: JobRecord) -> None:
+    def put(self, record: LocalJobRecord) -> None:
         """Replace a job's record.
 
         Raises:
@@ -205,7 +205,7 @@ class JobTable:
             if self._records.get(record.name) != record:
                 self._write(record)
 
-    def change(self, name: str, **values: object) -> JobRecord:
+    def change(self, name: str, **values: object) -> LocalJobRecord:
         """Replace some values of a job's record; the record after that.
 
         Raises:
@@ -232,7 +232,7 @@ class JobTable:
             self._ended.pop(name, None)
             self.changes += 1
 
-    def _write(self, record: JobRecord) -> None:
+    def _write(self, record: LocalJobRecord) -> None:
         text = json.dumps(with_checksum(record.model_dump(mode="json")), indent=1)
         write_whole(self._path(record.name), text + "\n", mode=0o600, alone=True)
         self._records[record.name] = record
@@ -258,7 +258,7 @@ class JobTable:
         return next(name for name in names if not self._path(name).exists())
 
 
-def ends_in(folder: Path) -> list[JobRecord]:
+def ends_in(folder: Path) -> list[LocalJobRecord]:
     """The jobs of a table that are done, for who only reads; what cannot be read is left out, and no folder is made.
 
     Args:
@@ -271,7 +271,7 @@ def ends_in(folder: Path) -> list[JobRecord]:
     return [record for record in found if record.state is JobState.DONE]
 
 
-def _taken(record: JobRecord | None, name: str) -> str:
+def _taken(record: LocalJobRecord | None, name: str) -> str:
     """Why a name cannot be had."""
     if record is not None and record.state.ended:
         why = f"; it {record.state.ended_words}: `cluster-agent delete {name}` frees its name, or take another one"
@@ -280,15 +280,15 @@ def _taken(record: JobRecord | None, name: str) -> str:
     return f"there is a job {name} already{why}"
 
 
-def _read(path: Path) -> JobRecord:
+def _read(path: Path) -> LocalJobRecord:
     try:
         content = parse_json(read_ordinary(path))
         content = without_checksum(content) if isinstance(content, dict) else content
-        record = JobRecord.model_validate_json(json.dumps(content))
+        record = LocalJobRecord.model_validate_json(json.dumps(content))
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else error
         if isinstance(error, ValidationError):
-            said = first_problems(error, JobRecord, FileWords("field", json=True))
+            said = first_problems(error, LocalJobRecord, FileWords("field", json=True))
         raise StateDamaged(_damaged(path, plain_line(str(said)))) from error
     if record.name != path.stem:
         raise StateDamaged(_damaged(path, f"it is of a job named {plain_line(record.name)}"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cluster_agent.backends.local.job_table import JobRecord, JobState
-from cluster_agent.backends.local.measured import Measured
-from elastic_runtime.protocol.plan import Phase
+from cluster_agent.backends.local.job_table import JobState, LocalJobRecord
+from cluster_agent.backends.local.measured import LocalMeasurement
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation, Job
 
 GUESSED_SAMPLES_PER_EPOCH = 10_000.0
 """Until the first sample of a job, and of all jobs of its type, was counted."""
-_BEGINNING = (None, Phase.STARTING, Phase.RECOVERING)
+_BEGINNING = (None, JobPhase.STARTING, JobPhase.RECOVERING)
 _FALSE_FROM = 1.01
 """An epoch has no whole number of batches: so much more than was said is no lie."""
 _LEAST_REMAINING_EPOCHS = 1e-3
@@ -23,13 +23,13 @@ _EPOCH_SAMPLES = (1e-6, 1e15)
 """That an epoch may have, or steps; the progress of a script is its own word."""
 
 
-def samples_per_epoch(record: JobRecord, measured: Measured) -> float:
+def samples_per_epoch(record: LocalJobRecord, measured: LocalMeasurement) -> float:
     """Measured; 0 until the first sample, and where what was measured is no number that anything could follow from."""
     least, most = _EPOCH_SAMPLES
     return next((size for size in (measured.samples_per_epoch, record.samples_per_epoch) if least <= size <= most), 0.0)
 
 
-def steps_per_epoch(record: JobRecord, measured: Measured) -> float:
+def steps_per_epoch(record: LocalJobRecord, measured: LocalMeasurement) -> float:
     """Global steps; as `samples_per_epoch`."""
     least, most = _EPOCH_SAMPLES
     return next((size for size in (measured.steps_per_epoch, record.steps_per_epoch) if least <= size <= most), 0.0)
@@ -43,7 +43,7 @@ class UsualEpoch:
     steps: float = 0.0
 
 
-def total_epochs(record: JobRecord, measured: Measured, usual: UsualEpoch) -> float | None:
+def total_epochs(record: LocalJobRecord, measured: LocalMeasurement, usual: UsualEpoch) -> float | None:
     """What the whole job is: as its script said once it had started, else as its file says.
 
     None: nobody did, or in steps of which nobody knows how many make an epoch, or it has done more than that: what was
@@ -60,7 +60,7 @@ def total_epochs(record: JobRecord, measured: Measured, usual: UsualEpoch) -> fl
     return None if done > _FALSE_FROM * said else said
 
 
-def _stated_epochs(record: JobRecord, measured: Measured, usual: UsualEpoch) -> float | None:
+def _stated_epochs(record: LocalJobRecord, measured: LocalMeasurement, usual: UsualEpoch) -> float | None:
     work = record.file.work
     if work is None or work.steps is None:
         return None if work is None else work.epochs
@@ -68,7 +68,7 @@ def _stated_epochs(record: JobRecord, measured: Measured, usual: UsualEpoch) -> 
     return work.steps / steps if steps > 0.0 else None
 
 
-def misstated(record: JobRecord, measured: Measured, *, done: bool) -> str:
+def misstated(record: LocalJobRecord, measured: LocalMeasurement, *, done: bool) -> str:
     """That a job is far from the work which was stated with it, in a line; empty if it is not, or nobody can tell.
 
     Args:
@@ -79,18 +79,18 @@ def misstated(record: JobRecord, measured: Measured, *, done: bool) -> str:
     work, per_epoch = record.file.work, samples_per_epoch(record, measured)
     if work is None:
         return ""
-    unit, stated, trained, told = "step", float(work.steps or 0), measured.steps, 0.0
+    unit, stated, trained, reported = "step", float(work.steps or 0), measured.steps, 0.0
     if work.epochs is not None:
         trained = max(measured.samples, record.samples) / per_epoch if per_epoch else 0.0
-        unit, stated, told = "epoch", work.epochs, measured.total_epochs or record.total_epochs
+        unit, stated, reported = "epoch", work.epochs, measured.total_epochs or record.total_epochs
     if done:
         if not trained or 1 / _MISSTATED_FROM < trained / stated < _MISSTATED_FROM:
             return ""
         return f"said {_amount(stated, unit)}, trained {_amount(trained)}: say that next time"
     if trained >= _MISSTATED_FROM * stated:
         return f"said {_amount(stated, unit)}, has trained {_amount(trained)} already"
-    if told and not 1 / _MISSTATED_FROM < told / stated < _MISSTATED_FROM:
-        return f"said {_amount(stated, unit)}, its script says {_amount(told)}"
+    if reported and not 1 / _MISSTATED_FROM < reported / stated < _MISSTATED_FROM:
+        return f"said {_amount(stated, unit)}, its script says {_amount(reported)}"
     return ""
 
 
@@ -99,7 +99,7 @@ def _amount(number: float, unit: str = "") -> str:
     return f"{shown} {unit}{'s' * (shown != '1')}" if unit else shown
 
 
-def scheduled_job(record: JobRecord, measured: Measured, usual: UsualEpoch) -> Job:
+def scheduled_job(record: LocalJobRecord, measured: LocalMeasurement, usual: UsualEpoch) -> Job:
     """What a policy may look at: nothing that a real cluster could not know.
 
     Args:
@@ -140,7 +140,11 @@ def _least(one: Allocation, other: Allocation) -> Allocation:
 
 
 def user_facts(
-    record: JobRecord, measured: Measured, now_unix_seconds: float, waits: str = "", trained_seconds: float = 0.0
+    record: LocalJobRecord,
+    measured: LocalMeasurement,
+    now_unix_seconds: float,
+    waits: str = "",
+    trained_seconds: float = 0.0,
 ) -> dict[str, Any]:
     """What `cluster-agent job` shows; plain JSON values, times in seconds.
 
@@ -163,7 +167,9 @@ def user_facts(
     total, per_epoch = total_epochs(record, measured, UsualEpoch()), samples_per_epoch(record, measured)
     samples = max(measured.samples, record.samples)
     progress = None if total is None or not per_epoch else min(1.0, samples / per_epoch / total)
-    phase = measured.phase.value if running and measured.phase not in (None, Phase.RUNNING, Phase.STARTING) else ""
+    phase = (
+        measured.phase.value if running and measured.phase not in (None, JobPhase.RUNNING, JobPhase.STARTING) else ""
+    )
     return {
         "name": record.name,
         "modelType": file.model_type,
@@ -201,7 +207,7 @@ def user_facts(
     }
 
 
-def _failed_before(measured: Measured) -> str:
+def _failed_before(measured: LocalMeasurement) -> str:
     """That it was started again, which nobody may notice of a job that gets on."""
     if not measured.failures:
         return ""
@@ -209,7 +215,7 @@ def _failed_before(measured: Measured) -> str:
     return f"its script failed {times} and was started again; last: {measured.last_failure}"
 
 
-def _state_since(record: JobRecord) -> float | None:
+def _state_since(record: LocalJobRecord) -> float | None:
     """Unix seconds since when it waits, trains or is over; None where that is not known, while it starts say."""
     since = {
         JobState.QUEUED: 0.0 if record.held else record.submitted_unix_seconds,
@@ -219,7 +225,7 @@ def _state_since(record: JobRecord) -> float | None:
     return since.get(record.state, record.ended_unix_seconds) or None
 
 
-def _shown_state(record: JobRecord, measured: Measured) -> str:
+def _shown_state(record: LocalJobRecord, measured: LocalMeasurement) -> str:
     """A user's words: what runs and trains, what is about to, and what waits for its user alone."""
     if record.state is JobState.RUNNING and not measured.held.workers and measured.phase in _BEGINNING:
         return "starting"

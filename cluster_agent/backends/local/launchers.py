@@ -97,14 +97,14 @@ class Launchers:
             os.close(handle)
         return bool(ended)
 
-    def look(self, *, needed: bool) -> None:
+    def poll(self, *, needed: bool) -> None:
         """Be ready to start one soon, or not; to be called again and again.
 
         Args:
             needed: whether there is a job.
         """
         if self._warm is not None:
-            self._warm.look(needed=needed)
+            self._warm.poll(needed=needed)
 
     def close(self) -> None:
         """Start no more; those that run stay."""

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from cluster_agent.backend_settings import LocalBackendSettings
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from policy_net.domain import Node, Resources
 
 NODE = "this-machine"
@@ -25,7 +25,7 @@ def this_node(settings: LocalBackendSettings, gpus: int, cgroup_limit: Path = _C
         BadConfig: nothing is left, or there are not so many GPUs.
     """
     if settings.gpus is not None and settings.gpus > gpus:
-        raise BadConfig(
+        raise BadAgentConfig(
             f"setting backend.gpus = {settings.gpus}: NVIDIA's library finds {gpus} here; install nvidia-ml-py and a "
             "driver, or leave it out"
         )
@@ -35,7 +35,7 @@ def this_node(settings: LocalBackendSettings, gpus: int, cgroup_limit: Path = _C
         usable = min(usable, limit)
     cpu_milli = (usable if settings.cpu_milli is None else settings.cpu_milli) - settings.reserved_cpu_milli
     if cpu_milli <= 0:
-        raise BadConfig(
+        raise BadAgentConfig(
             f"setting backend.reserved_cpu_milli = {settings.reserved_cpu_milli}: nothing is left of this machine's "
             f"{usable} millicores"
         )

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Protocol
 
 from elastic_runtime.control.messages import RequestState
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
 
-_UNDER_WAY = frozenset({Phase.STARTING, Phase.RECOVERING, Phase.RESIZING, Phase.SUSPENDING})
+_UNDER_WAY = frozenset({JobPhase.STARTING, JobPhase.RECOVERING, JobPhase.RESIZING, JobPhase.SUSPENDING})
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class LocalMeasurement:
     """What a job's coordinator said of it last.
 
     Attributes:
@@ -32,7 +32,7 @@ class Measured:
         damage: what of the job's folder cannot be used, in a line; empty if it was not in the way.
     """
 
-    phase: Phase | None = None
+    phase: JobPhase | None = None
     held: Allocation = SUSPENDED
     target: Allocation = SUSPENDED
     samples: float = 0.0
@@ -61,12 +61,12 @@ class Measured:
     @property
     def is_settled(self) -> bool:
         """Whether it trains with what it was asked to have."""
-        return self.phase is Phase.RUNNING and self.held == self.target
+        return self.phase is JobPhase.RUNNING and self.held == self.target
 
     @property
     def is_ending(self) -> bool:
         """Whether nothing can be asked of it any more; its tasks may still write what they have trained."""
-        return self.phase in (Phase.FINISHED, Phase.FAILED)
+        return self.phase in (JobPhase.FINISHED, JobPhase.FAILED)
 
     @property
     def samples_per_epoch(self) -> float:
@@ -100,7 +100,7 @@ class JobProcesses(Protocol):
         """
         ...
 
-    def measure(self) -> Measured:
+    def measure(self) -> LocalMeasurement:
         """How it is doing: as its coordinator says, or as its launcher wrote down last."""
         ...
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import median_high
 
 from cluster_agent.backends.local.changes import demand
-from cluster_agent.backends.local.job_table import JobRecord, JobState
+from cluster_agent.backends.local.job_table import JobState, LocalJobRecord
 from cluster_agent.backends.local.job_views import UsualEpoch, scheduled_job
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from policy_net.domain import SUSPENDED, CapacityMode, ClusterState, Decision, Job, Node, Resources
@@ -48,7 +48,7 @@ class Observation:
 
     def _usual_epochs(self) -> dict[str, UsualEpoch]:
         """What an epoch has, by type: the median of its jobs."""
-        known: dict[str, list[JobRecord]] = {}
+        known: dict[str, list[LocalJobRecord]] = {}
         for record in self._jobs.table:
             if record.samples_per_epoch:
                 known.setdefault(record.file.model_type, []).append(record)
@@ -80,12 +80,12 @@ def check_decision(decision: Decision, jobs: Mapping[str, Job], total: Resources
         raise InvalidAllocation(f"{taken} does not fit this machine's {total}")
 
 
-def _is_scheduled(record: JobRecord) -> bool:
+def _is_scheduled(record: LocalJobRecord) -> bool:
     """Whether a decision is about it; about a held one as long as it has something."""
     wants = not record.held or record.state is JobState.RUNNING
     return wants and not record.cancelling and not _stays(record)
 
 
-def _stays(record: JobRecord) -> bool:
+def _stays(record: LocalJobRecord) -> bool:
     """Whether it runs, and nobody but its user may stop it: it would start over."""
     return record.file.fixed and record.state is JobState.RUNNING and not record.held

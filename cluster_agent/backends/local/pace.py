@@ -7,14 +7,14 @@ from collections.abc import Callable
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from policy_net.domain import Trigger
 
-_CALM_LOOK_SECONDS = 0.5
+_CALM_POLL_SECONDS = 0.5
 """Between two looks at what only trains."""
 
 _Presence = tuple[str, bool, bool]
 """A job that has not ended: its name, whether its user holds it, whether it is being cancelled."""
 
 
-class Pace:
+class LocalPace:
     """When something is to be done.
 
     Args:
@@ -35,23 +35,23 @@ class Pace:
         self._known: frozenset[_Presence] = frozenset()
         self._known_losses = 0
         self._present, self._present_at = self._known, -1
-        self._looked_seconds, self._looked_at = 0.0, -1
+        self._polled_seconds, self._polled_at = 0.0, -1
 
     @property
-    def is_time_to_look(self) -> bool:
+    def is_time_to_poll(self) -> bool:
         """At once where a user has asked for something; else every so often."""
-        asked = self._jobs.table.changes != self._looked_at
-        return asked or self._clock() - self._looked_seconds >= _CALM_LOOK_SECONDS
+        asked = self._jobs.table.changes != self._polled_at
+        return asked or self._clock() - self._polled_seconds >= _CALM_POLL_SECONDS
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """See which jobs have ended, or are to."""
-        self._jobs.look()
-        self._looked_seconds = self._clock()
+        self._jobs.poll()
+        self._polled_seconds = self._clock()
         self.on_own_changes()
 
     def on_own_changes(self) -> None:
         """What was written to the table so far is nothing that a user wants."""
-        self._looked_at = self._jobs.table.changes
+        self._polled_at = self._jobs.table.changes
 
     @property
     def is_due(self) -> bool:

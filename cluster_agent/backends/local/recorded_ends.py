@@ -10,9 +10,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from cluster_agent.backends.local.job_table import SUBMITTED, JobRecord, ends_in
+from cluster_agent.backends.local.job_table import SUBMITTED, LocalJobRecord, ends_in
 from policy_net.laboratory.workloads.decided import RecordedJobs
-from policy_net.laboratory.workloads.workload import JobSpec
+from policy_net.laboratory.workloads.workload import WorkloadJob
 
 
 def with_ends_since(recorded: RecordedJobs, log: Path) -> RecordedJobs:
@@ -40,12 +40,12 @@ def with_ends_since(recorded: RecordedJobs, log: Path) -> RecordedJobs:
     return replace(recorded, workload=workload, jct_seconds=known, end_seconds=newest)
 
 
-def _with_work(spec: JobSpec, record: JobRecord) -> JobSpec:
+def _with_work(spec: WorkloadJob, record: LocalJobRecord) -> WorkloadJob:
     """The job with what its coordinator counted; as it was where nobody counts, as of scripts of one size."""
     done = record.samples / spec.samples_per_epoch
     return replace(spec, total_epochs=done) if done > 0.0 else spec
 
 
-def _ended(table: Path) -> dict[tuple[str, int], JobRecord]:
+def _ended(table: Path) -> dict[tuple[str, int], LocalJobRecord]:
     """The jobs of a table that are done, by name and second of submission."""
     return {(record.name, round(record.submitted_unix_seconds)): record for record in ends_in(table)}

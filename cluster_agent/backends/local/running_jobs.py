@@ -10,13 +10,13 @@ from pathlib import Path
 
 import structlog
 
-from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
+from cluster_agent.backends.local.job_table import JobState, JobTable, LocalJobRecord
 from cluster_agent.backends.local.job_views import misstated
-from cluster_agent.backends.local.measured import JobProcesses, Measured
+from cluster_agent.backends.local.measured import JobProcesses, LocalMeasurement
 from cluster_agent.backends.local.shares.machine_shares import Shares
 from cluster_agent.backends.local.training_time import TrainingTimes
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation, Resources
 
@@ -53,7 +53,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
     def __init__(
         self,
         table: JobTable,
-        open_job: Callable[[JobRecord], JobProcesses],
+        open_job: Callable[[LocalJobRecord], JobProcesses],
         now: Callable[[], float],
         shares: Shares,
     ) -> None:
@@ -62,13 +62,13 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self.losses = 0
         self.waits: dict[str, str] = {}
         self.lacking: dict[str, str] = {}
-        self._unstarted: dict[str, JobRecord] = {}
+        self._unstarted: dict[str, LocalJobRecord] = {}
         self.table = table
         self._open_job = open_job
         self._now = now
         self._processes: dict[str, JobProcesses] = {}
-        self._measured: dict[str, Measured] = {}
-        self._looked_at: set[str] = set()
+        self._measured: dict[str, LocalMeasurement] = {}
+        self._polled_at: set[str] = set()
         self._looked_after_seconds = 0.0
         self._futile_starts: dict[str, int] = {}
         self._starting_since: dict[str, float] = {}
@@ -94,22 +94,22 @@ class RunningJobs(Mapping[str, JobProcesses]):
         """How many jobs there are."""
         return sum(1 for _ in self.table)
 
-    def measure(self, name: str) -> Measured:
+    def measure(self, name: str) -> LocalMeasurement:
         """How a job is doing now; nothing is asked of one without processes."""
         record = self.table.get(name)
         if record is None or record.state is JobState.QUEUED:
-            return Measured()
+            return LocalMeasurement()
         process = self[name]
         try:
             measured = process.measure()
         except (ElasticError, OSError) as error:  # of this job's folder, which is no matter of the others
-            measured = Measured(damage=plain_line(str(error)))
+            measured = LocalMeasurement(damage=plain_line(str(error)))
         if measured.damage and measured.damage != self.latest(name).damage:
             _log.warning("job-folder-damaged", job=name, line=measured.damage)
         damage = measured.damage
         if measured.phase is None and record.state is JobState.RUNNING:
             # Its launcher is about to begin: what it was given is its own already.
-            measured = Measured(Phase.STARTING, target=record.granted, damage=damage)
+            measured = LocalMeasurement(JobPhase.STARTING, target=record.granted, damage=damage)
         elif record.state is JobState.RUNNING and not measured.fresh and process.launcher is not None:
             # What its launcher wrote down last may be older than what it was given since.
             measured = replace(measured, target=measured.target.most(record.granted))
@@ -121,7 +121,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         elif process.launcher is None:  # else it is of an earlier moment
             trains, logs = measured.held.workers > 0, process.log_folder
             self.training.note(name, trains=trains, last_sign=lambda: _newest_seconds(logs.parent, logs))
-        if measured.phase is Phase.STARTING and record.state is JobState.RUNNING:
+        if measured.phase is JobPhase.STARTING and record.state is JobState.RUNNING:
             self._starting_since.setdefault(name, self._now())
         else:
             self._starting_since.pop(name, None)
@@ -135,15 +135,15 @@ class RunningJobs(Mapping[str, JobProcesses]):
     def is_out_of_reach(self, name: str) -> bool:
         """Whether a job's launcher is at work, and there is no coordinator yet that could be asked for anything."""
         latest = self.latest(name)
-        return latest.phase is Phase.STARTING and not latest.fresh and self[name].launcher is not None
+        return latest.phase is JobPhase.STARTING and not latest.fresh and self[name].launcher is not None
 
-    def latest(self, name: str) -> Measured:
+    def latest(self, name: str) -> LocalMeasurement:
         """What was measured last; may be asked from any thread."""
-        return self._measured.get(name, Measured())
+        return self._measured.get(name, LocalMeasurement())
 
-    def shown(self, name: str) -> Measured:
+    def shown(self, name: str) -> LocalMeasurement:
         """What was measured last, for a user: what users look at is soon measured again; from any thread."""
-        self._looked_at.add(name)
+        self._polled_at.add(name)
         return self.latest(name)
 
     def lacks(self, name: str, most: Resources) -> str:
@@ -186,7 +186,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
                     granted_ps=after.ps,
                 )
             if process.launcher is not None:
-                return process.request(request_id, after, resume=self.latest(name).phase is Phase.SUSPENDED)
+                return process.request(request_id, after, resume=self.latest(name).phase is JobPhase.SUSPENDED)
             if after.workers:
                 process.start(after)
                 self._shares.bind(name)
@@ -194,7 +194,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
             return self._on_not_started(before, process, error)
         return ""
 
-    def _on_not_started(self, before: JobRecord, process: JobProcesses, error: OSError) -> str:
+    def _on_not_started(self, before: LocalJobRecord, process: JobProcesses, error: OSError) -> str:
         """It stays what it was, and is tried again with the next decision, unless that would come to the same."""
         where = "" if error.filename is None else f"{error.filename}: "
         line = plain_line(f"it cannot be started ({where}{error.strerror or error})")
@@ -205,7 +205,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         with contextlib.suppress(OSError):  # a full disk: the next look tries again
             own = error.filename is not None and str(error.filename) == str(before.file.workdir)
             if error.errno == errno.E2BIG or (own and error.errno in _NEVER):
-                self._end(before, Measured(failure=line))
+                self._end(before, LocalMeasurement(failure=line))
             self._take_back(before.name)
         return line
 
@@ -238,12 +238,12 @@ class RunningJobs(Mapping[str, JobProcesses]):
         if record is not None and record.state is JobState.RUNNING:
             self.table.change(name, state=JobState.SUSPENDED, suspended_unix_seconds=self._now())
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Note which jobs have ended since, and measure what users look at or what has just begun.
 
         A job whose launcher died goes on with the next decision.
         """
-        looked_at = self._since_looked_after()
+        polled_at = self._since_looked_after()
         for record in self.table.unended:
             process = self[record.name]
             if record.cancelling:
@@ -254,7 +254,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
                     self._begin_smaller(record, process, measured.failure.partition(_REFUSAL)[2])
                 elif measured.is_ending:
                     self._end(record, measured)
-                elif record.state is JobState.RUNNING and measured.phase is Phase.SUSPENDED:
+                elif record.state is JobState.RUNNING and measured.phase is JobPhase.SUSPENDED:
                     process.clear()
                     self.on_suspended(record.name)  # its launcher has ended with it, and said so
                 elif record.name in self._unstarted:
@@ -266,7 +266,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
                 elif record.state is JobState.SUSPENDED:
                     self._shares.release(record.name)
             elif record.state is JobState.RUNNING and (
-                record.name in looked_at or not self.latest(record.name).is_settled
+                record.name in polled_at or not self.latest(record.name).is_settled
             ):
                 # Decisions may be far apart, and a script that runs is in none of them.
                 self.measure(record.name)
@@ -275,11 +275,11 @@ class RunningJobs(Mapping[str, JobProcesses]):
         """The jobs that users have looked at since this was asked last; none where that is not long ago."""
         if self._now() - self._looked_after_seconds < _LOOKED_AFTER_EVERY_SECONDS:
             return set()
-        found, self._looked_at = self._looked_at, set()
+        found, self._polled_at = self._polled_at, set()
         self._looked_after_seconds = self._now()
         return found
 
-    def _on_launcher_lost(self, record: JobRecord, measured: Measured) -> None:
+    def _on_launcher_lost(self, record: LocalJobRecord, measured: LocalMeasurement) -> None:
         """It was killed, or could not begin; what it trained until its last checkpoint is kept."""
         futile = self._futile_starts.get(record.name, 0) + 1 if measured.samples <= record.samples else 1
         if futile >= _STARTS:
@@ -291,7 +291,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self.losses += 1
         _log.warning("launcher-lost", job=record.name, starts=futile)
 
-    def _begin_smaller(self, record: JobRecord, process: JobProcesses, why: str) -> None:
+    def _begin_smaller(self, record: LocalJobRecord, process: JobProcesses, why: str) -> None:
         """What a policy chose is no fault of the job's: it begins anew with its least, and keeps to that."""
         process.begin_anew()  # killed before this is written down, it is a job whose launcher was lost
         self._shares.release(record.name)
@@ -301,9 +301,9 @@ class RunningJobs(Mapping[str, JobProcesses]):
         self.losses += 1
         _log.warning("job-too-large", job=record.name, line=why)
 
-    def _end(self, record: JobRecord, measured: Measured) -> None:
+    def _end(self, record: LocalJobRecord, measured: LocalMeasurement) -> None:
         """It has ended as was measured last: it is done only if it has finished."""
-        done = measured.phase is Phase.FINISHED
+        done = measured.phase is JobPhase.FINISHED
         wrong = misstated(record, measured, done=True) if done else ""
         self._forget(record.name)
         self.table.change(
@@ -318,7 +318,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         if wrong:
             _log.warning("job-work-misstated", job=record.name, line=wrong)
 
-    def _cancel(self, record: JobRecord, process: JobProcesses) -> None:
+    def _cancel(self, record: LocalJobRecord, process: JobProcesses) -> None:
         if process.launcher is not None:
             process.terminate()
             return
@@ -347,9 +347,9 @@ class RunningJobs(Mapping[str, JobProcesses]):
             known.pop(name, None)
 
 
-def _is_too_large(record: JobRecord, measured: Measured) -> bool:
+def _is_too_large(record: LocalJobRecord, measured: LocalMeasurement) -> bool:
     """Whether a job was refused its beginning, and was given more than it needs."""
-    failed = measured.phase is Phase.FAILED and _REFUSAL in measured.failure
+    failed = measured.phase is JobPhase.FAILED and _REFUSAL in measured.failure
     first = not max(measured.samples, record.samples) and not record.too_large
     return failed and first and record.granted not in (SUSPENDED, record.file.least)
 

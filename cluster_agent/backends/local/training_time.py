@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from cluster_agent.backends.local.job_table import JobRecord, JobTable
+from cluster_agent.backends.local.job_table import JobTable, LocalJobRecord
 
 
 class TrainingTimes:
@@ -54,7 +54,7 @@ class TrainingTimes:
             self._table.change(name, trained_seconds=total, training_since_unix_seconds=since)
             self._unwritten.pop(name, None)
 
-    def seconds(self, record: JobRecord, now_unix_seconds: float) -> float:
+    def seconds(self, record: LocalJobRecord, now_unix_seconds: float) -> float:
         """For how long a job has trained until a moment, which is no earlier than the last note."""
         total, since = self._counted(record)
         return total + (max(0.0, now_unix_seconds - since) if since else 0.0)
@@ -64,6 +64,6 @@ class TrainingTimes:
         self._unwritten.pop(name, None)
         self._seen_training.discard(name)
 
-    def _counted(self, record: JobRecord) -> tuple[float, float]:
+    def _counted(self, record: LocalJobRecord) -> tuple[float, float]:
         stands = record.trained_seconds, record.training_since_unix_seconds
         return self._unwritten.get(record.name, stands)

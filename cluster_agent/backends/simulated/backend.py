@@ -192,16 +192,16 @@ class SimulatedBackend:
             avg_jct_seconds=total_seconds / done if done else 0.0,
             baseline_jct_seconds=baselines.get(self.baseline_policy, 0.0),
             simulated=True,
-            load=self._told_load(),
+            load=self._reported_load(),
             baselines=baselines,
         )
 
-    def _told_load(self) -> tuple[LoadCurve, ...]:
+    def _reported_load(self) -> tuple[LoadCurve, ...]:
         """The latest run that ended, else the present one so far, and what is known of it under other schedulers."""
         ended = self._simulation.finished
         curve = self._load.curve(nearly_done_seconds=self._nearly_done_seconds() if ended else 0.0)
-        told = (self._index, curve) if curve is not None and curve.ended else self._whole or (self._index, curve)
-        index, curve = told
+        reported = (self._index, curve) if curve is not None and curve.ended else self._whole or (self._index, curve)
+        index, curve = reported
         if curve is None:
             return ()
         return (curve, *(() if self._baselines is None else self._baselines.load(index)))

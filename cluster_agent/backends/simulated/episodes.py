@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from cluster_agent.backend_settings import EpisodeSettings, SimulatedBackendSettings
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
@@ -89,7 +89,7 @@ def load_episodes(settings: SimulatedBackendSettings) -> Episodes:
     digest = _digest(depends_on, settings, [chosen for chosen in of_no_kind if not is_recording(chosen.source)])
     machines = settings.environment
     if machines.locality and machines.capacity_mode is CapacityMode.POOLED:
-        raise BadConfig("setting backend.environment.locality needs capacity_mode nodes: pooled tasks lie nowhere")
+        raise BadAgentConfig("setting backend.environment.locality needs capacity_mode nodes: pooled tasks lie nowhere")
     effect = default_placement_effect() if machines.locality else None
     return Episodes(tuple(items), speeds, digest, effect, _digest(depends_on, settings, of_no_kind))
 
@@ -100,8 +100,8 @@ def _digest(depends_on: Any, settings: SimulatedBackendSettings, with_ps: Sequen
     Jobs that are not recorded have a kind of their own, so their simulations are the same under either default.
     """
     said = [
-        told | ({"job_kind": "ps"} if any(chosen is other for other in with_ps) else {})
-        for told, chosen in zip(depends_on["workloads"], settings.workloads, strict=True)
+        reported | ({"job_kind": "ps"} if any(chosen is other for other in with_ps) else {})
+        for reported, chosen in zip(depends_on["workloads"], settings.workloads, strict=True)
     ]
     return sha256(json.dumps(depends_on | {"workloads": said}, sort_keys=True).encode()).hexdigest()
 
@@ -126,7 +126,7 @@ def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int
     workload = with_estimates(load_workload(chosen.source, options), estimates, options.seed)
     nodes = machines.nodes or workload.suggested_nodes
     if nodes is None:
-        raise BadConfig(f"setting backend.environment.nodes is missing, and {chosen.source!r} suggests no number")
+        raise BadAgentConfig(f"setting backend.environment.nodes is missing, and {chosen.source!r} suggests no number")
     usual = workload.machines or Machines(nodes, USUAL_GPUS_PER_NODE, USUAL_CPUS_PER_NODE)
     slotted = workload.slotted if machines.decide_on is None else machines.decide_on == "slot"
     environment = Environment(

@@ -14,7 +14,7 @@ from typing import Any
 from cluster_agent.kubernetes.capacity import Amounts, requests_of
 from cluster_agent.kubernetes.node_choice import node_choice
 from cluster_agent.kubernetes.resources import JOBS, Resource
-from cluster_agent.kubernetes.targets.target_kind import Hold, TargetFacts
+from cluster_agent.kubernetes.targets.target_kind import ResizeHold, TargetFacts
 
 Json = dict[str, Any]
 
@@ -90,17 +90,17 @@ def _obstacle(spec: Json, parallelism: Any, completions: Any) -> str:
     return ""
 
 
-def _hold(metadata: Json, spec: Json, status: Json) -> Hold | None:
+def _hold(metadata: Json, spec: Json, status: Json) -> ResizeHold | None:
     queue = (metadata.get("labels") or {}).get(_QUEUE)
     if queue:
         if spec.get("suspend"):
-            return Hold(WAITS_FOR_KUEUE, f"Kueue starts it, when queue {queue} has room")
+            return ResizeHold(WAITS_FOR_KUEUE, f"Kueue starts it, when queue {queue} has room")
         if (metadata.get("annotations") or {}).get(_ELASTIC) != "true":
             line = f"Kueue (queue {queue}) would stop it if its size changed: annotate it with {_ELASTIC}=true"
-            return Hold(WAITS_FOR_KUEUE, line)
+            return ResizeHold(WAITS_FOR_KUEUE, line)
         if (status.get("ready") or 0) < spec.get("parallelism", 1) or status.get("terminating"):
-            return Hold(WAITS_FOR_KUEUE, f"Kueue (queue {queue}) has not admitted all of its pods yet")
+            return ResizeHold(WAITS_FOR_KUEUE, f"Kueue (queue {queue}) has not admitted all of its pods yet")
     if status.get("succeeded"):
         # More indices would have to be done again, fewer would end it before its time.
-        return Hold(FINISHING, "some of its pods are done: it keeps its size to its end")
+        return ResizeHold(FINISHING, "some of its pods are done: it keeps its size to its end")
     return None

@@ -32,7 +32,7 @@ FROZEN: Final = "fedl2.io/frozen"
 """An annotation of a target, its job or their namespace: sizes stay as they are."""
 
 
-class UpdateMode(StrEnum):
+class TargetUpdateMode(StrEnum):
     """What is done about sizes: they are recommended only, or set."""
 
     OFF = "Off"
@@ -95,7 +95,7 @@ class ElasticTarget:
     ref: TargetRef
     least: int
     most: int
-    mode: UpdateMode
+    mode: TargetUpdateMode
     model_type: str
     progress: ProgressSource | None
     status: Json
@@ -112,10 +112,10 @@ def elastic_target(found: Json) -> ElasticTarget:
     metadata, spec = found["metadata"], found.get("spec")
     spec = spec if isinstance(spec, dict) else {}
     problem = ""
-    ref, least, most, mode, model_type, progress = TargetRef("", "", ""), 0, 0, UpdateMode.OFF, OTHER_TYPE, None
+    ref, least, most, mode, model_type, progress = TargetRef("", "", ""), 0, 0, TargetUpdateMode.OFF, OTHER_TYPE, None
     try:
         # First: who asked for more than advice is told by an Event what is wrong with the rest.
-        mode = _mode(spec.get("updateMode", UpdateMode.OFF))
+        mode = _mode(spec.get("updateMode", TargetUpdateMode.OFF))
         ref = _ref(spec.get("targetRef"))
         least, most = _number(spec, "min", 1), _number(spec, "max", None)
         problem = f"spec.max is {most}, below spec.min, which is {least}" if most < least else ""
@@ -168,9 +168,9 @@ def _text(spec: Json, name: str, default: str) -> str:
     return value
 
 
-def _mode(value: Any) -> UpdateMode:
+def _mode(value: Any) -> TargetUpdateMode:
     try:
-        return UpdateMode(value)
+        return TargetUpdateMode(value)
     except ValueError as error:
         raise _Wrong(f"spec.updateMode is {value!r}: use Auto or Off") from error
 

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class ResizeHold:
     """Why an object's size must not be changed for now: a condition's reason, and a line."""
 
     reason: str
@@ -50,7 +50,7 @@ class TargetFacts:
     annotations: Mapping[str, str]
     is_over: bool
     obstacle: str = ""
-    hold: Hold | None = None
+    hold: ResizeHold | None = None
     generation: int = 0
     sized_by: str = ""
 

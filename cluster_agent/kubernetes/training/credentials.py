@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from foundation.files import PRIVATE, write_first
 from foundation.followed_files import Content, FollowedFiles
 
@@ -135,14 +135,14 @@ def follow_agent_key(
 
     def unchanged(content: Content) -> bytes:
         if content(path).strip() != first:
-            raise BadConfig(
+            raise BadAgentConfig(
                 f"setting backend.training.key_file: {path} was changed, and tokens of running jobs follow from the "
                 "key before, which stays in use: put it back; or keep it in a file of its own, name that in "
                 "backend.training.earlier_key_files, and start the agent again"
             )
         return first
 
-    return FollowedFiles(unchanged, BadConfig, on_refused=on_refused, clock=clock)
+    return FollowedFiles(unchanged, BadAgentConfig, on_refused=on_refused, clock=clock)
 
 
 def read_agent_key(path: Path, *, make: bool) -> bytes:
@@ -161,9 +161,9 @@ def read_agent_key(path: Path, *, make: bool) -> bytes:
             write_first(path, base64.b64encode(secrets.token_bytes(_KEY_BYTES)), mode=PRIVATE)
         key = path.read_bytes().strip()
     except OSError as error:
-        raise BadConfig(f"setting backend.training.key_file: {path} cannot be read ({error.strerror})") from error
+        raise BadAgentConfig(f"setting backend.training.key_file: {path} cannot be read ({error.strerror})") from error
     if not _KEY_BYTES <= len(key) <= _LONGEST_KEY:
-        raise BadConfig(
+        raise BadAgentConfig(
             f"setting backend.training.key_file: {path} holds {len(key)} bytes; put {_KEY_BYTES} random ones or more"
         )
     return key

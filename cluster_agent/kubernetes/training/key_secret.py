@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from foundation.files import PRIVATE, write_whole
 from foundation.pod_secrets import ACCOUNT, PodSecrets, check_names
 
@@ -37,12 +37,14 @@ def training_key(
         held = there.read(secret)  # of agents that begin at once, all have the key of the first one
     if held is None or key not in held:
         has = ", ".join(sorted(held or ())) or "nothing"
-        raise BadConfig(
+        raise BadAgentConfig(
             f"secret {secret} in namespace {there.namespace}: has no {key}, but {has}; put the key of the jobs that "
             "run there, or delete the Secret if none does"
         )
     try:
         write_whole(out, held[key], mode=PRIVATE, durable=False)
     except OSError as error:
-        raise BadConfig(f"{out}: cannot be written ({error.strerror}); name a file in a folder that exists") from error
+        raise BadAgentConfig(
+            f"{out}: cannot be written ({error.strerror}); name a file in a folder that exists"
+        ) from error
     print(f"{out}: the key of secret {secret}")

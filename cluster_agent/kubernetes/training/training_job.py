@@ -44,7 +44,7 @@ LAST_CHECKPOINT: Final = "fedl2.io/last-checkpoint"
 OTHER_TYPE: Final = "other"
 
 
-class UpdateMode(StrEnum):
+class JobUpdateMode(StrEnum):
     """Who sets a job's size."""
 
     AUTO = "Auto"
@@ -118,7 +118,7 @@ class TrainingJob:
     deleting: bool
     model_type: str
     suspend: bool
-    mode: UpdateMode
+    mode: JobUpdateMode
     communication: Communication
     worker: RoleSpec
     ps: RoleSpec
@@ -224,7 +224,7 @@ def training_job(found: Json) -> TrainingJob:
     status = status if isinstance(status, dict) else {}
     name = str(metadata["name"])
     problem = ""
-    model_type, mode, placing = OTHER_TYPE, UpdateMode.AUTO, Placing.PREFER
+    model_type, mode, placing = OTHER_TYPE, JobUpdateMode.AUTO, Placing.PREFER
     worker, ps, coordinator = _NO_ROLE, _NO_ROLE, Json()
     communication, restarts = Communication.PS, DEFAULT_BACKOFF_LIMIT
     epochs, steps, journal, checkpoints, queue = None, None, "", "", ""
@@ -232,7 +232,7 @@ def training_job(found: Json) -> TrainingJob:
     try:
         check_name(name)
         model_type = word(spec, "modelType", OTHER_TYPE)
-        mode = one_of(UpdateMode, spec, "updateMode", UpdateMode.AUTO)
+        mode = one_of(JobUpdateMode, spec, "updateMode", JobUpdateMode.AUTO)
         placing = one_of(Placing, spec, "placement", Placing.PREFER)
         communication = one_of(Communication, spec, "communication", Communication.PS)
         most = MOST_RANKS if communication is Communication.ALL_REDUCE else MOST_TASKS

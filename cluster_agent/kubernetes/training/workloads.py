@@ -31,7 +31,7 @@ _JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 _NUMBER = re.compile(r".*-(0|[1-9][0-9]{0,8})")
 
 
-class State(StrEnum):
+class WorkloadState(StrEnum):
     """Where a Workload is with Kueue.
 
     PENDING: without quota. RESERVED: with quota, while other checks are not done. EVICTED: it has to give its quota
@@ -46,7 +46,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class KueueWorkload:
     """What is kept of one.
 
     Attributes:
@@ -68,7 +68,7 @@ class Workload:
     owner: str
     number: int
     size: Allocation
-    state: State
+    state: WorkloadState
     deleting: bool = False
     order: tuple[str, ...] = ()
     line: str = ""
@@ -78,7 +78,7 @@ class Workload:
     updates: Mapping[str, tuple[Json, ...]] = field(default_factory=dict)
 
 
-def workload_facts(found: Json) -> Workload | None:
+def workload_facts(found: Json) -> KueueWorkload | None:
     """What is kept of a Workload as the API gives it; None of one that is no TrainingJob's."""
     metadata, spec, status = found["metadata"], found.get("spec") or {}, found.get("status") or {}
     owner: Json = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
@@ -96,7 +96,7 @@ def workload_facts(found: Json) -> Workload | None:
     for check in status.get("admissionChecks") or ():
         for update in (check.get("podSetUpdates") or ()) if check.get("state") == "Ready" else ():
             updates[str(update.get("name"))] = (*updates.get(str(update.get("name")), ()), update)
-    return Workload(
+    return KueueWorkload(
         namespace=str(metadata.get("namespace") or ""),
         name=str(metadata["name"]),
         uid=str(metadata.get("uid") or ""),
@@ -120,7 +120,7 @@ def condition(status: Json, name: str) -> Json:
     return next((each for each in status.get("conditions") or () if each.get("type") == name), {})
 
 
-def _state(spec: Json, status: Json) -> tuple[State, str]:
+def _state(spec: Json, status: Json) -> tuple[WorkloadState, str]:
     """Where it is, and why, as Kueue says it."""
 
     def holds(name: str) -> bool:
@@ -130,20 +130,20 @@ def _state(spec: Json, status: Json) -> tuple[State, str]:
         return str(condition(status, name).get("message") or otherwise)
 
     if holds("Finished"):
-        return State.FINISHED, said("Finished", "it is over")
+        return WorkloadState.FINISHED, said("Finished", "it is over")
     if spec.get("active") is False:
         line = "its Workload was deactivated (spec.active is false)"
-        return (State.EVICTED if holds("QuotaReserved") else State.PENDING), line
+        return (WorkloadState.EVICTED if holds("QuotaReserved") else WorkloadState.PENDING), line
     if not holds("QuotaReserved"):
-        return State.PENDING, said("QuotaReserved", "Kueue has not looked at it yet")
+        return WorkloadState.PENDING, said("QuotaReserved", "Kueue has not looked at it yet")
     if holds("Evicted"):
-        return State.EVICTED, said("Evicted", "Kueue took its quota back")
+        return WorkloadState.EVICTED, said("Evicted", "Kueue took its quota back")
     if holds("Admitted"):
-        return State.ADMITTED, said("Admitted", "admitted")
-    return State.RESERVED, said("Admitted", "its admission checks are not done")
+        return WorkloadState.ADMITTED, said("Admitted", "admitted")
+    return WorkloadState.RESERVED, said("Admitted", "its admission checks are not done")
 
 
-def workload_of(job: TrainingJob, number: int, size: Allocation, replaces: Workload | None) -> Json:
+def workload_of(job: TrainingJob, number: int, size: Allocation, replaces: KueueWorkload | None) -> Json:
     """A Workload that asks for a job's coordinator and so many tasks.
 
     Args:
@@ -209,7 +209,7 @@ def _asked(spec: Json) -> Json:
     return asked
 
 
-def counted(workload: Workload, size: Allocation) -> list[Json]:
+def counted(workload: KueueWorkload, size: Allocation) -> list[Json]:
     """The JSON patch that gives a Workload other counts, and fails where it has changed since it was read."""
     counts = {"ps": size.ps, "worker": size.workers}
     return [

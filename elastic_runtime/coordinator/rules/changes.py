@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from elastic_runtime.coordinator.rules import requests
 from elastic_runtime.coordinator.rules.checkpointing import begin_checkpoint, give_up
-from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.phases import (
     begin_change,
     end_change,
@@ -22,7 +22,7 @@ from elastic_runtime.coordinator.rules.phases import (
 )
 from elastic_runtime.coordinator.rules.state import Purpose
 from elastic_runtime.coordinator.rules.tasks import dismiss, lose, recover, release_later
-from elastic_runtime.protocol.plan import Change, Stage, transfers
+from elastic_runtime.protocol.plan import Change, ChangeStage, transfers
 
 _LEAST_MARGIN_STEPS = 2
 """The step in flight, and the one that may be begun while the proposal travels."""
@@ -58,14 +58,14 @@ class Wanted:
     """
 
     purpose: Purpose
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[ChangeStage, ...] = ()
     checkpoint: bool = False
     halt: bool = False
     barrier: bool = False
     minimum_bytes: int = 0
 
 
-def propose(job: Job, wanted: Wanted, clock: int, now: float) -> None:
+def propose(job: CoordinatedJob, wanted: Wanted, clock: int, now: float) -> None:
     """Publish a proposal with a clock (`next_clock`); a halt is at the last step at the latest."""
     total = job.model.total_steps if job.model is not None else None
     if total is not None and wanted.halt:
@@ -80,7 +80,7 @@ def propose(job: Job, wanted: Wanted, clock: int, now: float) -> None:
         job.timers.clear("vote")
 
 
-def next_clock(job: Job, now: float) -> int:
+def next_clock(job: CoordinatedJob, now: float) -> int:
     """A step that no worker has begun and none will before it has voted, if all goes as usual."""
     if job.is_asynchronous:
         return _next_mark(job)
@@ -93,7 +93,7 @@ def next_clock(job: Job, now: float) -> int:
     return max(_expected_step(job, working, now) + _LEAST_MARGIN_STEPS + ahead, after)
 
 
-def _expected_step(job: Job, workers: Sequence[str], now: float) -> int:
+def _expected_step(job: CoordinatedJob, workers: Sequence[str], now: float) -> int:
     """The step that the fastest of these will have come to, as reports are some steps old."""
     steps = [job.state.generation.start_step]
     for name in workers:
@@ -103,7 +103,7 @@ def _expected_step(job: Job, workers: Sequence[str], now: float) -> int:
     return max(steps)
 
 
-def count_votes(job: Job, now: float) -> None:
+def count_votes(job: CoordinatedJob, now: float) -> None:
     """Confirm, withdraw, or go on waiting for an open proposal."""
     proposal = job.state.generation.proposal
     if proposal is None:
@@ -122,7 +122,7 @@ def count_votes(job: Job, now: float) -> None:
             lose(job, name, "it did not answer a proposal in time")
 
 
-def _confirm(job: Job, change: Change, now: float, **generation: object) -> None:
+def _confirm(job: CoordinatedJob, change: Change, now: float, **generation: object) -> None:
     margin = job.own(_Margin)
     margin.factor = max(1, margin.factor // 2)
     begin_change(job.state, change, **generation)
@@ -133,7 +133,7 @@ def _confirm(job: Job, change: Change, now: float, **generation: object) -> None
         begin_checkpoint(job, change, now)
 
 
-def watch_moving(job: Job, now: float) -> None:
+def watch_moving(job: CoordinatedJob, now: float) -> None:
     """See whether the confirmed change is over: all workers past it, all blocks arrived."""
     change = job.moving_change()
     if change is None:
@@ -158,13 +158,13 @@ def watch_moving(job: Job, now: float) -> None:
         _commit(job, change, now)
 
 
-def _past(job: Job, name: str, change: Change) -> bool:
+def _past(job: CoordinatedJob, name: str, change: Change) -> bool:
     """Whether a worker has done all steps before the last one of a change."""
     report = job.report(name)
     return job.has_reported(name) and (report.finished or report.step >= last_step(change))
 
 
-def _all_arrived(job: Job, change: Change, now: float) -> bool:
+def _all_arrived(job: CoordinatedJob, change: Change, now: float) -> bool:
     """Whether moved blocks are where they belong; who does not get them in time is lost."""
     lost = job.state.generation.lost
     receivers = dict.fromkeys(name for row in transfers(change, job.named_before(change)) for name in row.coming)
@@ -175,7 +175,7 @@ def _all_arrived(job: Job, change: Change, now: float) -> bool:
     return not missing
 
 
-def _commit(job: Job, change: Change, now: float) -> None:
+def _commit(job: CoordinatedJob, change: Change, now: float) -> None:
     generation, plan, before = job.state.generation, job.plan(), job.plan_before(change)
     # Nobody is at a step before the change any more: lost workers that it took out need no stand-in.
     substitutes = {name: by for name, by in generation.substitutes.items() if name in plan.workers}
@@ -186,7 +186,7 @@ def _commit(job: Job, change: Change, now: float) -> None:
     _fold(job)
 
 
-def _fold(job: Job) -> None:
+def _fold(job: CoordinatedJob) -> None:
     """Forget changes that are over, so that views do not grow: those that changed nothing, and the oldest of many.
 
     The newest stays, as data messages name it. What a folded one changed becomes part of the plan at the start, which
@@ -203,7 +203,7 @@ def _fold(job: Job) -> None:
     _forget_lost(job)
 
 
-def _forget_lost(job: Job) -> None:
+def _forget_lost(job: CoordinatedJob) -> None:
     """Lost servers that no plan of this generation names any more."""
     generation = job.state.generation
     if generation.lost:
@@ -214,14 +214,14 @@ def _forget_lost(job: Job) -> None:
         job.state.set_generation(lost=tuple(name for name in generation.lost if name in named))
 
 
-def _next_mark(job: Job) -> int:
+def _next_mark(job: CoordinatedJob) -> int:
     """Asynchronous training: a number for a change, later than all before; about the newest update that is known."""
     known = [job.report(task.name).step for task in job.tasks() if task.live]
     after = max((last_step(change) + 1 for change in job.state.generation.changes), default=0)
     return max(*known, after, job.durable_step() + 1, job.state.generation.start_step + 1)
 
 
-def _watch_asynchronous(job: Job, change: Change, now: float) -> None:
+def _watch_asynchronous(job: CoordinatedJob, change: Change, now: float) -> None:
     """In asynchronous training: over once all blocks have arrived, and no worker reads their former owners' memory.
 
     A halt is followed by its checkpoint when all workers have stopped: that one holds every update.
@@ -237,7 +237,7 @@ def _watch_asynchronous(job: Job, change: Change, now: float) -> None:
         _confirm(job, Change(_next_number(job), _next_mark(job), checkpoint=True, halt=True), now)
 
 
-def begin_last_checkpoint(job: Job, now: float) -> None:
+def begin_last_checkpoint(job: CoordinatedJob, now: float) -> None:
     """All steps are applied: a last checkpoint. Nobody is asked, as nobody has a step left to begin."""
     newest = max((job.report(name).step for name in job.live_workers()), default=job.state.generation.start_step)
     clock = max(newest, max((last_step(change) for change in job.state.generation.changes), default=0))
@@ -248,7 +248,7 @@ def begin_last_checkpoint(job: Job, now: float) -> None:
     _confirm(job, Change(_next_number(job), clock, checkpoint=True, halt=True), now, purpose=Purpose.FINISH)
 
 
-def end_early(job: Job, step: int) -> None:
+def end_early(job: CoordinatedJob, step: int) -> None:
     """A script has ended the job: after so many steps, as its worker has told that it computes no more.
 
     A checkpoint that was to be written later never is. Blocks that were to move later, or a halt, cannot be taken back:
@@ -266,7 +266,7 @@ def end_early(job: Job, step: int) -> None:
     job.state.set_generation(ends_at=step)
 
 
-def write_again(job: Job, halt: Change, now: float) -> bool:
+def write_again(job: CoordinatedJob, halt: Change, now: float) -> bool:
     """A server was lost before the checkpoint of a halt was written: those who own its blocks now write it.
 
     Nobody is asked, as the workers stand at the halt already. False if no server was lost since the last time.
@@ -277,7 +277,7 @@ def write_again(job: Job, halt: Change, now: float) -> bool:
     return True
 
 
-def _next_number(job: Job) -> int:
+def _next_number(job: CoordinatedJob) -> int:
     number = job.state.numbers.change + 1
     job.state.numbers = replace(job.state.numbers, change=number)
     return number

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from elastic_runtime.control.messages import Shard
-from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.state import PendingCheckpoint
 from elastic_runtime.protocol.plan import Change
 
@@ -77,7 +77,7 @@ class Orders:
     searches: list[SearchOrder] = field(default_factory=list)
 
 
-def take_orders(job: Job) -> Orders:
+def take_orders(job: CoordinatedJob) -> Orders:
     """What was ordered since this was called last."""
     orders = job.own(Orders)
     taken = Orders(orders.manifests, orders.searches)
@@ -90,7 +90,7 @@ def checkpoint_name(step: int) -> str:
     return f"step-{step:010d}"
 
 
-def begin_checkpoint(job: Job, change: Change, now: float) -> None:
+def begin_checkpoint(job: CoordinatedJob, change: Change, now: float) -> None:
     """A change with a checkpoint is confirmed: its servers will write."""
     servers = tuple(dict.fromkeys(job.plan().owners))
     number = job.state.generation.number
@@ -102,7 +102,7 @@ def begin_checkpoint(job: Job, change: Change, now: float) -> None:
     job.timers.clear("checkpoint")
 
 
-def watch_checkpoint(job: Job, now: float) -> None:
+def watch_checkpoint(job: CoordinatedJob, now: float) -> None:
     """Collect shards; once all are there, have the checkpoint completed."""
     checkpoints = job.state.checkpoints
     pending = checkpoints.pending
@@ -135,7 +135,7 @@ def watch_checkpoint(job: Job, now: float) -> None:
         give_up(job, f"not written within {job.settings.checkpoint_write_seconds:g} s")
 
 
-def on_checkpoint_completed(job: Job, order: ManifestOrder, error: str) -> None:
+def on_checkpoint_completed(job: CoordinatedJob, order: ManifestOrder, error: str) -> None:
     """An order was carried out: the pending checkpoint is complete on disk, or (`error`) will not be."""
     checkpoints = job.state.checkpoints
     pending = checkpoints.pending
@@ -154,7 +154,7 @@ def on_checkpoint_completed(job: Job, order: ManifestOrder, error: str) -> None:
     job.timers.clear("checkpoint")
 
 
-def give_up(job: Job, why: str) -> None:
+def give_up(job: CoordinatedJob, why: str) -> None:
     """The pending checkpoint is not going to be; the one before stands."""
     pending = job.state.checkpoints.pending
     if pending is not None:

@@ -19,12 +19,12 @@ from elastic_runtime.coordinator.rules.checkpointing import (
     SearchOrder,
     checkpoint_name,
 )
-from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.moves import assign
 from elastic_runtime.coordinator.rules.phases import enter, withdraw_proposal
 from elastic_runtime.coordinator.rules.state import Generation, Purpose, TaskState
 from elastic_runtime.coordinator.rules.tasks import dismiss, lose, recover, replace_missing, spares
-from elastic_runtime.protocol.plan import Change, Phase, Plan, Role
+from elastic_runtime.protocol.plan import Change, JobPhase, Plan, TaskRole
 
 _HALT_TRIES = 3
 
@@ -43,7 +43,7 @@ class _HaltTries:
     count: int = 0
 
 
-def assemble(job: Job, now: float) -> None:
+def assemble(job: CoordinatedJob, now: float) -> None:
     """One look at a job that is STARTING or RECOVERING."""
     if job.state.course.formed:
         _await_servers(job, now)
@@ -52,12 +52,12 @@ def assemble(job: Job, now: float) -> None:
     _replace_missing(job, now)
     _initialise(job)
     target = job.state.course.target
-    here = Size(len(job.live(Role.SERVER)), len(job.live(Role.WORKER)))
+    here = Size(len(job.live(TaskRole.SERVER)), len(job.live(TaskRole.WORKER)))
     everybody = here.servers >= target.servers and here.workers >= target.workers
     if everybody and job.state.checkpoints.durable:
         _form(job)
         return
-    recovering = job.state.course.phase is Phase.RECOVERING
+    recovering = job.state.course.phase is JobPhase.RECOVERING
     enough = (
         here.servers >= job.settings.minimum_servers
         and here.workers >= job.settings.minimum_workers
@@ -74,21 +74,21 @@ def assemble(job: Job, now: float) -> None:
             fail(job, _too_few(job, here))
 
 
-def fail(job: Job, line: str) -> None:
+def fail(job: CoordinatedJob, line: str) -> None:
     """The job has failed; all are told why."""
-    enter(job.state, Phase.FAILED, failure=line, initialiser="")
+    enter(job.state, JobPhase.FAILED, failure=line, initialiser="")
     withdraw_proposal(job.state)
     dismiss(job, [task.name for task in job.tasks(None, TaskState.WANTED)])
 
 
-def suspend(job: Job, why: str) -> None:
+def suspend(job: CoordinatedJob, why: str) -> None:
     """All tasks may go; the job waits for a resume.
 
     What runs is over with it: a suspend is done, anything else was in vain. There are two where a job was suspended
     while it still gathered for a resume.
     """
     dismiss(job, [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)])
-    enter(job.state, Phase.SUSPENDED, target=Size(0, 0), formed=False, initialiser="")
+    enter(job.state, JobPhase.SUSPENDED, target=Size(0, 0), formed=False, initialiser="")
     job.timers.clear("start", "gather", "ready")
     for row in job.state.requests.rows:
         if row.state is RequestOutcome.RUNNING:
@@ -96,7 +96,7 @@ def suspend(job: Job, why: str) -> None:
             requests.end(job, row, RequestOutcome.DONE if done else RequestOutcome.ABORTED, "" if done else why)
 
 
-def _too_few(job: Job, here: Size) -> str:
+def _too_few(job: CoordinatedJob, here: Size) -> str:
     seconds = job.settings.start_seconds
     if here.workers and here.servers and not job.state.checkpoints.durable:
         return f"{job.state.course.initialiser} wrote no first checkpoint within {seconds:g} s; see its output"
@@ -104,20 +104,20 @@ def _too_few(job: Job, here: Size) -> str:
     return f"only {here} of {target} came within {seconds:g} s; see the output of the missing ones"
 
 
-def _replace_missing(job: Job, now: float) -> None:
+def _replace_missing(job: CoordinatedJob, now: float) -> None:
     target = job.state.course.target
-    for role, count in ((Role.SERVER, target.servers), (Role.WORKER, target.workers)):
+    for role, count in ((TaskRole.SERVER, target.servers), (TaskRole.WORKER, target.workers)):
         coming = job.tasks(role, TaskState.LIVE, TaskState.WANTED)
         replace_missing(job, role, count - len(coming), now)
 
 
-def _initialise(job: Job) -> None:
+def _initialise(job: CoordinatedJob) -> None:
     """The first worker writes the job's first checkpoint; if it is lost, the next one."""
     course, checkpoints = job.state.course, job.state.checkpoints
     if checkpoints.durable:
         job.state.set_course(initialiser="")
         return
-    workers = job.live(Role.WORKER)
+    workers = job.live(TaskRole.WORKER)
     if course.initialiser not in workers:
         job.state.set_course(initialiser=workers[0] if workers else "")
     initialiser = job.state.course.initialiser
@@ -129,7 +129,7 @@ def _initialise(job: Job) -> None:
         job.state.set_course(initialiser="")
 
 
-def _form(job: Job) -> None:
+def _form(job: CoordinatedJob) -> None:
     """Publish a new generation, which begins from the newest durable checkpoint."""
     model = job.model
     if model is None:
@@ -137,8 +137,8 @@ def _form(job: Job) -> None:
     before, target = job.state.generation, job.state.course.target
     plan = job.plan() if before.number else Plan((), ())
     name, step = job.state.checkpoints.durable[-1]
-    servers = _chosen(list(plan.servers), job.live(Role.SERVER), target.servers)
-    workers = _chosen(list(dict.fromkeys(plan.workers)), job.live(Role.WORKER), target.workers)
+    servers = _chosen(list(plan.servers), job.live(TaskRole.SERVER), target.servers)
+    workers = _chosen(list(dict.fromkeys(plan.workers)), job.live(TaskRole.WORKER), target.workers)
     held = assign(model.layout, servers, plan, job.settings.replicas)
     job.state.generation = Generation(
         number=before.number + 1,
@@ -147,7 +147,7 @@ def _form(job: Job) -> None:
         start_plan=replace(held, workers=tuple(workers)),
         committed=job.state.numbers.change,
     )
-    spare = [*job.live(Role.SERVER), *job.live(Role.WORKER)]
+    spare = [*job.live(TaskRole.SERVER), *job.live(TaskRole.WORKER)]
     dismiss(job, [task for task in spare if task not in servers and task not in workers])
     job.state.set_course(formed=True)
     job.timers.clear("ready", "gather", "start")
@@ -159,11 +159,11 @@ def _chosen(before: list[str], live: list[str], count: int) -> list[str]:
     return ordered[:count]
 
 
-def _await_servers(job: Job, now: float) -> None:
+def _await_servers(job: CoordinatedJob, now: float) -> None:
     generation = job.state.generation
     waiting = [name for name in generation.start_plan.servers if not job.report(name).ready]
     if not waiting:
-        enter(job.state, Phase.RUNNING, formed=False)
+        enter(job.state, JobPhase.RUNNING, formed=False)
         job.timers.clear("ready")
         job.timers.begin("next checkpoint", now)
     elif _searches(job):
@@ -173,7 +173,7 @@ def _await_servers(job: Job, now: float) -> None:
             lose(job, name, "it did not read its blocks in time")
 
 
-def _searches(job: Job) -> bool:
+def _searches(job: CoordinatedJob) -> bool:
     """Whether a sound checkpoint is being looked for, as servers say that the one to begin from is damaged."""
     generation = job.state.generation
     search = job.own(_Search)
@@ -187,12 +187,12 @@ def _searches(job: Job) -> bool:
     return True
 
 
-def end_search(job: Job) -> None:
+def end_search(job: CoordinatedJob) -> None:
     """The look for a sound checkpoint is over; the next complaint begins another."""
     job.own(_Search).generation = 0
 
 
-def end_training(job: Job, now: float) -> None:
+def end_training(job: CoordinatedJob, now: float) -> None:
     """All steps are applied: write the last checkpoint, wait for the workers that still take the values, finish."""
     halt = job.halt()
     if halt is None:
@@ -209,7 +209,7 @@ def end_training(job: Job, now: float) -> None:
         _finish(job)
 
 
-def end_halt(job: Job, now: float) -> bool:
+def end_halt(job: CoordinatedJob, now: float) -> bool:
     """If the job was halted: go on to what it was halted for, once its checkpoint is durable."""
     halt = job.halt()
     if halt is None:
@@ -228,7 +228,7 @@ def end_halt(job: Job, now: float) -> bool:
     return True
 
 
-def _retry(job: Job, halt: Change) -> None:
+def _retry(job: CoordinatedJob, halt: Change) -> None:
     """The checkpoint of a halt was not written: go back to the one before, and come here again; not for ever."""
     tries = job.own(_HaltTries)
     tries.count += 1
@@ -245,15 +245,15 @@ def _retry(job: Job, halt: Change) -> None:
     recover(job)
 
 
-def _finish(job: Job) -> None:
+def _finish(job: CoordinatedJob) -> None:
     """All is done and durable."""
-    enter(job.state, Phase.FINISHED)
+    enter(job.state, JobPhase.FINISHED)
     requests.abort_all(job, "the job has finished")
     dismiss(job, [task.name for task in job.tasks(None, TaskState.WANTED)])
 
 
-def _restart(job: Job) -> None:
+def _restart(job: CoordinatedJob) -> None:
     """The mode checkpoint-restart: all tasks end, and as many as were asked for are started."""
     dismiss(job, [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)])
-    enter(job.state, Phase.STARTING, formed=False)
+    enter(job.state, JobPhase.STARTING, formed=False)
     job.timers.clear("start", "gather")

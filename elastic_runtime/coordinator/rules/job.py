@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 from elastic_runtime.control.messages import MemberReport, Size
 from elastic_runtime.coordinator.rules.phases import TRAINING
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
-from elastic_runtime.coordinator.rules.state import Generation, JobModel, State, Task, TaskState, read_model
-from elastic_runtime.protocol.plan import Change, Phase, Plan, Role, Timeline, View, without_lost
+from elastic_runtime.coordinator.rules.state import CoordinatorState, Generation, JobModel, Task, TaskState, read_model
+from elastic_runtime.protocol.plan import Change, JobPhase, Plan, TaskRole, Timeline, View, without_lost
 
 _Own = TypeVar("_Own")
 _END = 2**62
 """Behind every step."""
 
 
-class Job:
+class CoordinatedJob:
     """State, reports and timers of one job, with the questions that all rules ask.
 
     Args:
@@ -30,7 +30,7 @@ class Job:
         unix_clock: the time of day in seconds, for people to read.
     """
 
-    def __init__(self, settings: CoordinatorSettings, state: State, unix_clock: Callable[[], float]) -> None:
+    def __init__(self, settings: CoordinatorSettings, state: CoordinatorState, unix_clock: Callable[[], float]) -> None:
         self.settings = settings
         self.state = state
         self.reports = Reports()
@@ -79,7 +79,7 @@ class Job:
         """A task by its name."""
         return self.state.roster.tasks.get(name)
 
-    def tasks(self, role: Role | None = None, *states: TaskState) -> list[Task]:
+    def tasks(self, role: TaskRole | None = None, *states: TaskState) -> list[Task]:
         """Tasks of a role (None: both) in certain states (none: all), in the order in which they were wanted."""
         found = [
             task
@@ -88,7 +88,7 @@ class Job:
         ]
         return sorted(found, key=lambda task: task.number)
 
-    def live(self, role: Role) -> list[str]:
+    def live(self, role: TaskRole) -> list[str]:
         """Names of the live tasks that were not told to leave."""
         return [task.name for task in self.tasks(role, TaskState.LIVE)]
 
@@ -184,7 +184,7 @@ def _view(generation: Generation, changes: tuple[Change, ...]) -> View:
     return View(
         number=0,
         generation=generation.number,
-        phase=Phase.RUNNING,
+        phase=JobPhase.RUNNING,
         start_step=generation.start_step,
         start_checkpoint="",
         start_plan=generation.start_plan,

@@ -7,17 +7,17 @@ book as it is when the checkpoint is decided: whatever was told done by then is 
 from __future__ import annotations
 
 from elastic_runtime.control.messages import LeasedRange
-from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.phases import withdraw_proposal
 from elastic_runtime.coordinator.rules.state import Leases
 from elastic_runtime.errors import BadInput
-from elastic_runtime.model.sample_leases import LeaseTable
+from elastic_runtime.model.sample_leases import SampleLeaseTable
 
 _MOST_BATCHES = 1000
 
 
 def lend(
-    job: Job, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
+    job: CoordinatedJob, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
 ) -> tuple[tuple[LeasedRange, ...], bool]:
     """Count leases as done, and lend more until the worker holds `batches`; all that it holds, and whether all is done.
 
@@ -55,14 +55,14 @@ def lend(
     ), book.finished or over
 
 
-def on_worker_lost(job: Job, worker: str) -> None:
+def on_worker_lost(job: CoordinatedJob, worker: str) -> None:
     """A worker is gone: what it held is lent to others."""
     book = _book(job) if job.state.leases.book_json else None
     if book is not None and book.lost(worker):
         job.state.leases = Leases(book.to_json().decode())
 
 
-def go_back(job: Job, book_json: str) -> None:
+def go_back(job: CoordinatedJob, book_json: str) -> None:
     """The job goes back to a checkpoint: what was done since is to be done again, and nobody holds anything."""
     if not job.state.leases.book_json:
         return
@@ -74,16 +74,18 @@ def go_back(job: Job, book_json: str) -> None:
         job.state.leases = Leases(book.to_json().decode())
 
 
-def samples_done(job: Job) -> int | None:
+def samples_done(job: CoordinatedJob) -> int | None:
     """Samples counted as done; None in synchronous training."""
     book = _book(job)
     return book.samples_done if book is not None else None
 
 
-def _book(job: Job) -> LeaseTable | None:
+def _book(job: CoordinatedJob) -> SampleLeaseTable | None:
     model = job.model
     if model is None or model.training.synchronous:
         return None
     batch = model.training.worker_batch or 1
     text = job.state.leases.book_json
-    return LeaseTable.from_json(model.order, batch, text.encode()) if text else LeaseTable(model.order, batch)
+    return (
+        SampleLeaseTable.from_json(model.order, batch, text.encode()) if text else SampleLeaseTable(model.order, batch)
+    )

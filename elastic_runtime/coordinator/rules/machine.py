@@ -25,13 +25,13 @@ from elastic_runtime.coordinator.rules import (
     tasks,
 )
 from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, Orders, SearchOrder, SearchResult
-from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.phases import GATHERING, enter
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
-from elastic_runtime.coordinator.rules.state import Checkpoints, Course, Leases, Model, State
+from elastic_runtime.coordinator.rules.state import Checkpoints, CoordinatorState, Course, Leases, Model
 from elastic_runtime.coordinator.rules.views import build_view, status
-from elastic_runtime.protocol.plan import Phase, Role, View
+from elastic_runtime.protocol.plan import JobPhase, TaskRole, View
 
 _MOST_ROUNDS = 1000
 """Settling takes a handful; more is a fault of ours that is to be seen, and not a coordinator that hangs."""
@@ -40,7 +40,7 @@ _VIEWS_RESERVED = 1000
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EventOutcome:
     """What an event led to, in the order in which it has to be done.
 
     Attributes:
@@ -54,10 +54,12 @@ class Outcome:
     orders: Orders
 
 
-def begin(settings: CoordinatorSettings, found: SearchResult | None = None) -> State:
+def begin(settings: CoordinatorSettings, found: SearchResult | None = None) -> CoordinatorState:
     """The state of a new job, which may begin from an older job's checkpoint."""
     target = Size(settings.servers, settings.workers)
-    state = State(course=Course(target=target, settled=target, notice=found.line if found is not None else ""))
+    state = CoordinatorState(
+        course=Course(target=target, settled=target, notice=found.line if found is not None else "")
+    )
     restored = found.sound if found is not None else None
     if restored is not None:
         state.checkpoints = Checkpoints(durable=((restored.name, restored.step),), book_json=restored.book_json)
@@ -66,7 +68,7 @@ def begin(settings: CoordinatorSettings, found: SearchResult | None = None) -> S
     return state
 
 
-class Machine:
+class CoordinatorMachine:
     """One job's coordinator.
 
     Args:
@@ -77,9 +79,9 @@ class Machine:
     """
 
     def __init__(
-        self, settings: CoordinatorSettings, now: float, state: State, unix_clock: Callable[[], float]
+        self, settings: CoordinatorSettings, now: float, state: CoordinatorState, unix_clock: Callable[[], float]
     ) -> None:
-        self._job = Job(settings, state, unix_clock)
+        self._job = CoordinatedJob(settings, state, unix_clock)
         self._recorded = replace(state)
         self._fresh = not state.numbers.view_limit  # nothing was ever published
         self._view: View | None = None
@@ -103,11 +105,11 @@ class Machine:
         return self._view
 
     @property
-    def state(self) -> State:
+    def state(self) -> CoordinatorState:
         """What is remembered."""
         return self._job.state
 
-    def on_register(self, newcomer: Newcomer, now: float) -> tuple[str, Outcome]:
+    def on_register(self, newcomer: Newcomer, now: float) -> tuple[str, EventOutcome]:
         """A task wants to join; the line is why it may not."""
         refusal = registering.register(self._job, newcomer, now)
         return refusal, self._settle(now)
@@ -116,19 +118,19 @@ class Machine:
         """Whether a task was refused only because the job does without it by now."""
         return registering.is_not_needed(self._job, task)
 
-    def on_report(self, report: MemberReport, now: float) -> tuple[bool, Outcome]:
+    def on_report(self, report: MemberReport, now: float) -> tuple[bool, EventOutcome]:
         """A member says where it is; whether it is still one."""
         known = members.on_report(self._job, report, now)
         return known, self._settle(now)
 
-    def on_stream(self, task: str, incarnation: int, opened: bool, now: float) -> Outcome:
+    def on_stream(self, task: str, incarnation: int, opened: bool, now: float) -> EventOutcome:
         """A member's stream of views was opened or closed."""
         known = self._job.task(task)
         if known is not None and known.live and known.incarnation == incarnation:
             self._job.reports.on_stream(task, opened, now)
         return self._settle(now)
 
-    def on_task_ended(self, task: str, exit_code: int, last_line: str, now: float, epoch: int = 0) -> Outcome:
+    def on_task_ended(self, task: str, exit_code: int, last_line: str, now: float, epoch: int = 0) -> EventOutcome:
         """The launcher saw a task's process end.
 
         Raises:
@@ -138,7 +140,7 @@ class Machine:
         members.on_process_ended(self._job, task, exit_code, last_line, now)
         return self._settle(now)
 
-    def on_request(self, request: RequestState, now: float, epoch: int = 0) -> tuple[RequestState, Outcome]:
+    def on_request(self, request: RequestState, now: float, epoch: int = 0) -> tuple[RequestState, EventOutcome]:
         """A scheduler asks for something.
 
         Args:
@@ -154,7 +156,7 @@ class Machine:
 
     def on_lease(
         self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int, now: float
-    ) -> tuple[tuple[tuple[LeasedRange, ...], bool], Outcome]:
+    ) -> tuple[tuple[tuple[LeasedRange, ...], bool], EventOutcome]:
         """An asynchronous worker asks for samples; see `leases.lend`.
 
         Raises:
@@ -163,23 +165,23 @@ class Machine:
         answer = leases.lend(self._job, worker, incarnation, generation, done, batches)
         return answer, self._settle(now)
 
-    def on_checkpoint_completed(self, order: ManifestOrder, error: str, now: float) -> Outcome:
+    def on_checkpoint_completed(self, order: ManifestOrder, error: str, now: float) -> EventOutcome:
         """A manifest order was carried out; `error` is why not."""
         checkpointing.on_checkpoint_completed(self._job, order, error)
         return self._settle(now)
 
     def on_checkpoint_searched(
         self, order: SearchOrder, search: SearchResult | None, error: str, now: float
-    ) -> Outcome:
+    ) -> EventOutcome:
         """A search order was carried out; `error` is why not."""
         members.on_checkpoint_searched(self._job, order, search, error, now)
         return self._settle(now)
 
-    def on_tick(self, now: float, missed_seconds: float = 0.0) -> Outcome:
+    def on_tick(self, now: float, missed_seconds: float = 0.0) -> EventOutcome:
         """Time has passed.
 
         Args:
-            now: see `Machine`.
+            now: see `CoordinatorMachine`.
             missed_seconds: that are not in `now`, as this process did not run.
         """
         if missed_seconds:
@@ -191,7 +193,7 @@ class Machine:
         """How the job is doing."""
         return status(self._job, now)
 
-    def _settle(self, now: float) -> Outcome:
+    def _settle(self, now: float) -> EventOutcome:
         for _ in range(_MOST_ROUNDS):
             before = replace(self._job.state)
             self._advance(now)
@@ -206,7 +208,7 @@ class Machine:
         phase = job.state.course.phase
         tasks.release(job, now)
         if phase in GATHERING:
-            if requests.is_stopping(job) and not job.live(Role.WORKER):
+            if requests.is_stopping(job) and not job.live(TaskRole.WORKER):
                 # Whoever asked it to stop has ended them too: what is durable is what there is.
                 generations.suspend(job, "")
                 return
@@ -215,8 +217,8 @@ class Machine:
                 generations.suspend(job, "the job was suspended")
                 return
             generations.assemble(job, now)
-        elif phase is Phase.SUSPENDED:
-            _look_at_requests(job)
+        elif phase is JobPhase.SUSPENDED:
+            _poll_requests(job)
         elif job.is_training:
             checkpointing.watch_checkpoint(job, now)
             if job.state.generation.proposal is not None:
@@ -228,11 +230,11 @@ class Machine:
             elif not generations.end_halt(job, now) and tasks.await_workers(job, now):
                 resizing.decide(job, now)
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> EventOutcome:
         job = self._job
         if self._view is not None and not _changed(self._recorded, job.state):
             orders = checkpointing.take_orders(job)
-            return Outcome({}, None, orders)
+            return EventOutcome({}, None, orders)
         view = build_view(job.state, self._number)
         if self._view is None or view != self._view:
             self._number += 1
@@ -242,19 +244,25 @@ class Machine:
             published: View | None = self._view
         else:
             published = None
-        names = [field.name for field in fields(State)] if self._fresh else _changed(self._recorded, job.state)
+        names = (
+            [field.name for field in fields(CoordinatorState)] if self._fresh else _changed(self._recorded, job.state)
+        )
         self._fresh = False
         record = {name: getattr(job.state, name) for name in names}
         self._recorded = replace(job.state)
         orders = checkpointing.take_orders(job)
-        return Outcome(record, published, orders)
+        return EventOutcome(record, published, orders)
 
 
-def _changed(before: State, after: State) -> list[str]:
-    return [field.name for field in fields(State) if getattr(before, field.name) is not getattr(after, field.name)]
+def _changed(before: CoordinatorState, after: CoordinatorState) -> list[str]:
+    return [
+        field.name
+        for field in fields(CoordinatorState)
+        if getattr(before, field.name) is not getattr(after, field.name)
+    ]
 
 
-def _look_at_requests(job: Job) -> None:
+def _poll_requests(job: CoordinatedJob) -> None:
     """A suspended job looks at what was asked for since."""
     if not requests.start_next(job):
         return
@@ -264,5 +272,5 @@ def _look_at_requests(job: Job) -> None:
     if running.kind == "suspend":
         generations.suspend(job, "")
         return
-    enter(job.state, Phase.STARTING, formed=False, target=running.target, notice="")
+    enter(job.state, JobPhase.STARTING, formed=False, target=running.target, notice="")
     job.timers.clear("start", "gather")

@@ -19,7 +19,7 @@ from elastic_runtime.coordinator.rules import leases, requests
 from elastic_runtime.coordinator.rules.changes import end_early
 from elastic_runtime.coordinator.rules.checkpointing import SearchOrder, SearchResult
 from elastic_runtime.coordinator.rules.generations import end_search, fail
-from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.phases import ENDED, GATHERING, withdraw_proposal
 from elastic_runtime.coordinator.rules.repeats import (
     Repeats,
@@ -34,7 +34,7 @@ from elastic_runtime.coordinator.rules.requests import end_resize
 from elastic_runtime.coordinator.rules.state import Checkpoints, Purpose, TaskState
 from elastic_runtime.coordinator.rules.tasks import lose, pause, recover
 from elastic_runtime.errors import BadInput
-from elastic_runtime.protocol.plan import Phase, Role
+from elastic_runtime.protocol.plan import JobPhase, TaskRole
 from foundation.errors import BAD_INPUT, UNREACHABLE
 from foundation.text import describe_end, plain_line
 
@@ -48,7 +48,7 @@ _NEVER_JOINED = (
 )
 
 
-def on_coordinator_return(job: Job, now: float) -> None:
+def on_coordinator_return(job: CoordinatedJob, now: float) -> None:
     """A coordinator begins with a remembered state: everybody has the whole time to report; no vote is known."""
     for task in job.tasks():
         if task.live:
@@ -60,7 +60,7 @@ def on_coordinator_return(job: Job, now: float) -> None:
         job.state.checkpoints = replace(checkpoints, pending=replace(checkpoints.pending, shards=()))
 
 
-def on_gap(job: Job, now: float, seconds: float) -> None:
+def on_gap(job: CoordinatedJob, now: float, seconds: float) -> None:
     """This coordinator did not run for a while, and could hear nobody: everybody has the whole time to report."""
     if seconds >= 1.0:  # less is a busy machine
         _log.warning("coordinator-was-stopped", seconds=round(seconds, 1), silence="of the job's tasks counts anew")
@@ -69,13 +69,13 @@ def on_gap(job: Job, now: float, seconds: float) -> None:
             job.reports.on_gap(task.name, now)
 
 
-def on_relaunch(job: Job, size: Size) -> None:
+def on_relaunch(job: CoordinatedJob, size: Size) -> None:
     """All processes of the job have ended with their launcher, and there is room for so many from now on.
 
     Whoever was a member, and whatever was asked for, belongs to the past: were lost tasks replaced first, and the job
     resized then, it would for a while take what others have by now.
     """
-    if job.state.course.phase in {*ENDED, Phase.SUSPENDED}:
+    if job.state.course.phase in {*ENDED, JobPhase.SUSPENDED}:
         return
     requests.abort_all(job, "its launcher ended")
     for task in job.tasks(None, TaskState.WANTED, TaskState.LIVE, TaskState.LEAVING):
@@ -86,7 +86,7 @@ def on_relaunch(job: Job, size: Size) -> None:
     job.state.set_course(target=size, settled=size, formed=False)
 
 
-def on_report(job: Job, report: MemberReport, now: float) -> bool:
+def on_report(job: CoordinatedJob, report: MemberReport, now: float) -> bool:
     """Take a report; False if the process is not part of the job (any more).
 
     Raises:
@@ -123,13 +123,13 @@ def on_report(job: Job, report: MemberReport, now: float) -> bool:
     return True
 
 
-def _current(job: Job, report: MemberReport) -> bool:
+def _current(job: CoordinatedJob, report: MemberReport) -> bool:
     """Whether a report is of what goes on now, and not of what the job went back from."""
     gathering = job.state.course.phase in GATHERING and not job.state.course.formed
     return report.generation == job.state.generation.number and not gathering
 
 
-def on_process_ended(job: Job, name: str, exit_code: int, last_line: str, now: float) -> None:
+def on_process_ended(job: CoordinatedJob, name: str, exit_code: int, last_line: str, now: float) -> None:
     """A task's process has ended.
 
     One that SIGTERM ended was drained, also where the script has a handler of its own, whatever that makes of it.
@@ -139,15 +139,15 @@ def on_process_ended(job: Job, name: str, exit_code: int, last_line: str, now: f
         return
     missed = task.state is not TaskState.LEAVING and job.state.course.phase not in ENDED
     step = newest_step(job, name)
-    told = job.reports.of(name)
-    if exit_code == _TERMINATED or told.signalled or (exit_code == 0 and told.draining):
+    reported = job.reports.of(name)
+    if exit_code == _TERMINATED or reported.signalled or (exit_code == 0 and reported.draining):
         exit_code = -signal.SIGTERM
     if missed and exit_code > 0 and exit_code != UNREACHABLE:  # it waited for us in vain: no failure of the script
         words = _last_words(job, exit_code, last_line, step)
         on_failure(job, name, words, now, bad_input=exit_code == BAD_INPUT)
-    elif missed and exit_code == 0 and task.role is Role.WORKER and task.state is TaskState.WANTED:
+    elif missed and exit_code == 0 and task.role is TaskRole.WORKER and task.state is TaskState.WANTED:
         on_failure(job, name, _NEVER_JOINED, now, bad_input=True)  # neither would the next one
-    elif missed and exit_code == 0 and task.role is Role.WORKER and not job.reports.of(name).finished:
+    elif missed and exit_code == 0 and task.role is TaskRole.WORKER and not job.reports.of(name).finished:
         on_failure(
             job,
             name,
@@ -156,20 +156,20 @@ def on_process_ended(job: Job, name: str, exit_code: int, last_line: str, now: f
             now,
         )
     else:
-        if missed and exit_code < 0 and task.role is Role.WORKER:
+        if missed and exit_code < 0 and task.role is TaskRole.WORKER:
             note_death(job, name, exit_code, step)
         lose(job, name, f"its process ended with {exit_code}")
     _check_losses(job)
 
 
-def _last_words(job: Job, exit_code: int, last_line: str, step: int) -> str:
+def _last_words(job: CoordinatedJob, exit_code: int, last_line: str, step: int) -> str:
     """Why a process ended, for people: what it said last says it where Python ended it, by an exception."""
     if exit_code in (1, BAD_INPUT) and last_line:
         return last_line
     return f"{describe_end(exit_code)}: {last_line}" if last_line else f"{describe_end(exit_code)} {at_step(job, step)}"
 
 
-def watch(job: Job, now: float) -> None:
+def watch(job: CoordinatedJob, now: float) -> None:
     """Look for members that are silent for too long, or that nobody reaches."""
     settings = job.settings
     for task in job.tasks():
@@ -191,7 +191,7 @@ def watch(job: Job, now: float) -> None:
     _check_losses(job)
 
 
-def _unreachable(job: Job) -> list[str]:
+def _unreachable(job: CoordinatedJob) -> list[str]:
     """Who is cut off from its peers: workers first, as nothing is lost with one.
 
     A worker that still computes suspects nobody, so slow workers make no server suspect. One whose pushes do not get
@@ -209,7 +209,7 @@ def _unreachable(job: Job) -> list[str]:
     return found
 
 
-def _cut_off(job: Job, workers: list[str], servers: list[str]) -> list[str]:
+def _cut_off(job: CoordinatedJob, workers: list[str], servers: list[str]) -> list[str]:
     """Workers that a server waits for while they wait for it: for every server, or one that other workers reach.
 
     The only worker of several servers, none of which answers it, is cut off itself. In asynchronous training no server
@@ -231,7 +231,7 @@ def _cut_off(job: Job, workers: list[str], servers: list[str]) -> list[str]:
     ]
 
 
-def _check_losses(job: Job) -> None:
+def _check_losses(job: CoordinatedJob) -> None:
     course = job.state.course
     if course.phase in ENDED:
         return
@@ -246,7 +246,9 @@ def _check_losses(job: Job) -> None:
         fail(job, why)
 
 
-def on_failure(job: Job, name: str, words: str, now: float, *, bad_input: bool = False, raised: bool = False) -> None:
+def on_failure(
+    job: CoordinatedJob, name: str, words: str, now: float, *, bad_input: bool = False, raised: bool = False
+) -> None:
     """A task failed; after so many failures (`restarts`) without a durable step in between the job fails with its line.
 
     With some in between its worker is replaced as often as that happens, more and more slowly; the status says how
@@ -270,7 +272,7 @@ def on_failure(job: Job, name: str, words: str, now: float, *, bad_input: bool =
     job.state.set_course(failures=failures, last_failure=f"{what} ({at_step(job, step)})")
     pause(job, failures.pause_seconds(job.settings.restart_seconds, _LONGEST_PAUSE_SECONDS), now)
     resize = _resize_for(job, name)
-    worker = (task := job.task(name)) is not None and task.role is Role.WORKER
+    worker = (task := job.task(name)) is not None and task.role is TaskRole.WORKER
     if worker and not bad_input:
         note_failure(job, name, line, step)
     lose(job, name, line)
@@ -288,7 +290,7 @@ def on_failure(job: Job, name: str, words: str, now: float, *, bad_input: bool =
         fail(job, what + (tried if failures.in_a_row > 1 else ""))
 
 
-def _resize_for(job: Job, name: str) -> RequestState | None:
+def _resize_for(job: CoordinatedJob, name: str) -> RequestState | None:
     """The resize without which a job that trains would not need this task, if nothing of it holds yet."""
     running = requests.running(job)
     if running is None or running.kind != "resize" or not job.is_training:
@@ -299,7 +301,9 @@ def _resize_for(job: Job, name: str) -> RequestState | None:
     return None if name in plan.workers or name in plan.servers else running
 
 
-def on_checkpoint_searched(job: Job, order: SearchOrder, search: SearchResult | None, error: str, now: float) -> None:
+def on_checkpoint_searched(
+    job: CoordinatedJob, order: SearchOrder, search: SearchResult | None, error: str, now: float
+) -> None:
     """A sound checkpoint was looked for; without a result, `error` says why not."""
     end_search(job)
     generation, course = job.state.generation, job.state.course

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from elastic_runtime.model import partition
 from elastic_runtime.model.layout import Layout
-from elastic_runtime.model.partition import Move
+from elastic_runtime.model.partition import BlockMove
 from elastic_runtime.model.replication import assign_holders
-from elastic_runtime.protocol.plan import Plan, Stage
+from elastic_runtime.protocol.plan import ChangeStage, Plan
 
 
 def assign(layout: Layout, servers: Sequence[str], before: Plan, holders: int) -> Plan:
@@ -35,7 +35,7 @@ def assign(layout: Layout, servers: Sequence[str], before: Plan, holders: int) -
 
 def stages(
     layout: Layout, named: Plan, before: Plan, after: Plan, workers: tuple[str, ...] | None, budget_bytes: int
-) -> tuple[tuple[Stage, ...], int]:
+) -> tuple[tuple[ChangeStage, ...], int]:
     """What leads from one plan's holders to another's, and how many bytes that moves.
 
     The moves are cut into portions of at most `budget_bytes`, or one block; the first stage also has the new workers
@@ -49,7 +49,7 @@ def stages(
         workers: the new list.
         budget_bytes: of one stage.
     """
-    moves: list[Move] = []
+    moves: list[BlockMove] = []
     moved_bytes = 0
     silent: list[int] = []
     for block in range(len(after.owners)):
@@ -57,7 +57,7 @@ def stages(
         coming = [name for name in new if name not in old]
         if coming:
             leaving = [name for name in old if name not in new]
-            moves.append(Move(block, (leaving or old)[0], coming[0]))
+            moves.append(BlockMove(block, (leaving or old)[0], coming[0]))
             moved_bytes += layout.blocks[block].size_bytes * len(coming)
         elif named.holders(block) != new:
             silent.append(block)
@@ -67,8 +67,8 @@ def stages(
     return tuple(cut), moved_bytes
 
 
-def _stage(named: Plan, after: Plan, blocks: Sequence[int], workers: tuple[str, ...] | None) -> Stage:
-    return Stage(
+def _stage(named: Plan, after: Plan, blocks: Sequence[int], workers: tuple[str, ...] | None) -> ChangeStage:
+    return ChangeStage(
         {block: after.owners[block] for block in blocks if named.owners[block] != after.owners[block]},
         workers,
         {block: after.replica(block) for block in blocks if named.replica(block) != after.replica(block)},

@@ -10,38 +10,47 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-from elastic_runtime.coordinator.rules.state import Purpose, State
-from elastic_runtime.protocol.plan import Change, Phase
+from elastic_runtime.coordinator.rules.state import CoordinatorState, Purpose
+from elastic_runtime.protocol.plan import Change, JobPhase
 
-PHASES_AFTER: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
+PHASES_AFTER: Mapping[JobPhase, frozenset[JobPhase]] = MappingProxyType(
     {
         # Tasks gather; who waits for them may suspend the job, and too few of them do.
-        Phase.STARTING: frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.SUSPENDED, Phase.FAILED}),
+        JobPhase.STARTING: frozenset({JobPhase.RUNNING, JobPhase.SUSPENDING, JobPhase.SUSPENDED, JobPhase.FAILED}),
         # A suspend or a restart that a recovery interrupted goes on in RUNNING.
-        Phase.RUNNING: frozenset(
+        JobPhase.RUNNING: frozenset(
             {
-                *(Phase.RESIZING, Phase.SUSPENDING, Phase.SUSPENDED, Phase.STARTING),
-                *(Phase.RECOVERING, Phase.FINISHED, Phase.FAILED),
+                *(JobPhase.RESIZING, JobPhase.SUSPENDING, JobPhase.SUSPENDED, JobPhase.STARTING),
+                *(JobPhase.RECOVERING, JobPhase.FINISHED, JobPhase.FAILED),
             }
         ),
         # STARTING: by way of a checkpoint, or as a suspended job wakes.
-        Phase.RESIZING: frozenset(
-            {Phase.RUNNING, Phase.STARTING, Phase.SUSPENDED, Phase.RECOVERING, Phase.FINISHED, Phase.FAILED}
+        JobPhase.RESIZING: frozenset(
+            {
+                JobPhase.RUNNING,
+                JobPhase.STARTING,
+                JobPhase.SUSPENDED,
+                JobPhase.RECOVERING,
+                JobPhase.FINISHED,
+                JobPhase.FAILED,
+            }
         ),
         # STARTING: the halt that was agreed to before was that of a restart.
-        Phase.SUSPENDING: frozenset({Phase.SUSPENDED, Phase.STARTING, Phase.RECOVERING, Phase.FINISHED, Phase.FAILED}),
-        Phase.SUSPENDED: frozenset({Phase.RESIZING, Phase.SUSPENDING, Phase.FAILED}),
+        JobPhase.SUSPENDING: frozenset(
+            {JobPhase.SUSPENDED, JobPhase.STARTING, JobPhase.RECOVERING, JobPhase.FINISHED, JobPhase.FAILED}
+        ),
+        JobPhase.SUSPENDED: frozenset({JobPhase.RESIZING, JobPhase.SUSPENDING, JobPhase.FAILED}),
         # SUSPENDED: a job that was to be suspended has lost all workers.
-        Phase.RECOVERING: frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.SUSPENDED, Phase.FAILED}),
-        Phase.FINISHED: frozenset(),
-        Phase.FAILED: frozenset(),
+        JobPhase.RECOVERING: frozenset({JobPhase.RUNNING, JobPhase.SUSPENDING, JobPhase.SUSPENDED, JobPhase.FAILED}),
+        JobPhase.FINISHED: frozenset(),
+        JobPhase.FAILED: frozenset(),
     }
 )
 """A job may also enter the phase that it is in."""
-TRAINING = frozenset({Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING})
+TRAINING = frozenset({JobPhase.RUNNING, JobPhase.RESIZING, JobPhase.SUSPENDING})
 """Phases with a plan that holds."""
-GATHERING = frozenset({Phase.STARTING, Phase.RECOVERING})
-ENDED = frozenset({Phase.FINISHED, Phase.FAILED})
+GATHERING = frozenset({JobPhase.STARTING, JobPhase.RECOVERING})
+ENDED = frozenset({JobPhase.FINISHED, JobPhase.FAILED})
 
 
 class ChangeStep(StrEnum):
@@ -66,7 +75,7 @@ STEPS_AFTER: Mapping[ChangeStep, frozenset[ChangeStep]] = MappingProxyType(
 )
 
 
-def enter(state: State, phase: Phase, **course: object) -> None:
+def enter(state: CoordinatorState, phase: JobPhase, **course: object) -> None:
     """The job goes over to a phase; `course`: what else changes with it.
 
     Raises:
@@ -78,7 +87,7 @@ def enter(state: State, phase: Phase, **course: object) -> None:
     state.set_course(phase=phase, **course)
 
 
-def change_step(state: State) -> ChangeStep:
+def change_step(state: CoordinatorState) -> ChangeStep:
     """Where the newest change is."""
     generation = state.generation
     if generation.proposal is not None:
@@ -86,42 +95,42 @@ def change_step(state: State) -> ChangeStep:
     return ChangeStep.MOVING if generation.moving else ChangeStep.NONE
 
 
-def publish_proposal(state: State, change: Change, purpose: Purpose, minimum_bytes: int) -> None:
+def publish_proposal(state: CoordinatorState, change: Change, purpose: Purpose, minimum_bytes: int) -> None:
     """The workers are asked whether they agree to a change."""
     _step(state, ChangeStep.PROPOSED, proposal=change, purpose=purpose, minimum_bytes=minimum_bytes)
 
 
-def withdraw_proposal(state: State) -> None:
+def withdraw_proposal(state: CoordinatorState) -> None:
     """If workers are being asked, they are asked no more; a change that they agreed to goes on."""
     if state.generation.proposal is not None:
         _step(state, ChangeStep.NONE, proposal=None)
 
 
-def begin_change(state: State, change: Change, **generation: object) -> None:
+def begin_change(state: CoordinatorState, change: Change, **generation: object) -> None:
     """A change holds from its clock on; `generation`: what is said of one that was not proposed before."""
     changes = (*state.generation.changes, change)
     _step(state, ChangeStep.MOVING, proposal=None, changes=changes, moving=change.number, **generation)
 
 
-def end_change(state: State, change: Change, substitutes: Mapping[str, str]) -> None:
+def end_change(state: CoordinatorState, change: Change, substitutes: Mapping[str, str]) -> None:
     """A change is over; `substitutes`: who still stands in for whom."""
     committed = max(change.number, state.generation.committed)
     _step(state, ChangeStep.NONE, committed=committed, moving=0, substitutes=substitutes)
 
 
-def withdraw_change(state: State, change: Change) -> None:
+def withdraw_change(state: CoordinatorState, change: Change) -> None:
     """A change that was agreed to will never come, as the job ends before its clock."""
     changes = tuple(other for other in state.generation.changes if other.number != change.number)
     _step(state, ChangeStep.NONE, changes=changes, moving=0)
 
 
-def drop_change(state: State) -> None:
+def drop_change(state: CoordinatorState) -> None:
     """The generation ends: nothing that was proposed or begun in it goes on."""
     if change_step(state) is not ChangeStep.NONE:
         _step(state, ChangeStep.NONE, proposal=None, moving=0)
 
 
-def _step(state: State, step: ChangeStep, **generation: object) -> None:
+def _step(state: CoordinatorState, step: ChangeStep, **generation: object) -> None:
     before = change_step(state)
     if step not in STEPS_AFTER[before]:
         raise AssertionError(f"a change that is {before} becomes {step}")

@@ -6,13 +6,13 @@ import json
 from dataclasses import dataclass, replace
 
 from elastic_runtime.coordinator.rules import leases
-from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.phases import ENDED
 from elastic_runtime.coordinator.rules.state import JobModel, Model, TaskState, read_model
 from elastic_runtime.coordinator.rules.tasks import TASK_PREFIXES, lose
 from elastic_runtime.errors import BadInput
 from elastic_runtime.model.layout import Layout, difference
-from elastic_runtime.protocol.plan import Phase, Role
+from elastic_runtime.protocol.plan import JobPhase, TaskRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,14 @@ class Newcomer:
     """A task that asks to join; the JSONs are a worker's."""
 
     task: str
-    role: Role
+    role: TaskRole
     incarnation: int
     address_json: str
     layout_json: str = ""
     training_json: str = ""
 
 
-def register(job: Job, newcomer: Newcomer, now: float) -> str:
+def register(job: CoordinatedJob, newcomer: Newcomer, now: float) -> str:
     """Let a task in, or say in one line why not; the same incarnation may ask again."""
     name = newcomer.task
     if job.state.course.phase in ENDED:
@@ -58,10 +58,10 @@ def register(job: Job, newcomer: Newcomer, now: float) -> str:
     return ""
 
 
-def is_not_needed(job: Job, name: str) -> bool:
+def is_not_needed(job: CoordinatedJob, name: str) -> bool:
     """Whether a task that was refused had a place in the job, which does without it by now."""
     if job.state.course.phase in ENDED:
-        return job.state.course.phase is Phase.FINISHED
+        return job.state.course.phase is JobPhase.FINISHED
     task = job.task(name)
     prefix, _, number = name.rpartition("-")
     role = next((role for role, known in TASK_PREFIXES.items() if known == prefix), None)
@@ -70,7 +70,7 @@ def is_not_needed(job: Job, name: str) -> bool:
     return role is not None and number.isdecimal() and int(number) < job.state.roster.next_number[role]
 
 
-def _address_refusal(job: Job, newcomer: Newcomer) -> str:
+def _address_refusal(job: CoordinatedJob, newcomer: Newcomer) -> str:
     """Peers that could not connect to the newcomer would wait for it, and end in the end."""
     key = _public_key(newcomer.address_json)
     if key is None:
@@ -96,8 +96,8 @@ def _public_key(address_json: str) -> str | None:
     return key
 
 
-def _model_refusal(job: Job, newcomer: Newcomer) -> str:
-    if newcomer.role is Role.SERVER:
+def _model_refusal(job: CoordinatedJob, newcomer: Newcomer) -> str:
+    if newcomer.role is TaskRole.SERVER:
         return ""
     try:
         model = read_model(newcomer.layout_json, newcomer.training_json)
@@ -115,7 +115,7 @@ def _model_refusal(job: Job, newcomer: Newcomer) -> str:
     return _checkpoint_refusal(job, model, newcomer.task) or _take_model(job, newcomer)
 
 
-def _checkpoint_refusal(job: Job, model: JobModel, task: str) -> str:
+def _checkpoint_refusal(job: CoordinatedJob, model: JobModel, task: str) -> str:
     """Of a job that begins from an earlier one's checkpoint: it has to fit, and to have something left to do."""
     restored = job.state.model.layout_json
     if restored:
@@ -128,7 +128,7 @@ def _checkpoint_refusal(job: Job, model: JobModel, task: str) -> str:
     return ""
 
 
-def _check_replicas(job: Job, model: JobModel, task: str) -> None:
+def _check_replicas(job: CoordinatedJob, model: JobModel, task: str) -> None:
     """Two copies of a block have to see all updates in one order."""
     if job.settings.replicas > 1 and not model.training.synchronous:
         raise BadInput(
@@ -137,7 +137,7 @@ def _check_replicas(job: Job, model: JobModel, task: str) -> None:
         )
 
 
-def _take_model(job: Job, newcomer: Newcomer) -> str:
+def _take_model(job: CoordinatedJob, newcomer: Newcomer) -> str:
     """The first worker's is the job's model; the samples have to be those that a restored job has left."""
     before, job.state.model = job.state.model, Model(newcomer.layout_json, newcomer.training_json)
     try:

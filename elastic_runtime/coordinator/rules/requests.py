@@ -12,17 +12,17 @@ from dataclasses import dataclass, field, replace
 
 from elastic_runtime.control.checks import MOST_TASKS, check_request_id
 from elastic_runtime.control.messages import MemberReport, RequestOutcome, RequestState, ResizeMode, Size
-from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.phases import ENDED, enter
 from elastic_runtime.coordinator.rules.state import Leader, Purpose, Requests, TaskState
 from elastic_runtime.coordinator.rules.tasks import dismiss
 from elastic_runtime.errors import BadInput
-from elastic_runtime.protocol.plan import Change, Phase, Role
+from elastic_runtime.protocol.plan import Change, JobPhase, TaskRole
 
 _YEARS_SECONDS = 10 * 365 * 86400.0
 
 
-def submit(job: Job, request: RequestState) -> RequestState:
+def submit(job: CoordinatedJob, request: RequestState) -> RequestState:
     """Take a request, or find it.
 
     Raises:
@@ -43,7 +43,7 @@ def submit(job: Job, request: RequestState) -> RequestState:
     return request
 
 
-def admit(job: Job, epoch: int) -> None:
+def admit(job: CoordinatedJob, epoch: int) -> None:
     """Refuse a scheduler that another one has followed; what it still sends was decided before that.
 
     Args:
@@ -70,83 +70,83 @@ def _wish(request: RequestState) -> tuple[object, ...]:
     return request.kind, request.target, request.mode, sorted(request.victims)
 
 
-def find(job: Job, request_id: str) -> RequestState | None:
+def find(job: CoordinatedJob, request_id: str) -> RequestState | None:
     """The request of an id."""
     return next((row for row in job.state.requests.rows if row.request_id == request_id), None)
 
 
-def running(job: Job) -> RequestState | None:
+def running(job: CoordinatedJob) -> RequestState | None:
     """The one request that is being carried out."""
     return next((row for row in job.state.requests.rows if row.state is RequestOutcome.RUNNING), None)
 
 
-def is_stopping(job: Job) -> bool:
+def is_stopping(job: CoordinatedJob) -> bool:
     """Whether a suspend is carried out: what ends meanwhile ends with the job, and nothing is started in its place."""
     current = running(job)
     return current is not None and current.kind == "suspend"
 
 
-def queued(job: Job) -> RequestState | None:
+def queued(job: CoordinatedJob) -> RequestState | None:
     """The oldest that waits."""
     return next((row for row in job.state.requests.rows if row.state is RequestOutcome.QUEUED), None)
 
 
-def _put(job: Job, request: RequestState) -> None:
+def _put(job: CoordinatedJob, request: RequestState) -> None:
     """Replace a request by its id."""
     rows = job.state.requests.rows
     job.state.requests = Requests(tuple(request if row.request_id == request.request_id else row for row in rows))
 
 
-def start_next(job: Job) -> bool:
+def start_next(job: CoordinatedJob) -> bool:
     """Begin with the oldest that waits; False if none does."""
     first = queued(job)
     if first is None:
         return False
-    if first.kind == "resume" and job.state.course.phase is not Phase.SUSPENDED:
+    if first.kind == "resume" and job.state.course.phase is not JobPhase.SUSPENDED:
         end(job, first, RequestOutcome.ABORTED, "the job is not suspended")
         return True
     _put(job, replace(first, state=RequestOutcome.RUNNING, began_unix_seconds=job.unix_clock()))
     course = job.state.course
     if first.kind == "suspend":
-        enter(job.state, Phase.SUSPENDING, settled=course.target)
+        enter(job.state, JobPhase.SUSPENDING, settled=course.target)
     else:
-        enter(job.state, Phase.RESIZING, settled=course.target, target=first.target)
+        enter(job.state, JobPhase.RESIZING, settled=course.target, target=first.target)
     job.timers.clear("new tasks")
     job.own(_Measures).times = None
     return True
 
 
-def end(job: Job, request: RequestState, state: RequestOutcome, detail: str) -> None:
+def end(job: CoordinatedJob, request: RequestState, state: RequestOutcome, detail: str) -> None:
     """A request is over."""
     _put(job, replace(request, state=state, detail=detail, ended_unix_seconds=job.unix_clock()))
 
 
-def end_resize(job: Job, running: RequestState, why: str = "") -> None:
+def end_resize(job: CoordinatedJob, running: RequestState, why: str = "") -> None:
     """A running resize is done, or is given up for a reason: the job goes on with what its plan has, the rest goes."""
     plan = job.plan()
     names = [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)]
     dismiss(job, [name for name in names if name not in plan.workers and name not in plan.servers])
     if why:
         after = (
-            Phase.RUNNING if job.is_training else job.state.course.phase
+            JobPhase.RUNNING if job.is_training else job.state.course.phase
         )  # it may just have lost what it trains with
         enter(job.state, after, target=job.state.course.settled)
         end(job, running, RequestOutcome.ABORTED, why)
     else:
-        enter(job.state, Phase.RUNNING, settled=running.target, target=running.target)
+        enter(job.state, JobPhase.RUNNING, settled=running.target, target=running.target)
         row = replace(running, stall_seconds=stall_seconds(job, running.request_id))
         end(job, row, RequestOutcome.DONE, "")
     job.timers.clear("new tasks")
 
 
-def abort_all(job: Job, why: str) -> None:
+def abort_all(job: CoordinatedJob, why: str) -> None:
     """Nothing that was asked for is going to happen."""
     for row in job.state.requests.rows:
         if not row.ended:
             end(job, row, RequestOutcome.ABORTED, why)
 
 
-def _checked(job: Job, request: RequestState) -> RequestState:
+def _checked(job: CoordinatedJob, request: RequestState) -> RequestState:
     target, settings, course = request.target, job.settings, job.state.course
     check_request_id(request.request_id)
     if course.phase in ENDED:
@@ -263,7 +263,7 @@ class _Measures:
     waited: dict[str, float] = field(default_factory=dict)
 
 
-def note_decision(job: Job, now: float, found: NewTasks | None, purpose: Purpose | None) -> None:
+def note_decision(job: CoordinatedJob, now: float, found: NewTasks | None, purpose: Purpose | None) -> None:
     """A job that trains was looked at.
 
     Args:
@@ -289,7 +289,7 @@ def note_decision(job: Job, now: float, found: NewTasks | None, purpose: Purpose
         measures.waited.clear()
 
 
-def note_begin(job: Job, change: Change, now: float) -> None:
+def note_begin(job: CoordinatedJob, change: Change, now: float) -> None:
     """A change is confirmed: if it is the running request's, remember where it began."""
     current = running(job)
     generation = job.state.generation
@@ -310,7 +310,7 @@ def note_begin(job: Job, change: Change, now: float) -> None:
         measures.moved_before = _moved_bytes(job)
 
 
-def note_end(job: Job, change: Change, now: float) -> None:
+def note_end(job: CoordinatedJob, change: Change, now: float) -> None:
     """A change is over: if it is the running request's, remember what it moved."""
     current = running(job)
     if current is not None and current.clock == change.clock:
@@ -320,11 +320,11 @@ def note_end(job: Job, change: Change, now: float) -> None:
         _put(job, replace(current, moved_bytes=moved_bytes, migration_seconds=seconds))
 
 
-def _moved_bytes(job: Job) -> int:
-    return sum(job.reports.of(task.name).moved_bytes for task in job.tasks(Role.SERVER) if task.live)
+def _moved_bytes(job: CoordinatedJob) -> int:
+    return sum(job.reports.of(task.name).moved_bytes for task in job.tasks(TaskRole.SERVER) if task.live)
 
 
-def note_stall(job: Job, report: MemberReport) -> None:
+def note_stall(job: CoordinatedJob, report: MemberReport) -> None:
     """How long workers waited since the newest resize was proposed, at most.
 
     A worker knows of its own waits for the change; of pushes that waited for a block to arrive the block's new owner
@@ -338,11 +338,11 @@ def note_stall(job: Job, report: MemberReport) -> None:
     waited = measures.waited
     waited[report.task] = max(0.0, report.stall_seconds - before)
     roles = {task.name: task.role for task in job.tasks()}
-    at_workers = max((s for name, s in waited.items() if roles.get(name) is Role.WORKER), default=0.0)
-    at_servers = sum(s for name, s in waited.items() if roles.get(name) is Role.SERVER)
+    at_workers = max((s for name, s in waited.items() if roles.get(name) is TaskRole.WORKER), default=0.0)
+    at_servers = sum(s for name, s in waited.items() if roles.get(name) is TaskRole.SERVER)
     measures.stalls[rows[-1]] = max(measures.stalls.get(rows[-1], 0.0), at_workers + at_servers)
 
 
-def stall_seconds(job: Job, request_id: str) -> float:
+def stall_seconds(job: CoordinatedJob, request_id: str) -> float:
     """How long workers waited because of a request, as far as this coordinator saw."""
     return job.own(_Measures).stalls.get(request_id, 0.0)

@@ -12,13 +12,13 @@ from itertools import chain
 
 from elastic_runtime.control.messages import RequestState, ResizeMode, Size
 from elastic_runtime.coordinator.rules.changes import Wanted, propose
-from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.moves import assign, stages
 from elastic_runtime.coordinator.rules.requests import NewTasks, end_resize, note_decision, start_next
-from elastic_runtime.coordinator.rules.situation import Situation, look
+from elastic_runtime.coordinator.rules.situation import JobSituation, situation_of
 from elastic_runtime.coordinator.rules.state import Purpose, task_number
 from elastic_runtime.coordinator.rules.tasks import dismiss, new_names, replace_missing, want
-from elastic_runtime.protocol.plan import Role, Stage
+from elastic_runtime.protocol.plan import ChangeStage, TaskRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Members:
     workers: tuple[str, ...]
     missing: tuple[str, ...]
     registered: bool
-    new: Mapping[Role, int]
+    new: Mapping[TaskRole, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ResizeDecision:
     """What one look at a job led to.
 
     Attributes:
@@ -57,9 +57,9 @@ class Decision:
     aborts: str = ""
 
 
-def decide(job: Job, now: float) -> None:
+def decide(job: CoordinatedJob, now: float) -> None:
     """One look at a job that trains, without a halt, a proposal or a moving change: do what is wanted most."""
-    at = look(job, now)
+    at = situation_of(job, now)
     if at is None:
         return
     began = job.unix_clock()
@@ -84,50 +84,52 @@ def decide(job: Job, now: float) -> None:
         end_resize(job, at.running, decision.aborts)
 
 
-def decide_on(at: Situation) -> Decision:
+def decide_on(at: JobSituation) -> ResizeDecision:
     """What is wanted most; of changes the most pressing one for which there is time."""
     running = at.running
     if running is not None and running.kind == "suspend":
-        return Decision(Wanted(Purpose.SUSPEND, checkpoint=True, halt=True))
+        return ResizeDecision(Wanted(Purpose.SUSPEND, checkpoint=True, halt=True))
     change = _first(at, _repair(at), _replicate(at))
     if change is not None:
-        return Decision(change)
+        return ResizeDecision(change)
     if running is not None:
         return _resize(at, running)
-    return _keep(at) if at.queued is None else Decision()
+    return _keep(at) if at.queued is None else ResizeDecision()
 
 
-def _first(at: Situation, *wanted: Iterator[Wanted]) -> Wanted | None:
+def _first(at: JobSituation, *wanted: Iterator[Wanted]) -> Wanted | None:
     """The first change for which there is time; one is only looked for if there is none before it."""
     return next((change for change in chain(*wanted) if _fits(at, change)), None)
 
 
-def _fits(at: Situation, change: Wanted) -> bool:
+def _fits(at: JobSituation, change: Wanted) -> bool:
     """Whether training goes on until a change's last stage; it may well end with a halt."""
     return change.halt or at.steps_left is None or max(len(change.stages), 1) <= at.steps_left
 
 
-def _resize(at: Situation, running: RequestState) -> Decision:
+def _resize(at: JobSituation, running: RequestState) -> ResizeDecision:
     restart = running.mode is ResizeMode.CHECKPOINT_RESTART  # ends all tasks, whether they want to go or not
     members = choose_members(at, running.target, (*running.victims, *(() if restart else at.draining)))
     if members.missing:
         limit_seconds = at.settings.new_task_seconds
         if at.timers.passed("new tasks", at.now, limit_seconds):
             names = " and ".join(members.missing)
-            return Decision(members=members, aborts=f"{names} did not come within {limit_seconds:g} s; nothing changed")
-        return Decision(_first(at, _relieve(at, members), _checkpoint(at)), members)
+            return ResizeDecision(
+                members=members, aborts=f"{names} did not come within {limit_seconds:g} s; nothing changed"
+            )
+        return ResizeDecision(_first(at, _relieve(at, members), _checkpoint(at)), members)
     at.timers.clear("new tasks")
     if (set(members.servers), members.workers) == (set(at.plan.servers), at.plan.workers):
-        return Decision(members=members, is_complete=True)
+        return ResizeDecision(members=members, is_complete=True)
     if restart:
-        return Decision(Wanted(Purpose.RESTART, checkpoint=True, halt=True), members)
+        return ResizeDecision(Wanted(Purpose.RESTART, checkpoint=True, halt=True), members)
     # In turn with checkpoints, or requests that follow each other would leave the job without.
     checkpoint = iter(()) if at.purpose is Purpose.CHECKPOINT else _checkpoint(at)
     change = _first(at, checkpoint, _change_to(at, members.servers, members.workers, running.mode))
-    return Decision(change, members, aborts="" if change is not None else "the job ends before the resize could")
+    return ResizeDecision(change, members, aborts="" if change is not None else "the job ends before the resize could")
 
 
-def _keep(at: Situation) -> Decision:
+def _keep(at: JobSituation) -> ResizeDecision:
     """Nothing is asked for: who was lost, or is about to go, is replaced, and checkpoints are written in time."""
     members = None
     replacing: Iterator[Wanted] = iter(())
@@ -137,20 +139,20 @@ def _keep(at: Situation) -> Decision:
             replacing = _relieve(at, members)
         elif set(members.servers) > set(at.plan.servers) or set(members.workers) > set(at.plan.workers):
             replacing = _change_to(at, members.servers, members.workers, ResizeMode.ROLLING)
-    return Decision(_first(at, replacing, _checkpoint(at)), members)
+    return ResizeDecision(_first(at, replacing, _checkpoint(at)), members)
 
 
-def choose_members(at: Situation, target: Size, victims: Sequence[str] = ()) -> Members:
+def choose_members(at: JobSituation, target: Size, victims: Sequence[str] = ()) -> Members:
     """Servers and workers for a size, and which of them have yet to come.
 
     Victims go first, then the newest. Who stays keeps its place, as that decides which slice it computes.
     """
-    chosen: dict[Role, tuple[str, ...]] = {}
-    new: dict[Role, int] = {}
+    chosen: dict[TaskRole, tuple[str, ...]] = {}
+    new: dict[TaskRole, int] = {}
     missing: list[str] = []
     for role, current, count in (
-        (Role.SERVER, at.plan.servers, target.servers),
-        (Role.WORKER, tuple(dict.fromkeys(at.plan.workers)), target.workers),
+        (TaskRole.SERVER, at.plan.servers, target.servers),
+        (TaskRole.WORKER, tuple(dict.fromkeys(at.plan.workers)), target.workers),
     ):
         live = at.live[role]
         staying = [name for name in current if name in live and name not in victims]
@@ -164,47 +166,47 @@ def choose_members(at: Situation, target: Size, victims: Sequence[str] = ()) -> 
         new[role] = max(0, lacking - len(coming))
         missing += [*coming, *new_names(role, at.next_number[role], new[role])][:lacking]
         chosen[role] = (*staying, *warm)
-    here = {name for role in Role for name in at.live[role]}
+    here = {name for role in TaskRole for name in at.live[role]}
     registered = here.issuperset(missing)
-    return Members(chosen[Role.SERVER], chosen[Role.WORKER], tuple(missing), registered, new)
+    return Members(chosen[TaskRole.SERVER], chosen[TaskRole.WORKER], tuple(missing), registered, new)
 
 
-def _checkpoint(at: Situation) -> Iterator[Wanted]:
+def _checkpoint(at: JobSituation) -> Iterator[Wanted]:
     if at.timers.passed("next checkpoint", at.now, at.settings.checkpoint_seconds) and not at.writing:
         yield Wanted(Purpose.CHECKPOINT, checkpoint=True)
 
 
-def _repair(at: Situation) -> Iterator[Wanted]:
+def _repair(at: JobSituation) -> Iterator[Wanted]:
     """Take lost workers out of the plan, so that their stand-ins are not slower than the others for long."""
     if at.working and at.working != at.plan.workers:
-        yield Wanted(Purpose.REPAIR, (Stage({}, at.working),))
+        yield Wanted(Purpose.REPAIR, (ChangeStage({}, at.working),))
 
 
-def _replicate(at: Situation) -> Iterator[Wanted]:
+def _replicate(at: JobSituation) -> Iterator[Wanted]:
     """Give blocks that lost one of their holders another one, of the servers that are there."""
     if _lacks_replicas(at):
         yield from _change_to(at, at.plan.servers, at.plan.workers, ResizeMode.ROLLING, Purpose.REPAIR)
 
 
-def _lacks_replicas(at: Situation) -> bool:
+def _lacks_replicas(at: JobSituation) -> bool:
     """Whether blocks have one holder that should have two, and could."""
     if at.settings.replicas == 1 or len(at.plan.servers) == 1:
         return False
     return not at.plan.replicas or not all(at.plan.replicas)
 
 
-def _relieve(at: Situation, members: Members) -> Iterator[Wanted]:
+def _relieve(at: JobSituation, members: Members) -> Iterator[Wanted]:
     """Take tasks that want to go out of the plan, once others can have their part; the rest stays as it is."""
     servers, workers = at.plan.servers, at.plan.workers
-    if _can_do_without(at, Role.SERVER, servers, members.servers):
+    if _can_do_without(at, TaskRole.SERVER, servers, members.servers):
         servers = members.servers
-    if _can_do_without(at, Role.WORKER, workers, members.workers):
+    if _can_do_without(at, TaskRole.WORKER, workers, members.workers):
         workers = members.workers
     if (set(servers), workers) != (set(at.plan.servers), at.plan.workers):
         yield from _change_to(at, servers, workers, ResizeMode.ROLLING, Purpose.REPAIR)
 
 
-def _can_do_without(at: Situation, role: Role, before: Sequence[str], after: Sequence[str]) -> bool:
+def _can_do_without(at: JobSituation, role: TaskRole, before: Sequence[str], after: Sequence[str]) -> bool:
     """Whether those who stay, and the replacements that have come, are to take over from those who want to go.
 
     Another worker can compute any slice, so nobody waits for a new one. A server's blocks would move twice: its
@@ -212,14 +214,14 @@ def _can_do_without(at: Situation, role: Role, before: Sequence[str], after: Seq
     """
     leaving = [name for name in at.draining if name in before]
     waited = [at.timers.passed(f"drain {name}", at.now, at.settings.replacement_seconds) for name in leaving]
-    if role is Role.WORKER:
+    if role is TaskRole.WORKER:
         return bool(leaving) and len(after) >= min(at.target.workers, at.settings.minimum_workers)
     enough = len(after) >= at.target.servers or (len(after) >= at.settings.minimum_servers and all(waited))
     return bool(leaving) and enough
 
 
 def _change_to(
-    at: Situation,
+    at: JobSituation,
     servers: Sequence[str],
     workers: tuple[str, ...],
     mode: ResizeMode,

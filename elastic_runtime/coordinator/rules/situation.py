@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from elastic_runtime.control.messages import RequestState, Size
 from elastic_runtime.coordinator.rules.changes import last_step, next_clock
-from elastic_runtime.coordinator.rules.job import Job, Timers
+from elastic_runtime.coordinator.rules.job import CoordinatedJob, Timers
 from elastic_runtime.coordinator.rules.requests import queued, running
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.rules.state import JobModel, Purpose, TaskState
 from elastic_runtime.coordinator.rules.tasks import spares
-from elastic_runtime.protocol.plan import Plan, Role
+from elastic_runtime.protocol.plan import Plan, TaskRole
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class JobSituation:
     """One look at a job that trains, without a halt, a proposal or a moving change.
 
     Attributes:
@@ -56,12 +56,12 @@ class Situation:
     plan: Plan
     named: Plan
     working: tuple[str, ...]
-    live: Mapping[Role, tuple[str, ...]]
-    coming: Mapping[Role, tuple[str, ...]]
+    live: Mapping[TaskRole, tuple[str, ...]]
+    coming: Mapping[TaskRole, tuple[str, ...]]
     warm: frozenset[str]
     draining: tuple[str, ...]
     spares: tuple[str, ...]
-    next_number: Mapping[Role, int]
+    next_number: Mapping[TaskRole, int]
     clock: int
     writing: bool
 
@@ -82,7 +82,7 @@ class Situation:
         return None if total is None else total - self.clock
 
 
-def look(job: Job, now: float) -> Situation | None:
+def situation_of(job: CoordinatedJob, now: float) -> JobSituation | None:
     """The situation; None until all workers have done a step since the last change, as a new one has no vote before."""
     working, generation = job.live_workers(), job.state.generation
     if not job.is_asynchronous:  # there nobody votes
@@ -92,13 +92,13 @@ def look(job: Job, now: float) -> Situation | None:
             return None
     plan = job.plan()
     free = spares(job, (*plan.workers, *plan.servers))
-    live = {role: tuple(name for name in job.live(role) if name not in free) for role in Role}
-    staying = [name for role in Role for name in live[role]]
-    coming = {role: tuple(task.name for task in job.tasks(role, TaskState.WANTED)) for role in Role}
+    live = {role: tuple(name for name in job.live(role) if name not in free) for role in TaskRole}
+    staying = [name for role in TaskRole for name in live[role]]
+    coming = {role: tuple(task.name for task in job.tasks(role, TaskState.WANTED)) for role in TaskRole}
     # A worker has tried the model; a server has come to this generation.
-    warm = [name for name in live[Role.WORKER] if job.reports.of(name).ready]
-    warm += [name for name in live[Role.SERVER] if job.report(name).ready]
-    return Situation(
+    warm = [name for name in live[TaskRole.WORKER] if job.reports.of(name).ready]
+    warm += [name for name in live[TaskRole.SERVER] if job.report(name).ready]
+    return JobSituation(
         settings=job.settings,
         timers=job.timers,
         now=now,

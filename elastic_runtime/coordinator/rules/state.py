@@ -17,7 +17,7 @@ from elastic_runtime.errors import BadInput
 from elastic_runtime.model.data_shards import SampleOrder, check_workers
 from elastic_runtime.model.layout import Layout, difference
 from elastic_runtime.model.training import Training
-from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role
+from elastic_runtime.protocol.plan import Change, JobPhase, Member, Plan, TaskRole
 from foundation.backoff import Failures
 
 
@@ -44,7 +44,7 @@ class Task:
     """One worker or PS of the job."""
 
     name: str
-    role: Role
+    role: TaskRole
     state: TaskState = TaskState.WANTED
     incarnation: int = 0
     address_json: str = ""
@@ -69,7 +69,7 @@ class Roster:
     """All tasks that are wanted or there, and the number of the next one of each role."""
 
     tasks: Mapping[str, Task] = field(default_factory=dict)
-    next_number: Mapping[Role, int] = field(default_factory=lambda: {Role.WORKER: 0, Role.SERVER: 0})
+    next_number: Mapping[TaskRole, int] = field(default_factory=lambda: {TaskRole.WORKER: 0, TaskRole.SERVER: 0})
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Course:
         notice: a line for people, of this start or resume.
     """
 
-    phase: Phase = Phase.STARTING
+    phase: JobPhase = JobPhase.STARTING
     target: Size = field(default_factory=lambda: Size(1, 1))
     settled: Size = field(default_factory=lambda: Size(1, 1))
     formed: bool = False
@@ -201,7 +201,7 @@ class Leader:
 
 
 @dataclass
-class State:
+class CoordinatorState:
     """All sections; the rules replace them one by one."""
 
     roster: Roster = field(default_factory=Roster)

@@ -19,13 +19,13 @@ import structlog
 
 from elastic_runtime.coordinator.rules import leases
 from elastic_runtime.coordinator.rules.checkpointing import give_up
-from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.phases import ENDED, GATHERING, drop_change, enter, withdraw_proposal
 from elastic_runtime.coordinator.rules.state import Task, TaskState
-from elastic_runtime.protocol.plan import Phase, Plan, Role
+from elastic_runtime.protocol.plan import JobPhase, Plan, TaskRole
 
 _log = structlog.get_logger()
-TASK_PREFIXES = {Role.WORKER: "worker", Role.SERVER: "ps"}
+TASK_PREFIXES = {TaskRole.WORKER: "worker", TaskRole.SERVER: "ps"}
 
 
 @dataclass
@@ -42,12 +42,12 @@ class _Pause:
     until_seconds: float = 0.0
 
 
-def new_names(role: Role, first: int, count: int) -> list[str]:
+def new_names(role: TaskRole, first: int, count: int) -> list[str]:
     """Names of the next tasks of a role."""
     return [f"{TASK_PREFIXES[role]}-{number}" for number in range(first, first + count)]
 
 
-def want(job: Job, role: Role, count: int) -> None:
+def want(job: CoordinatedJob, role: TaskRole, count: int) -> None:
     """Ask for so many new tasks."""
     roster = job.state.roster
     first = roster.next_number[role]
@@ -60,19 +60,19 @@ def want(job: Job, role: Role, count: int) -> None:
         )
 
 
-def pause(job: Job, seconds: float, now: float) -> None:
+def pause(job: CoordinatedJob, seconds: float, now: float) -> None:
     """Replace no worker for so long: its script fails again and again, though the job gets on."""
     own = job.own(_Pause)
     own.until_seconds = max(own.until_seconds, now + seconds)
 
 
-def replace_missing(job: Job, role: Role, count: int, now: float) -> None:
+def replace_missing(job: CoordinatedJob, role: TaskRole, count: int, now: float) -> None:
     """Ask for so many tasks in the place of others, unless that is to wait."""
-    if role is Role.SERVER or now >= job.own(_Pause).until_seconds:
+    if role is TaskRole.SERVER or now >= job.own(_Pause).until_seconds:
         want(job, role, count)
 
 
-def dismiss(job: Job, names: Iterable[str]) -> None:
+def dismiss(job: CoordinatedJob, names: Iterable[str]) -> None:
     """Tell tasks to end; those that never came are forgotten."""
     for name in names:
         task = job.task(name)
@@ -81,19 +81,19 @@ def dismiss(job: Job, names: Iterable[str]) -> None:
             job.timers.clear(f"leave {name}")
 
 
-def spares(job: Job, needed: Sequence[str] = ()) -> tuple[str, ...]:
+def spares(job: CoordinatedJob, needed: Sequence[str] = ()) -> tuple[str, ...]:
     """Who wants to go and has no part in the training; a checkpoint may still need servers without blocks."""
     kept = {*needed, *job.own(_Released).names}
     live = [task.name for task in job.tasks(None, TaskState.LIVE)]
     return tuple(name for name in live if name not in kept and job.reports.of(name).draining)
 
 
-def release_later(job: Job, names: Iterable[str]) -> None:
+def release_later(job: CoordinatedJob, names: Iterable[str]) -> None:
     """Servers have no block any more: they may go once no checkpoint needs them."""
     job.own(_Released).names.update(names)
 
 
-def release(job: Job, now: float) -> None:
+def release(job: CoordinatedJob, now: float) -> None:
     """Let go who has no block any more; who was told to go and does not is forgotten in the end."""
     released = job.own(_Released).names
     pending = job.state.checkpoints.pending
@@ -107,7 +107,7 @@ def release(job: Job, now: float) -> None:
             lose(job, task.name, "it was told to leave")
 
 
-def lose(job: Job, name: str, why: str) -> None:
+def lose(job: CoordinatedJob, name: str, why: str) -> None:
     """A task is no more; what it was needed for is done by others, or anew.
 
     A worker: somebody else computes its slices, from the step in flight on. A server that holds blocks: their other
@@ -118,11 +118,11 @@ def lose(job: Job, name: str, why: str) -> None:
     if task is None:
         return
     course = job.state.course
-    worked = job.is_training and task.role is Role.WORKER and name in _all_workers(job)
+    worked = job.is_training and task.role is TaskRole.WORKER and name in _all_workers(job)
     missed = (
         task.state is not TaskState.LEAVING and course.phase not in ENDED and not (worked and not _is_needed(job, name))
     )
-    needed = job.is_training and (_is_needed(job, name) if task.role is Role.WORKER else name in job.holders())
+    needed = job.is_training and (_is_needed(job, name) if task.role is TaskRole.WORKER else name in job.holders())
     job.put(replace(task, state=TaskState.GONE))
     job.reports.forget(name)
     job.timers.clear(f"leave {name}", f"suspect {name}", f"drain {name}")
@@ -137,13 +137,13 @@ def lose(job: Job, name: str, why: str) -> None:
             job.timers.clear("ready", "gather")
     elif job.is_training:
         _withdraw_for(job, name)
-        if needed and task.role is Role.SERVER:
+        if needed and task.role is TaskRole.SERVER:
             _without_server(job, name)
         elif needed and not job.is_asynchronous:
             _without_worker(job, name)
 
 
-def _is_needed(job: Job, name: str) -> bool:
+def _is_needed(job: CoordinatedJob, name: str) -> bool:
     """Whether a worker of the plan still has steps to compute, as far as is known."""
     if job.state.generation.ended:
         return False
@@ -155,12 +155,12 @@ def _is_needed(job: Job, name: str) -> bool:
     return moving is not None and name in job.plan_before(moving).workers and step < moving.clock
 
 
-def _all_workers(job: Job) -> set[str]:
+def _all_workers(job: CoordinatedJob) -> set[str]:
     moving = job.moving_change()
     return {*job.plan().workers, *(job.plan_before(moving).workers if moving is not None else ())}
 
 
-def _withdraw_for(job: Job, name: str) -> None:
+def _withdraw_for(job: CoordinatedJob, name: str) -> None:
     """Nobody is to join, or get blocks, who is lost."""
     proposal = job.state.generation.proposal
     if proposal is not None and any(
@@ -173,7 +173,7 @@ def _withdraw_for(job: Job, name: str) -> None:
         withdraw_proposal(job.state)
 
 
-def _without_server(job: Job, name: str) -> None:
+def _without_server(job: CoordinatedJob, name: str) -> None:
     """The other holders of its blocks go on with them; where there are none, the job goes back."""
     lost = (*job.state.generation.lost, name)
     if not survives(job, lost):
@@ -185,7 +185,7 @@ def _without_server(job: Job, name: str) -> None:
     job.state.set_generation(lost=lost)
 
 
-def _without_worker(job: Job, name: str) -> None:
+def _without_worker(job: CoordinatedJob, name: str) -> None:
     generation = job.state.generation
     moving = job.moving_change()
     plans = [
@@ -200,7 +200,7 @@ def _without_worker(job: Job, name: str) -> None:
         recover(job)
 
 
-def _stand_in(job: Job, plans: list[Plan]) -> str:
+def _stand_in(job: CoordinatedJob, plans: list[Plan]) -> str:
     """The live worker with the fewest slices, of those in all plans that the lost one was in; empty: there is none."""
     slices: dict[str, int] = {}
     for name in dict.fromkeys(plans[0].workers):
@@ -212,18 +212,18 @@ def _stand_in(job: Job, plans: list[Plan]) -> str:
     return min(slices, key=lambda name: slices[name], default="")
 
 
-def recover(job: Job) -> None:
+def recover(job: CoordinatedJob) -> None:
     """Go back to the last durable checkpoint with whoever is left; nothing that was decided since holds."""
     # Their loops have ended: steps that are done again are done by others.
-    dismiss(job, [name for name in job.live(Role.WORKER) if job.reports.of(name).finished])
-    enter(job.state, Phase.RECOVERING, formed=False)
+    dismiss(job, [name for name in job.live(TaskRole.WORKER) if job.reports.of(name).finished])
+    enter(job.state, JobPhase.RECOVERING, formed=False)
     drop_change(job.state)
     job.state.checkpoints = replace(job.state.checkpoints, pending=None)
     leases.go_back(job, job.state.checkpoints.book_json)
     job.timers.clear("start", "gather", "ready", "vote", "arrival", "checkpoint", "ending")
 
 
-def await_workers(job: Job, now: float) -> bool:
+def await_workers(job: CoordinatedJob, now: float) -> bool:
     """Whether a job that trains has workers; without any asynchronous training waits for one, but not for ever."""
     if job.live_workers() or not job.is_asynchronous:
         job.timers.clear("workers")
@@ -233,13 +233,13 @@ def await_workers(job: Job, now: float) -> bool:
     return True
 
 
-def survives(job: Job, lost: Collection[str]) -> bool:
+def survives(job: CoordinatedJob, lost: Collection[str]) -> bool:
     """Whether all blocks have a live holder to go on with them, and one to have them from, without these servers."""
     after, before, arrived = _plans(job)
     return all(_goes_on(after, before, arrived, block, lost) for block in range(len(after.owners)))
 
 
-def doubly_held(job: Job) -> int:
+def doubly_held(job: CoordinatedJob) -> int:
     """How many blocks outlive the loss of any one server; a copy that is still on its way counts as none."""
     plan, moving = job.plan(), job.moving_change()
     if moving is None or not moving.stages:
@@ -256,7 +256,7 @@ def doubly_held(job: Job) -> int:
     )
 
 
-def _plans(job: Job) -> tuple[Plan, Plan, Collection[str]]:
+def _plans(job: CoordinatedJob) -> tuple[Plan, Plan, Collection[str]]:
     """The newest plan, the one before the change that is under way, and who has got everything that it brings."""
     after, moving = job.named(), job.moving_change()
     if moving is None:

@@ -6,20 +6,20 @@ from dataclasses import replace
 from statistics import median
 
 from elastic_runtime.control.messages import JobStatus, MemberReport, Size, TaskStatus
-from elastic_runtime.coordinator.rules.job import Job
+from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.leases import samples_done
 from elastic_runtime.coordinator.rules.phases import ENDED
 from elastic_runtime.coordinator.rules.requests import stall_seconds
-from elastic_runtime.coordinator.rules.state import State, Task, TaskState
+from elastic_runtime.coordinator.rules.state import CoordinatorState, Task, TaskState
 from elastic_runtime.coordinator.rules.tasks import doubly_held
-from elastic_runtime.protocol.plan import Phase, Plan, Role, View
+from elastic_runtime.protocol.plan import JobPhase, Plan, TaskRole, View
 
 _STANDS_SECONDS = 10.0
 _STANDS_STEPS = 10.0
 """A worker that takes longer at a step than both has no speed; steps of one job differ, by evaluations say."""
 
 
-def build_view(state: State, number: int) -> View:
+def build_view(state: CoordinatorState, number: int) -> View:
     """What members have to know of a state."""
     generation, course = state.generation, state.course
     tasks = sorted(state.roster.tasks.values(), key=lambda task: (task.role, task.number))
@@ -45,7 +45,7 @@ def build_view(state: State, number: int) -> View:
     )
 
 
-def status(job: Job, now: float) -> JobStatus:
+def status(job: CoordinatedJob, now: float) -> JobStatus:
     """The job's status at `now`."""
     model, course = job.model, job.state.course
     plan = job.plan() if job.is_training else Plan((), ())
@@ -53,7 +53,7 @@ def status(job: Job, now: float) -> JobStatus:
     reports = [job.report(name) for name in working if job.has_reported(name)]
     step = max(min((report.step for report in reports), default=0), job.durable_step())
     losses = [report.loss for report in reports if report.loss is not None]
-    staleness = [job.report(task.name).staleness for task in job.tasks(Role.SERVER) if task.live]
+    staleness = [job.report(task.name).staleness for task in job.tasks(TaskRole.SERVER) if task.live]
     return JobStatus(
         job=job.settings.job,
         phase=course.phase,
@@ -64,7 +64,7 @@ def status(job: Job, now: float) -> JobStatus:
         total_epochs=float(model.order.epochs) if model else 0.0,
         durable_step=job.durable_step(),
         size=job.size(),
-        target=course.target if course.phase is not Phase.SUSPENDED else Size(0, 0),
+        target=course.target if course.phase is not JobPhase.SUSPENDED else Size(0, 0),
         tasks=tuple(_task(job, task, now) for task in job.tasks() if task.state is not TaskState.GONE),
         requests=tuple(
             replace(row, stall_seconds=max(row.stall_seconds, stall_seconds(job, row.request_id)))
@@ -89,18 +89,18 @@ def status(job: Job, now: float) -> JobStatus:
     )
 
 
-def _no_progress(job: Job) -> bool:
+def _no_progress(job: CoordinatedJob) -> bool:
     """Whether no step has become durable since the newest failure."""
     return job.durable_step() <= job.state.course.failures.progress
 
 
-def _speed(job: Job, report: MemberReport, now: float) -> float:
+def _speed(job: CoordinatedJob, report: MemberReport, now: float) -> float:
     """Samples a second of a worker: none of one that stands at its step for many times as long as steps take."""
     stands = job.reports.step_age_seconds(report.task, now) > max(_STANDS_SECONDS, _STANDS_STEPS * report.step_seconds)
     return 0.0 if stands else report.samples_per_second
 
 
-def _samples(job: Job, step: int) -> int:
+def _samples(job: CoordinatedJob, step: int) -> int:
     model = job.model
     if model is None:
         return 0
@@ -111,12 +111,12 @@ def _samples(job: Job, step: int) -> int:
     return epochs * model.training.samples + min(steps * model.training.global_batch, model.training.samples)
 
 
-def _task(job: Job, task: Task, now: float) -> TaskStatus:
+def _task(job: CoordinatedJob, task: Task, now: float) -> TaskStatus:
     if not task.live:
         return TaskStatus(task.name, task.role, "wanted")
     plan = job.plan()
     report = job.report(task.name)
-    names = plan.workers if task.role is Role.WORKER else plan.servers
+    names = plan.workers if task.role is TaskRole.WORKER else plan.servers
     state = "leaving" if task.state is TaskState.LEAVING else "member" if task.name in names else "registered"
     return TaskStatus(
         task=task.name,

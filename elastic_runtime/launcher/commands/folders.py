@@ -31,11 +31,11 @@ from elastic_runtime.launcher.job_folder import (
     read_json,
 )
 from elastic_runtime.launcher.job_status import resting_facts
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.growing_file import GrowingFile
 from foundation.output import Form, Output, show
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 """Between two looks at logs that are followed; no slower than a reader."""
 _MOST_LINES = 1_000_000
 _MOST_RANKS = 1_000_000
@@ -74,8 +74,8 @@ def logs(
         written.print_new(last=not runs)
         if not runs:
             break
-        time.sleep(_LOOK_SECONDS)
-    if follow and resting_facts(job)["phase"] == Phase.FAILED.value:
+        time.sleep(_POLL_SECONDS)
+    if follow and resting_facts(job)["phase"] == JobPhase.FAILED.value:
         raise ElasticError(f"{name} has failed; `elastic-run status {name}` says what is known of it")
 
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from elastic_runtime.control.messages import ResizeMode
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.tables import Column, FactSheet, FittedTable
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -17,7 +17,7 @@ _SHOWN_REQUESTS = 5
 _SHOWN_OF_AN_ID = 8
 _HANGS_SECONDS, _HANGS_STEPS = 30.0, 20.0
 """A job whose workers all take longer at a step than both is said to hang."""
-_OVER = frozenset({Phase.FINISHED.value, Phase.FAILED.value})
+_OVER = frozenset({JobPhase.FINISHED.value, JobPhase.FAILED.value})
 
 
 Facts = dict[str, Any]
@@ -85,7 +85,7 @@ def _last_step(facts: Facts) -> str:
     if not ages:
         return "–"
     age, usual = min(ages), facts.get("step_seconds", 0.0)
-    hangs = facts["phase"] == Phase.RUNNING.value and age > max(_HANGS_SECONDS, _HANGS_STEPS * usual)
+    hangs = facts["phase"] == JobPhase.RUNNING.value and age > max(_HANGS_SECONDS, _HANGS_STEPS * usual)
     warning = "; steps took " + _milliseconds(usual) + ": does the script hang?" if hangs else ""
     return f"{age:.0f} s ago{warning}"
 

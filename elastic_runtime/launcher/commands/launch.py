@@ -46,7 +46,7 @@ from elastic_runtime.launcher.commands.requests import (
 )
 from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, holder_of, resume_command
 from elastic_runtime.launcher.job_status import client_of, credentials_of, resting_facts
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.output import Form, Output, show
 
 if TYPE_CHECKING:
@@ -241,13 +241,13 @@ def resume(
     def first_request(client: ControlClient) -> object:
         status = client.status()
         target = target_of(status)
-        if status.phase is Phase.SUSPENDED:
+        if status.phase is JobPhase.SUSPENDED:
             return client.resume(chosen, target)
         return client.resize(chosen, target) if target != status.target else None
 
     if holder_of(job.path) is None:
         phase = resting_facts(job)["phase"]
-        if phase in (Phase.FINISHED.value, Phase.FAILED.value):
+        if phase in (JobPhase.FINISHED.value, JobPhase.FAILED.value):
             old = Programs(spec, job, {}).checkpoints
             raise BadInput(
                 f"{name} has {phase}; a new job can begin from its newest checkpoint: --restore --checkpoints {old}"
@@ -259,7 +259,7 @@ def resume(
         return
     with client_of(job, CALL_SECONDS) as client:
         status = client.status()
-        if status.phase is not Phase.SUSPENDED:
+        if status.phase is not JobPhase.SUSPENDED:
             raise BadInput(f"{name} is {status.phase.value}, not suspended; `elastic-run resize` changes its size")
         target = target_of(status)
         ask(job, lambda: client.resume(chosen, target), f"{name} goes on with {target}", chosen, wait, timeout, output)
@@ -295,7 +295,7 @@ def _look_after(
         finally:
             display.close()
     facts = resting_facts(job)
-    if phase is Phase.SUSPENDED:
+    if phase is JobPhase.SUSPENDED:
         command = resume_command(job, os.environ)
         line = f"{job.name} is {facts['phase']} at step {facts.get('step', 0)}; `{command}` goes on with it"
     else:

@@ -25,7 +25,7 @@ from elastic_runtime.launcher.commands.options import (
 )
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, resume_command
 from elastic_runtime.launcher.job_status import client_of, read_state, resting_facts
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.output import Form, Output, show
 
 WaitOption = Annotated[
@@ -41,12 +41,12 @@ Patience = Annotated[
 PATIENCE_SECONDS = 600.0
 CALL_SECONDS = 10.0
 """One call; a coordinator that restarts is back sooner."""
-_FIRST_LOOK_SECONDS = 0.05
+_FIRST_POLL_SECONDS = 0.05
 """At a request; doubled with each look."""
-_LONGEST_LOOK_SECONDS = 1.0
+_LONGEST_POLL_SECONDS = 1.0
 _AT_ONCE = (signal.SIGTERM, signal.SIGINT)
 """What ends a launcher at once; the first alone, after a checkpoint. Two of a kind in a moment are taken for one."""
-_LOCK_LOOK_SECONDS = 0.1
+_LOCK_POLL_SECONDS = 0.1
 """At the lock of a launcher that is told to end."""
 
 Send = Callable[[], tuple[RequestOutcome, str]]
@@ -91,7 +91,7 @@ def resize(
     with client_of(job, CALL_SECONDS) as client:
         if servers is None or workers is None:
             status = client.status()
-            if status.phase is Phase.SUSPENDED:
+            if status.phase is JobPhase.SUSPENDED:
                 raise BadInput(f"{name} is suspended; {_goes_on(job, anyway)}, at another size with --ps and --workers")
             before = status.target
             servers = before.servers if servers is None else servers
@@ -137,7 +137,7 @@ def stop(
     job = open_own_job(folder, name, "suspend", "cancel", anyway=anyway)
     if holder_of(job.path) is None:  # as a second `suspend`: what is asked for is so
         phase = resting_facts(job)["phase"]
-        over = phase in (Phase.FINISHED.value, Phase.FAILED.value)
+        over = phase in (JobPhase.FINISHED.value, JobPhase.FAILED.value)
         line = f"{name} has {phase}; nothing of it runs" if over else f"{name} does not run; {_goes_on(job, anyway)}"
         _show_stopped(name, line, output)
         return
@@ -202,7 +202,7 @@ def _end_of(job: JobFolder) -> str:
         return ""
     state = read_state(job)
     phase, failure = state.get("phase"), str(state.get("failure") or "")
-    over = phase in (Phase.FINISHED.value, Phase.FAILED.value)
+    over = phase in (JobPhase.FINISHED.value, JobPhase.FAILED.value)
     line = f"{job.name} has {phase} meanwhile" if over else f"{job.name}'s launcher has ended meanwhile"
     return f"{line}: {failure}" if failure else line
 
@@ -221,7 +221,7 @@ def carry_through(
         ended: why nobody will ever answer, in a line; empty if somebody may.
     """
     deadline = clock() + patience_seconds
-    pause = _FIRST_LOOK_SECONDS
+    pause = _FIRST_POLL_SECONDS
     taken: tuple[RequestOutcome, str] | None = None
     while True:
         try:
@@ -240,7 +240,7 @@ def carry_through(
                 "it goes on, see `elastic-run status`"
             )
         sleep(pause)
-        pause = min(2 * pause, _LONGEST_LOOK_SECONDS)
+        pause = min(2 * pause, _LONGEST_POLL_SECONDS)
 
 
 def _end_launcher(
@@ -261,9 +261,9 @@ def _end_launcher(
             return True
         except PermissionError as error:
             raise BadInput(f"{job.name} belongs to somebody else; only its owner can stop it") from error
-        time.sleep(_LOCK_LOOK_SECONDS)  # the first is taken before the second comes
+        time.sleep(_LOCK_POLL_SECONDS)  # the first is taken before the second comes
     while holder_of(job.path) is not None:
         if clock() >= deadline:
             return False
-        time.sleep(_LOCK_LOOK_SECONDS)
+        time.sleep(_LOCK_POLL_SECONDS)
     return True

@@ -43,7 +43,7 @@ def status(
 
     table = partial(job_table, whole=output is not Form.TABLE)
     if watch:
-        show_again(_looks(job, every_seconds, timeout), table, output)
+        show_again(_polls(job, every_seconds, timeout), table, output)
     else:
         facts = job_facts(job, timeout)
         show(output, facts, lambda: table(facts))
@@ -58,7 +58,7 @@ def list_jobs(
     """All jobs of the folder, the oldest first."""
     jobs = jobs_of(folder)
     if watch:
-        show_again(_list_looks(jobs, every_seconds), partial(_list_shown, jobs), output, _table)
+        show_again(_list_polls(jobs, every_seconds), partial(_list_shown, jobs), output, _table)
     else:
         rows = _all_facts(jobs)
         show(output, rows, partial(_list_shown, jobs, rows), partial(_table, rows))
@@ -89,13 +89,13 @@ def _brief(job: JobFolder, timeout_seconds: float) -> dict[str, Any]:
         return facts
 
 
-def _list_looks(jobs: Path, every_seconds: float) -> Iterator[list[dict[str, Any]]]:
+def _list_polls(jobs: Path, every_seconds: float) -> Iterator[list[dict[str, Any]]]:
     while True:
         yield _all_facts(jobs)
         time.sleep(every_seconds)
 
 
-def _looks(job: JobFolder, every_seconds: float, timeout_seconds: float) -> Iterator[dict[str, Any]]:
+def _polls(job: JobFolder, every_seconds: float, timeout_seconds: float) -> Iterator[dict[str, Any]]:
     """One that does not answer at first is an error; later it may answer again."""
     facts = job_facts(job, timeout_seconds)
     yield facts

@@ -23,7 +23,7 @@ THREAD_VARIABLES = (THREADS_VARIABLE, "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 """Of the usual libraries."""
 _LOADED_THREADS = os.environ.get(THREADS_VARIABLE, "")
 """What libraries read as they were loaded; a fork may have other variables by the time that it is forked itself."""
-_LOOK_SECONDS = 0.0002
+_POLL_SECONDS = 0.0002
 
 
 def tie(launcher: int, forker: int, leash: socket.socket) -> None:
@@ -36,7 +36,7 @@ def tie(launcher: int, forker: int, leash: socket.socket) -> None:
     """
     # The kernel would take the forker's end for the launcher's, were it told before.
     while os.getppid() == forker:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     kinship.die_with_parent(launcher)
     os.setsid()
     wait_for_leave(leash)

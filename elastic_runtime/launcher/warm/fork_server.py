@@ -28,14 +28,14 @@ _OF_LAUNCHERS = 3
 
 if __name__ == "__main__":
     channel = socket.socket(fileno=int(sys.argv[1]))
-    forked: ForkServer | running.Task | list[str] | None
+    forked: ForkServer | running.ForkedTask | list[str] | None
     if len(sys.argv) == _OF_LAUNCHERS:
         forked = launcher_server.serve(channel, AT_START)
     else:
         forked = ForkServer(channel, int(sys.argv[2]), AT_START).serve(Path(sys.argv[3]))
     if isinstance(forked, ForkServer):
         forked = forked.answer()
-    if isinstance(forked, running.Task):
+    if isinstance(forked, running.ForkedTask):
         running.run(forked)
     elif forked is not None:
         launcher = importlib.import_module(forked[0])

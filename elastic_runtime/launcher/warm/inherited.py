@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-_LOOK_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 _END_SECONDS = 10.0
 
 
@@ -39,7 +39,7 @@ class ForkedProcess:
         while (code := self.poll()) is None:
             if clock() >= deadline:
                 raise TimeoutError(f"process {self.pid} does not end")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return code
 
 

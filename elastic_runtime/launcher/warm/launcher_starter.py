@@ -22,7 +22,7 @@ from elastic_runtime.launcher.settings import RestartLimit
 from elastic_runtime.launcher.warm.becoming import THREAD_VARIABLES
 from elastic_runtime.launcher.warm.launcher_server import ROOM_VARIABLE
 from elastic_runtime.launcher.warm.script_imports import BASE, MORE_VARIABLE, Import, imports_ahead
-from elastic_runtime.launcher.warm.server_process import ServerGone, ServerProcess
+from elastic_runtime.launcher.warm.server_process import ForkServerProcess, ServerGone
 from foundation.files import open_ordinary
 
 _UNBUFFERED = "PYTHONUNBUFFERED"
@@ -84,14 +84,14 @@ class LauncherStarter:
         self._tell = tell
         self._settings = settings or StarterSettings()
         self._clock = clock
-        self._base: ServerProcess | None = None
-        self._with_more: dict[frozenset[Import], ServerProcess] = {}
+        self._base: ForkServerProcess | None = None
+        self._with_more: dict[frozenset[Import], ForkServerProcess] = {}
         self._refused: set[frozenset[Import]] = set()
         self._packages = _packages_stamp()
         self._needed_at = clock()
         self._restarts = self._restart_limit()
         self._start_at = clock() if sys.platform == "linux" else math.inf
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     @property
     def pid(self) -> int | None:
@@ -109,7 +109,7 @@ class LauncherStarter:
         server = self._with_more.get(imports) if imports else self._base
         return server is not None and server.ready
 
-    def look(self, *, needed: bool) -> None:
+    def poll(self, *, needed: bool) -> None:
         """See how the servers are; start the first where it is needed, and end all where none was for long."""
         now = self._clock()
         if needed:
@@ -181,7 +181,7 @@ class LauncherStarter:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             log = open_ordinary(self._folder / _LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            self._base = ServerProcess.begun(
+            self._base = ForkServerProcess.begun(
                 [" " * _LONGEST_COMMAND_BYTES],
                 {**self._environment, ROOM_VARIABLE: "-" * ROOM_BYTES},
                 FileIO(log, "wb"),
@@ -211,7 +211,7 @@ class LauncherStarter:
     def _restart_limit(self) -> RestartLimit:
         return RestartLimit(self._settings.restarts, _WINDOW_SECONDS, 1.0, 60.0)
 
-    def _best_for(self, imports: frozenset[Import], base: ServerProcess, now: float) -> ServerProcess:
+    def _best_for(self, imports: frozenset[Import], base: ForkServerProcess, now: float) -> ForkServerProcess:
         """The server that has imported most of what a script does; the next time it is one that has all.
 
         Raises:
@@ -249,8 +249,8 @@ class LauncherStarter:
         self.close()
         again = self._restarts.on_death(self._clock())
         self._start_at = self._clock() + _WINDOW_SECONDS if again is None else again
-        if why not in self._told:
-            self._told.add(why)
+        if why not in self._reported:
+            self._reported.add(why)
             self._tell(f"{why}; see {self._folder / _LOG}")
 
 

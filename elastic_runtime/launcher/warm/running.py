@@ -33,14 +33,14 @@ def can_run(command: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ForkedTask:
     """What a forked process is to run: a command line without its interpreter."""
 
     python: str
     command: list[str]
 
 
-def run(task: Task) -> None:
+def run(task: ForkedTask) -> None:
     """Run what a fork is to be; nothing comes after it but the interpreter's own end.
 
     Raises:

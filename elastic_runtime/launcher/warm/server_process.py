@@ -32,7 +32,7 @@ class ServerUnfit(ServerGone):
     """What it has imported cannot be forked, and could not be the next time."""
 
 
-class ServerProcess:
+class ForkServerProcess:
     """One fork server: of launchers, or of a launcher's tasks.
 
     Args:
@@ -70,7 +70,7 @@ class ServerProcess:
         *,
         through: Sequence[str] = (),
         folder: Path | None = None,
-    ) -> ServerProcess:
+    ) -> ForkServerProcess:
         """Start one.
 
         Args:
@@ -117,7 +117,7 @@ class ServerProcess:
         except OSError as error:
             raise ServerGone(_silent(error)) from error
 
-    def with_imports(self, imports: Iterable[Import], now_seconds: float, seconds: float) -> ServerProcess:
+    def with_imports(self, imports: Iterable[Import], now_seconds: float, seconds: float) -> ForkServerProcess:
         """Have it fork a server that imports more, and ends with it at the latest.
 
         Args:
@@ -138,7 +138,7 @@ class ServerProcess:
             except OSError as error:
                 ours.close()
                 raise ServerGone(_silent(error)) from error
-        return ServerProcess(ours, now_seconds + seconds, self._answer_seconds)
+        return ForkServerProcess(ours, now_seconds + seconds, self._answer_seconds)
 
     def wake_when_it_speaks(self, wake: Callable[[], None]) -> None:
         """Have somebody called, in another thread, when it says something or is closed."""

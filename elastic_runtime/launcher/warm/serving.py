@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime.launcher.warm import becoming, running, wire
-from elastic_runtime.launcher.warm.running import Task
+from elastic_runtime.launcher.warm.running import ForkedTask
 from elastic_runtime.launcher.warm.script_imports import Import, imports_ahead, obstacle_in, shadowed
 from foundation import kinship
 from foundation.program_life import importing
@@ -47,7 +47,7 @@ class ForkServer:
         self._at_start = at_start
         self._loaded: dict[str, str] = {}
 
-    def serve(self, script: Path) -> Task | None:
+    def serve(self, script: Path) -> ForkedTask | None:
         """Import what the tasks of a job need, and fork as often as it is asked for.
 
         Returns:
@@ -59,7 +59,7 @@ class ForkServer:
             return None
         return self.answer() if self._is_made_ready(script) else None
 
-    def answer(self) -> Task | None:
+    def answer(self) -> ForkedTask | None:
         """Fork as often as it is asked for, with what is imported already; `serve` has what is returned.
 
         Before the first script is forked, the launcher says which one it is.
@@ -91,7 +91,7 @@ class ForkServer:
 
     def _goes_on(self, imports: Sequence[Import]) -> bool:
         """Whether this process is the one that serves: the child that has imported, or the parent if that cannot."""
-        verdict, told = os.pipe()
+        verdict, reported = os.pipe()
         parent = os.getpid()
         child = os.fork()
         if child == 0:
@@ -99,12 +99,12 @@ class ForkServer:
             kinship.die_with_parent(parent)
             import_all(imports)
             fit = not obstacle()
-            os.write(told, b"y" if fit else b"n")
-            os.close(told)
+            os.write(reported, b"y" if fit else b"n")
+            os.close(reported)
             if not fit:
                 os._exit(0)
             return True
-        os.close(told)
+        os.close(reported)
         answer = os.read(verdict, 1)
         os.close(verdict)
         if answer == b"y":
@@ -114,10 +114,10 @@ class ForkServer:
         os.waitpid(child, 0)
         return True
 
-    def _fork(self, request: dict[str, Any], descriptors: list[int]) -> Task | None:
+    def _fork(self, request: dict[str, Any], descriptors: list[int]) -> ForkedTask | None:
         """Fork twice: the process in between ends, so that the launcher becomes the parent."""
         leash = socket.socket(fileno=descriptors.pop(0))
-        task = Task(request["python"], request["command"])
+        task = ForkedTask(request["python"], request["command"])
         refusal = self._refusal(task)
         if refusal:
             with suppress(OSError):
@@ -142,7 +142,7 @@ class ForkServer:
             os.close(number)
         return None
 
-    def _refusal(self, task: Task) -> str:
+    def _refusal(self, task: ForkedTask) -> str:
         """Why a script, as it is now, has to start cold."""
         if not running.runs_script(task.command):
             return ""

@@ -19,7 +19,7 @@ from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
 from elastic_runtime.launcher.warm import inherited, running
 from elastic_runtime.launcher.warm.script_imports import obstacle_in
-from elastic_runtime.launcher.warm.server_process import ServerGone, ServerProcess, ServerUnfit
+from elastic_runtime.launcher.warm.server_process import ForkServerProcess, ServerGone, ServerUnfit
 from foundation import kinship
 from foundation.files import open_ordinary
 
@@ -84,7 +84,7 @@ class WarmStarter:
         self._tell = tell
         self._wake = wake
         self._clock = clock
-        self._server: ServerProcess | None = None
+        self._server: ForkServerProcess | None = None
         self._knows_script = False
         self._restarts = RestartLimit(
             _RESTARTS, _WINDOW_SECONDS, settings.restart_backoff_seconds, settings.longest_backoff_seconds
@@ -92,10 +92,10 @@ class WarmStarter:
         can_be = server.command[0] == sys.executable and kinship.adopt()
         self._start_at = clock() if can_be else None
         self._needed_at = -math.inf
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         born_with = inherited.take()
         if born_with is not None:
-            self._server = ServerProcess(born_with.channel, math.inf, settings.fork_seconds, born_with.process)
+            self._server = ForkServerProcess(born_with.channel, math.inf, settings.fork_seconds, born_with.process)
             if not can_be or _read_at_once(born_with.environment) != _read_at_once(server.environment):
                 self.rest()
 
@@ -108,14 +108,14 @@ class WarmStarter:
         """Start the server, unless there is one, or is not to be one; one that was inherited is told of the script."""
         if self._server is not None:
             if not self._knows_script:
-                self._tell_of_script(self._server)
+                self._report_script(self._server)
             return
         if self._start_at is None or self._clock() < self._start_at:
             return
         launcher, script = str(os.getpid()), self._spec.command[1]
         longest = max(len(b"\0".join(os.fsencode(word) for word in self._spec.command)), _LEAST_ROOM)
         try:
-            self._server = ServerProcess.begun(
+            self._server = ForkServerProcess.begun(
                 [launcher, script, " " * longest],
                 self._spec.environment,
                 self._log(),
@@ -130,7 +130,7 @@ class WarmStarter:
         self._knows_script = True
         self._server.wake_when_it_speaks(self._wake)
 
-    def _tell_of_script(self, server: ServerProcess) -> None:
+    def _report_script(self, server: ForkServerProcess) -> None:
         request = {
             "script": self._spec.command[1],
             "environment": dict(self._spec.environment),
@@ -151,7 +151,7 @@ class WarmStarter:
         path, flags = self._spec.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         return FileIO(open_ordinary(path, flags, below=path.parents[1]), "wb")
 
-    def look(self, known: Collection[int], needed: bool) -> None:
+    def poll(self, known: Collection[int], needed: bool) -> None:
         """See how the server is, and let go of orphans that have ended.
 
         Args:
@@ -205,7 +205,7 @@ class WarmStarter:
                 ends += os.pipe()
             answer = server.fork(request, (ends[1], ends[3], *spec.descriptors))
             if "pid" not in answer:
-                self._tell_once(str(answer["refused"]))
+                self._report_once(str(answer["refused"]))
                 return None
             out, errors = open(ends[0], "rb", 0), open(ends[2], "rb", 0)  # noqa: PTH123, SIM115
             del ends[2], ends[0]
@@ -232,16 +232,16 @@ class WarmStarter:
     def _on_death(self, why: str) -> None:
         self.rest()
         self._start_at = self._restarts.on_death(self._clock())
-        self._tell_once(why)
+        self._report_once(why)
 
     def _give_up(self, why: str) -> None:
         self.rest()
         self._start_at = None
-        self._tell_once(why)
+        self._report_once(why)
 
-    def _tell_once(self, why: str) -> None:
-        if why not in self._told:
-            self._told.add(why)
+    def _report_once(self, why: str) -> None:
+        if why not in self._reported:
+            self._reported.add(why)
             self._tell(f"tasks start cold: {why}")
 
 

@@ -25,7 +25,7 @@ _WINDOW_BYTES = 2 * RUN_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingRequest:
     """What a worker asked of a block that is still to come; `numbers` of an update, None of a question for values."""
 
     header: Update | Fetch
@@ -67,7 +67,7 @@ class LiveHandover:
         self._updates = updates
         self._clock = clock
         self._resend_seconds = resend_seconds
-        self._waiting: dict[int, dict[str, Waiting]] = defaultdict(dict)
+        self._waiting: dict[int, dict[str, WaitingRequest]] = defaultdict(dict)
         self.start(0)
 
     def start(self, generation: int) -> None:
@@ -87,7 +87,7 @@ class LiveHandover:
         """A worker asks something of a block that is still to come; only its newest question counts."""
         known = self._waiting[block].get(peer)
         since_seconds = known.since_seconds if known is not None else self._clock()
-        self._waiting[block][peer] = Waiting(header, numbers, since_seconds)
+        self._waiting[block][peer] = WaitingRequest(header, numbers, since_seconds)
 
     def depart(self) -> list[Outgoing]:
         """Freeze and send the next blocks that are to leave, as many as may be on their way at once."""
@@ -151,7 +151,7 @@ class LiveHandover:
             self.migration.on_adopted(block.index, peer)
         return self.depart()
 
-    def take_waiting(self, block: int) -> dict[str, Waiting]:
+    def take_waiting(self, block: int) -> dict[str, WaitingRequest]:
         """What workers asked of a block until it came; they wait no longer."""
         return self._waiting.pop(block, {})
 

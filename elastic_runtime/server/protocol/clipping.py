@@ -16,7 +16,7 @@ import torch
 
 from elastic_runtime.protocol.messages import Norms, Outgoing
 from elastic_runtime.server.protocol.block_table import BlockTable
-from elastic_runtime.server.protocol.handover import Handover
+from elastic_runtime.server.protocol.handover import SynchronousHandover
 
 _EPSILON = 1e-6
 """As in torch.nn.utils.clip_grad_norm_."""
@@ -75,7 +75,9 @@ class Clipping:
         clock: seconds, monotonic.
     """
 
-    def __init__(self, table: BlockTable, handover: Handover, clip_norm: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, table: BlockTable, handover: SynchronousHandover, clip_norm: float, clock: Callable[[], float]
+    ) -> None:
         self._table = table
         self._handover = handover
         self._clock = clock
@@ -112,7 +114,7 @@ class Clipping:
         self._exchange.add(header.step, dict(header.norms))
         return []
 
-    def tell_again(self) -> list[Outgoing]:
+    def report_again(self) -> list[Outgoing]:
         """Steps that still wait: somebody's norms are missing here, or ours are missing there."""
         return [message for step in self._own_norms if self._reduced.get(step) for message in self._tell(step)]
 

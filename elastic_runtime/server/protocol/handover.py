@@ -180,7 +180,7 @@ class Migration:
         return ((block, departure) for block, several in self._departures.items() for departure in several)
 
 
-class Handover:
+class SynchronousHandover:
     """What one server gives away and takes over in synchronous training.
 
     Args:

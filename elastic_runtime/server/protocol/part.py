@@ -26,7 +26,7 @@ Held = tuple[str, Header, Payload]
 _MOST_HELD = 65536
 
 
-class Moves(Protocol):
+class MovingBlocks(Protocol):
     """The blocks that change their owner: which they are, and what is counted of them."""
 
     migration: Migration
@@ -49,7 +49,7 @@ class ServerPart(ABC):
         dropped: messages, by reason.
     """
 
-    _handover: Moves
+    _handover: MovingBlocks
 
     def __init__(
         self, name: str, layout: Layout, store: BlockStore, snapshots: Snapshots, clock: Callable[[], float]
@@ -63,7 +63,7 @@ class ServerPart(ABC):
         self._clock = clock
         self._buffers = layout.buffer_blocks
         self._loaded = False
-        self._held = HeldMessages()
+        self._held = WaitingMessages()
 
     # ---- views
 
@@ -187,7 +187,7 @@ class ServerPart(ABC):
         return []
 
 
-class HeldMessages:
+class WaitingMessages:
     """What one server keeps until a newer view comes, in order."""
 
     def __init__(self) -> None:

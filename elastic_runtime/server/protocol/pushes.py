@@ -19,7 +19,7 @@ from elastic_runtime.protocol.block_runs import Payload, flat_view, run_of
 from elastic_runtime.protocol.messages import Norms, Outgoing, Pull, Push, Values, runs_of
 from elastic_runtime.server.protocol.block_table import BlockTable
 from elastic_runtime.server.protocol.clipping import Clipping
-from elastic_runtime.server.protocol.handover import Handover
+from elastic_runtime.server.protocol.handover import SynchronousHandover
 from elastic_runtime.server.protocol.snapshots import Snapshots
 
 
@@ -32,7 +32,7 @@ class Lacking:
     others: tuple[str, ...]
 
 
-class Pushes:
+class StepPushes:
     """The steps in hand, block by block, in one generation.
 
     Args:
@@ -42,7 +42,9 @@ class Pushes:
         clock: seconds, monotonic.
     """
 
-    def __init__(self, table: BlockTable, handover: Handover, snapshots: Snapshots, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, table: BlockTable, handover: SynchronousHandover, snapshots: Snapshots, clock: Callable[[], float]
+    ) -> None:
         self._table = table
         self._handover = handover
         self._merges = Merges(table)
@@ -203,9 +205,9 @@ class Pushes:
             raise ProtocolError(f"{peer} sent norms, but this job clips no gradients")
         return self._clipping.on_norms(peer, header) or self._clip(header.step)
 
-    def tell_norms_again(self) -> list[Outgoing]:
+    def report_norms_again(self) -> list[Outgoing]:
         """Norms of steps that still wait for those of others; see `Clipping`."""
-        return self._clipping.tell_again() if self._clipping is not None else []
+        return self._clipping.report_again() if self._clipping is not None else []
 
     def _clip(self, step: int) -> list[Outgoing]:
         return self._applied(self._clipping.apply(step), step) if self._clipping is not None else []

@@ -35,9 +35,9 @@ from elastic_runtime.protocol.messages import (
 )
 from elastic_runtime.protocol.plan import View
 from elastic_runtime.server.protocol.block_table import BlockTable, Rules
-from elastic_runtime.server.protocol.handover import Handover
+from elastic_runtime.server.protocol.handover import SynchronousHandover
 from elastic_runtime.server.protocol.part import ServerPart
-from elastic_runtime.server.protocol.pushes import Lacking, Pushes
+from elastic_runtime.server.protocol.pushes import Lacking, StepPushes
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
 
@@ -56,7 +56,7 @@ class SynchronousPart(ServerPart):
         clock: seconds, monotonic.
     """
 
-    _handover: Handover
+    _handover: SynchronousHandover
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class SynchronousPart(ServerPart):
     ) -> None:
         super().__init__(name, layout, store, snapshots, clock)
         self._table = BlockTable(name, layout, store, rules)
-        self._handover = Handover(self._table, clock)
-        self._pushes = Pushes(self._table, self._handover, snapshots, clock)
+        self._handover = SynchronousHandover(self._table, clock)
+        self._pushes = StepPushes(self._table, self._handover, snapshots, clock)
         self._overdue = Overdue()
         self._suspects: tuple[str, ...] = ()
 
@@ -82,7 +82,7 @@ class SynchronousPart(ServerPart):
     def _begin(self, view: View) -> tuple[int, ...]:
         self._table.start(view)
         self._handover.start()
-        self._pushes = Pushes(self._table, self._handover, self._snapshots, self._clock)
+        self._pushes = StepPushes(self._table, self._handover, self._snapshots, self._clock)
         return view.start_plan.held_by(self.name)
 
     def _on_view(self, view: View) -> list[Outgoing]:
@@ -101,8 +101,8 @@ class SynchronousPart(ServerPart):
         self._overdue.on_message(peer, self._clock())
 
     def _remind(self) -> list[Outgoing]:
-        self._suspects = self._overdue.look(self._pushes.lacking(), self._clock())
-        again = (self._handover.send_again(), self._pushes.tell_norms_again(), self._pushes.ask_for_merges())
+        self._suspects = self._overdue.poll(self._pushes.lacking(), self._clock())
+        again = (self._handover.send_again(), self._pushes.report_norms_again(), self._pushes.ask_for_merges())
         return [message for messages in again for message in messages]
 
     def _act(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
@@ -173,7 +173,7 @@ class Overdue:
         """A message of this worker or server came."""
         self._heard_seconds[peer] = now_seconds
 
-    def look(self, lacking: Lacking | None, now_seconds: float) -> tuple[str, ...]:
+    def poll(self, lacking: Lacking | None, now_seconds: float) -> tuple[str, ...]:
         """What is lacking now (None: nothing); returns the workers that are overdue, in order."""
         if lacking != self._lacking:
             self._lacking, self._since_seconds = lacking, now_seconds

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.model.buffer_merge import MergeRule
-from elastic_runtime.model.layout import Block, Kind, Layout, runs
+from elastic_runtime.model.layout import Block, Layout, TensorKind, runs
 from elastic_runtime.protocol.block_runs import Payload, flat_view, run_of
 from elastic_runtime.protocol.messages import (
     RUN_BYTES,
@@ -34,7 +34,7 @@ from elastic_runtime.protocol.plan import Timeline
 from elastic_runtime.worker.banks import Banks, put_values
 
 
-class Exchange:
+class WorkerExchange:
     """One worker's part in the protocol, for one generation after the other.
 
     Args:
@@ -191,12 +191,12 @@ class Exchange:
         owners = {self._plans.at(self.version).owners[block]}
         return owners if self._entering else owners | {self._plans.at(self.version - 1).owners[block]}
 
-    def _confirm(self, peer: str, version: int, told: Runs) -> None:
+    def _confirm(self, peer: str, version: int, reported: Runs) -> None:
         """A server has applied the step in hand to these blocks."""
         waiting = self._unconfirmed.get(peer)
         if waiting is None:
             return
-        for first, count in told:
+        for first, count in reported:
             for block in range(first, first + min(count, len(self._layout.blocks))):
                 if version >= self._merge.due(self.version, buffer=block in self._buffers):
                     waiting.discard(block)
@@ -209,7 +209,7 @@ class Exchange:
         if len(payload) != 1:
             raise ProtocolError(f"values came in {len(payload)} parts")
         values = flat_view(payload, 0, segment, blocks)
-        wanted = self._merge.due(self.version, buffer=segment.kind is Kind.BUFFER)
+        wanted = self._merge.due(self.version, buffer=segment.kind is TensorKind.BUFFER)
         fresh = [block for block in blocks if block.index in self._outstanding]
         # Later than wanted: the job went on without this worker, which leaves as soon as its last step is applied.
         if header.version < wanted or not fresh:

@@ -14,7 +14,7 @@ from elastic_runtime.control.messages import LeasedRange
 _LEAST_AHEAD, _MOST_AHEAD = 2, 64
 _AHEAD_SECONDS = 2.0
 """What is held ahead is to last about so long: a few round trips, and little to do again if the worker is lost."""
-_TELL_SECONDS = 1.0
+_REPORT_SECONDS = 1.0
 _AGAIN_SECONDS = 0.2
 """Between two questions where nothing was to be had."""
 
@@ -36,7 +36,7 @@ class LeasesAhead:
         self._taken: set[int] = set()
         self._done: list[int] = []
         self._goal = 2 * _LEAST_AHEAD
-        self._asked_seconds = self._empty_seconds = -_TELL_SECONDS
+        self._asked_seconds = self._empty_seconds = -_REPORT_SECONDS
         self._wants = self._empty = False
 
     def begin(self, generation: int) -> None:
@@ -85,11 +85,11 @@ class LeasesAhead:
         now: float,
     ) -> None:
         """The coordinator has answered with all leases that this worker holds."""
-        generation, told, batches = question
+        generation, reported, batches = question
         if generation == self.generation:
-            if not batches and set(told) >= set(self._done):
+            if not batches and set(reported) >= set(self._done):
                 self.must_ask = False
-            self._take_up(told, leases, batches, finished=finished, reached=True, now=now)
+            self._take_up(reported, leases, batches, finished=finished, reached=True, now=now)
         self._asked_seconds = now
 
     def on_silence(self, question: tuple[int, Sequence[int], int], now: float) -> None:
@@ -105,17 +105,17 @@ class LeasesAhead:
             return False
         pause_seconds = now - self._asked_seconds
         soon = self.must_ask or (bool(self._done) and not self.ahead)
-        telling = pause_seconds >= (_AGAIN_SECONDS if soon else _TELL_SECONDS) and (soon or bool(self._done))
+        telling = pause_seconds >= (_AGAIN_SECONDS if soon else _REPORT_SECONDS) and (soon or bool(self._done))
         return self._wanted(now) > 0 or telling
 
     @property
     def pause_seconds(self) -> float:
         """After how long to look again whether it is time to ask."""
-        return _AGAIN_SECONDS if self.must_ask or self._done or (self._wants and not self.finished) else _TELL_SECONDS
+        return _AGAIN_SECONDS if self.must_ask or self._done or (self._wants and not self.finished) else _REPORT_SECONDS
 
     def _take_up(
         self,
-        told: Sequence[int],
+        reported: Sequence[int],
         leases: Sequence[LeasedRange],
         batches: int,
         *,
@@ -123,9 +123,9 @@ class LeasesAhead:
         reached: bool,
         now: float,
     ) -> None:
-        known = {one.lease for one in self.ahead} | self._taken | {*told, *self._done}
+        known = {one.lease for one in self.ahead} | self._taken | {*reported, *self._done}
         new = [one for one in leases if one.lease not in known]
-        self._done = [lease for lease in self._done if lease not in told]
+        self._done = [lease for lease in self._done if lease not in reported]
         if self._wants:
             self.ahead.extend(new)
         self.finished = finished

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from elastic_runtime.protocol.plan import Phase, Timeline, View
+from elastic_runtime.protocol.plan import JobPhase, Timeline, View
 
 
-class Turn(StrEnum):
+class WorkerTurn(StrEnum):
     """What a worker is to do."""
 
     GO = "go"
@@ -96,23 +96,23 @@ class StepTurns:
         """The worker begins this step."""
         self._begun = step
 
-    def turn(self, step: int, generation: int, *, expelled: bool) -> Turn | None:
+    def turn(self, step: int, generation: int, *, expelled: bool) -> WorkerTurn | None:
         """What the worker is to do at a step of a generation; None: to wait."""
         view, timeline = self.view, self.timeline
         if expelled:
-            return Turn.EXPELLED
+            return WorkerTurn.EXPELLED
         if view is None or timeline is None:
             return None
-        if view.phase is Phase.FAILED:
-            return Turn.FAILED
+        if view.phase is JobPhase.FAILED:
+            return WorkerTurn.FAILED
         if view.generation != generation:
-            return Turn.ENTER
+            return WorkerTurn.ENTER
         return self._turn_in_generation(step, view, timeline)
 
-    def _turn_in_generation(self, step: int, view: View, timeline: Timeline) -> Turn | None:
+    def _turn_in_generation(self, step: int, view: View, timeline: Timeline) -> WorkerTurn | None:
         halts_at = timeline.halts_at()
         if (halts_at is not None and step >= halts_at) or not timeline.at(step).slices_of(self._name):
-            return Turn.LEAVE
+            return WorkerTurn.LEAVE
         promised = self._promised_clock is not None and step >= self._promised_clock
         barred = any(c.barrier and step >= c.clock and view.committed < c.number for c in view.changes)
-        return None if promised or barred else Turn.GO
+        return None if promised or barred else WorkerTurn.GO

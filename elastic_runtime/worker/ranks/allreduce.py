@@ -275,12 +275,12 @@ class GradientBuckets:
             if bucket.wait is not None:
                 bucket.wait()
                 bucket.wait = None  # nothing of a sum outlives its step, and so the group
-        stopping, told = (last[-_WORDS:] > 0).tolist()
+        stopping, reported = (last[-_WORDS:] > 0).tolist()
         self.stopping = bool(stopping)
         for bucket in self._buckets:
             for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
-                parameter.grad = None if told else view
-        return bool(told)
+                parameter.grad = None if reported else view
+        return bool(reported)
 
     def close(self) -> None:
         """Let the model's gradients be."""

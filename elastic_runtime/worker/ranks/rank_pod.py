@@ -28,7 +28,7 @@ from elastic_runtime.control.checks import check_host_and_port, check_job
 from elastic_runtime.control.credentials import ServerCredentials, read_pem, read_token
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.errors import BadInput, ProtocolError
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from elastic_runtime.worker.ranks.rank_service import start_rank_server
 from foundation.text import plain_line
 
@@ -113,7 +113,7 @@ class RankPod:
     ) -> None:
         self._place, self._clock = place, clock
         size = Size(0, processes)
-        self._status = JobStatus(place.job, Phase.STARTING, generation=int(unix_clock()), size=size, target=size)
+        self._status = JobStatus(place.job, JobPhase.STARTING, generation=int(unix_clock()), size=size, target=size)
         self._began: tuple[float, int] | None = None
         self._wanted = False
         self._said = ""
@@ -139,10 +139,12 @@ class RankPod:
         """
         began, self._began = self._began, self._began or (self._clock(), progress.samples)
         seconds = self._clock() - began[0] if began is not None else 0.0
-        phase = Phase.STARTING if began is None else Phase.SUSPENDING if self._wanted or stopped else Phase.RUNNING
+        phase = (
+            JobPhase.STARTING if began is None else JobPhase.SUSPENDING if self._wanted or stopped else JobPhase.RUNNING
+        )
         self._status = replace(
             self._status,
-            phase=Phase.FINISHED if progress.finished else phase,
+            phase=JobPhase.FINISHED if progress.finished else phase,
             step=progress.step,
             total_steps=total_steps,
             epoch=progress.epoch,
@@ -151,7 +153,7 @@ class RankPod:
             samples_per_second=(progress.samples - began[1]) / seconds if began is not None and seconds > 0.0 else 0.0,
         )
         if progress.finished or stopped:
-            word = Phase.FINISHED.value if progress.finished else STOPPED
+            word = JobPhase.FINISHED.value if progress.finished else STOPPED
             self._say(f"{word}: {progress.epoch:g} epochs, {progress.samples} samples")
 
     def _serve(self) -> int:

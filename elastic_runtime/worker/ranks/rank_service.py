@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import grpc
 
-from elastic_runtime.control.call_check import CallCheck, Refused
+from elastic_runtime.control.call_check import CallCheck, CallRefused
 from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind
 from elastic_runtime.control.messages import JobStatus
 from elastic_runtime.control.report_conversions import status_to_message
@@ -73,7 +73,7 @@ def start_rank_server(
 
 
 def _refuse() -> NoReturn:
-    raise Refused(
+    raise CallRefused(
         grpc.StatusCode.FAILED_PRECONDITION,
         "an all-reduce job is resized by a checkpoint, by whoever started its processes; it takes no requests itself",
     )

@@ -50,7 +50,7 @@ LARGEST_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ConfidenceInterval:
     """What is known of a mean loss: its estimate, and a bound on either side, each of which holds by itself."""
 
     estimate: float
@@ -58,7 +58,7 @@ class Interval:
     upper: float
 
 
-UNKNOWN = Interval(0.0, -math.inf, math.inf)
+UNKNOWN = ConfidenceInterval(0.0, -math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +107,13 @@ def summed(scores: Sequence[Score]) -> Summed:
     )
 
 
-def interval_of(clusters: Mapping[str, Summed], alpha: float) -> Interval:
+def interval_of(clusters: Mapping[str, Summed], alpha: float) -> ConfidenceInterval:
     """The mean loss over clusters, each of the two bounds wrong at any time with a probability of `alpha`."""
     estimate, radius = _estimates(_columns(clusters).sum(axis=1), alpha)
     return (
-        Interval(float(estimate), float(estimate - radius), float(estimate + radius)) if radius < math.inf else UNKNOWN
+        ConfidenceInterval(float(estimate), float(estimate - radius), float(estimate + radius))
+        if radius < math.inf
+        else UNKNOWN
     )
 
 

@@ -49,7 +49,7 @@ class TwinSays:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SwitchbackBlock:
     """What a cluster reports of a switchback block.
 
     Attributes:
@@ -81,16 +81,16 @@ class Block:
 class Pair:
     """Two blocks of one pair, in which both versions acted."""
 
-    first: Block
-    second: Block
+    first: SwitchbackBlock
+    second: SwitchbackBlock
 
     @property
-    def incumbent(self) -> Block:
+    def incumbent(self) -> SwitchbackBlock:
         """The block in which the incumbent acted."""
         return self.second if self.first.candidate else self.first
 
     @property
-    def candidate(self) -> Block:
+    def candidate(self) -> SwitchbackBlock:
         """The block in which the candidate acted."""
         return self.first if self.first.candidate else self.second
 
@@ -100,11 +100,11 @@ class Pair:
         return (self.first.usual_jobs + self.first.jobs_at_start) / 2.0
 
 
-Foresight = Callable[[Block], TwinSays | None]
+Foresight = Callable[[SwitchbackBlock], TwinSays | None]
 """What a block came to and was foreseen to come to; None where nothing was foreseen."""
 
 
-def pairs_of(blocks: Sequence[Block]) -> list[Pair]:
+def pairs_of(blocks: Sequence[SwitchbackBlock]) -> list[Pair]:
     """The whole pairs, in order; a block whose other half is missing, or of the same version, says nothing."""
     by_number = {block.number: block for block in blocks}
     pairs = []
@@ -115,7 +115,7 @@ def pairs_of(blocks: Sequence[Block]) -> list[Pair]:
     return pairs
 
 
-def twin_foresight(block: Block) -> TwinSays | None:
+def twin_foresight(block: SwitchbackBlock) -> TwinSays | None:
     """What the agent's twin says."""
     return block.twin
 
@@ -126,13 +126,13 @@ class AlikeBlocks:
     It knows nothing of versions, and foresees the same of both.
     """
 
-    def __init__(self, past: Sequence[Block]) -> None:
+    def __init__(self, past: Sequence[SwitchbackBlock]) -> None:
         ordered = sorted(past, key=lambda block: block.number)
         self._numbers = np.array([block.number for block in ordered])
         self._features = np.array([(block.jobs_at_start, block.arrivals) for block in ordered]).reshape(-1, 2)
         self._jobs = np.array([block.jobs for block in ordered])
 
-    def __call__(self, block: Block) -> TwinSays | None:
+    def __call__(self, block: SwitchbackBlock) -> TwinSays | None:
         """Of the blocks that ended before this one's pair began."""
         known = int(np.searchsorted(self._numbers, block.number - block.number % 2))
         if known < ALIKE_BLOCKS:

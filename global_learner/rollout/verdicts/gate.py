@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import stats
 
-from global_learner.rollout.verdicts.confidence import Interval
-from global_learner.rollout.verdicts.verdict import Outcome, Verdict
+from global_learner.rollout.verdicts.confidence import ConfidenceInterval
+from global_learner.rollout.verdicts.verdict import StageOutcome, Verdict
 
 LEAST_CLUSTERS = 3
 """With fewer there is nobody left to agree once one is left out."""
@@ -56,13 +56,13 @@ def judge_gate(fixed: Mapping[str, Sequence[Replayed]], own: OwnWork, margin: fl
         margin: the largest loss that is let pass, as a share.
     """
     on_fixed = judge_replays(fixed, margin)
-    told = len(own.runs) + len(own.dropped)
-    if not told:
+    reported = len(own.runs) + len(own.dropped)
+    if not reported:
         return on_fixed
     reasons = [*on_fixed.reasons, *(f"{cluster}'s own work is left out: {why}" for cluster, why in own.dropped.items())]
     if len(own.runs) < LEAST_CLUSTERS:
         reasons.append(
-            f"the clusters' own work is not used: {len(own.runs)} of {told} sketches can be, "
+            f"the clusters' own work is not used: {len(own.runs)} of {reported} sketches can be, "
             f"and {LEAST_CLUSTERS} are needed"
         )
         return Verdict(on_fixed.outcome, on_fixed.loss, reasons=tuple(reasons))
@@ -70,10 +70,10 @@ def judge_gate(fixed: Mapping[str, Sequence[Replayed]], own: OwnWork, margin: fl
     reasons += on_own.reasons
     outcomes = {on_fixed.outcome, on_own.outcome}
     decides = max(on_fixed, on_own, key=lambda verdict: verdict.loss.estimate)
-    for outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE):
+    for outcome in (StageOutcome.FAIL, StageOutcome.INCONCLUSIVE):
         if outcome in outcomes:
             return Verdict(outcome, decides.loss, reasons=tuple(reasons))
-    return Verdict(Outcome.PASS, decides.loss, reasons=tuple(reasons))
+    return Verdict(StageOutcome.PASS, decides.loss, reasons=tuple(reasons))
 
 
 def judge_own_work(runs: Mapping[str, Replayed], margin: float) -> Verdict:
@@ -88,16 +88,18 @@ def judge_own_work(runs: Mapping[str, Replayed], margin: float) -> Verdict:
     logs = {cluster: run.log_ratio for cluster, run in runs.items()}
     total = math.fsum(logs.values())
     without = {cluster: (total - value) / (len(logs) - 1) for cluster, value in logs.items()}
-    loss = Interval(
+    loss = ConfidenceInterval(
         *(math.expm1(min(each, 700.0)) for each in (total / len(logs), min(without.values()), max(without.values())))
     )
     said = f"the own work of {len(logs)} clusters takes {loss.estimate:+.1%}, {loss.lower:+.1%} to {loss.upper:+.1%}"
     worse = {mean > math.log1p(margin) for mean in without.values()}
     if len(worse) == 1:
-        outcome = Outcome.FAIL if worse.pop() else Outcome.PASS
+        outcome = StageOutcome.FAIL if worse.pop() else StageOutcome.PASS
         return Verdict(outcome, loss, reasons=(f"{said} whichever is left out",))
     hinges = max(logs, key=lambda cluster: abs(logs[cluster] - total / len(logs)))
-    return Verdict(Outcome.INCONCLUSIVE, loss, reasons=(f"{said} as one is left out: it hangs on one, maybe {hinges}",))
+    return Verdict(
+        StageOutcome.INCONCLUSIVE, loss, reasons=(f"{said} as one is left out: it hangs on one, maybe {hinges}",)
+    )
 
 
 def judge_replays(replays: Mapping[str, Sequence[Replayed]], margin: float, confidence: float = 0.95) -> Verdict:
@@ -111,7 +113,7 @@ def judge_replays(replays: Mapping[str, Sequence[Replayed]], margin: float, conf
     means = {cluster: float(np.mean([run.log_ratio for run in runs])) for cluster, runs in replays.items() if runs}
     if len(means) < LEAST_CLUSTERS:
         few = f"workloads of {len(means)} clusters; the gate needs those of {LEAST_CLUSTERS}"
-        return Verdict(Outcome.INCONCLUSIVE, reasons=(few,))
+        return Verdict(StageOutcome.INCONCLUSIVE, reasons=(few,))
     together = _interval(list(means.values()), confidence)
     each_left_out = [
         _interval([mean for other, mean in means.items() if other != cluster], confidence) for cluster in means
@@ -119,20 +121,22 @@ def judge_replays(replays: Mapping[str, Sequence[Replayed]], margin: float, conf
     lower = math.expm1(min(interval.lower for interval in each_left_out))
     least = math.expm1(min(interval.estimate for interval in each_left_out))
     most = math.expm1(max(interval.estimate for interval in each_left_out))
-    loss = Interval(*(math.expm1(min(value, 700.0)) for value in (together.estimate, together.lower, together.upper)))
+    loss = ConfidenceInterval(
+        *(math.expm1(min(value, 700.0)) for value in (together.estimate, together.lower, together.upper))
+    )
     if lower > 0.0 or least > margin:
         reason = f"replays take {loss.estimate:.1%} longer, and at least {least:.1%} whichever cluster is left out"
-        return Verdict(Outcome.FAIL, loss, reasons=(reason,))
+        return Verdict(StageOutcome.FAIL, loss, reasons=(reason,))
     if most <= margin:
         known = f"at most {most:.1%} longer" if most >= 0.0 else f"at least {-most:.1%} less time"
         reason = f"replays take {known}, whichever cluster is left out"
-        return Verdict(Outcome.PASS, loss, reasons=(reason,))
-    return Verdict(Outcome.INCONCLUSIVE, loss, reasons=(f"without one cluster, replays take {most:.1%} longer",))
+        return Verdict(StageOutcome.PASS, loss, reasons=(reason,))
+    return Verdict(StageOutcome.INCONCLUSIVE, loss, reasons=(f"without one cluster, replays take {most:.1%} longer",))
 
 
-def _interval(values: Sequence[float], confidence: float) -> Interval:
+def _interval(values: Sequence[float], confidence: float) -> ConfidenceInterval:
     count, mean = len(values), float(np.mean(values))
     if count < 2:
-        return Interval(mean, -math.inf, math.inf)
+        return ConfidenceInterval(mean, -math.inf, math.inf)
     half = float(stats.t.ppf(confidence, count - 1)) * float(np.std(values, ddof=1)) / math.sqrt(count)
-    return Interval(mean, mean - half, mean + half)
+    return ConfidenceInterval(mean, mean - half, mean + half)

@@ -18,7 +18,7 @@ import numpy as np
 from global_learner.rollout.verdicts.confidence import LEAST_PAIRS, summed
 from global_learner.rollout.verdicts.evidence import Score
 from global_learner.rollout.verdicts.sign_test import loss_signs
-from global_learner.rollout.verdicts.verdict import ClusterEvidence, Outcome, Rule, alarms_of, judge
+from global_learner.rollout.verdicts.verdict import ClusterEvidence, Rule, StageOutcome, alarms_of, judge
 
 DRAWS = 200
 """Rollouts for each loss: a chance is right to some 3%, and it takes about a second of a core."""
@@ -64,7 +64,7 @@ def power_at(
     noise = {cluster: _noise_of(found) for cluster, found in scores.items()}
     random = np.random.default_rng(seed)
     outcomes = [_outcome(noise, rule, loss, pairs, random) for _ in range(draws)]
-    fails, passes = (outcomes.count(outcome) / draws for outcome in (Outcome.FAIL, Outcome.PASS))
+    fails, passes = (outcomes.count(outcome) / draws for outcome in (StageOutcome.FAIL, StageOutcome.PASS))
     return Power(loss, fails, 1.0 - fails - passes)
 
 
@@ -83,8 +83,8 @@ def _noise_of(scores: Sequence[Score]) -> list[Score]:
     """Scores without their mean, and as far apart as the many that they were drawn from."""
     mean = math.fsum(score.loss for score in scores) / len(scores)
     wider = math.sqrt(len(scores) / (len(scores) - 1))
-    told = [score.foreseen for score in scores if score.foreseen is not None]
-    foreseen = math.fsum(told) / len(told) if told else 0.0
+    reported = [score.foreseen for score in scores if score.foreseen is not None]
+    foreseen = math.fsum(reported) / len(reported) if reported else 0.0
     return [
         Score(wider * (score.loss - mean), None if score.foreseen is None else wider * (score.foreseen - foreseen))
         for score in scores
@@ -93,7 +93,7 @@ def _noise_of(scores: Sequence[Score]) -> list[Score]:
 
 def _outcome(
     noise: Mapping[str, Sequence[Score]], rule: Rule, loss: float, pairs: int, random: np.random.Generator
-) -> Outcome:
+) -> StageOutcome:
     drawn = {
         cluster: [_worse(found[at], loss) for at in random.integers(len(found), size=pairs)]
         for cluster, found in noise.items()
@@ -108,9 +108,9 @@ def _outcome(
             for cluster, found in drawn.items()
         }
         outcome = judge(evidence, tuple(drawn), rule, time_over=count == pairs).outcome
-        if outcome is not Outcome.WAIT:
+        if outcome is not StageOutcome.WAIT:
             return outcome
-    return Outcome.INCONCLUSIVE
+    return StageOutcome.INCONCLUSIVE
 
 
 def _worse(score: Score, loss: float) -> Score:

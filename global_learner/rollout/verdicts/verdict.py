@@ -21,7 +21,7 @@ from enum import StrEnum
 
 from global_learner.rollout.verdicts.confidence import (
     UNKNOWN,
-    Interval,
+    ConfidenceInterval,
     Summed,
     bound_without_any,
     interval_of,
@@ -46,7 +46,7 @@ LEAST_OWN_PAIRS = 6
 """Of one cluster, before it may be said to be worse off by itself."""
 
 
-class Outcome(StrEnum):
+class StageOutcome(StrEnum):
     """What becomes of a stage."""
 
     PASS = "pass"  # noqa: S105  (no password)
@@ -113,9 +113,9 @@ class Verdict:
         reasons: for people, one line each.
     """
 
-    outcome: Outcome
-    loss: Interval = UNKNOWN
-    decides: Interval = field(default=UNKNOWN, kw_only=True)
+    outcome: StageOutcome
+    loss: ConfidenceInterval = UNKNOWN
+    decides: ConfidenceInterval = field(default=UNKNOWN, kw_only=True)
     held: tuple[str, ...] = ()
     reasons: tuple[str, ...] = field(default=())
     rests_on: str = field(default="", kw_only=True)
@@ -153,17 +153,17 @@ def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule
     loss = interval_of(others, FLEET_SHARE * rule.false_alarm)
     lower = bound_without_any(others, FLEET_SHARE * rule.false_alarm, rule.false_alarm, upper=False)
     upper = bound_without_any(others, rule.false_pass, rule.false_pass, upper=True)
-    decides = Interval(loss.estimate, lower, upper)
+    decides = ConfidenceInterval(loss.estimate, lower, upper)
     faults = [*_fleet_faults(lower), *_sign_faults(evidence, rule)]
     if len(held) > 1:
         faults.append(f"worse off by themselves: {', '.join(held)}")
     alone = rests_on(others, FLEET_SHARE * rule.false_alarm)
 
-    def said(outcome: Outcome, *reasons: str) -> Verdict:
+    def said(outcome: StageOutcome, *reasons: str) -> Verdict:
         return Verdict(outcome, loss, held, reasons, decides=decides, rests_on=alone)
 
     if faults:
-        return said(Outcome.FAIL, *faults)
+        return said(StageOutcome.FAIL, *faults)
     missing = [
         cluster
         for cluster in of_stage
@@ -172,16 +172,16 @@ def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule
     left = {*others, *of_stage} - {*held}
     if held and len(left) < 2:
         reason = f"{held[0]} is worse off by itself, and too few are left to say that others are not"
-        return said(Outcome.INCONCLUSIVE, reason)
+        return said(StageOutcome.INCONCLUSIVE, reason)
     if upper < rule.margin and not missing:
         most = f"{_at_most(upper)} in the system, whichever cluster is left out"
         reason = f"{most}; less than {rule.margin:.1%} more passes"
-        return said(Outcome.PASS, reason)
+        return said(StageOutcome.PASS, reason)
     lacks = [f"{cluster}: fewer than {rule.least_pairs} pairs of blocks" for cluster in missing]
     if upper >= rule.margin:
         known = "nothing is known yet" if math.isinf(upper) else f"{_at_most(upper)} in the system are shown"
         lacks.insert(0, f"{known}; less than {rule.margin:.1%} more passes")
-    outcome = Outcome.INCONCLUSIVE if time_over else Outcome.WAIT
+    outcome = StageOutcome.INCONCLUSIVE if time_over else StageOutcome.WAIT
     return said(outcome, *lacks)
 
 

@@ -11,7 +11,7 @@ import re
 
 from global_learner.errors import BadRequest
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.rollout_duty import DutyRole
+from policy_net.exchange.rollout_assignment import AssignmentRole
 
 MOST_JOBS = 16
 MOST_POINTS = 128
@@ -90,8 +90,8 @@ def check_replayed(status: fleet_pb2.ClusterStatus) -> None:
     _check_schedulers("status.replayed", past)
 
 
-def _check_schedulers(where: str, told: fleet_pb2.ClusterStatus | fleet_pb2.ReplayedPast) -> None:
-    for name, entries in (("load", told.load), ("baselines", told.baselines)):
+def _check_schedulers(where: str, reported: fleet_pb2.ClusterStatus | fleet_pb2.ReplayedPast) -> None:
+    for name, entries in (("load", reported.load), ("baselines", reported.baselines)):
         if len(entries) > MOST_SCHEDULERS:
             raise BadRequest(f"{where}.{name} is of {len(entries)} schedulers; at most {MOST_SCHEDULERS} are taken")
         policies = [entry.policy for entry in entries]
@@ -99,10 +99,10 @@ def _check_schedulers(where: str, told: fleet_pb2.ClusterStatus | fleet_pb2.Repl
             policy == "" or _WORD.fullmatch(policy) for policy in policies
         ):
             raise BadRequest(f"{where}.{name} has a scheduler twice, or one that is no word of lower-case letters")
-    for baseline in told.baselines:
+    for baseline in reported.baselines:
         if not (baseline.policy and _is_time(baseline.avg_jct_seconds)):
             raise BadRequest(f"{where}.baselines has {baseline.avg_jct_seconds} s for {baseline.policy!r}")
-    for curve in told.load:
+    for curve in reported.load:
         _check_curve(f"{where}.load, scheduler {curve.policy!r}", curve)
 
 
@@ -139,8 +139,8 @@ def _check_words_and_times(status: fleet_pb2.ClusterStatus) -> None:
         status.refused_reason and not _WORD.fullmatch(status.refused_reason)
     ):
         raise BadRequest("status.refused_reason must be a word of lower-case letters where there is a refused_version")
-    if status.rollout_role not in ("", *DutyRole):
-        raise BadRequest(f"status.rollout_role is none of {', '.join(DutyRole)}, and not empty")
+    if status.rollout_role not in ("", *AssignmentRole):
+        raise BadRequest(f"status.rollout_role is none of {', '.join(AssignmentRole)}, and not empty")
     if status.baseline_policy and not _WORD.fullmatch(status.baseline_policy):
         raise BadRequest("status.baseline_policy is no scheduler's name; it is a word of lower-case letters")
 

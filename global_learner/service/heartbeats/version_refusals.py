@@ -13,7 +13,7 @@ import structlog
 
 from global_learner.errors import LearnerError, TooOften
 from global_learner.service.rate_limits import RateLimits
-from global_learner.telemetry import OTHER_REFUSAL, Telemetry
+from global_learner.telemetry import OTHER_REFUSAL, LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.signed_documents import VERSION_REFUSALS
 
@@ -35,24 +35,24 @@ class VersionRefusals:
         clock: seconds, never back.
     """
 
-    def __init__(self, note: Note, telemetry: Telemetry, clock: Callable[[], float]) -> None:
+    def __init__(self, note: Note, telemetry: LearnerTelemetry, clock: Callable[[], float]) -> None:
         self._note = note
         self._telemetry = telemetry
         self._rates = RateLimits({_LINE: _PER_MINUTE}, _AT_ONCE, clock)
-        self._told: dict[str, tuple[int, str]] = {}
+        self._reported: dict[str, tuple[int, str]] = {}
         self._noted: dict[str, tuple[int, str]] = {}
 
     async def on_status(self, cluster: str, status: fleet_pb2.ClusterStatus) -> None:
         """Take what a registered cluster says in a heartbeat; never fails for want of room."""
         if not status.refused_version:
-            if self._told.pop(cluster, None) is not None:
+            if self._reported.pop(cluster, None) is not None:
                 self._telemetry.on_refused_version(cluster, 0)
             return
         word = status.refused_reason if status.refused_reason in VERSION_REFUSALS else OTHER_REFUSAL
         version = status.refused_version
         self._telemetry.on_refused_version(cluster, version, word)
-        if self._told.get(cluster) != (version, status.refused_reason):
-            self._told[cluster] = (version, status.refused_reason)
+        if self._reported.get(cluster) != (version, status.refused_reason):
+            self._reported[cluster] = (version, status.refused_reason)
             self._telemetry.refused_versions.labels(word).inc()
             _log.warning("version-refused", cluster=cluster, version=version, reason=status.refused_reason)
         if self._noted.get(cluster) == (version, word):

@@ -18,10 +18,10 @@ from policy_net.laboratory.report.spread import (
     ELASTIC_SHARES,
     KINDS,
     STALLS_SECONDS,
-    Answer,
+    AssumedCase,
     Assumptions,
-    Case,
-    Replays,
+    CaseReplays,
+    SimulatedBase,
     World,
     spread_of,
     usual_cases,
@@ -78,7 +78,7 @@ def with_spread(
     assumptions = _assumptions(setting.options)
     workloads: dict[tuple[JobKindChoice, int, float], Workload] = {_drawn(assumptions.base): base[0]}
 
-    def world(case: Case) -> World:
+    def world(case: AssumedCase) -> World:
         resize, resume = case.stall_seconds
         options = dataclasses.replace(
             setting.options,
@@ -97,14 +97,14 @@ def with_spread(
         result = replay(*world, load_policy(policy, setting.context), setting.truth, placement_effect=setting.effect)
         return comparison.avg_jct_seconds(result)
 
-    answer = Answer(
+    answer = SimulatedBase(
         base,
         today_name,
         proposed_name,
         comparison.avg_jct_seconds(comparison.today),
         comparison.avg_jct_seconds(comparison.proposed),
     )
-    replays = Replays(world, average_seconds, setting.truth, places_matter=setting.effect is not None)
+    replays = CaseReplays(world, average_seconds, setting.truth, places_matter=setting.effect is not None)
     return dataclasses.replace(comparison, spread=spread_of(answer, assumptions, replays, most, on_case))
 
 
@@ -122,7 +122,7 @@ def with_pace(comparison: Comparison, setting: Setting) -> Comparison:
     return dataclasses.replace(comparison, unpaced_jct_seconds=comparison.avg_jct_seconds(result))
 
 
-def _drawn(case: Case) -> tuple[JobKindChoice, int, float]:
+def _drawn(case: AssumedCase) -> tuple[JobKindChoice, int, float]:
     """What a workload depends on."""
     return case.kind, case.seed, case.elastic_share
 
@@ -131,7 +131,7 @@ def _assumptions(options: WorldOptions) -> Assumptions:
     """What nobody said: what the user did say is not changed."""
     stall = (options.resize_seconds, options.resume_seconds)
     share = 1.0 if options.elastic_share is None else options.elastic_share
-    base = Case(options.job_kind or JobKindChoice.ALLREDUCE, options.seed, stall, share)
+    base = AssumedCase(options.job_kind or JobKindChoice.ALLREDUCE, options.seed, stall, share)
     return Assumptions(
         base,
         kinds=KINDS if options.job_kind is None else (base.kind,),

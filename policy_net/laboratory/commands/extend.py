@@ -11,7 +11,7 @@ import typer
 from foundation.output import Form, Output, show
 
 
-class Group(StrEnum):
+class PolicyExtra(StrEnum):
     """What a `set` policy's file may have beside its residual."""
 
     PRICES = "prices"
@@ -21,7 +21,7 @@ class Group(StrEnum):
 def extend(
     file: Annotated[Path, typer.Argument(help="A policy file of kind set; or `set` or `set-taught`, which ship.")],
     groups: Annotated[
-        list[Group],
+        list[PolicyExtra],
         typer.Option("--with", help="What it gets (repeatable); policy-net inspect says what it has."),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the new file goes.")],

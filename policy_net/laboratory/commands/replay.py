@@ -108,9 +108,16 @@ def replay_command(
 
     # The figures of a program's reader have always had our own times among them; a person asks for them.
     timed = answer.timing or not output.for_people
-    told = output.for_people and not sys.stderr.isatty()
+    reported = output.for_people and not sys.stderr.isatty()
     results = _run(
-        worlds, policies, truth, effect, context, record_timeline=report is not None, compiled=not timed, told=told
+        worlds,
+        policies,
+        truth,
+        effect,
+        context,
+        record_timeline=report is not None,
+        compiled=not timed,
+        reported=reported,
     )
     each = len(policies)
     comparisons = [
@@ -215,7 +222,7 @@ def _run(
     *,
     record_timeline: bool,
     compiled: bool,
-    told: bool,
+    reported: bool,
 ) -> list[ReplayResult]:
     """Every workload under every policy; a progress bar on a terminal.
 
@@ -243,7 +250,7 @@ def _run(
                     )
                 )
                 bar.remove_task(task)
-                if told:
+                if reported:
                     _tell(results[-1])
     return results
 

@@ -81,7 +81,7 @@ def reproduce(
     from policy_net.laboratory.commands.training_progress import training_progress  # noqa: PLC0415
     from policy_net.laboratory.reproduction.dl2 import EXPERIMENTS, SCALES  # noqa: PLC0415
     from policy_net.laboratory.reproduction.folder import Folder  # noqa: PLC0415
-    from policy_net.laboratory.reproduction.runner import Runner, crew  # noqa: PLC0415
+    from policy_net.laboratory.reproduction.runner import ExperimentRunner, crew  # noqa: PLC0415
 
     names = [experiment.name for experiment in EXPERIMENTS]
     wanted = _wanted(only, names)
@@ -105,7 +105,7 @@ def reproduce(
         def on_task(stage: str, done: int, total: int) -> None:
             progress.update(bar, description=stage, completed=done, total=total)
 
-        runner = Runner(EXPERIMENTS, folder.tasks, scale, seed, workers, on_task)
+        runner = ExperimentRunner(EXPERIMENTS, folder.tasks, scale, seed, workers, on_task)
         for experiment in EXPERIMENTS:
             if experiment.name not in wanted:
                 continue

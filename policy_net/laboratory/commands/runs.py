@@ -17,7 +17,7 @@ from policy_net.errors import BadInput
 
 if TYPE_CHECKING:
     from foundation.tables import FittedTable
-    from policy_net.laboratory.training_runs import Run
+    from policy_net.laboratory.training_runs import TrainingRun
 
 MOST_RUNS = 24
 """More lines in one chart nobody tells apart."""
@@ -52,13 +52,13 @@ def runs_command(
     show(output, _facts(runs), lambda: runs_table(runs, report), lambda: _runs_in_csv(runs))
 
 
-def _read(folders: Sequence[Path]) -> list[Run]:
+def _read(folders: Sequence[Path]) -> list[TrainingRun]:
     from policy_net.laboratory.training_runs import named_apart, read_run  # noqa: PLC0415
 
     return named_apart([(folder, read_run(folder)) for folder in folders])
 
 
-def _looks(folders: Sequence[Path], every_seconds: float) -> Iterator[list[Run]]:
+def _looks(folders: Sequence[Path], every_seconds: float) -> Iterator[list[TrainingRun]]:
     while True:
         runs = _read(folders)
         yield runs
@@ -67,16 +67,16 @@ def _looks(folders: Sequence[Path], every_seconds: float) -> Iterator[list[Run]]
         time.sleep(every_seconds)
 
 
-def _facts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+def _facts(runs: Sequence[TrainingRun]) -> list[dict[str, Any]]:
     return [run_facts(run) for run in runs]
 
 
-def state_of(run: Run) -> str:
+def state_of(run: TrainingRun) -> str:
     """What became of a run, as far as its folder says: whether its process is still there is not written in it."""
     return "ended" if run.final else "not ended"
 
 
-def run_facts(run: Run) -> dict[str, Any]:
+def run_facts(run: TrainingRun) -> dict[str, Any]:
     """A run as JSON shows it."""
     from policy_net.laboratory.training_runs import steps_done  # noqa: PLC0415
 
@@ -96,7 +96,7 @@ def run_facts(run: Run) -> dict[str, Any]:
     }
 
 
-def _write_page(runs: list[Run], page: Path) -> None:
+def _write_page(runs: list[TrainingRun], page: Path) -> None:
     # Loads matplotlib and takes half a second: only who wants a page waits.
     from policy_net.laboratory.report.runs_page import runs_page  # noqa: PLC0415
 
@@ -107,7 +107,7 @@ def _write_page(runs: list[Run], page: Path) -> None:
         raise BadInput(f"--report {page}: cannot be written ({error.strerror}); name another file") from error
 
 
-def _runs_in_csv(runs: Sequence[Run]) -> FittedTable:
+def _runs_in_csv(runs: Sequence[TrainingRun]) -> FittedTable:
     """The settings in which runs differ, each a column, and what came of the runs."""
     from foundation.tables import Column, FittedTable  # noqa: PLC0415
     from policy_net.laboratory.training_runs import differing, final_figures  # noqa: PLC0415
@@ -120,7 +120,7 @@ def _runs_in_csv(runs: Sequence[Run]) -> FittedTable:
     return FittedTable("", [Column(name) for name in ("run", "state", *settings, *figures)], rows)
 
 
-def runs_table(runs: Sequence[Run], report: Path | None) -> FittedTable:
+def runs_table(runs: Sequence[TrainingRun], report: Path | None) -> FittedTable:
     """Trainings side by side: where their curves end, what came of them, and in what their settings differ."""
     from foundation.tables import Column, FittedTable, in_words  # noqa: PLC0415
     from policy_net.laboratory.run_words import (  # noqa: PLC0415

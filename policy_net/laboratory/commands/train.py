@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from policy_net.laboratory.training.offline import Episode
     from policy_net.laboratory.training.settings import Dl2Settings, TrainingSettings
     from policy_net.laboratory.training.teacher import Teacher
-    from policy_net.laboratory.training_checkpoint import Kept, TrainingCheckpoint
+    from policy_net.laboratory.training_checkpoint import InterruptedTraining, TrainingCheckpoint
     from policy_net.laboratory.training_runs import RunRecorder
 
 
@@ -224,7 +224,9 @@ def _read_log(log: Path, slot_seconds: float) -> Teacher:
     return Teacher.from_file(log, slot_seconds)
 
 
-def _checkpoint(run: Path, resume: bool, recorder: RunRecorder) -> tuple[TrainingCheckpoint, Kept | None]:
+def _checkpoint(
+    run: Path, resume: bool, recorder: RunRecorder
+) -> tuple[TrainingCheckpoint, InterruptedTraining | None]:
     """What keeps checkpoints in the run's folder, and what is kept there already of a run that is to go on."""
     from policy_net.laboratory.training_checkpoint import TrainingCheckpoint, read_checkpoint  # noqa: PLC0415
     from policy_net.laboratory.training_runs import RUN_FILE  # noqa: PLC0415

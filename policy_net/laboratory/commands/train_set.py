@@ -25,8 +25,8 @@ from policy_net.laboratory.training.set_training import (
     FIRST_VALIDATION_WORLD,
     PRIOR_WORLDS,
     VALIDATION_WORLDS,
-    Verdict,
-    Worlds,
+    NumberedWorlds,
+    ResidualVerdict,
     changes_against,
     learn_priors,
     log_losses,
@@ -57,14 +57,14 @@ class SetTraining(TrainingOrder):
             BadInput: the log to imitate cannot be used.
         """
         with training_progress(console) as progress:
-            worlds = Worlds(self._episode, self.speeds, self.placement_effect)
+            worlds = NumberedWorlds(self._episode, self.speeds, self.placement_effect)
             begun = self._begin(worlds, progress, console) if self.kept is None else self.kept.start
             if not self.steps:
                 return begun
             self.keep_start(begun)
             return self._evolve(begun, worlds, progress, console)
 
-    def _begin(self, worlds: Worlds, progress: Progress, console: Console) -> PolicyFile:
+    def _begin(self, worlds: NumberedWorlds, progress: Progress, console: Console) -> PolicyFile:
         """What evolution starts from: an imitation, a file, or the planner with priors that are learned first."""
         card: dict[str, Any] = {"seed": self.seed} | ({"workloads": self.sources} if self.sources else {})
         given = None if self.start is None else read_policy_file(file_of(self.start))
@@ -110,7 +110,7 @@ class SetTraining(TrainingOrder):
         seen = watch_in_turns(scheduler, episodes, WATCHED_EPISODES, self.speeds, effect, seed=self.seed)
         return Teacher(scheduler, seen)
 
-    def _evolve(self, begun: PolicyFile, worlds: Worlds, progress: Progress, console: Console) -> PolicyFile:
+    def _evolve(self, begun: PolicyFile, worlds: NumberedWorlds, progress: Progress, console: Console) -> PolicyFile:
         """Evolve the residual, or teach in a twin; what does not win against what it began with is left out."""
         spec, stop = _set_spec(begun), deadline(self.max_seconds)
         evolves = self.settings.set.method is SetMethod.EVOLUTION
@@ -125,7 +125,7 @@ class SetTraining(TrainingOrder):
         changes = changes_against(
             worlds, spec, begun.priors, weights, begun.weights, numbers, lambda: progress.advance(validating)
         )
-        verdict = Verdict.over(changes)
+        verdict = ResidualVerdict.over(changes)
         card = {
             **begun.card,
             **facts,
@@ -145,7 +145,7 @@ class SetTraining(TrainingOrder):
         return PolicyFile(spec, begun.weights, card, begun.priors)
 
     def _evolved(
-        self, begun: PolicyFile, worlds: Worlds, spec: SetSpec, progress: Progress, stop: Callable[[], bool]
+        self, begun: PolicyFile, worlds: NumberedWorlds, spec: SetSpec, progress: Progress, stop: Callable[[], bool]
     ) -> tuple[Weights, int, dict[str, Any]]:
         """Weights, generations, and what the card says of them."""
         wanted = self.settings.set

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from policy_net.laboratory.training.offline import Episode
     from policy_net.laboratory.training.settings import TrainingSettings
     from policy_net.laboratory.training.teacher import Teacher
-    from policy_net.laboratory.training_checkpoint import Kept, TrainingCheckpoint
+    from policy_net.laboratory.training_checkpoint import InterruptedTraining, TrainingCheckpoint
     from policy_net.laboratory.training_runs import RunRecorder
 
 
@@ -48,7 +48,7 @@ class TrainingOrder:
     jobs_per_batch: int | None = None
     recorder: RunRecorder | None = None
     checkpoint: TrainingCheckpoint | None = None
-    kept: Kept | None = None
+    kept: InterruptedTraining | None = None
 
     @property
     def is_nothing(self) -> bool:

@@ -23,14 +23,14 @@ class _Lines(Progress):
     looks after that between `start` and `stop`.
     """
 
-    def __init__(self, console: Console, clock: Callable[[], float], look_seconds: float) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float], poll_seconds: float) -> None:
         super().__init__(console=console, disable=True)
         self._clock = clock
-        self._look_seconds = look_seconds
+        self._poll_seconds = poll_seconds
         self._began = clock()
         self._next = self._began + LINE_SECONDS
         self._newest: TaskID | None = None
-        self._telling = threading.Lock()
+        self._reporting = threading.Lock()
         self._over = threading.Event()
         self._watch = threading.Thread(target=self._look, name="progress", daemon=True)
 
@@ -61,12 +61,12 @@ class _Lines(Progress):
         self._tell(task_id)
 
     def _look(self) -> None:
-        while not self._over.wait(self._look_seconds):
+        while not self._over.wait(self._poll_seconds):
             if self._newest is not None:
                 self._tell(self._newest, f", {duration(self._clock() - self._began)} so far")
 
     def _tell(self, task_id: TaskID, more: str = "") -> None:
-        with self._telling:
+        with self._reporting:
             now = self._clock()
             self._newest = task_id
             if now < self._next:
@@ -84,7 +84,7 @@ class _Lines(Progress):
 
 
 def training_progress(
-    console: Console, clock: Callable[[], float] = time.monotonic, look_seconds: float = LINE_SECONDS
+    console: Console, clock: Callable[[], float] = time.monotonic, poll_seconds: float = LINE_SECONDS
 ) -> Progress:
     """A bar per task with its `figure` and the time that it took and takes; lines where the console is no terminal.
 
@@ -92,7 +92,7 @@ def training_progress(
         look_seconds: of real time between two looks whether nothing has been said for long.
     """
     if not console.is_terminal:
-        return _Lines(console, clock, look_seconds)
+        return _Lines(console, clock, poll_seconds)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

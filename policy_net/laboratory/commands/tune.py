@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from policy_net.laboratory.tuning.engine import Engine
     from policy_net.laboratory.tuning.space import Space
     from policy_net.laboratory.tuning.study_file import StudyFile
-    from policy_net.laboratory.tuning.tuner import Plan
-    from policy_net.laboratory.tuning.worlds import Worlds
+    from policy_net.laboratory.tuning.tuner import StudyPlan
+    from policy_net.laboratory.tuning.worlds import TuningWorlds
 
 USUAL_STEPS = {"dl2": 200, "set": 12}
 """A trial takes half a minute of one core."""
@@ -222,7 +222,7 @@ def _where_it_stands(study: StudyFile, wanted: int) -> str:
     return f"{study.path.parent}: goes on at trial {ended + 1} of {wanted}"
 
 
-def _plan(policy: str, sources: list[str], trial: TrialOptions, world: WorldOptions) -> Plan:
+def _plan(policy: str, sources: list[str], trial: TrialOptions, world: WorldOptions) -> StudyPlan:
     """Everything that is checked before there is a folder.
 
     Raises:
@@ -235,29 +235,29 @@ def _plan(policy: str, sources: list[str], trial: TrialOptions, world: WorldOpti
     if world.window:
         raise BadInput(f"--window {world.window}: tuning takes windows to train and to choose by itself; leave it out")
     from policy_net.laboratory.tuning.trial import Budget  # noqa: PLC0415
-    from policy_net.laboratory.tuning.tuner import Plan  # noqa: PLC0415
-    from policy_net.laboratory.tuning.worlds import Worlds, check_source  # noqa: PLC0415
+    from policy_net.laboratory.tuning.tuner import StudyPlan  # noqa: PLC0415
+    from policy_net.laboratory.tuning.worlds import TuningWorlds, check_source  # noqa: PLC0415
 
     for source in sources:
         check_source(source)
     loader = OptionsLoader(world)
-    worlds = Worlds(
+    worlds = TuningWorlds(
         loader, tuple(sources), {source: found for source in sources if (found := _windows(loader, source))}
     )
     budget = Budget(steps, trial.rungs, trial.score_worlds)
-    return Plan(space, worlds, budget, world.seed, trial.batch, trial.confirm)
+    return StudyPlan(space, worlds, budget, world.seed, trial.batch, trial.confirm)
 
 
-def _assumed(worlds: Worlds, world: WorldOptions, *, for_people: bool) -> Iterator[str]:
+def _assumed(worlds: TuningWorlds, world: WorldOptions, *, for_people: bool) -> Iterator[str]:
     """What a reader must know to believe the trials, once a source, in the words of `replay`; reads every world.
 
     Raises:
         BadInput: a source cannot be used.
     """
-    from policy_net.laboratory.tuning.worlds import Part  # noqa: PLC0415
+    from policy_net.laboratory.tuning.worlds import WorldPart  # noqa: PLC0415
 
     for number, source in enumerate(worlds.sources):
-        training, *_ = [worlds.episode(part, number) for part in Part]
+        training, *_ = [worlds.episode(part, number) for part in WorldPart]
         yield from assumptions(*training, world, for_people=for_people)
         if for_people and source in worlds.windows:
             trains, chooses, judges = (window + 1 for window in worlds.windows[source])
@@ -301,7 +301,7 @@ def _windows(loader: OptionsLoader, source: str) -> tuple[int, int, int] | None:
     return windows_of(source, jobs, loader.world.limit_jobs)
 
 
-def _identity(plan: Plan, sources: list[str], trial: TrialOptions, world: WorldOptions) -> dict[str, Any]:
+def _identity(plan: StudyPlan, sources: list[str], trial: TrialOptions, world: WorldOptions) -> dict[str, Any]:
     """What the trials of a study follow from, in words of the options."""
     usual = WorldOptions()
     options = {

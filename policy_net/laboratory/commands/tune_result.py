@@ -15,13 +15,13 @@ from foundation.tables import Column, FittedTable
 from policy_net.laboratory.tuning.comparing import CONFIDENCE, change_between, ranked, row, state_of
 from policy_net.laboratory.tuning.space import Value
 from policy_net.laboratory.tuning.study_file import Trial
-from policy_net.laboratory.tuning.tuner import Outcome, Plan
+from policy_net.laboratory.tuning.tuner import StudyOutcome, StudyPlan
 
 BEST_FILE = "best.yaml"
 BEST_SHOWN = 5
 
 
-def write_best(folder: Path, plan: Plan, outcome: Outcome) -> Path | None:
+def write_best(folder: Path, plan: StudyPlan, outcome: StudyOutcome) -> Path | None:
     """Write the best settings for `policy-net train --config`; where they are, or None if there are none.
 
     Raises:
@@ -37,7 +37,7 @@ def write_best(folder: Path, plan: Plan, outcome: Outcome) -> Path | None:
     return path
 
 
-def show(plan: Plan, outcome: Outcome, written: Path | None, form: Form) -> None:
+def show(plan: StudyPlan, outcome: StudyOutcome, written: Path | None, form: Form) -> None:
     """Print the result; a csv has a line a trial."""
     if form.for_people:
         _show_table(plan, outcome, written, console_of(form))
@@ -46,7 +46,7 @@ def show(plan: Plan, outcome: Outcome, written: Path | None, form: Form) -> None
         show_facts(form, facts, "", facts["rows"])
 
 
-def facts_of(plan: Plan, outcome: Outcome, written: Path | None) -> dict[str, Any]:
+def facts_of(plan: StudyPlan, outcome: StudyOutcome, written: Path | None) -> dict[str, Any]:
     """The result for programs."""
     default = outcome.trials[0] if outcome.trials else None
     states = [state_of(trial) for trial in outcome.trials]
@@ -66,7 +66,7 @@ def facts_of(plan: Plan, outcome: Outcome, written: Path | None) -> dict[str, An
     }
 
 
-def _show_table(plan: Plan, outcome: Outcome, written: Path | None, console: Console) -> None:
+def _show_table(plan: StudyPlan, outcome: StudyOutcome, written: Path | None, console: Console) -> None:
     states = [state_of(trial) for trial in outcome.trials]
     counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     console.print(f"{len(states)} trials of {plan.space.policy}: {counted}", highlight=False)
@@ -83,7 +83,7 @@ def _show_table(plan: Plan, outcome: Outcome, written: Path | None, console: Con
         console.print(f"{written}: for policy-net train --config", highlight=False, markup=False, soft_wrap=True)
 
 
-def best_table(plan: Plan, outcome: Outcome) -> FittedTable:
+def best_table(plan: StudyPlan, outcome: StudyOutcome) -> FittedTable:
     """The best trials and the default one, with the settings in which they differ from it."""
     defaults = plan.space.defaults
     by_rank = ranked(outcome.trials)
@@ -102,14 +102,14 @@ def _name(trial: Trial) -> str:
     return f"{trial.number} (default)" if trial.number == 0 else str(trial.number)
 
 
-def _against(trial: Trial, outcome: Outcome) -> str:
+def _against(trial: Trial, outcome: StudyOutcome) -> str:
     default = outcome.trials[0].report
     if trial.number == 0 or trial.report is None or default is None or not default.by_world or default.failure:
         return "–"
     return str(change_between(trial.report.by_world, default.by_world))
 
 
-def _in_words(outcome: Outcome) -> str:
+def _in_words(outcome: StudyOutcome) -> str:
     """What is left of the best trial's gain; never the figure that chose it."""
     if outcome.best is None:
         return "no trial went to its end"

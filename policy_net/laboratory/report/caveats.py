@@ -14,7 +14,7 @@ from policy_net.laboratory.report.comparison import Comparison, gpu_use
 from policy_net.laboratory.report.policies import label
 from policy_net.laboratory.report.record_cautions import unlike_the_record
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.laboratory.workloads.workload import Origin, Workload
+from policy_net.laboratory.workloads.workload import FigureOrigin, Workload
 
 FEW_JOBS = 100
 """Which of two policies does better on fewer jobs is often chance."""
@@ -215,16 +215,16 @@ def _said_by(comparison: Comparison) -> str:
     if machines is None:
         return "as given" if comparison.nodes_given else "their number chosen to suit the jobs"
     number = {
-        Origin.GIVEN: "as given",
-        Origin.LOG: "as many as the log names",
-        Origin.ASSUMED: "their number chosen to suit the jobs",
+        FigureOrigin.GIVEN: "as given",
+        FigureOrigin.LOG: "as many as the log names",
+        FigureOrigin.ASSUMED: "their number chosen to suit the jobs",
     }[machines.nodes_by]
     size = {
-        Origin.GIVEN: "their size as given",
-        Origin.LOG: "as large as the log shows",
-        Origin.ASSUMED: "their size assumed",
+        FigureOrigin.GIVEN: "their size as given",
+        FigureOrigin.LOG: "as large as the log shows",
+        FigureOrigin.ASSUMED: "their size assumed",
     }[machines.gpus_by]
-    return number if machines.nodes_by is machines.gpus_by is Origin.GIVEN else f"{number}, {size}"
+    return number if machines.nodes_by is machines.gpus_by is FigureOrigin.GIVEN else f"{number}, {size}"
 
 
 def _kinds(workload: Workload) -> str:
@@ -243,12 +243,12 @@ def _knowledge(workload: Workload) -> str:
         return "No policy is told how much work a job is: those that use it guess as much again as was done."
     if wrong == jobs:
         return "Policies that use durations are told an estimate of how much work a job has left, not the truth."
-    told = "Policies that use durations are told exactly how much work a job has left, which users can seldom say"
+    reported = "Policies that use durations are told exactly how much work a job has left, which users can seldom say"
     if not unknown and not wrong:
-        return f"{told}. With estimates they gain less, with none less again."
+        return f"{reported}. With estimates they gain less, with none less again."
     inexact = [f"for {counted(wrong, 'job')} they are told another amount than is needed"] if wrong else []
     inexact += [f"for {counted(unknown, 'job')} they are told nothing"] if unknown else []
-    return f"{told}, except that {' and '.join(inexact)}."
+    return f"{reported}, except that {' and '.join(inexact)}."
 
 
 def _resizing(environment: Environment) -> str:

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import MAX_TASKS_PER_ROLE
-from policy_net.laboratory.report.spread import Spread
+from policy_net.laboratory.report.spread import JctSpread
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.metrics import JobResult, longest_jobs, mean_jct_seconds
 from policy_net.laboratory.simulation.replay import ReplayResult
-from policy_net.laboratory.workloads.workload import Origin, Workload
+from policy_net.laboratory.workloads.workload import FigureOrigin, Workload
 from policy_net.policy import DEFAULT_POLICY
 
 Array = NDArray[np.float64]
@@ -122,7 +122,7 @@ class Comparison:
     results: tuple[ReplayResult, ...]
     nodes_given: bool = True
     locality: bool = False
-    spread: Spread | None = None
+    spread: JctSpread | None = None
     gpu_hour_price: float | None = None
     elastic_share: float | None = None
     unpaced_jct_seconds: float | None = None
@@ -239,7 +239,7 @@ class Comparison:
         machines = self.workload.machines
         if machines is None:
             return not self.nodes_given
-        return Origin.ASSUMED in (machines.nodes_by, machines.gpus_by)
+        return FigureOrigin.ASSUMED in (machines.nodes_by, machines.gpus_by)
 
     @cached_property
     def all_jobs(self) -> PairedJobs:

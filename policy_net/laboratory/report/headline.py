@@ -6,8 +6,8 @@ from foundation.figures import counted, duration, percent, unit_for
 from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE
 from policy_net.laboratory.report.comparison import AS_REQUESTED, QUEUES, Comparison
 from policy_net.laboratory.report.policies import label
-from policy_net.laboratory.report.spread import ELASTIC, KIND, MODELS, Case
-from policy_net.laboratory.workloads.workload import JobKindChoice, Origin
+from policy_net.laboratory.report.spread import ELASTIC, KIND, MODELS, AssumedCase
+from policy_net.laboratory.workloads.workload import FigureOrigin, JobKindChoice
 from policy_net.policy import DEFAULT_POLICY
 
 SAME = 0.01
@@ -108,7 +108,7 @@ def interval(least: float, most: float) -> str:
     return f"from {low} to {high}"
 
 
-def case_in_words(assumption: str, case: Case) -> str:
+def case_in_words(assumption: str, case: AssumedCase) -> str:
     """What a case assumes, to stand after a figure."""
     if assumption == KIND:
         return _KIND_WORDS[case.kind]
@@ -158,4 +158,4 @@ def _unsaid_machines(comparison: Comparison) -> list[str]:
     if machines is None:  # nobody knows of which each of the two was said
         return ["--nodes", "--gpus-per-node"]
     said_by = {"--nodes": machines.nodes_by, "--gpus-per-node": machines.gpus_by}
-    return [option for option, origin in said_by.items() if origin is Origin.ASSUMED]
+    return [option for option, origin in said_by.items() if origin is FigureOrigin.ASSUMED]

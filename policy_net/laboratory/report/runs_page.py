@@ -14,16 +14,16 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from foundation.figures import counted, shown
 from policy_net.laboratory.report.charts import OTHER_COLOURS, PROPOSED_COLOUR, TODAY_COLOUR, Chart
 from policy_net.laboratory.report.page import pictures_of, rendered
-from policy_net.laboratory.report.tables import Row, TextTable
+from policy_net.laboratory.report.tables import TableRow, TextTable
 from policy_net.laboratory.run_words import heading_of, is_unset, name_of, said, settings_that_count, unit_of
-from policy_net.laboratory.training_runs import Run, differing, final_figures, last_value
+from policy_net.laboratory.training_runs import TrainingRun, differing, final_figures, last_value
 
 _COLOURS = (PROPOSED_COLOUR, *OTHER_COLOURS, TODAY_COLOUR)
 _LINES = ("-", "--", ":", "-.")
 """Beyond as many runs as there are colours, other kinds of line."""
 
 
-def runs_page(runs: Sequence[Run]) -> str:
+def runs_page(runs: Sequence[TrainingRun]) -> str:
     """The whole page; the same runs give the same bytes."""
     counting = [settings_that_count(run.settings) for run in runs]
     # A setting of a way to train that no run took says nothing of any.
@@ -40,7 +40,7 @@ def runs_page(runs: Sequence[Run]) -> str:
         settings=TextTable(
             ("Setting", *(shown(run.name) for run in runs)),
             tuple(
-                Row(heading_of(name, unit), tuple(said(name, counts.get(name), unit) for counts in counting))
+                TableRow(heading_of(name, unit), tuple(said(name, counts.get(name), unit) for counts in counting))
                 for name in names
                 for unit in [unit_of(name, [counts.get(name) for counts in counting])]
             ),
@@ -48,7 +48,7 @@ def runs_page(runs: Sequence[Run]) -> str:
         figures=TextTable(
             ("Run", *(heading_of(name, units[name]) for name in figures)),
             tuple(
-                Row(shown(run.name), tuple(said(name, run.final.get(name), units[name]) for name in figures))
+                TableRow(shown(run.name), tuple(said(name, run.final.get(name), units[name]) for name in figures))
                 for run in runs
             ),
         ),
@@ -60,20 +60,20 @@ def runs_page(runs: Sequence[Run]) -> str:
     )
 
 
-def _alike(runs: Sequence[Run]) -> dict[str, Any]:
+def _alike(runs: Sequence[TrainingRun]) -> dict[str, Any]:
     """What the policies are, where it is the same in all runs: no figure to compare, and a column each."""
     of_policy = [name for name in final_figures(runs) if name.startswith("spec.")]
     values = {name: [run.final.get(name) for run in runs if run.final] for name in of_policy}
     return {name: found[0] for name, found in values.items() if all(value == found[0] for value in found)}
 
 
-def charts_of_runs(runs: Sequence[Run]) -> list[Chart]:
+def charts_of_runs(runs: Sequence[TrainingRun]) -> list[Chart]:
     """A chart a figure, with a line for each run that has it."""
     figures = list(dict.fromkeys(curve.figure for run in runs for curve in run.curves))
     return [_chart(number, figure, runs) for number, figure in enumerate(figures)]
 
 
-def _chart(number: int, figure: str, runs: Sequence[Run]) -> Chart:
+def _chart(number: int, figure: str, runs: Sequence[TrainingRun]) -> Chart:
     lines = [(place, run, curve) for place, run in enumerate(runs) for curve in run.curves if curve.figure == figure]
     ends = [f"{shown(run.name)} {value:.6g}" for _, run, curve in lines if (value := last_value(curve)) is not None]
 

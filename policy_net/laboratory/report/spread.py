@@ -38,7 +38,7 @@ FIXED_QUEUES = ("fifo", "fifo-backfill", "fifo-easy")
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class AssumedCase:
     """One set of assumptions."""
 
     kind: JobKindChoice
@@ -55,14 +55,14 @@ class Assumptions:
         base: what the answer itself is for.
     """
 
-    base: Case
+    base: AssumedCase
     kinds: tuple[JobKindChoice, ...] = KINDS
     stalls_seconds: tuple[tuple[float, float], ...] = STALLS_SECONDS
     seeds: int = SEEDS
     elastic_shares: tuple[float, ...] = (1.0,)
 
     @property
-    def each(self) -> Mapping[str, tuple[Case, ...]]:
+    def each(self) -> Mapping[str, tuple[AssumedCase, ...]]:
         """By assumption, the cases that change it alone, the base first; those with one value are left out."""
         base = self.base
         seeds = range(base.seed, base.seed + self.seeds)
@@ -78,12 +78,14 @@ class Assumptions:
         }
         return {name: of_name for name, of_name in cases.items() if len(of_name) > 1}
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[AssumedCase]:
         """All cases but the base: every assumption by itself, then the others."""
         seen = {self.base}
         alone = [case for of_name in self.each.values() for case in of_name]
         seeds = range(self.base.seed, self.base.seed + self.seeds)
-        together = (Case(*values) for values in product(self.kinds, seeds, self.stalls_seconds, self.elastic_shares))
+        together = (
+            AssumedCase(*values) for values in product(self.kinds, seeds, self.stalls_seconds, self.elastic_shares)
+        )
         for case in (*alone, *together):
             if case not in seen:
                 seen.add(case)
@@ -99,7 +101,7 @@ def _first(base: Value, values: Sequence[Value]) -> tuple[Value, ...]:
 
 
 @dataclass(frozen=True)
-class Spread:
+class JctSpread:
     """Average completion time over today's, less 1, by case.
 
     Attributes:
@@ -109,7 +111,7 @@ class Spread:
     """
 
     assumptions: Assumptions
-    changes: Mapping[Case, float]
+    changes: Mapping[AssumedCase, float]
     planned: int
     failed: str = ""
 
@@ -124,9 +126,9 @@ class Spread:
         return max(self.changes.values())
 
     @property
-    def moved_most_by(self) -> tuple[str, tuple[tuple[Case, float], ...]] | None:
+    def moved_most_by(self) -> tuple[str, tuple[tuple[AssumedCase, float], ...]] | None:
         """The assumption that moves the answer most when it alone is changed, and what to; None if none was."""
-        found: list[tuple[float, str, tuple[tuple[Case, float], ...]]] = []
+        found: list[tuple[float, str, tuple[tuple[AssumedCase, float], ...]]] = []
         for name, cases in self.assumptions.each.items():
             known = tuple((case, self.changes[case]) for case in cases if case in self.changes)
             if len(known) > 1:
@@ -139,7 +141,7 @@ class Spread:
 
 
 @dataclass
-class Replays:
+class CaseReplays:
     """How a case is simulated.
 
     Attributes:
@@ -149,7 +151,7 @@ class Replays:
         places_matter: whether where tasks lie changes speeds.
     """
 
-    world: Callable[[Case], World]
+    world: Callable[[AssumedCase], World]
     average_seconds: Callable[[World, str], float]
     speeds: SpeedModel
     places_matter: bool = False
@@ -177,7 +179,7 @@ class Replays:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SimulatedBase:
     """What was simulated under the base: its world, the two policies, and their average completion times."""
 
     world: World
@@ -188,12 +190,12 @@ class Answer:
 
 
 def spread_of(
-    answer: Answer,
+    answer: SimulatedBase,
     assumptions: Assumptions,
-    replays: Replays,
+    replays: CaseReplays,
     most: int,
     on_case: Callable[[float], None] | None = None,
-) -> Spread:
+) -> JctSpread:
     """Replay today's and the proposed policy under other assumptions, at most `most` of them.
 
     Args:
@@ -213,7 +215,7 @@ def spread_of(
             failed = failed or str(error)
         if on_case is not None:
             on_case(done / len(chosen))
-    return Spread(assumptions, changes, 1 + len(cases), failed)
+    return JctSpread(assumptions, changes, 1 + len(cases), failed)
 
 
 def usual_cases(jobs: int, *, compiled: bool) -> int:

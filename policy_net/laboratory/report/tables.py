@@ -16,7 +16,7 @@ WAITS_LONGER, LONGER_THAN_RECORDED = " ▲", " △"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One row: its name, and a text for every further column."""
 
     name: str
@@ -33,7 +33,7 @@ class TextTable:
     """
 
     headings: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     legend: tuple[str, ...] = ()
 
 
@@ -71,7 +71,7 @@ def policy_table(comparison: Comparison) -> TextTable:
             "–" if wait is None else wait_unit.number(wait),
             "–" if tail is None else tail_unit.number(tail),
         )
-        rows.append(Row("As recorded", (*known, *("–",) * (len(headings) - 1 - len(known)))))
+        rows.append(TableRow("As recorded", (*known, *("–",) * (len(headings) - 1 - len(known)))))
     for result, figures in zip(comparison.results, comparison.figures, strict=True):
         average = figures["avg_jct_seconds"]
         held, training = figures["gpu_utilization"], figures["gpu_training_share"]
@@ -90,7 +90,7 @@ def policy_table(comparison: Comparison) -> TextTable:
             "–" if idle is None else hours(idle),
             _done(figures["completed"], figures["jobs"]),
         )
-        rows.append(Row(label(result.policy), cells, result is comparison.proposed))
+        rows.append(TableRow(label(result.policy), cells, result is comparison.proposed))
     return TextTable(headings, tuple(rows))
 
 
@@ -114,7 +114,7 @@ def size_table(comparison: Comparison) -> TextTable | None:
             percent(group.later_share),
             f"{duration(worst.delay_seconds)} ({shown(worst.job.job_id)})" if group.later_share else "none later",
         )
-        rows.append(Row(group.name, cells))
+        rows.append(TableRow(group.name, cells))
     headings = (
         "Requested", "Jobs", f"{today}, average [{unit.name}]", f"{proposed}, average [{unit.name}]", "Change",
         "Done earlier", "Done later", "Worst delay (job)",
@@ -138,7 +138,7 @@ def owner_table(comparison: Comparison, field: str) -> TextTable | None:
         f"Wait, {today} [{wait.name}]", f"Wait, {proposed} [{wait.name}]",
         f"Completion, {today} [{end.name}]", f"Completion, {proposed} [{end.name}]", "Change", "Done later",
     )  # fmt: skip
-    rows = tuple(Row(shown(owner.name), _owner_cells(owner, wait, end)) for owner in named)
+    rows = tuple(TableRow(shown(owner.name), _owner_cells(owner, wait, end)) for owner in named)
     marks = {
         WAITS_LONGER: f"waits longer for its first start, on average, than simulated under {today}",
         LONGER_THAN_RECORDED: "waits longer for its first start, on average, than was recorded",

@@ -15,11 +15,11 @@ from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.reproduction.experiment import (
     Claim,
     Experiment,
-    Line,
+    ExperimentLine,
     Measure,
     Picture,
+    PolicyTraining,
     Scale,
-    Training,
     Truth,
     World,
 )
@@ -71,22 +71,22 @@ def _settings(**changes: Any) -> Dl2Settings:
     return Dl2Settings.model_validate(content)
 
 
-DL2 = Training(_settings())
-OWN = Training(Dl2Settings())
+DL2 = PolicyTraining(_settings())
+OWN = PolicyTraining(Dl2Settings())
 """What `policy-net train` does unless it is told otherwise; see DL2's deviations in `policy_net.learning`."""
-OFFLINE_RL = Training(_settings(), truth=Truth.ANALYTICAL)
-REWARDS_ONLY = Training(_settings(), teacher=None)
+OFFLINE_RL = PolicyTraining(_settings(), truth=Truth.ANALYTICAL)
+REWARDS_ONLY = PolicyTraining(_settings(), teacher=None)
 
 _LOOKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _FIRST_FOUR, _FIRST_SIX = MODEL_NAMES[:4], MODEL_NAMES[:6]
 
 
-def _curve(label: str, training: Training) -> tuple[Line, ...]:
-    return tuple(Line(label, training, at=look, look=look) for look in _LOOKS)
+def _curve(label: str, training: PolicyTraining) -> tuple[ExperimentLine, ...]:
+    return tuple(ExperimentLine(label, training, at=look, look=look) for look in _LOOKS)
 
 
-def _in_worlds(label: str, policy: str | Training, worlds: dict[float, World]) -> tuple[Line, ...]:
-    return tuple(Line(label, policy, at=at, judged=world) for at, world in worlds.items())
+def _in_worlds(label: str, policy: str | PolicyTraining, worlds: dict[float, World]) -> tuple[ExperimentLine, ...]:
+    return tuple(ExperimentLine(label, policy, at=at, judged=world) for at, world in worlds.items())
 
 
 _NOISE = {at: World(job_noise=at) for at in (0.0, 0.1, 0.2, 0.3, 0.4)}
@@ -95,7 +95,9 @@ _ERRORS = {at: World(epoch_error=at) for at in (0.0, 0.1, 0.2, 0.3)}
 
 def _panel(name: str, title: str, axis: str, key: str, values: dict[int, dict[str, Any]], best: int) -> Experiment:
     """A panel of figure 19: one setting varies, and the paper says which value did best."""
-    lines = tuple(Line(key, Training(_settings(**changes)), at=float(value)) for value, changes in values.items())
+    lines = tuple(
+        ExperimentLine(key, PolicyTraining(_settings(**changes)), at=float(value)) for value, changes in values.items()
+    )
     others = [value for value in values if value != best]
     claims = tuple(
         Claim(
@@ -118,12 +120,12 @@ FIGURE_9 = Experiment(
     "fig9",
     "Schedulers compared",
     (
-        Line("DRF", "drf"),
-        Line("Tetris", "tetris"),
-        Line("Optimus", "optimus"),
-        Line("OfflineRL", OFFLINE_RL),
-        Line("DL2", DL2),
-        Line("DL2, this project's settings", OWN),
+        ExperimentLine("DRF", "drf"),
+        ExperimentLine("Tetris", "tetris"),
+        ExperimentLine("Optimus", "optimus"),
+        ExperimentLine("OfflineRL", OFFLINE_RL),
+        ExperimentLine("DL2", DL2),
+        ExperimentLine("DL2, this project's settings", OWN),
     ),
     (
         Claim("DL2 against DRF", ("DL2", None), ("DRF", None), -0.441),
@@ -141,9 +143,9 @@ FIGURE_10 = Experiment(
     "fig10",
     "Progress of training",
     (
-        *(Line("DRF", "drf", at=look) for look in (0.0, 1.0)),
+        *(ExperimentLine("DRF", "drf", at=look) for look in (0.0, 1.0)),
         *(
-            Line("imitation only", Training(_settings(), imitation=share), at=share, look=0.0)
+            ExperimentLine("imitation only", PolicyTraining(_settings(), imitation=share), at=share, look=0.0)
             for share in (0.0625, 0.25, 1.0)
         ),
         *_curve("rewards only", REWARDS_ONLY)[1:],  # to replay a network that knows nothing takes minutes
@@ -173,7 +175,7 @@ FIGURE_10 = Experiment(
 FIGURE_11 = Experiment(
     "fig11",
     "Workers and parameter servers of a Seq2Seq job",
-    (Line("DL2", DL2),),
+    (ExperimentLine("DL2", DL2),),
     (Claim("workers for each parameter server", ("DL2", None), None, 2.0, measure=Measure.WORKERS_PER_PS),),
     "Here Seq2Seq is fastest with about four servers for a worker (11 to 3 in the measured speeds), not with half a"
     " server. The figure is the mean over all Seq2Seq jobs; the picture shows the longest one.",
@@ -186,7 +188,7 @@ FIGURE_12 = Experiment(
     "fig12",
     "Other patterns of arrival",
     tuple(
-        Line(f"{name}, {arrivals}", policy, judged=World(arrivals=arrivals))
+        ExperimentLine(f"{name}, {arrivals}", policy, judged=World(arrivals=arrivals))
         for arrivals in ("uniform", "poisson")
         for name, policy in (("Optimus", "optimus"), ("DL2", DL2))
     ),
@@ -231,7 +233,7 @@ FIGURE_16 = Experiment(
     "largest error of declared epochs",
 )
 
-_UNSEEN = Training(_settings(), unlocked=(_FIRST_FOUR, _FIRST_SIX, MODEL_NAMES))
+_UNSEEN = PolicyTraining(_settings(), unlocked=(_FIRST_FOUR, _FIRST_SIX, MODEL_NAMES))
 
 FIGURE_17 = Experiment(
     "fig17",
@@ -253,7 +255,7 @@ FIGURE_17 = Experiment(
 )
 
 _TEACHERS = {"DRF": ("drf", DL2)} | {
-    name.upper(): (name, Training(_settings(), teacher=name)) for name in ("fifo", "srtf")
+    name.upper(): (name, PolicyTraining(_settings(), teacher=name)) for name in ("fifo", "srtf")
 }
 
 FIGURE_18 = Experiment(
@@ -263,9 +265,9 @@ FIGURE_18 = Experiment(
         line
         for label, (name, training) in _TEACHERS.items()
         for line in (
-            Line(f"{label} itself", name),
-            Line(f"{label}, imitated", training, look=0.0),
-            Line(f"{label}, then rewards", training),
+            ExperimentLine(f"{label} itself", name),
+            ExperimentLine(f"{label}, imitated", training, look=0.0),
+            ExperimentLine(f"{label}, then rewards", training),
         )
     ),
     (
@@ -296,7 +298,7 @@ FIGURE_19C = _panel(
 )  # fmt: skip
 
 _LOSSES = {
-    label: Training(_settings(imitation__loss=loss))
+    label: PolicyTraining(_settings(imitation__loss=loss))
     for label, loss in (
         ("cross-entropy", "cross-entropy"),
         ("mean square", "mean-square"),
@@ -310,7 +312,7 @@ FIGURE_19D = Experiment(
     tuple(
         line
         for label, training in _LOSSES.items()
-        for line in (Line(f"{label}, imitated", training, look=0.0), Line(label, training))
+        for line in (ExperimentLine(f"{label}, imitated", training, look=0.0), ExperimentLine(label, training))
     ),
     tuple(
         Claim(
@@ -331,7 +333,10 @@ _FLEETS = (1, 2, 4)
 FIGURE_19E = Experiment(
     "fig19e",
     "Clusters that train one policy",
-    tuple(Line("clusters", Training(_settings(), clusters=clusters), at=float(clusters)) for clusters in _FLEETS),
+    tuple(
+        ExperimentLine("clusters", PolicyTraining(_settings(), clusters=clusters), at=float(clusters))
+        for clusters in _FLEETS
+    ),
     tuple(
         Claim(
             f"{clusters} clusters against one, after as many updates in all", ("clusters", float(clusters)),
@@ -346,21 +351,21 @@ FIGURE_19E = Experiment(
 )  # fmt: skip
 
 _WITHOUT = {
-    "without bundles": (Training(_settings(bundles=False)), 0.351),
-    "without critic": (Training(_settings(actor_critic__baseline="moving-average")), 0.211),
-    "without exploration": (Training(_settings(exploration=0.0)), 0.288),
-    "without replay": (Training(_settings(actor_critic__replay="newest")), 0.396),
-    "own job's reward": (Training(_settings(actor_critic__reward="own-job")), 0.291),
-    "without entropy": (Training(_settings(actor_critic__entropy_weight=0.0)), None),
-    "entropy weighs 0.1": (Training(_settings(actor_critic__entropy_weight=0.1)), None),
-    "uniform replay": (Training(_settings(actor_critic__replay="uniform")), None),
-    "discount 0.5": (Training(_settings(actor_critic__discount=0.5)), None),
+    "without bundles": (PolicyTraining(_settings(bundles=False)), 0.351),
+    "without critic": (PolicyTraining(_settings(actor_critic__baseline="moving-average")), 0.211),
+    "without exploration": (PolicyTraining(_settings(exploration=0.0)), 0.288),
+    "without replay": (PolicyTraining(_settings(actor_critic__replay="newest")), 0.396),
+    "own job's reward": (PolicyTraining(_settings(actor_critic__reward="own-job")), 0.291),
+    "without entropy": (PolicyTraining(_settings(actor_critic__entropy_weight=0.0)), None),
+    "entropy weighs 0.1": (PolicyTraining(_settings(actor_critic__entropy_weight=0.1)), None),
+    "uniform replay": (PolicyTraining(_settings(actor_critic__replay="uniform")), None),
+    "discount 0.5": (PolicyTraining(_settings(actor_critic__discount=0.5)), None),
 }
 
 TABLE_2 = Experiment(
     "table2",
     "Training techniques left out, one at a time",
-    (Line("all", DL2), *(Line(label, training) for label, (training, _) in _WITHOUT.items())),
+    (ExperimentLine("all", DL2), *(ExperimentLine(label, training) for label, (training, _) in _WITHOUT.items())),
     tuple(
         Claim(f"{label} against all", (label, None), ("all", None), paper, said="–" if paper is None else "")
         for label, (_, paper) in _WITHOUT.items()

@@ -57,7 +57,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Training:
+class PolicyTraining:
     """How a policy comes to be; what it says of lengths are shares of what the scale gives.
 
     Attributes:
@@ -91,7 +91,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Line:
+class ExperimentLine:
     """One policy in one world: a bar, or a point of a curve.
 
     Attributes:
@@ -103,7 +103,7 @@ class Line:
     """
 
     label: str
-    policy: str | Training
+    policy: str | PolicyTraining
     at: float | None = None
     look: float = 1.0
     judged: World = World()
@@ -145,7 +145,7 @@ class Experiment:
 
     name: str
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[ExperimentLine, ...]
     claims: tuple[Claim, ...]
     why: str
     picture: Picture = Picture.BARS

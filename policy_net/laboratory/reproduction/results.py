@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from policy_net.laboratory.reproduction.experiment import Claim, Experiment, Measure, Point
-from policy_net.laboratory.tuning.comparing import Change, change_between
+from policy_net.laboratory.tuning.comparing import JctChange, change_between
 
 COLUMNS = ("line", "at", "avg_jct_slots", "sd_over_seeds", "makespan_slots", "gpu_utilization", "seeds", "failed")
 SAME = 0.01
@@ -24,7 +24,7 @@ SAME = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ClaimFinding:
     """A claim and what came of it.
 
     Attributes:
@@ -35,7 +35,7 @@ class Finding:
     """
 
     claim: Claim
-    change: Change | None = None
+    change: JctChange | None = None
     value: float | None = None
     failure: str | None = None
     seeds: tuple[int, int] = (1, 1)
@@ -77,23 +77,23 @@ class Finding:
         return f"{paper:.2f}" if self.claim.against is None else "the same" if paper == 0.0 else f"{paper:+.1%}"
 
 
-def findings(experiment: Experiment, points: Sequence[Point]) -> list[Finding]:
+def findings(experiment: Experiment, points: Sequence[Point]) -> list[ClaimFinding]:
     """Every claim of an experiment."""
     return [_test(claim, points) for claim in experiment.claims]
 
 
-def _test(claim: Claim, points: Sequence[Point]) -> Finding:
+def _test(claim: Claim, points: Sequence[Point]) -> ClaimFinding:
     of = _find(points, claim.of)
     against = of if claim.against is None else _find(points, claim.against)
     for point in (of, against):
         if not any(point.by_seed[claim.measure]):
-            return Finding(claim, failure=point.failures[0] if point.failures else "nothing to measure")
+            return ClaimFinding(claim, failure=point.failures[0] if point.failures else "nothing to measure")
     seeds = min((_seeds_of(point, claim.measure) for point in (of, against)), key=lambda pair: pair[0] - pair[1])
     if claim.against is None:
         values = [value for row in of.by_seed[claim.measure] for value in row]
-        return Finding(claim, value=float(np.mean(values)), seeds=seeds)
+        return ClaimFinding(claim, value=float(np.mean(values)), seeds=seeds)
     change = change_between(_logs(of, claim.measure), _logs(against, claim.measure))
-    return Finding(claim, change, seeds=seeds)
+    return ClaimFinding(claim, change, seeds=seeds)
 
 
 def _seeds_of(point: Point, measure: Measure) -> tuple[int, int]:

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from policy_net.laboratory.reproduction.experiment import Experiment, Line, Measure, Point, Scale, Training
+from policy_net.laboratory.reproduction.experiment import (
+    Experiment,
+    ExperimentLine,
+    Measure,
+    Point,
+    PolicyTraining,
+    Scale,
+)
 from policy_net.laboratory.reproduction.tasks import Imitating, Judging, Learning, Task, do_task, is_done, result_of
 from policy_net.laboratory.task_processes import TaskProcesses, Unanswered
 
@@ -20,7 +27,7 @@ LONGEST_TASK_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True)
-class Runner:
+class ExperimentRunner:
     """Runs experiments of one catalogue.
 
     Attributes:
@@ -57,12 +64,12 @@ class Runner:
             self._do(f"{experiment.name}, {stage}", [task for task in tasks if not _needs(task, lost)], lost)
         return [self._point(line, tasks, lost) for line, tasks in zip(experiment.lines, by_line, strict=True)]
 
-    def looks_of(self, training: Training) -> tuple[float, ...]:
+    def looks_of(self, training: PolicyTraining) -> tuple[float, ...]:
         """The shares of its updates after which any line of the catalogue looks at this training."""
         lines = [line for experiment in self.catalogue for line in experiment.lines]
         return tuple(sorted({line.look for line in lines if self._training(line) == training and line.look > 0.0}))
 
-    def _judging(self, line: Line, experiment: Experiment) -> list[Judging]:
+    def _judging(self, line: ExperimentLine, experiment: Experiment) -> list[Judging]:
         """The tasks of a line, one a training seed."""
         training = self._training(line)
         common = (line.look, line.judged, self.scale, experiment.timeline_of)
@@ -76,7 +83,7 @@ class Runner:
             tasks.append(Judging(self.folder, policy, *common))
         return tasks
 
-    def _training(self, line: Line) -> Training | None:
+    def _training(self, line: ExperimentLine) -> PolicyTraining | None:
         if isinstance(line.policy, str):
             return None
         return replace(line.policy, world=line.judged) if self.scale.trains_in_judged_world else line.policy
@@ -91,7 +98,7 @@ class Runner:
                 lost[wanted[index].name] = answer.reason
             self.on_task(stage, done, len(wanted))
 
-    def _point(self, line: Line, tasks: Sequence[Judging], lost: dict[str, str]) -> Point:
+    def _point(self, line: ExperimentLine, tasks: Sequence[Judging], lost: dict[str, str]) -> Point:
         by_seed: dict[Measure, list[list[float]]] = {measure: [] for measure in Measure}
         failures, is_lost = [], False
         timeline: tuple[tuple[float, int, int], ...] = ()

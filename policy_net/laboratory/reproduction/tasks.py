@@ -26,7 +26,7 @@ from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_
 from policy_net.exchange.spec import Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES, SLOT_SECONDS
 from policy_net.laboratory.reproduction import worlds
-from policy_net.laboratory.reproduction.experiment import Measure, Scale, Training, Truth, World, digest_of_json
+from policy_net.laboratory.reproduction.experiment import Measure, PolicyTraining, Scale, Truth, World, digest_of_json
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_in_turns
 from policy_net.laboratory.training.offline import Episode, OfflineSettings, SimulatedLearner, train_offline
@@ -63,7 +63,7 @@ class Imitating:
     """The warm start of a training under one seed."""
 
     folder: Path
-    training: Training
+    training: PolicyTraining
     scale: Scale
     seed: int
 
@@ -112,7 +112,7 @@ class Learning:
     """
 
     folder: Path
-    training: Training
+    training: PolicyTraining
     scale: Scale
     seed: int
     looks: tuple[float, ...]

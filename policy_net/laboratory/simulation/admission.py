@@ -9,7 +9,7 @@ from policy_net.domain import CapacityMode, ClusterState, Decision, Node, Resour
 from policy_net.errors import BadInput, InvalidAllocation
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.node_changes import planned_node_sets
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.placement.capacity import Capacity, open_capacity
 
 
@@ -17,7 +17,7 @@ class Demanding(Protocol):
     """A job as far as a decision about it can be checked."""
 
     @property
-    def spec(self) -> JobSpec:
+    def spec(self) -> WorkloadJob:
         """Its demands and caps."""
         ...
 
@@ -53,12 +53,12 @@ def check_jobs_can_run(
             )
 
 
-def fits_empty_cluster(job: JobSpec, environment: Environment) -> bool:
+def fits_empty_cluster(job: WorkloadJob, environment: Environment) -> bool:
     """Whether the least with which a job trains fits the empty cluster, before or after a planned change of nodes."""
     return _fits(job, planned_node_sets(environment), environment)
 
 
-def _fits(job: JobSpec, phases: Sequence[tuple[Node, ...]], environment: Environment) -> bool:
+def _fits(job: WorkloadJob, phases: Sequence[tuple[Node, ...]], environment: Environment) -> bool:
     demands = (job.worker_demand,) * job.min_workers + (job.ps_demand,) * job.min_ps
     return any(_empty(nodes, environment).fits(*demands) for nodes in phases)
 
@@ -73,7 +73,7 @@ def _cluster(environment: Environment) -> str:
     return f"{environment.nodes} node(s) of {environment.cpus_per_node} CPU + {environment.gpus_per_node} GPU"
 
 
-def _least(job: JobSpec) -> str:
+def _least(job: WorkloadJob) -> str:
     """The least with which a job trains, in words."""
     parts = [_tasks(job.min_workers, "worker", job.worker_demand), _tasks(job.min_ps, "PS", job.ps_demand)]
     return " and ".join(filter(None, parts))

@@ -15,7 +15,7 @@ from policy_net.laboratory.noise import JOB_PART, job_key, noise_factor
 from policy_net.laboratory.simulation.case_nodes import NodeStages, all_node_ids
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.kept import kept_for_the_latest
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.placement.layout import placing_order
 from policy_net.twin.memory import JOB
 
@@ -63,14 +63,14 @@ def relative_speeds(
     }
 
 
-def _demand_classes(jobs: Sequence[JobSpec]) -> list[Resources]:
+def _demand_classes(jobs: Sequence[WorkloadJob]) -> list[Resources]:
     """What tasks need, each once, in placing order."""
     demands = {job.worker_demand for job in jobs} | {job.ps_demand for job in jobs if job.max_ps}
     return sorted(demands, key=placing_order)
 
 
 def _job_rows(
-    jobs: Sequence[JobSpec], environment: Environment, types: list[str], classes: list[Resources]
+    jobs: Sequence[WorkloadJob], environment: Environment, types: list[str], classes: list[Resources]
 ) -> NDArray[Any]:
     numbers = {job_type: number for number, job_type in enumerate(types)}
     places = {demand: place for place, demand in enumerate(classes)}

@@ -34,7 +34,7 @@ def all_node_ids(environment: Environment) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class NodeStage:
     """The nodes from one change to the next.
 
     Attributes:
@@ -69,10 +69,10 @@ class NodeStages:
         self.classes = tuple(classes)
         self._environment = environment
         self._source = self._find()
-        self._kept: list[Stage] = []
+        self._kept: list[NodeStage] = []
         self._lock = Lock()
 
-    def __iter__(self) -> Iterator[Stage]:
+    def __iter__(self) -> Iterator[NodeStage]:
         for index in range(MOST_KEPT):
             with self._lock:
                 if index == len(self._kept):
@@ -87,11 +87,11 @@ class NodeStages:
             self._source = islice(self._find(), len(self._kept), None)
             raise
 
-    def _find(self) -> Iterator[Stage]:
+    def _find(self) -> Iterator[NodeStage]:
         timeline, lost = NodeTimeline(self._environment), list[tuple[float, str]]()
         while True:
             layout = layout_of(timeline.nodes)
-            yield Stage(
+            yield NodeStage(
                 np.array([self.numbers[node.node_id] for node in timeline.nodes], dtype=np.int64),
                 layout.cpu_milli,
                 layout.gpu,

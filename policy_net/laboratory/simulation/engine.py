@@ -35,7 +35,7 @@ from policy_net.laboratory.simulation.environment import (
     decision_on_nodes,
     next_decision,
 )
-from policy_net.laboratory.simulation.job_table import JobTable
+from policy_net.laboratory.simulation.job_table import SimulatedJobTable
 from policy_net.laboratory.simulation.metrics import JobOutcome, RunCounters
 from policy_net.laboratory.simulation.node_changes import NodeTimeline
 from policy_net.laboratory.simulation.placing import TaskPlacing
@@ -67,7 +67,7 @@ class Simulation:
         self.counters = RunCounters()
         grids = {name: speeds.grid(name).tolist() for name in {spec.job_type for spec in workload.jobs}}
         check_jobs_can_run(workload, environment, grids)
-        self._jobs = JobTable(workload, environment, grids)
+        self._jobs = SimulatedJobTable(workload, environment, grids)
         self._placing = TaskPlacing(environment, placement_effect)
         self._nodes = NodeTimeline(environment)
         self._observed: ClusterState | None = None
@@ -111,7 +111,7 @@ class Simulation:
                 tuple([job.view() for job in self._jobs.present.values()]),
                 self.environment.slot_seconds,
                 self.environment.capacity_mode,
-                self._lie() if self._placing.matters else None,
+                self._shares_now() if self._placing.matters else None,
             )
         return self._observed, self._trigger
 
@@ -174,7 +174,7 @@ class Simulation:
         """Where the tasks of the latest decision were placed; empty before the first and with pooled capacity."""
         return self._placing.shares
 
-    def _lie(self) -> Placement:
+    def _shares_now(self) -> Placement:
         """Where the tasks of the jobs lie that are still there, on nodes that are."""
         nodes = {node.node_id for node in self._nodes.nodes}
         found: dict[str, tuple[Share, ...]] = {}
@@ -259,7 +259,7 @@ class Simulation:
             "jobs": self._jobs.to_snapshot(),
         }
         if self._placing.matters:
-            snapshot["placement"] = encode_placement(self._lie())
+            snapshot["placement"] = encode_placement(self._shares_now())
         return snapshot
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from policy_net.errors import BadInput
 from policy_net.laboratory.noise import job_key, uniform
 from policy_net.laboratory.simulation.admission import fits_empty_cluster
 from policy_net.laboratory.simulation.environment import Environment
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 
 
 def with_elastic_share(workload: Workload, environment: Environment, share: float, seed: int) -> Workload:
@@ -44,7 +44,7 @@ def with_elastic_share(workload: Workload, environment: Environment, share: floa
     return replace(workload, jobs=tuple(jobs), notes=(*workload.notes, note))
 
 
-def _fixed(job: JobSpec) -> JobSpec:
+def _fixed(job: WorkloadJob) -> WorkloadJob:
     workers = min(max(job.requested.workers, job.min_workers), job.max_workers)
     ps = min(max(job.requested.ps, job.min_ps), job.max_ps)
     return replace(job, min_workers=workers, max_workers=workers, min_ps=ps, max_ps=ps)

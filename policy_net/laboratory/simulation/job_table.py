@@ -14,10 +14,10 @@ from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.metrics import JobOutcome
 from policy_net.laboratory.simulation.simulated_job import SimulatedJob
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 
 
-class JobTable:
+class SimulatedJobTable:
     """The jobs of one simulation.
 
     Args:
@@ -73,14 +73,14 @@ class JobTable:
         """Submission, first start and end of every job of the workload, in order."""
         return [self._outcome(spec) for spec in self._workload.jobs]
 
-    def _outcome(self, spec: JobSpec) -> JobOutcome:
+    def _outcome(self, spec: WorkloadJob) -> JobOutcome:
         ended = self._ended.get(spec.job_id)
         if ended is not None:
             return JobOutcome(spec.job_id, spec.submit_time_seconds, *ended)
         job = self.present.get(spec.job_id)
         return JobOutcome(spec.job_id, spec.submit_time_seconds, None if job is None else job.start, None)
 
-    def _simulated(self, spec: JobSpec) -> SimulatedJob:
+    def _simulated(self, spec: WorkloadJob) -> SimulatedJob:
         worker = self._demands.setdefault(spec.worker_demand, spec.worker_demand)
         ps = self._demands.setdefault(spec.ps_demand, spec.ps_demand)
         return SimulatedJob(spec, self._grids[spec.job_type], self._environment, worker, ps)

@@ -14,7 +14,7 @@ import numpy as np
 
 from policy_net.domain import Progress, SpeedModel
 from policy_net.laboratory.simulation.kept import kept_for_the_latest
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 
 SLOWDOWN_BOUND_SECONDS = 600.0
 """Shorter jobs count as this long, so that a wait of minutes before a job of seconds is no slowdown of hundreds."""
@@ -202,7 +202,7 @@ class TrainingWatch:
         return self._longest_gap
 
 
-def alone_seconds(spec: JobSpec, speeds: SpeedModel) -> float | None:
+def alone_seconds(spec: WorkloadJob, speeds: SpeedModel) -> float | None:
     """How long the job trains undisturbed at the requested size; None if it makes no progress there."""
     speed = speeds.samples_per_second(spec.job_type, spec.requested.ps, spec.requested.workers)
     return spec.total_epochs * spec.samples_per_epoch / speed if speed > 0 else None

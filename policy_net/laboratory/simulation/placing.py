@@ -102,12 +102,12 @@ class TaskPlacing:
 
     def relative_speed(self, job: SimulatedJob) -> float:
         """The job's speed where its workers lie, over its speed in its best place; only if it `matters`."""
-        lie = self.places(job)
-        key = (job.spec.job_type, lie)
+        shares_now = self.places(job)
+        key = (job.spec.job_type, shares_now)
         speed = self._known.get(key)
         if speed is None:
             assert self._effect is not None  # noqa: S101  (asked only if it matters; narrows the type)
-            speed = self._known[key] = self._effect.relative_speed(job.spec.job_type, lie)
+            speed = self._known[key] = self._effect.relative_speed(job.spec.job_type, shares_now)
         return speed
 
     def on_nodes(self, node_ids: set[str]) -> dict[str, list[tuple[str, Share]]]:

@@ -10,7 +10,7 @@ from policy_net.domain import SUSPENDED, Allocation, Job, Progress, Resources
 from policy_net.laboratory.noise import JOB_PART, job_key, noise_factor
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.metrics import RunCounters
-from policy_net.laboratory.workloads.workload import JobSpec
+from policy_net.laboratory.workloads.workload import WorkloadJob
 
 ROUNDING = 1e-9
 """A job that would end within this share of an interval after it ends with the interval: work is a sum of floats."""
@@ -53,7 +53,7 @@ class SimulatedJob:
 
     def __init__(
         self,
-        spec: JobSpec,
+        spec: WorkloadJob,
         speed: Sequence[Sequence[float]],
         environment: Environment,
         worker_demand: Resources,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, JobKind, SpeedModel, speed_at
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile
-from policy_net.laboratory.csv_rows import Row, read_rows
+from policy_net.laboratory.csv_rows import CsvRow, read_rows
 from policy_net.laboratory.speeds.allreduce_speeds import FITTED_RINGS, allreduce_speeds
 from policy_net.laboratory.speeds.async_speeds import FITTED_QUEUES, async_grid
 from policy_net.laboratory.speeds.fitted_speeds import FITTED_SPEEDS, SpeedConstants
@@ -181,7 +181,7 @@ def may_hold(ps: int, workers: int) -> bool:
     return ps <= MAX_TASKS_PER_ROLE and workers <= (MAX_TASKS_PER_ROLE if ps else MAX_ALLREDUCE_WORKERS)
 
 
-def speed_in(row: Row) -> float:
+def speed_in(row: CsvRow) -> float:
     """The speed that a row states: 0, or one that a machine can have. Raises MalformedRow if it is none."""
     speed = row.number_from_zero("samples_per_s")
     if speed and not SLOWEST <= speed <= FASTEST:
@@ -190,7 +190,7 @@ def speed_in(row: Row) -> float:
     return speed
 
 
-def _enter(grids: dict[str, NDArray[np.float64]], row: Row) -> None:
+def _enter(grids: dict[str, NDArray[np.float64]], row: CsvRow) -> None:
     """Put one row of the table into its model's grid."""
     model = row.text("model")
     ps, workers = row.whole("num_ps", at_least=0), row.whole("num_workers", at_least=1)

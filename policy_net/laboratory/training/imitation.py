@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.dl2.action import GRANT_KINDS, Grant
-from policy_net.dl2.batch import Batch, BatchEncoder
+from policy_net.dl2.batch import BatchEncoder, JobBatch
 from policy_net.dl2.network import actor_logits, tensors_of
 from policy_net.domain import Allocation, PlacementEffect, PolicyContext, Progress, SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights
@@ -118,7 +118,7 @@ def demonstrate(
         something_runs = False
         for start in range(0, len(state.jobs), spec.jobs_per_batch):
             jobs = state.jobs[start : start + spec.jobs_per_batch]
-            batch = Batch(jobs, state, capacity, encoder, something_runs=something_runs)
+            batch = JobBatch(jobs, state, capacity, encoder, something_runs=something_runs)
             wanted = [decision.of(job.job_id) for job in jobs]
             while not batch.only_void:
                 target_A = _soft_target(batch, wanted, settings.softness)
@@ -133,7 +133,7 @@ def demonstrate(
     return Demonstrations(np.stack(features), np.stack(masks), np.stack(targets))
 
 
-def _soft_target(batch: Batch, wanted: Sequence[Allocation], softness: float) -> NDArray[np.float64]:
+def _soft_target(batch: JobBatch, wanted: Sequence[Allocation], softness: float) -> NDArray[np.float64]:
     sharp_A = np.zeros(len(batch.mask_A))
     spread_A = batch.mask_A.astype(np.float64)
     helpful = _helpful_grants(batch, wanted)
@@ -147,7 +147,7 @@ def _soft_target(batch: Batch, wanted: Sequence[Allocation], softness: float) ->
     return target_A
 
 
-def _helpful_grants(batch: Batch, wanted: Sequence[Allocation]) -> list[int]:
+def _helpful_grants(batch: JobBatch, wanted: Sequence[Allocation]) -> list[int]:
     """The admissible grants to the jobs that are served least of what the teacher wants for them.
 
     Of a job that lacks both roles that is a bundle; where the policy knows none, either of both.

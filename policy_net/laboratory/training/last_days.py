@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.training.twin_windows import (
     FEWEST_JOBS,
-    Machines,
+    TwinMachines,
     TwinWindow,
     environment_of,
     window_of,
@@ -66,7 +66,7 @@ class LastDays:
 
 
 def last_days_of(
-    recorded: RecordedJobs, machines: Machines, days: float = DAYS, most_jobs: int | None = None
+    recorded: RecordedJobs, machines: TwinMachines, days: float = DAYS, most_jobs: int | None = None
 ) -> LastDays | None:
     """The last days of a log; None where too few jobs have ended in them.
 
@@ -112,7 +112,7 @@ def last_days_of(
 def agreement_of(
     recorded: RecordedJobs,
     policy: SchedulerPolicy,
-    machines: Machines,
+    machines: TwinMachines,
     days: float = DAYS,
     on_progress: Callable[[float], None] | None = None,
 ) -> float | None:

@@ -27,7 +27,7 @@ from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.laboratory.logged import LoggedDecision
 from policy_net.set_policy.planner import Grants, urgency
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
-from policy_net.set_policy.steps import Step, StepTable, StepTables
+from policy_net.set_policy.steps import SplitStep, StepTable, StepTables
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
 Array = NDArray[np.float64]
@@ -135,7 +135,7 @@ class PickCollector:
         )
 
 
-def _log_score(step: Step, urgency_of_job: float) -> float:
+def _log_score(step: SplitStep, urgency_of_job: float) -> float:
     return math.log(step.slope * urgency_of_job)
 
 

@@ -34,7 +34,7 @@ FIRST_VALIDATION_WORLD = 9_000_000
 
 
 @dataclass(frozen=True)
-class Worlds:
+class NumberedWorlds:
     """Numbered worlds; `episode` must give the same world for the same number."""
 
     episode: Callable[[int], Episode]
@@ -49,7 +49,7 @@ class Worlds:
 
 
 def learn_priors(
-    worlds: Worlds, spec: SetSpec, first_world: int = 0, on_world: Callable[[], None] | None = None
+    worlds: NumberedWorlds, spec: SetSpec, first_world: int = 0, on_world: Callable[[], None] | None = None
 ) -> tuple[SpeedStatistic, ...]:
     """What clusters that start from nothing observe of speeds, merged."""
     weights = initial_residual(spec, 0)
@@ -66,7 +66,7 @@ def learn_priors(
 
 
 def log_losses(
-    worlds: Worlds, spec: SetSpec, priors: Sequence[SpeedStatistic], first_world: int
+    worlds: NumberedWorlds, spec: SetSpec, priors: Sequence[SpeedStatistic], first_world: int
 ) -> Callable[[Sequence[Trial]], list[float]]:
     """What evolution climbs down: the log of the average JCT, so that every world counts alike."""
 
@@ -80,7 +80,7 @@ def log_losses(
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ResidualVerdict:
     """How a residual did against the planner alone, over the validation worlds.
 
     Attributes:
@@ -92,7 +92,7 @@ class Verdict:
     standard_error: float
 
     @classmethod
-    def over(cls, changes: Sequence[float]) -> Verdict:
+    def over(cls, changes: Sequence[float]) -> ResidualVerdict:
         """The verdict on the log ratios of some worlds."""
         error = float(np.std(changes, ddof=1) / math.sqrt(len(changes))) if len(changes) > 1 else math.inf
         return cls(float(np.mean(changes)), error)
@@ -104,7 +104,7 @@ class Verdict:
 
 
 def changes_against(
-    worlds: Worlds,
+    worlds: NumberedWorlds,
     spec: SetSpec,
     priors: Sequence[SpeedStatistic],
     weights: Weights,
@@ -123,7 +123,7 @@ def changes_against(
 
 
 def changes_against_planner(
-    worlds: Worlds, spec: SetSpec, priors: Sequence[SpeedStatistic], weights: Weights, numbers: Sequence[int]
+    worlds: NumberedWorlds, spec: SetSpec, priors: Sequence[SpeedStatistic], weights: Weights, numbers: Sequence[int]
 ) -> list[float]:
     """As `changes_against`, against the planner alone."""
     return changes_against(worlds, spec, priors, weights, np.zeros_like(weights), numbers)

@@ -28,7 +28,7 @@ from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.workloads.decided import RecordedJobs
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import JobKindChoice, JobSpec, Workload, take_window
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload, WorkloadJob, take_window
 from policy_net.set_policy.policy import SetPolicy
 
 FEWEST_JOBS = 20
@@ -69,7 +69,7 @@ class TwinWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Machines:
+class TwinMachines:
     """What the cluster has, how often it decides, and what a job loses by a start or a resize."""
 
     nodes: tuple[Resources, ...]
@@ -114,7 +114,7 @@ class History:
     """
 
     def __init__(
-        self, sources: Sequence[str], log: RecordedJobs | None, machines: Machines, choice: WindowChoice
+        self, sources: Sequence[str], log: RecordedJobs | None, machines: TwinMachines, choice: WindowChoice
     ) -> None:
         largest = max(machines.nodes, key=lambda node: (node.gpu, node.cpu_milli), default=Resources(0, 0))
         if not largest.cpu_milli:
@@ -175,7 +175,7 @@ def part_of(window: TwinWindow, jobs: int, speed_spread: float, generator: np.ra
         speed_spread: see `WindowChoice`.
     """
     every = window.workload.jobs
-    kept: Sequence[JobSpec] = every
+    kept: Sequence[WorkloadJob] = every
     if len(every) > jobs:
         kept = take_window(every, jobs, _drawn_window(len(every), jobs, generator), window.workload.name)
     start = kept[0].submit_time_seconds
@@ -184,18 +184,18 @@ def part_of(window: TwinWindow, jobs: int, speed_spread: float, generator: np.ra
     return replace(window, workload=replace(window.workload, jobs=shifted), speeds=speeds)
 
 
-def environment_of(machines: Machines, speed_noise: float = 0.0, seed: int = 0) -> Environment:
+def environment_of(machines: TwinMachines, speed_noise: float = 0.0, seed: int = 0) -> Environment:
     """A cluster of these machines, deciding at events.
 
     Raises:
         BadInput: none has any room.
     """
-    rooms = tuple(room for room in machines.nodes if room.cpu_milli > 0)
-    if not rooms:
+    capacities = tuple(free_capacity for free_capacity in machines.nodes if free_capacity.cpu_milli > 0)
+    if not capacities:
         raise BadInput("no node of the cluster had any room: nothing can be replayed on it")
     return Environment(
-        nodes=len(rooms),
-        node_sizes=rooms,
+        nodes=len(capacities),
+        node_sizes=capacities,
         slot_seconds=machines.slot_seconds,
         decide_on=DecideOn.EVENT,
         debounce_seconds=min(_DEBOUNCE_SECONDS, machines.slot_seconds),
@@ -233,7 +233,7 @@ def cost_of(
     return cost
 
 
-def window_of(name: str, jobs: Sequence[JobSpec], environment: Environment, speeds: SpeedModel) -> TwinWindow:
+def window_of(name: str, jobs: Sequence[WorkloadJob], environment: Environment, speeds: SpeedModel) -> TwinWindow:
     """Those of the jobs that can run, from the first one's submission on.
 
     Raises:
@@ -260,7 +260,7 @@ def _drawn_window(jobs: int, length: int, generator: np.random.Generator) -> int
     return int(generator.choice(len(lengths), p=weights / weights.sum()))
 
 
-def _can_run(job: JobSpec, environment: Environment, speeds: SpeedModel) -> bool:
+def _can_run(job: WorkloadJob, environment: Environment, speeds: SpeedModel) -> bool:
     try:
         check_jobs_can_run(Workload("one", (job,)), environment, {job.job_type: speeds.grid(job.job_type).tolist()})
     except BadInput:

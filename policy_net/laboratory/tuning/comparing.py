@@ -19,7 +19,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class JctChange:
     """A change of the average JCT: a share, negative where jobs end sooner.
 
     Attributes:
@@ -48,7 +48,7 @@ class Change:
         return f"{self.mean:+.1%} ({self.low:+.1%} to {self.high:+.1%})"
 
 
-def change_between(by_world: Sequence[float], reference: Sequence[float]) -> Change:
+def change_between(by_world: Sequence[float], reference: Sequence[float]) -> JctChange:
     """The change from the reference's figures to the other ones.
 
     Args:
@@ -58,12 +58,12 @@ def change_between(by_world: Sequence[float], reference: Sequence[float]) -> Cha
     differences = np.asarray(by_world) - np.asarray(reference)
     mean = float(differences.mean())
     if len(differences) < 2:
-        return Change(math.expm1(mean), None, None)
+        return JctChange(math.expm1(mean), None, None)
     from scipy.special import stdtrit  # noqa: PLC0415  (SciPy takes long to load)
 
     error = float(differences.std(ddof=1)) / math.sqrt(len(differences))
     reach = float(stdtrit(len(differences) - 1, 0.5 + CONFIDENCE / 2.0)) * error
-    return Change(math.expm1(mean), math.expm1(mean - reach), math.expm1(mean + reach))
+    return JctChange(math.expm1(mean), math.expm1(mean - reach), math.expm1(mean + reach))
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
@@ -79,7 +79,7 @@ def ranked(trials: Sequence[Trial]) -> list[Trial]:
 
 def confirmation(
     best: int, seeds: Sequence[int], confirmed: Mapping[tuple[int, int], Sequence[float]]
-) -> Change | None:
+) -> JctChange | None:
     """The change under other seeds on other worlds, each world over the seeds; None while one of them is missing."""
     if any((number, seed) not in confirmed for number in (0, best) for seed in seeds):
         return None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from policy_net.laboratory.tuning.space import Parameter, Space, Value, Values
+from policy_net.laboratory.tuning.space import Space, TunedParameter, Value, Values
 
 if TYPE_CHECKING:
     import optuna
@@ -101,7 +101,7 @@ def distributions_of(space: Space) -> dict[str, optuna.distributions.BaseDistrib
     return {item.name: _distribution(item) for item in space.parameters}
 
 
-def _distribution(item: Parameter) -> optuna.distributions.BaseDistribution:
+def _distribution(item: TunedParameter) -> optuna.distributions.BaseDistribution:
     from optuna import distributions  # noqa: PLC0415  (half a second, and help needs none of it)
 
     if item.choices:

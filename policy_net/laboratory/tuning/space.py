@@ -33,7 +33,7 @@ NOT_SEARCHED: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class TunedParameter:
     """One setting and the values that it may have.
 
     Attributes:
@@ -64,61 +64,61 @@ class Parameter:
         return found.value if hasattr(found, "value") else found  # type: ignore[no-any-return]  # of an enumeration
 
 
-def _dl2(imitation_steps: int) -> tuple[Parameter, ...]:
+def _dl2(imitation_steps: int) -> tuple[TunedParameter, ...]:
     least = max(1, imitation_steps // 8)
     actor_critic, imitation = ("dl2", "actor_critic"), ("dl2", "imitation")
     return (
-        Parameter("neurons", ("dl2", "neurons"), 32, 512, log=True),
-        Parameter("layers", ("dl2", "layers"), 1, 3),
-        Parameter("jobs_per_batch", ("dl2", "jobs_per_batch"), 5, 40, log=True),
-        Parameter("bundles", ("dl2", "bundles"), choices=(True, False)),
-        Parameter("imitate", ("dl2", "imitate"), choices=TEACHERS),
-        Parameter("imitation_steps", ("dl2", "imitation_steps"), least, max(imitation_steps, least + 1), log=True),
-        Parameter("imitation_learning_rate", (*imitation, "learning_rate"), 5e-4, 1e-2, log=True),
-        Parameter("imitation_batch", (*imitation, "batch_samples"), 64, 1024, log=True),
-        Parameter(
+        TunedParameter("neurons", ("dl2", "neurons"), 32, 512, log=True),
+        TunedParameter("layers", ("dl2", "layers"), 1, 3),
+        TunedParameter("jobs_per_batch", ("dl2", "jobs_per_batch"), 5, 40, log=True),
+        TunedParameter("bundles", ("dl2", "bundles"), choices=(True, False)),
+        TunedParameter("imitate", ("dl2", "imitate"), choices=TEACHERS),
+        TunedParameter("imitation_steps", ("dl2", "imitation_steps"), least, max(imitation_steps, least + 1), log=True),
+        TunedParameter("imitation_learning_rate", (*imitation, "learning_rate"), 5e-4, 1e-2, log=True),
+        TunedParameter("imitation_batch", (*imitation, "batch_samples"), 64, 1024, log=True),
+        TunedParameter(
             "imitation_loss", (*imitation, "loss"), choices=("cross-entropy", "mean-square", "absolute-difference")
         ),
-        Parameter("softness", (*imitation, "softness"), 0.0, 0.5),
-        Parameter("learning_rate", ("dl2", "learning_rate"), 3e-5, 3e-3, log=True),
-        Parameter("exploration", ("dl2", "exploration"), 0.0, 0.5),
-        Parameter("replay", (*actor_critic, "replay"), choices=("uniform", "prioritised", "newest")),
-        Parameter("replay_samples", ("dl2", "replay_samples"), 2048, 65536, log=True),
-        Parameter("reward", (*actor_critic, "reward"), choices=("slot-utility", "paper", "own-job")),
+        TunedParameter("softness", (*imitation, "softness"), 0.0, 0.5),
+        TunedParameter("learning_rate", ("dl2", "learning_rate"), 3e-5, 3e-3, log=True),
+        TunedParameter("exploration", ("dl2", "exploration"), 0.0, 0.5),
+        TunedParameter("replay", (*actor_critic, "replay"), choices=("uniform", "prioritised", "newest")),
+        TunedParameter("replay_samples", ("dl2", "replay_samples"), 2048, 65536, log=True),
+        TunedParameter("reward", (*actor_critic, "reward"), choices=("slot-utility", "paper", "own-job")),
         # Of the two rewards other than the slot's utility, which has each job's mean over a few decisions instead.
-        Parameter("baseline", (*actor_critic, "baseline"), choices=("critic", "moving-average")),
-        Parameter("discount", (*actor_critic, "discount"), 0.5, 0.99),
-        Parameter("entropy_weight", (*actor_critic, "entropy_weight"), 1e-3, 0.1, log=True),
-        Parameter("shared_credit", (*actor_critic, "shared_credit"), 0.0, 1.0),
-        Parameter("value_weight", (*actor_critic, "value_weight"), 0.1, 1.0),
-        Parameter("batch_samples", (*actor_critic, "batch_samples"), 128, 2048, log=True),
-        Parameter("segments", (*actor_critic, "segments"), 1, 12, log=True),
-        Parameter("segment_decisions", (*actor_critic, "segment_decisions"), 2, 20, log=True),
+        TunedParameter("baseline", (*actor_critic, "baseline"), choices=("critic", "moving-average")),
+        TunedParameter("discount", (*actor_critic, "discount"), 0.5, 0.99),
+        TunedParameter("entropy_weight", (*actor_critic, "entropy_weight"), 1e-3, 0.1, log=True),
+        TunedParameter("shared_credit", (*actor_critic, "shared_credit"), 0.0, 1.0),
+        TunedParameter("value_weight", (*actor_critic, "value_weight"), 0.1, 1.0),
+        TunedParameter("batch_samples", (*actor_critic, "batch_samples"), 128, 2048, log=True),
+        TunedParameter("segments", (*actor_critic, "segments"), 1, 12, log=True),
+        TunedParameter("segment_decisions", (*actor_critic, "segment_decisions"), 2, 20, log=True),
     )
 
 
-_HIDDEN = Parameter("neurons", ("set", "neurons"), choices=(0, 8, 16))
+_HIDDEN = TunedParameter("neurons", ("set", "neurons"), choices=(0, 8, 16))
 _SET = {
     SetMethod.EVOLUTION: (
         _HIDDEN,
-        Parameter("pairs", ("set", "pairs"), 4, 32, log=True),
-        Parameter("sigma", ("set", "sigma"), 0.02, 0.6, log=True),
-        Parameter("learning_rate", ("set", "learning_rate"), 0.005, 0.3, log=True),
+        TunedParameter("pairs", ("set", "pairs"), 4, 32, log=True),
+        TunedParameter("sigma", ("set", "sigma"), 0.02, 0.6, log=True),
+        TunedParameter("learning_rate", ("set", "learning_rate"), 0.005, 0.3, log=True),
     ),
     SetMethod.TWIN: (
-        Parameter("start", ("set", "twin", "start"), choices=("set", "planner")),
+        TunedParameter("start", ("set", "twin", "start"), choices=("set", "planner")),
         _HIDDEN,  # of the planner's network; the shipped one has none
-        Parameter("prices", ("set", "twin", "prices"), choices=(True, False)),
-        Parameter("sessions", ("set", "twin", "sessions"), choices=(True, False)),
-        Parameter("pairs", ("set", "twin", "pairs"), 1, 32, log=True),
-        Parameter("perturbation", ("set", "twin", "perturbation"), 0.2, 3.0, log=True),
-        Parameter("largest_difference", ("set", "twin", "largest_difference"), 0.02, 0.5, log=True),
-        Parameter("window_jobs", ("set", "twin", "window_jobs"), 100, 1000, log=True),
-        Parameter("speed_spread", ("set", "twin", "speed_spread"), 0.0, 0.5),
-        Parameter("learning_rate", ("set", "twin", "learning_rate"), 0.02, 1.5, log=True),
-        Parameter("decay_share", ("set", "twin", "decay_share"), 0.1, 10.0, log=True),
-        Parameter("trust_radius", ("set", "twin", "trust_radius"), 0.5, 20.0, log=True),
-        Parameter("average_updates", ("set", "twin", "average_updates"), 1.0, 200.0, log=True),
+        TunedParameter("prices", ("set", "twin", "prices"), choices=(True, False)),
+        TunedParameter("sessions", ("set", "twin", "sessions"), choices=(True, False)),
+        TunedParameter("pairs", ("set", "twin", "pairs"), 1, 32, log=True),
+        TunedParameter("perturbation", ("set", "twin", "perturbation"), 0.2, 3.0, log=True),
+        TunedParameter("largest_difference", ("set", "twin", "largest_difference"), 0.02, 0.5, log=True),
+        TunedParameter("window_jobs", ("set", "twin", "window_jobs"), 100, 1000, log=True),
+        TunedParameter("speed_spread", ("set", "twin", "speed_spread"), 0.0, 0.5),
+        TunedParameter("learning_rate", ("set", "twin", "learning_rate"), 0.02, 1.5, log=True),
+        TunedParameter("decay_share", ("set", "twin", "decay_share"), 0.1, 10.0, log=True),
+        TunedParameter("trust_radius", ("set", "twin", "trust_radius"), 0.5, 20.0, log=True),
+        TunedParameter("average_updates", ("set", "twin", "average_updates"), 1.0, 200.0, log=True),
     ),
 }
 
@@ -132,7 +132,7 @@ class Space:
     """
 
     policy: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[TunedParameter, ...]
     base: TrainingSettings
 
     @property
@@ -186,7 +186,7 @@ def space_of(
     return Space(policy, _chosen(known, vary, policy), base)
 
 
-def _chosen(known: Sequence[Parameter], vary: Iterable[str], policy: str) -> tuple[Parameter, ...]:
+def _chosen(known: Sequence[TunedParameter], vary: Iterable[str], policy: str) -> tuple[TunedParameter, ...]:
     names = [item.name for item in known]
     wanted = set(vary)
     for name in sorted(wanted - set(names)):

@@ -18,7 +18,7 @@ from foundation.files import write_whole
 from foundation.text import nearest
 from policy_net.errors import BadInput
 from policy_net.laboratory.training import SetMethod
-from policy_net.laboratory.tuning.space import Parameter, Space, Value
+from policy_net.laboratory.tuning.space import Space, TunedParameter, Value
 from policy_net.settings import Section, read_settings_file
 
 FILE = "space.yaml"
@@ -79,7 +79,7 @@ def write_space_file(folder: Path, space: Space) -> Path:
     return path
 
 
-def _narrowed(item: Parameter, said: Any, default: Value, where: str) -> Parameter:
+def _narrowed(item: TunedParameter, said: Any, default: Value, where: str) -> TunedParameter:
     if item.choices:
         return replace(item, choices=_choices(item, said, default, where))
     if not isinstance(said, Mapping) or set(said) - set(_NUMBER) or not {"low", "high"} <= set(said):
@@ -99,7 +99,7 @@ def _narrowed(item: Parameter, said: Any, default: Value, where: str) -> Paramet
     return replace(item, low=low, high=high, log=log)
 
 
-def _choices(item: Parameter, said: Any, default: Value, where: str) -> tuple[Value, ...]:
+def _choices(item: TunedParameter, said: Any, default: Value, where: str) -> tuple[Value, ...]:
     shown = ", ".join(map(_in_yaml, item.choices))
     if not isinstance(said, list) or len(said) < 2:
         raise BadInput(f"{where}: say a list of two or more of {shown}")
@@ -115,7 +115,7 @@ def _choices(item: Parameter, said: Any, default: Value, where: str) -> tuple[Va
     return tuple(choice for choice in item.choices if (type(choice), choice) in chosen)
 
 
-def _number(item: Parameter, said: Any, where: str) -> float:
+def _number(item: TunedParameter, said: Any, where: str) -> float:
     fits = isinstance(said, int) or (isinstance(said, float) and not item.whole and math.isfinite(said))
     if isinstance(said, bool) or not fits:
         raise BadInput(f"{where}: use a {'whole ' if item.whole else ''}number from {item.low:g} to {item.high:g}")

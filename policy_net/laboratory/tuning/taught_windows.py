@@ -8,7 +8,7 @@ import numpy as np
 
 from policy_net.laboratory.training.settings import SetTwinSettings
 from policy_net.laboratory.training.twin_windows import TwinWindow
-from policy_net.laboratory.tuning.worlds import Worlds
+from policy_net.laboratory.tuning.worlds import TuningWorlds
 
 JOBS_A_STEP = 16_000
 """Replayed jobs of a step, the same whatever the settings: 32 replays of 500 jobs."""
@@ -35,7 +35,7 @@ class TaughtWindows:
         jobs: of a workload of each source.
     """
 
-    def __init__(self, worlds: Worlds, seed: int) -> None:
+    def __init__(self, worlds: TuningWorlds, seed: int) -> None:
         self._worlds, self._seed = worlds, seed
         self._read: dict[int, TwinWindow] = {}
         self.jobs = tuple(len(self._numbered(number).workload.jobs) for number in range(len(worlds.sources)))

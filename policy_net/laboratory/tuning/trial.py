@@ -31,7 +31,7 @@ from policy_net.laboratory.training.twin_teaching import begin, teach
 from policy_net.laboratory.tuning.proposing import Scores, is_given_up
 from policy_net.laboratory.tuning.space import Space, Values
 from policy_net.laboratory.tuning.taught_windows import TaughtWindows, twin_updates
-from policy_net.laboratory.tuning.worlds import Part, Worlds
+from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
 from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy, set_spec_of
 from policy_net.set_policy.residual import initial_residual
@@ -76,12 +76,12 @@ class TrialTask:
         can_be_given_up: whether it ends early where it does worse than those.
     """
 
-    worlds: Worlds
+    worlds: TuningWorlds
     space: Space
     budget: Budget
     values: Values
     seed: int
-    part: Part
+    part: WorldPart
     earlier: tuple[Scores, ...] = ()
     can_be_given_up: bool = False
 
@@ -206,7 +206,7 @@ def _train_dl2(task: TrialTask, settings: Dl2Settings, rung: Rung) -> None:
 def _evolve_set(task: TrialTask, settings: SetSettings, rung: Rung) -> None:
     loader, budget = task.worlds.loader, task.budget
     spec = SetSpec(hidden=settings.hidden)
-    worlds = set_training.Worlds(
+    worlds = set_training.NumberedWorlds(
         lambda number: task.worlds.training(task.seed, number), loader.speeds(), loader.placement_effect()
     )
     priors = _remembered(("priors", task.worlds, task.seed), lambda: set_training.learn_priors(worlds, SetSpec()))

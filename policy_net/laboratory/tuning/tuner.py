@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from policy_net.laboratory.tuning.comparing import Change, best_of, confirmation
+from policy_net.laboratory.tuning.comparing import JctChange, best_of, confirmation
 from policy_net.laboratory.tuning.engine import Engine
 from policy_net.laboratory.tuning.proposing import Known, propose
 from policy_net.laboratory.tuning.space import Space
 from policy_net.laboratory.tuning.study_file import StudyFile, Trial
 from policy_net.laboratory.tuning.trial import Budget, TrialTask
-from policy_net.laboratory.tuning.worlds import Part, Worlds
+from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
 
 CONFIRMING_SEEDS = 2
 """Trainings of the best settings, and of the default ones, that confirm."""
@@ -24,7 +24,7 @@ CONFIRMING_TIMES = 2
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """What a study does.
 
     Attributes:
@@ -33,7 +33,7 @@ class Plan:
     """
 
     space: Space
-    worlds: Worlds
+    worlds: TuningWorlds
     budget: Budget
     seed: int
     batch: int
@@ -46,7 +46,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StudyOutcome:
     """What a study has come to.
 
     Attributes:
@@ -56,18 +56,18 @@ class Outcome:
 
     trials: tuple[Trial, ...]
     best: Trial | None
-    confirmed: Change | None
+    confirmed: JctChange | None
 
 
 def tune(
-    plan: Plan,
+    plan: StudyPlan,
     study: StudyFile,
     engine: Engine,
     trials: int,
     *,
     is_over: Callable[[], bool] = lambda: False,
     on_trial: Callable[[Trial], None] = lambda _: None,
-) -> Outcome:
+) -> StudyOutcome:
     """Go on with a study until it has so many trials.
 
     Args:
@@ -91,10 +91,10 @@ def tune(
             on_trial(Trial(batch[index].number, batch[index].values, report))
     found = study.trials()
     best = best_of(found)
-    return Outcome(tuple(found), best, _confirm(plan, study, engine, best, is_over))
+    return StudyOutcome(tuple(found), best, _confirm(plan, study, engine, best, is_over))
 
 
-def _next_batch(plan: Plan, study: StudyFile, most: int) -> list[Trial]:
+def _next_batch(plan: StudyPlan, study: StudyFile, most: int) -> list[Trial]:
     """The trials that are under way or to be begun in the first batch that has some; none if all have ended."""
     found = study.trials()
     open_ones = [trial for trial in found if trial.report is None]
@@ -116,7 +116,7 @@ def _known(trial: Trial) -> Known:
     return Known(trial.values, () if report.failure is not None else report.scores, report.given_up)
 
 
-def _task(plan: Plan, trial: Trial, earlier: Sequence[Trial]) -> TrialTask:
+def _task(plan: StudyPlan, trial: Trial, earlier: Sequence[Trial]) -> TrialTask:
     whole = [one.report for one in earlier if one.report is not None and one.report.failure is None]
     return TrialTask(
         plan.worlds,
@@ -124,15 +124,15 @@ def _task(plan: Plan, trial: Trial, earlier: Sequence[Trial]) -> TrialTask:
         plan.budget,
         trial.values,
         plan.seed,
-        Part.CHOOSING,
+        WorldPart.CHOOSING,
         tuple(report.scores for report in whole if not report.given_up),
         can_be_given_up=trial.number > 0,
     )
 
 
 def _confirm(
-    plan: Plan, study: StudyFile, engine: Engine, best: Trial | None, is_over: Callable[[], bool]
-) -> Change | None:
+    plan: StudyPlan, study: StudyFile, engine: Engine, best: Trial | None, is_over: Callable[[], bool]
+) -> JctChange | None:
     if best is None or best.number == 0 or not plan.confirms:
         return None
     confirmed = study.confirmed()
@@ -146,7 +146,9 @@ def _confirm(
         return None
     values = {0: plan.space.defaults, best.number: best.values}
     budget = Budget(plan.budget.steps, 1, CONFIRMING_TIMES * plan.budget.worlds)
-    tasks = [TrialTask(plan.worlds, plan.space, budget, values[number], seed, Part.JUDGING) for number, seed in wanted]
+    tasks = [
+        TrialTask(plan.worlds, plan.space, budget, values[number], seed, WorldPart.JUDGING) for number, seed in wanted
+    ]
     for index, report in engine.reports(tasks):
         if report.failure is None:
             study.confirm(*wanted[index], report.by_world)

@@ -28,7 +28,7 @@ _APART = 10_000
 """Worlds of one training; another seed of training has others."""
 
 
-class Part(StrEnum):
+class WorldPart(StrEnum):
     """What a world is for."""
 
     TRAINING = "training"
@@ -36,16 +36,16 @@ class Part(StrEnum):
     JUDGING = "judging"
 
 
-GENERATOR_SEEDS: Mapping[Part, range] = MappingProxyType(
+GENERATOR_SEEDS: Mapping[WorldPart, range] = MappingProxyType(
     {
-        Part.TRAINING: range(9_000_000),
-        Part.CHOOSING: range(9_000_000, 9_500_000),
-        Part.JUDGING: range(9_900_000, 10_000_000),
+        WorldPart.TRAINING: range(9_000_000),
+        WorldPart.CHOOSING: range(9_000_000, 9_500_000),
+        WorldPart.JUDGING: range(9_900_000, 10_000_000),
     }
 )
 """Of `dl2:` workloads. Those that judge here judge nothing else."""
-DRAW_SEEDS: Mapping[Part, range] = MappingProxyType(
-    {Part.TRAINING: range(1_000), Part.CHOOSING: range(1_000, 2_000), Part.JUDGING: range(2_000, 3_000)}
+DRAW_SEEDS: Mapping[WorldPart, range] = MappingProxyType(
+    {WorldPart.TRAINING: range(1_000), WorldPart.CHOOSING: range(1_000, 2_000), WorldPart.JUDGING: range(2_000, 3_000)}
 )
 """Of everything else that is drawn."""
 
@@ -67,7 +67,7 @@ class Loader(Protocol):
 
 
 @dataclass(frozen=True)
-class Worlds:
+class TuningWorlds:
     """Numbered worlds of each part: the sources in turns.
 
     Attributes:
@@ -78,7 +78,7 @@ class Worlds:
     sources: tuple[str, ...]
     windows: Mapping[str, tuple[int, int, int]]
 
-    def episode(self, part: Part, number: int) -> Episode:
+    def episode(self, part: WorldPart, number: int) -> Episode:
         """The same world for the same number.
 
         Raises:
@@ -86,15 +86,15 @@ class Worlds:
         """
         source = self.sources[number % len(self.sources)]
         seeds = DRAW_SEEDS[part]
-        window = self.windows.get(source, (0, 0, 0))[list(Part).index(part)]
+        window = self.windows.get(source, (0, 0, 0))[list(WorldPart).index(part)]
         return self.loader.load(seeded(source, part, number), seeds[number % len(seeds)], window)
 
     def training(self, seed: int, number: int) -> Episode:
         """A world to train on; another seed has other ones."""
-        return self.episode(Part.TRAINING, seed * _APART + number)
+        return self.episode(WorldPart.TRAINING, seed * _APART + number)
 
 
-def seeded(source: str, part: Part, number: int) -> str:
+def seeded(source: str, part: WorldPart, number: int) -> str:
     """A generated source with a seed of this part; other sources are returned as they are."""
     if not source.startswith(GENERATOR_PREFIX):
         return source
@@ -113,7 +113,7 @@ def check_source(source: str) -> None:
         BadInput: it is one of those that only judge.
     """
     found = _SEED_IN_SOURCE.search(source) if source.startswith(GENERATOR_PREFIX) else None
-    most = len(GENERATOR_SEEDS[Part.TRAINING])
+    most = len(GENERATOR_SEEDS[WorldPart.TRAINING])
     if found and int(found[1]) >= most:
         raise BadInput(f"--workload {source}: seeds from {most} on are there to judge; tune on one below, or on none")
     if source.startswith(REFERENCE_PREFIX):

@@ -20,7 +20,7 @@ from policy_net.domain import SUSPENDED, Allocation, Job, Resources
 from policy_net.errors import BadInput, NothingRecorded
 from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.speeds.decided_speeds import logged_decisions
-from policy_net.laboratory.workloads.workload import JobRecord, JobSpec, Workload
+from policy_net.laboratory.workloads.workload import JobRecord, Workload, WorkloadJob
 from policy_net.throughput.parametric import OnlineFit
 
 _LEAST_EPOCHS = 1e-6
@@ -46,7 +46,7 @@ class _Seen:
     finished: bool = False
     ended_seconds: float | None = None
     present: bool = True
-    told: bool = False
+    reported: bool = False
 
     def hold(self, allocation: Allocation, seconds: float) -> None:
         if allocation != SUSPENDED and seconds > 0.0:
@@ -57,7 +57,7 @@ class _Seen:
         if not job.max_workers:
             sizes = self.job
             job = replace(job, requested=sizes.requested, max_workers=sizes.max_workers, max_ps=sizes.max_ps)
-        self.job, self.since_samples, self.present, self.told = job, 0.0, True, False
+        self.job, self.since_samples, self.present, self.reported = job, 0.0, True, False
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class RecordedJobs:
     workload: Workload
     start_seconds: float
     jct_seconds: Mapping[str, float]
-    rooms: Mapping[tuple[Resources, ...], float]
+    capacities: Mapping[tuple[Resources, ...], float]
     speeds: OnlineFit
     slot_seconds: float
     end_seconds: float
@@ -91,11 +91,13 @@ class RecordedJobs:
         """What nodes had in the middle of the time in which there were any, by GPUs, then CPU."""
         passed = 0.0
         # A cluster that is let go of while nobody needs it has nothing then, which is not what jobs run on.
-        with_room = {nodes: seconds for nodes, seconds in self.rooms.items() if _size(nodes) > (0, 0)} or self.rooms
-        ordered = sorted(with_room.items(), key=lambda item: _size(item[0]))
+        with_capacity = {
+            nodes: seconds for nodes, seconds in self.capacities.items() if _size(nodes) > (0, 0)
+        } or self.capacities
+        ordered = sorted(with_capacity.items(), key=lambda item: _size(item[0]))
         for nodes, seconds in ordered:
             passed += seconds
-            if 2 * passed >= sum(with_room.values()):
+            if 2 * passed >= sum(with_capacity.values()):
                 return nodes
         return ordered[-1][0]
 
@@ -118,7 +120,7 @@ def read_recorded(path: Path) -> RecordedJobs:
     """
     seen: dict[tuple[str, float], _Seen] = {}
     there: dict[str, _Seen] = {}
-    rooms: dict[tuple[Resources, ...], float] = {}
+    capacities: dict[tuple[Resources, ...], float] = {}
     speeds = OnlineFit()
     pauses: list[float] = []
     before: LoggedDecision | None = None
@@ -129,7 +131,7 @@ def read_recorded(path: Path) -> RecordedJobs:
         speeds.introduce(logged.state.jobs)
         if before is not None:
             until = _end_of(before, logged) if episodes.just_began else logged.state.time_seconds
-            _take_interval(before, logged, until, there, rooms)
+            _take_interval(before, logged, until, there, capacities)
         there = {}
         for known in seen.values():
             known.present = False
@@ -153,7 +155,7 @@ def read_recorded(path: Path) -> RecordedJobs:
     names = _names([known.job.job_id for known, _ in found])
     jobs = [_spec(name, known.job, epochs, start) for name, (known, epochs) in zip(names, found, strict=True)]
     state = before.state
-    rooms.setdefault(tuple(node.capacity for node in state.nodes), 0.0)
+    capacities.setdefault(tuple(node.capacity for node in state.nodes), 0.0)
     left_out = len(seen) - len(found)
     ended = {
         name: max(0.0, known.ended_seconds - known.job.submit_time_seconds)
@@ -173,7 +175,7 @@ def read_recorded(path: Path) -> RecordedJobs:
     )
     pause_seconds = sum(pauses) / len(pauses) if pauses else 0.0
     return RecordedJobs(
-        *(workload, start, ended, rooms, speeds, state.slot_seconds, state.time_seconds, left_out, pause_seconds)
+        *(workload, start, ended, capacities, speeds, state.slot_seconds, state.time_seconds, left_out, pause_seconds)
     )
 
 
@@ -231,13 +233,13 @@ def _take_interval(
     logged: LoggedDecision,
     ended: float,
     there: dict[str, _Seen],
-    rooms: dict[tuple[Resources, ...], float],
+    capacities: dict[tuple[Resources, ...], float],
 ) -> None:
     """What jobs did between two decisions, and what nodes there were, until `ended`."""
     began = before.state.time_seconds
     seconds = max(0.0, ended - began)
     nodes = tuple(node.capacity for node in before.state.nodes)
-    rooms[nodes] = rooms.get(nodes, 0.0) + seconds
+    capacities[nodes] = capacities.get(nodes, 0.0) + seconds
     of_state = {job.job_id: job for job in before.state.jobs}
     for entry in logged.observed:
         known, job = there.get(entry.job_id), of_state.get(entry.job_id)
@@ -245,7 +247,7 @@ def _take_interval(
             continue
         known.since_samples += entry.samples
         known.samples += entry.samples
-        known.told = True
+        known.reported = True
         known.hold(entry.allocation, seconds)
         if entry.finished:
             known.finished = True
@@ -270,7 +272,7 @@ def _epochs(known: _Seen, speeds: OnlineFit) -> float | None:
         # What a job trains while it is being resized is in no interval: what it said stands where that explains it.
         said = job.work_known and abs(job.total_epochs - done) <= _UNCOUNTED_SHARE * job.total_epochs
         return job.total_epochs if said else max(done, _LEAST_EPOCHS)
-    return job.total_epochs if (known.present or not known.told) and job.work_known else None
+    return job.total_epochs if (known.present or not known.reported) and job.work_known else None
 
 
 def _names(job_ids: list[str]) -> list[str]:
@@ -307,8 +309,8 @@ def _size(nodes: tuple[Resources, ...]) -> tuple[int, int]:
     return sum(node.gpu for node in nodes), sum(node.cpu_milli for node in nodes)
 
 
-def _spec(name: str, job: Job, epochs: float, start: float) -> JobSpec:
-    return JobSpec(
+def _spec(name: str, job: Job, epochs: float, start: float) -> WorkloadJob:
+    return WorkloadJob(
         job_id=name,
         job_type=job.job_type,
         submit_time_seconds=job.submit_time_seconds - start,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from policy_net.errors import BadInput
 from policy_net.laboratory.noise import job_key, normal, uniform
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 
 LARGEST_SIGMA = 5.0
 """Beyond it one declaration in twenty is off by more than 10,000 times: a slip of the pen."""
@@ -83,7 +83,7 @@ def with_estimates(workload: Workload, estimates: Estimates, seed: int) -> Workl
     return replace(workload, jobs=jobs, notes=(*workload.notes, note))
 
 
-def _error(job: JobSpec, estimates: Estimates, seed: int) -> float:
+def _error(job: WorkloadJob, estimates: Estimates, seed: int) -> float:
     key = job_key(seed, f"estimate {job.job_id}")
     if estimates.epoch_error:
         return 1.0 + estimates.epoch_error * (2.0 * uniform(key, 0) - 1.0)

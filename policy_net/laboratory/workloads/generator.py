@@ -23,7 +23,7 @@ import numpy as np
 
 from foundation.figures import counted
 from policy_net.laboratory.catalogue import CATALOGUE, MODEL_NAMES, SLOT_SECONDS, UNSTATED_REQUEST
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 
 SIZES = ("fixed", "varied")
 
@@ -95,7 +95,7 @@ def generate(settings: GeneratorSettings) -> Workload:
     ):
         profile = CATALOGUE[names[model]]
         jobs.append(
-            JobSpec(
+            WorkloadJob(
                 job_id=f"job-{index:04d}",
                 job_type=profile.name,
                 submit_time_seconds=float(slot) * SLOT_SECONDS,

@@ -32,12 +32,12 @@ from policy_net.laboratory.workloads.loaders.machines import SeenMachines, machi
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.workload import (
+    FigureOrigin,
     JobKindChoice,
     JobRecord,
-    JobSpec,
     Machines,
-    Origin,
     Workload,
+    WorkloadJob,
     take_window,
 )
 
@@ -137,18 +137,20 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
 
 def machines_for(options: WorkloadOptions, seen: SeenMachines | None) -> Machines:
     """The machines that requests are made for: as given, else as the log shows them, else assumed."""
-    nodes, nodes_by = options.nodes, Origin.GIVEN
+    nodes, nodes_by = options.nodes, FigureOrigin.GIVEN
     if nodes is None:
-        nodes, nodes_by = (None, Origin.ASSUMED) if seen is None else (seen.nodes, Origin.LOG)
-    gpus, gpus_by = options.gpus_per_node, Origin.GIVEN
+        nodes, nodes_by = (None, FigureOrigin.ASSUMED) if seen is None else (seen.nodes, FigureOrigin.LOG)
+    gpus, gpus_by = options.gpus_per_node, FigureOrigin.GIVEN
     if gpus is None:
-        gpus, gpus_by = (ASSUMED_GPUS, Origin.ASSUMED) if seen is None else (max(seen.gpus_per_node, 1), Origin.LOG)
-    cpus, cpus_by = options.cpus_per_node, Origin.GIVEN
+        gpus, gpus_by = (
+            (ASSUMED_GPUS, FigureOrigin.ASSUMED) if seen is None else (max(seen.gpus_per_node, 1), FigureOrigin.LOG)
+        )
+    cpus, cpus_by = options.cpus_per_node, FigureOrigin.GIVEN
     if cpus is None:
         # A job that held few cores beside its GPUs did so on a machine that had more.
-        cpus, cpus_by = max(ASSUMED_CPUS, ASSUMED_CPUS_PER_GPU * gpus), Origin.ASSUMED
+        cpus, cpus_by = max(ASSUMED_CPUS, ASSUMED_CPUS_PER_GPU * gpus), FigureOrigin.ASSUMED
         if seen is not None and seen.cpus_per_node > cpus:
-            cpus, cpus_by = seen.cpus_per_node, Origin.LOG
+            cpus, cpus_by = seen.cpus_per_node, FigureOrigin.LOG
     return Machines(nodes, gpus, cpus, nodes_by, gpus_by, cpus_by)
 
 
@@ -167,13 +169,13 @@ def _notes_on_machines(machines: Machines, seen: SeenMachines | None, said_by: s
                 f"{seen.gpus_per_node} GPUs of one node are more than a machine has ({USUAL_MOST_GPUS}): slices under"
                 " the name of whole ones? Then GPU-hours are those of slices"
             )
-        if Origin.GIVEN in (machines.nodes_by, machines.gpus_by) and (
+        if FigureOrigin.GIVEN in (machines.nodes_by, machines.gpus_by) and (
             (machines.nodes, machines.gpus_per_node) != (seen.nodes, seen.gpus_per_node)
         ):
             notes.append("machines: as given, not as in the log")
-    assumed = [f"{machines.gpus_per_node} GPUs each"] if machines.gpus_by is Origin.ASSUMED else []
-    assumed += [f"{machines.cpus_per_node} CPU cores each"] if machines.cpus_by is Origin.ASSUMED else []
-    assumed += ["their number by the load"] if machines.nodes_by is Origin.ASSUMED else []
+    assumed = [f"{machines.gpus_per_node} GPUs each"] if machines.gpus_by is FigureOrigin.ASSUMED else []
+    assumed += [f"{machines.cpus_per_node} CPU cores each"] if machines.cpus_by is FigureOrigin.ASSUMED else []
+    assumed += ["their number by the load"] if machines.nodes_by is FigureOrigin.ASSUMED else []
     if assumed:
         notes.append(f"machines assumed: {', '.join(assumed)}; say {said_by}")
     return notes
@@ -190,8 +192,8 @@ def suitable_ps(profile: ModelProfile, workers: int, cluster: ClusterSize, speed
     if not profile.kind.uses_ps:
         return 0
     cpu_beside_gpu = cluster.cpus_per_node * 1000 / cluster.gpus_per_node - profile.worker_demand.cpu_milli
-    room = int(workers * cpu_beside_gpu // profile.ps_demand.cpu_milli)
-    most = min(max(room, 1), MAX_TASKS_PER_ROLE)
+    free_capacity = int(workers * cpu_beside_gpu // profile.ps_demand.cpu_milli)
+    most = min(max(free_capacity, 1), MAX_TASKS_PER_ROLE)
     grid = speeds.grid(profile.name)
     return 1 + int(np.argmax([speed_at(grid, ps, workers) for ps in range(1, most + 1)]))
 
@@ -203,7 +205,7 @@ def _to_job(
     profile: ModelProfile,
     cluster: ClusterSize,
     speeds: SpeedModel,
-) -> JobSpec:
+) -> WorkloadJob:
     demands = {"worker": profile.worker_demand} | ({"PS": profile.ps_demand} if profile.kind.uses_ps else {})
     for role, demand in demands.items():
         if not demand.fits_in(cluster.node):
@@ -222,7 +224,7 @@ def _to_job(
             f"asks for {job.gpus} GPUs, but {profile.name} has no speed with {workers} workers",
             "mend the speeds",
         )
-    return JobSpec(
+    return WorkloadJob(
         job_id=job.job_id,
         job_type=profile.name,
         submit_time_seconds=request.submit_seconds,

@@ -11,7 +11,7 @@ from policy_net.domain import JobKind
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import MODEL_NAMES, SLOT_SECONDS, UNSTATED_REQUEST, find_model
 from policy_net.laboratory.csv_rows import read_rows
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 
 TRACE_COLUMNS = ("trace", "job_id", "arrival_slot", "model", "epochs")
 
@@ -22,7 +22,7 @@ def read_reference(path: Path, trace: str) -> Workload:
     Raises:
         BadInput: the file, a row of the trace, or the trace's name cannot be used.
     """
-    jobs: list[JobSpec] = []
+    jobs: list[WorkloadJob] = []
     others: dict[str, None] = {}
     seen: set[str] = set()
     for row in read_rows(path, TRACE_COLUMNS):
@@ -41,7 +41,7 @@ def read_reference(path: Path, trace: str) -> Workload:
         if epochs <= 0:
             raise row.bad("epochs", f"is {row.text('epochs')!r}", "use a number above 0")
         jobs.append(
-            JobSpec(
+            WorkloadJob(
                 job_id=job_id,
                 job_type=profile.name,
                 submit_time_seconds=row.whole("arrival_slot", at_least=0) * SLOT_SECONDS,

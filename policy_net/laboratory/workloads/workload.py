@@ -30,7 +30,7 @@ class JobKindChoice(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class JobSpec:
+class WorkloadJob:
     """One job of a workload, as it really is.
 
     Attributes:
@@ -123,7 +123,7 @@ USUAL_GPUS_PER_NODE, USUAL_CPUS_PER_NODE = 2, 8
 """Of a machine on which generated and published jobs run, unless the user says otherwise: DL2's."""
 
 
-class Origin(StrEnum):
+class FigureOrigin(StrEnum):
     """Where a figure comes from: the user, the recorded log, or nobody, so that it was assumed."""
 
     GIVEN = "given"
@@ -142,9 +142,9 @@ class Machines:
     nodes: int | None
     gpus_per_node: int
     cpus_per_node: int
-    nodes_by: Origin = Origin.ASSUMED
-    gpus_by: Origin = Origin.ASSUMED
-    cpus_by: Origin = Origin.ASSUMED
+    nodes_by: FigureOrigin = FigureOrigin.ASSUMED
+    gpus_by: FigureOrigin = FigureOrigin.ASSUMED
+    cpus_by: FigureOrigin = FigureOrigin.ASSUMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Workload:
     """
 
     name: str
-    jobs: tuple[JobSpec, ...]
+    jobs: tuple[WorkloadJob, ...]
     notes: tuple[str, ...] = ()
     suggested_nodes: int | None = None
     slotted: bool = False

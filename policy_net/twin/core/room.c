@@ -1,6 +1,6 @@
 /* Room for a plan's tasks: the cluster's sums, and on nodes whether `spread` would place every task.
 
-   Follows policy_net.baselines.room, placement.capacity and placement.spread. A yes is exact at every moment; a no is
+   Follows policy_net.baselines.decision_capacity, placement.capacity and placement.spread. A yes is exact at every moment; a no is
    final for the decision. */
 
 #include "twin.h"

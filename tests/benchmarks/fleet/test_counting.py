@@ -40,11 +40,11 @@ def test_steps_that_are_missing_or_out_of_order_are_gaps(steps: list[int]) -> No
 NAMES = st.lists(st.tuples(st.sampled_from("abc"), st.just(1), st.integers(1, 9)), max_size=20)
 
 
-@given(logged=NAMES, told=st.frozensets(st.tuples(st.sampled_from("abc"), st.just(1), st.integers(1, 9))))
+@given(logged=NAMES, reported=st.frozensets(st.tuples(st.sampled_from("abc"), st.just(1), st.integers(1, 9))))
 def test_nothing_is_lost_exactly_if_the_log_holds_all_that_was_told(
-    logged: list[tuple[str, int, int]], told: frozenset[tuple[str, int, int]]
+    logged: list[tuple[str, int, int]], reported: frozenset[tuple[str, int, int]]
 ) -> None:
-    acknowledged = {name: (1, [number for of, _, number in told if of == name]) for name in "abc"}
+    acknowledged = {name: (1, [number for of, _, number in reported if of == name]) for name in "abc"}
     counted = count(receipts(*logged), acknowledged)
-    assert (counted.lost == 0) == (told <= set(logged))
-    assert counted.logged - counted.twice - counted.unasked + counted.lost == len(told)
+    assert (counted.lost == 0) == (reported <= set(logged))
+    assert counted.logged - counted.twice - counted.unasked + counted.lost == len(reported)

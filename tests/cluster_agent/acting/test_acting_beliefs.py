@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from agent_fakes import PAIRS, FixedPolicy, make_state
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
 from cluster_agent.errors import StateDamaged
 from cluster_agent.guard import DeadlineAsker
 from cluster_agent.recording.memory import MEMORY, AgentMemory
@@ -79,7 +79,7 @@ def test_a_new_version_goes_on_from_what_this_cluster_has_seen() -> None:
     first.policy.observe(SEEN)
     shipped = default_set_file()
     data = PolicyFile(shipped.spec, shipped.weights * 0.5, {}, shipped.priors).to_bytes()
-    successor = CandidateFactory(PolicySettings()).from_bytes(data, Identity("v2", version=2))
+    successor = CandidateFactory(PolicySettings()).from_bytes(data, PolicyIdentity("v2", version=2))
     active.propose(successor)
     turn = active.begin_turn(3)
     assert turn.activated
@@ -109,7 +109,7 @@ def test_the_taught_policy_that_ships_acts_by_its_name_with_prices_of_its_own() 
 def successor_on(priors: tuple[SpeedStatistic, ...], version: int = 2) -> Candidate:
     shipped = default_set_file()
     data = PolicyFile(shipped.spec, shipped.weights, {}, priors).to_bytes()
-    return CandidateFactory(PolicySettings()).from_bytes(data, Identity(f"v{version}", version=version))
+    return CandidateFactory(PolicySettings()).from_bytes(data, PolicyIdentity(f"v{version}", version=version))
 
 
 def grid_of(one: Candidate) -> list[list[float]]:

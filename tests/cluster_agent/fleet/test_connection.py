@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from cluster_agent.fleet.learner_client import address_of
-from cluster_agent.settings import LearnerSettings
+from cluster_agent.settings import LearnerConnectionSettings
 from policy_net.errors import CertificateRefused, LearnerRefused, LearnerUnreachable
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.identity_file import new_key
@@ -37,7 +37,7 @@ class World:
     def __init__(self, folder: Path, now: float) -> None:
         self.now = now
         self.learner = Learner()
-        settings = LearnerSettings(address="127.0.0.1:9", enrollment_file=folder / "north.enrollment")
+        settings = LearnerConnectionSettings(address="127.0.0.1:9", enrollment_file=folder / "north.enrollment")
         address = address_of(settings, "north", folder / "identity")
         self.connection = LearnerConnection(address, self.learner, lambda: self.now)
 

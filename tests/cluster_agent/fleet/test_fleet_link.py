@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from agent_fakes import PAIRS, SPEC, STATUS, WEIGHTS, Clock, FakeLearner, FixedPolicy, policy_bytes
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
 from cluster_agent.errors import NoPolicy, StateDamaged
-from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
+from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
 from cluster_agent.fleet.learner_protocol import AgentStatus
-from cluster_agent.fleet.policy_versions import KeptVersion, Patience, PolicySource, fetched_policy, local_policy
+from cluster_agent.fleet.policy_versions import KeptVersion, LearnerPatience, PolicySource, fetched_policy, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.settings import Acting, PolicySettings, RetrySettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.errors import LearnerUnreachable
 from policy_net.exchange.policy_file import digest_of
 
@@ -23,9 +23,9 @@ class World:
     def __init__(self, state_dir: Path, follow_head: bool = False, learner: FakeLearner | None = None) -> None:
         self.learner = learner or FakeLearner()
         self.factory = CandidateFactory(PolicySettings())
-        self.active = ActivePolicy(Candidate(FixedPolicy(PAIRS), Identity("first", digest="first")))
+        self.active = ActivePolicy(Candidate(FixedPolicy(PAIRS), PolicyIdentity("first", digest="first")))
         self.kept = KeptVersion(state_dir)
-        self.telemetry = Telemetry()
+        self.telemetry = AgentTelemetry()
         self.link = FleetLink(
             LearnerAccess(
                 self.learner,
@@ -36,7 +36,7 @@ class World:
             self.active,
             PolicySource(PolicySettings(), self.factory, self.kept),
             lambda: STATUS,
-            FleetDuties(heartbeat_seconds=3600.0, follows=Follows.HEAD if follow_head else Follows.VERSIONS),
+            FleetTasks(heartbeat_seconds=3600.0, follows=Follows.HEAD if follow_head else Follows.VERSIONS),
         )
 
     def acting(self) -> str:
@@ -199,8 +199,8 @@ def fetch(learner: FakeLearner, state_dir: Path, acting: Acting = Acting.ASSIGNE
     clock = Clock()
     return fetched_policy(
         PolicySource(PolicySettings(acting=acting), CandidateFactory(PolicySettings()), KeptVersion(state_dir)),
-        LearnerAccess(learner, Session(learner, "", ()), Telemetry(), retry_backoff(RetrySettings(), "alpha")),
-        Patience(10.0, clock, clock.wait),
+        LearnerAccess(learner, Session(learner, "", ()), AgentTelemetry(), retry_backoff(RetrySettings(), "alpha")),
+        LearnerPatience(10.0, clock, clock.wait),
     )
 
 

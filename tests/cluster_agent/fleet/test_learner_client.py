@@ -29,11 +29,11 @@ from cluster_agent.recording.load_history import LoadCurve
 from cluster_agent.recording.replayed_past import ReplayedPast
 from cluster_agent.rollout.block_tally import FinishedBlock
 from cluster_agent.rollout.evidence import Evidence, ShadowSums
-from cluster_agent.settings import LearnerSettings
+from cluster_agent.settings import LearnerConnectionSettings
 from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.learner_answers import PushOutcome
-from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
+from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 from policy_net.exchange.spec import weights_from_bytes, weights_to_bytes
 from policy_net.exchange.wire import GradientUpdate
 
@@ -117,7 +117,7 @@ def start(service: Service, credentials: grpc.ServerCredentials | None = None) -
 
 def make_client(port: int, **changes: object) -> LearnerClient:
     content = {"address": f"127.0.0.1:{port}", "retry": {"call_seconds": 60.0}}
-    settings = LearnerSettings.model_validate(content | changes)
+    settings = LearnerConnectionSettings.model_validate(content | changes)
     return LearnerClient(settings, "alpha", lambda method, outcome: None)
 
 
@@ -160,8 +160,8 @@ def test_every_call_arrives_and_is_understood(service: Service, client: LearnerC
     jobs = replace(STATUS.cluster, simulated=True, baselines={"fifo-easy": 90.0})
     load = LoadCurve(60.0, 30.0, (1.0, -1.0), (0.0, -1.0), (4.0, -1.0), "fifo-easy", ended=True)
     past = ReplayedPast(60.0, 3660.0, 40, 90.0, 95.0, {"fifo-easy": 120.0}, (replace(load, ended=False),))
-    told = replace(STATUS, cluster=jobs, baseline_policy="drf", job_timelines=(life,), load=(load,), replayed=past)
-    assignment = client.heartbeat(1, told)
+    reported = replace(STATUS, cluster=jobs, baseline_policy="drf", job_timelines=(life,), load=(load,), replayed=past)
+    assignment = client.heartbeat(1, reported)
     heard = service.heartbeats[-1].status
     (curve,) = heard.load
     assert (curve.policy, curve.begin_seconds, curve.step_seconds) == ("fifo-easy", 60.0, 30.0)
@@ -192,12 +192,12 @@ BLOCK = FinishedBlock(0, True, 2.5, 3.0, 4.0, 5.0, 0.25, 1, 0.01, 12, 100.0, 730
 
 def test_a_duty_arrives_and_its_evidence_is_told(service: Service, client: LearnerClient) -> None:
     assert client.heartbeat(1, STATUS).duty is None
-    duty = RolloutDuty(3, DutyRole.ALTERNATING, 2, 7, 7200.0, 2400.0)
+    duty = RolloutAssignment(3, AssignmentRole.ALTERNATING, 2, 7, 7200.0, 2400.0)
     service.duty = duty.message()
     answer = client.heartbeat(1, replace(STATUS, rollout=3, rollout_role="alternating", beside_version=2))
-    assert (answer.duty, answer.duty_fault) == (duty, "")
-    told = service.heartbeats[-1].status
-    assert (told.rollout, told.rollout_role, told.beside_version) == (3, "alternating", 2)
+    assert (answer.duty, answer.assignment_fault) == (duty, "")
+    reported = service.heartbeats[-1].status
+    assert (reported.rollout, reported.rollout_role, reported.beside_version) == (3, "alternating", 2)
 
     registration = client.register("", ())
     sums = ShadowSums(decisions=4, agreed=3, gain=0.5, compared=2)
@@ -222,12 +222,12 @@ def test_a_duty_arrives_and_its_evidence_is_told(service: Service, client: Learn
 def test_a_duty_that_cannot_be_read_is_said_and_the_assignment_beside_it_holds(
     service: Service, client: LearnerClient, changes: dict[str, Any]
 ) -> None:
-    sound = RolloutDuty(3, DutyRole.SHADOW, 2, 7, 7200.0, 2400.0).to_json()
+    sound = RolloutAssignment(3, AssignmentRole.SHADOW, 2, 7, 7200.0, 2400.0).to_json()
     service.duty = fleet_pb2.RolloutDuty(**(sound | changes))
     answer = client.heartbeat(1, STATUS)
     assert (answer.version, answer.duty) == (4, None)
-    assert answer.duty_fault
-    assert "\n" not in answer.duty_fault
+    assert answer.assignment_fault
+    assert "\n" not in answer.assignment_fault
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def settled(client: LearnerClient, tries: int) -> None:
 def test_a_learner_that_is_not_the_active_one_is_left_for_the_next(second: tuple[Service, str]) -> None:
     service, address = second
     with contextlib.closing(ReservedPort()) as nobody:
-        settings = LearnerSettings(address=nobody.address, further_addresses=(address, nobody.address))
+        settings = LearnerConnectionSettings(address=nobody.address, further_addresses=(address, nobody.address))
         client = LearnerClient(settings, "north", lambda _method, _outcome: None)
         settled(client, tries=2)
         client.heartbeat(1, STATUS)
@@ -376,7 +376,7 @@ def test_a_learner_that_is_not_the_active_one_is_left_for_the_next(second: tuple
 def test_one_that_refuses_otherwise_is_kept(second: tuple[Service, str], status: grpc.StatusCode) -> None:
     service, address = second
     with contextlib.closing(ReservedPort()) as nobody:
-        settings = LearnerSettings(address=address, further_addresses=(nobody.address,))
+        settings = LearnerConnectionSettings(address=address, further_addresses=(nobody.address,))
         client = LearnerClient(settings, "north", lambda _method, _outcome: None)
         service.status = status
         with pytest.raises((LearnerUnreachable, LearnerRefused)):

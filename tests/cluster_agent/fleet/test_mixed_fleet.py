@@ -90,7 +90,7 @@ class MixedFleet(Fleet):
         facts: dict[str, Any] = JobClient(self.socket, PATIENCE_SECONDS).call("jobs", {"name": name})["jobs"][0]
         return facts
 
-    def told(self) -> dict[str, tuple[SpeedStatistic, ...]]:
+    def reported(self) -> dict[str, tuple[SpeedStatistic, ...]]:
         """What each cluster has told the learner of speeds."""
         book = BeliefStore(self.folder / "learner", BeliefSettings())
         try:
@@ -150,7 +150,7 @@ def test_a_real_machine_learns_with_simulated_clusters_acts_on_what_is_assigned_
         wait_until(lambda: any(line["version"] > 1 for line in fleet.decisions(MACHINE)), "a new version acts")
         # Its speeds are told, by its own types, and as they were measured.
         wait_until(
-            lambda: {entry.job_type for entry in fleet.told().get(MACHINE, ())} >= {"mlp-small", "mlp-large"},
+            lambda: {entry.job_type for entry in fleet.reported().get(MACHINE, ())} >= {"mlp-small", "mlp-large"},
             "its speeds are told",
         )
         # It stands among the others.
@@ -185,7 +185,7 @@ def test_a_real_machine_learns_with_simulated_clusters_acts_on_what_is_assigned_
     observed = [row for line in fleet.decisions(MACHINE) for row in line.get("observed") or []]
     for name, samples in trained.items():
         assert 0 < sum(row[5] for row in observed if row[0] == name) <= samples
-    for entry in fleet.told()[MACHINE]:
+    for entry in fleet.reported()[MACHINE]:
         assert math.exp(entry.mean_log_speed) <= 2 * FASTEST_SAMPLES_PER_SECOND, "no such script is as fast"
     again = made_again(fleet.folder / MACHINE)
     assert (again["different"], again["missing"]) == (0, 0)

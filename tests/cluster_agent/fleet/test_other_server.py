@@ -10,7 +10,7 @@ from reserved_port import ReservedPort
 
 from cluster_agent.errors import AgentError
 from cluster_agent.fleet.learner_client import WORDS, LearnerClient
-from cluster_agent.settings import LearnerSettings
+from cluster_agent.settings import LearnerConnectionSettings
 from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.other_server import OtherServers
 
@@ -18,9 +18,9 @@ GRPC_WORDS = ("failed to connect", "last error", "ipv4:", "HTTP/2", "Handshake",
 BROKEN = "failed to connect to all addresses; last error: UNKNOWN: ipv4:"
 
 
-def told(address: str, error: type[AgentError]) -> str:
+def reported(address: str, error: type[AgentError]) -> str:
     """What an agent's log says of its registration there; none of it is gRPC's."""
-    settings = LearnerSettings.model_validate({"address": address, "retry": {"call_seconds": 60.0}})
+    settings = LearnerConnectionSettings.model_validate({"address": address, "retry": {"call_seconds": 60.0}})
     client = LearnerClient(settings, "north", lambda _method, _outcome: None)
     with pytest.raises(error) as caught:
         client.register("", ())
@@ -32,7 +32,7 @@ def told(address: str, error: type[AgentError]) -> str:
 
 def test_a_port_of_pages_is_called_one() -> None:
     with pages() as port:
-        line = told(f"127.0.0.1:{port}", LearnerUnreachable)
+        line = reported(f"127.0.0.1:{port}", LearnerUnreachable)
     assert f"no learner answers at 127.0.0.1:{port}: what listens there speaks HTTP, as a learner's page" in line
     assert line.endswith("; set learner.address to the HOST:PORT of a learner's `listen`")
 
@@ -41,7 +41,7 @@ def test_a_port_that_takes_no_clusters_is_called_one() -> None:
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    line = told(f"127.0.0.1:{port}", LearnerRefused)
+    line = reported(f"127.0.0.1:{port}", LearnerRefused)
     server.stop(None).wait()
     assert f"what listens at 127.0.0.1:{port} takes no clusters, as a learner's enrollment port" in line
     assert line.endswith("; set learner.address to the HOST:PORT of a learner's `listen`")
@@ -49,7 +49,7 @@ def test_a_port_that_takes_no_clusters_is_called_one() -> None:
 
 def test_nobody_there_is_said_so() -> None:
     with contextlib.closing(ReservedPort()) as nobody:
-        assert told(nobody.address, LearnerUnreachable).endswith(
+        assert reported(nobody.address, LearnerUnreachable).endswith(
             f"no learner answers at {nobody.address}: nobody listens there"
         )
 

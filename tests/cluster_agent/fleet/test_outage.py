@@ -5,13 +5,13 @@ from pathlib import Path
 import structlog
 from agent_fakes import PAIRS, STATUS, Clock, FakeLearner, FixedPolicy
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
-from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
+from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
 from cluster_agent.fleet.outage import Outage
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.settings import PolicySettings, RetrySettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.errors import LearnerUnreachable
 
 NOBODY = "UNAVAILABLE: no learner answers at 127.0.0.1:1: nobody listens there"
@@ -35,42 +35,42 @@ class Told:
 
 
 def test_one_reason_is_one_line_whichever_call_meets_it() -> None:
-    told = Told()
-    assert told.lines(f"Heartbeat: {NOBODY}", *[f"Register: {NOBODY}"] * 1000) == [f"Heartbeat: {NOBODY}"]
-    assert told.lines(answered=True) == ["learner-returned"]
-    assert told.lines(answered=True) == []
-    assert told.lines(f"Register: {NOBODY}") == [f"Register: {NOBODY}"]
+    reported = Told()
+    assert reported.lines(f"Heartbeat: {NOBODY}", *[f"Register: {NOBODY}"] * 1000) == [f"Heartbeat: {NOBODY}"]
+    assert reported.lines(answered=True) == ["learner-returned"]
+    assert reported.lines(answered=True) == []
+    assert reported.lines(f"Register: {NOBODY}") == [f"Register: {NOBODY}"]
 
 
 def test_another_reason_is_said_when_it_has_held_for_a_moment() -> None:
-    told = Told()
+    reported = Told()
     reasons = [f"Heartbeat: {NOBODY}", *[f"Register: {TLS}"] * 100]
-    assert told.lines(*reasons, every_seconds=1.0) == [f"Heartbeat: {NOBODY}", f"Register: {TLS}"]
-    assert told.lines(*reasons, answered=True) == ["learner-returned"]
+    assert reported.lines(*reasons, every_seconds=1.0) == [f"Heartbeat: {NOBODY}", f"Register: {TLS}"]
+    assert reported.lines(*reasons, answered=True) == ["learner-returned"]
 
 
 def test_reasons_that_take_turns_are_said_once_an_hour() -> None:
-    told = Told()
+    reported = Told()
     taking_turns = [f"Register: {NOBODY}", f"Register: {TLS}"] * 1000
-    assert len(told.lines(*taking_turns, every_seconds=1.7)) == 2
-    assert 4 <= len(told.lines(*taking_turns, every_seconds=7.2)) <= 10
+    assert len(reported.lines(*taking_turns, every_seconds=1.7)) == 2
+    assert 4 <= len(reported.lines(*taking_turns, every_seconds=7.2)) <= 10
 
 
 def test_words_that_change_each_time_fill_neither_log_nor_memory() -> None:
-    told = Told()
-    assert len(told.lines(*(f"Register: attempt {number}" for number in range(1000)), every_seconds=60.0)) <= 32
-    assert len(told.outage._said) <= 16
+    reported = Told()
+    assert len(reported.lines(*(f"Register: attempt {number}" for number in range(1000)), every_seconds=60.0)) <= 32
+    assert len(reported.outage._said) <= 16
 
 
 def test_a_running_agent_says_what_the_learner_came_back_as(tmp_path: Path) -> None:
     learner, clock = FakeLearner(), Clock()
     session = Session(learner, "", (), clock)
     link = FleetLink(
-        LearnerAccess(learner, session, Telemetry(), retry_backoff(RetrySettings(), "alpha")),
-        ActivePolicy(Candidate(FixedPolicy(PAIRS), Identity("first", digest="first"))),
+        LearnerAccess(learner, session, AgentTelemetry(), retry_backoff(RetrySettings(), "alpha")),
+        ActivePolicy(Candidate(FixedPolicy(PAIRS), PolicyIdentity("first", digest="first"))),
         PolicySource(PolicySettings(), CandidateFactory(PolicySettings()), KeptVersion(tmp_path)),
         lambda: STATUS,
-        FleetDuties(heartbeat_seconds=2.0, follows=Follows.VERSIONS),
+        FleetTasks(heartbeat_seconds=2.0, follows=Follows.VERSIONS),
     )
 
     def attempt(fault: str) -> None:

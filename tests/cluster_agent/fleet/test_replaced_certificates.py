@@ -15,9 +15,9 @@ from made_certificates import DAY_SECONDS, MadeAuthority, MountedSecret
 
 from cluster_agent.fleet.learner_client import address_of
 from cluster_agent.health import Health
-from cluster_agent.settings import LearnerSettings, TlsSettings
-from cluster_agent.telemetry import Telemetry
-from foundation.followed_files import LOOK_SECONDS
+from cluster_agent.settings import ClientTlsSettings, LearnerConnectionSettings
+from cluster_agent.telemetry import AgentTelemetry
+from foundation.followed_files import POLL_SECONDS
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.learner_connection import LearnerConnection
 from policy_net.exchange.secrets_in_use import what_expired
@@ -53,18 +53,18 @@ class World:
         port = self.server.add_secure_port("127.0.0.1:0", credentials)
         self.server.start()
         self.first = self.put(2)
-        tls = TlsSettings(
+        tls = ClientTlsSettings(
             ca_file=self.secret.folder / "ca.crt",
             certificate_file=self.secret.folder / "tls.crt",
             key_file=self.secret.folder / "tls.key",
         )
-        self.telemetry = Telemetry()
+        self.telemetry = AgentTelemetry()
         self.connection = LearnerConnection(
-            address_of(LearnerSettings(address=f"127.0.0.1:{port}", tls=tls), "north", folder / "identity"),
+            address_of(LearnerConnectionSettings(address=f"127.0.0.1:{port}", tls=tls), "north", folder / "identity"),
             lambda name, method, request: method(request),
             self.clock,
             on_replaced=self.telemetry.secrets.on_replaced,
-            look_clock=self.looks,
+            poll_clock=self.looks,
         )
         self.telemetry.secrets.add(*self.connection.secrets)
 
@@ -76,7 +76,7 @@ class World:
 
     def shown(self) -> bytes:
         """The certificate that the next call shows, some time after the last one."""
-        self.looks.now += LOOK_SECONDS
+        self.looks.now += POLL_SECONDS
         self.connection.fleet().Register(fleet_pb2.RegisterRequest(cluster="north"), timeout=CALL_SECONDS)
         return self.learner.certificates[-1]
 

@@ -35,7 +35,7 @@ def start(fleet: Fleet, cluster: str, **changes: object) -> Program:
     return fleet.start_agent(cluster, **{"slot_wall_seconds": SLOWLY_SECONDS, **settings})
 
 
-def told(fleet: Fleet) -> dict[str, tuple[SpeedStatistic, ...]]:
+def reported(fleet: Fleet) -> dict[str, tuple[SpeedStatistic, ...]]:
     folder = fleet.folder / "learner"
     if not (folder / "beliefs.sqlite").exists():
         return {}
@@ -47,7 +47,7 @@ def told(fleet: Fleet) -> dict[str, tuple[SpeedStatistic, ...]]:
 
 
 def observations(fleet: Fleet, cluster: str) -> int:
-    return sum(entry.count for entry in told(fleet).get(cluster, ()))
+    return sum(entry.count for entry in reported(fleet).get(cluster, ()))
 
 
 def on_disk(fleet: Fleet, cluster: str) -> int:
@@ -85,6 +85,6 @@ def test_what_was_told_is_taken_back_when_sharing_is_turned_off(fleet: Fleet) ->
     wait_until(lambda: observations(fleet, "alpha") >= 5, "observations told")
     assert agent.stop() == 0
     agent = start(fleet, "alpha", sharing={"enabled": False})
-    wait_until(lambda: told(fleet) == {"alpha": ()}, "the report taken back")
+    wait_until(lambda: reported(fleet) == {"alpha": ()}, "the report taken back")
     assert agent.stop() == 0
     assert on_disk(fleet, "alpha") >= 5, "the agent still knows"

@@ -7,18 +7,18 @@ import pytest
 from agent_fakes import PAIRS, STATUS, Clock, FakeLearner, FixedPolicy, policy_bytes
 from signing_fleet import DATA, SigningFleet
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, Identity
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
 from cluster_agent.errors import NoPolicy
-from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
+from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
 from cluster_agent.fleet.learner_protocol import AgentStatus
-from cluster_agent.fleet.policy_versions import KeptVersion, Patience, PolicySource, fetched_policy
+from cluster_agent.fleet.policy_versions import KeptVersion, LearnerPatience, PolicySource, fetched_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.settings import PolicySettings, RetrySettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.exchange.fleet_trust import FleetTrust
 from policy_net.exchange.learner_answers import Assignment, FetchedPolicy, Registration
 from policy_net.exchange.policy_file import digest_of
-from policy_net.exchange.signed_documents import Role
+from policy_net.exchange.signed_documents import KeyRole
 
 
 class SigningLearner(FakeLearner):
@@ -42,8 +42,8 @@ class SigningLearner(FakeLearner):
 
 class World:
     def __init__(self, folder: Path) -> None:
-        self.learner, self.telemetry = SigningLearner(), Telemetry()
-        self.active = ActivePolicy(Candidate(FixedPolicy(PAIRS), Identity("first", digest="first")))
+        self.learner, self.telemetry = SigningLearner(), AgentTelemetry()
+        self.active = ActivePolicy(Candidate(FixedPolicy(PAIRS), PolicyIdentity("first", digest="first")))
         trust = FleetTrust(folder, "north", False, Clock())
         self.source = PolicySource(PolicySettings(), CandidateFactory(PolicySettings()), KeptVersion(folder), trust)
         session = Session(self.learner, "", ("vgg-16",))
@@ -53,7 +53,7 @@ class World:
             self.active,
             self.source,
             lambda: STATUS,
-            FleetDuties(heartbeat_seconds=3600.0, follows=Follows.VERSIONS),
+            FleetTasks(heartbeat_seconds=3600.0, follows=Follows.VERSIONS),
         )
         self.link.beat()
 
@@ -61,7 +61,7 @@ class World:
         candidate = self.active.begin_turn(0).acting.candidate
         return candidate.identity.version
 
-    def told(self) -> tuple[int, str]:
+    def reported(self) -> tuple[int, str]:
         """What the learner hears of it at the next heartbeat."""
         self.link.beat()
         status = self.learner.heartbeats[-1]
@@ -78,11 +78,11 @@ def world(tmp_path: Path) -> World:
 
 
 def test_signed_versions_act_one_after_the_other_and_back_again(world: World) -> None:
-    assert (world.acting(), world.told()) == (1, (0, ""))
+    assert (world.acting(), world.reported()) == (1, (0, ""))
     for version in (2, 3, 2):
         world.learner.assigned = version
         world.link.beat()
-        assert (world.acting(), world.told()) == (version, (0, ""))
+        assert (world.acting(), world.reported()) == (version, (0, ""))
 
 
 def test_a_refusal_is_counted_told_and_over_when_a_sound_version_acts(world: World) -> None:
@@ -90,12 +90,12 @@ def test_a_refusal_is_counted_told_and_over_when_a_sound_version_acts(world: Wor
     world.learner.kept = world.learner.fleet.version(2, data=data, digest=digest_of(data + b"x"))
     world.learner.assigned = 2
     world.link.beat()
-    assert (world.acting(), world.told()) == (1, (2, "bad-digest"))
+    assert (world.acting(), world.reported()) == (1, (2, "bad-digest"))
     assert world.refusals("bad-digest") == 1
     world.learner.kept = None
     world.learner.assigned = 3
     world.link.beat()
-    assert (world.acting(), world.told()) == (3, (0, ""))
+    assert (world.acting(), world.reported()) == (3, (0, ""))
 
 
 def test_an_old_version_that_somebody_sends_again_does_not_act(world: World) -> None:
@@ -105,17 +105,17 @@ def test_an_old_version_that_somebody_sends_again_does_not_act(world: World) -> 
     assert world.acting() == 2
     world.learner.kept, world.learner.assigned = old, 1
     world.link.beat()
-    assert (world.acting(), world.told()) == (2, (1, "replayed"))
+    assert (world.acting(), world.reported()) == (2, (1, "replayed"))
 
 
-@pytest.mark.parametrize("role", Role)
-def test_a_rotation_is_followed_while_the_same_version_is_assigned(world: World, role: Role) -> None:
+@pytest.mark.parametrize("role", KeyRole)
+def test_a_rotation_is_followed_while_the_same_version_is_assigned(world: World, role: KeyRole) -> None:
     world.learner.fleet.rotate(role)
     world.link.beat()
-    assert (world.acting(), world.told()) == (1, (0, ""))
+    assert (world.acting(), world.reported()) == (1, (0, ""))
     world.learner.assigned = 2
     world.link.beat()
-    assert (world.acting(), world.told()) == (2, (0, ""))
+    assert (world.acting(), world.reported()) == (2, (0, ""))
 
 
 def test_an_agent_without_a_policy_starts_with_what_is_assigned_by_the_time_that_it_asks(tmp_path: Path) -> None:
@@ -129,18 +129,18 @@ def test_an_agent_without_a_policy_starts_with_what_is_assigned_by_the_time_that
 
     clock = Clock()
     learner = Hasty()
-    access = LearnerAccess(learner, Session(learner, "", ()), Telemetry(), retry_backoff(RetrySettings(), "north"))
+    access = LearnerAccess(learner, Session(learner, "", ()), AgentTelemetry(), retry_backoff(RetrySettings(), "north"))
     trust = FleetTrust(tmp_path, "north", False, clock)
     source = PolicySource(PolicySettings(), CandidateFactory(PolicySettings()), KeptVersion(tmp_path), trust)
-    assert fetched_policy(source, access, Patience(60.0, clock, clock.wait)).identity.version == 3
+    assert fetched_policy(source, access, LearnerPatience(60.0, clock, clock.wait)).identity.version == 3
 
 
 def test_an_agent_without_a_policy_does_not_start_with_an_unsigned_one(tmp_path: Path) -> None:
     learner = FakeLearner()
     learner.publish(1, DATA)
     clock = Clock()
-    access = LearnerAccess(learner, Session(learner, "", ()), Telemetry(), retry_backoff(RetrySettings(), "north"))
+    access = LearnerAccess(learner, Session(learner, "", ()), AgentTelemetry(), retry_backoff(RetrySettings(), "north"))
     trust = FleetTrust(tmp_path, "north", False, clock)
     source = PolicySource(PolicySettings(), CandidateFactory(PolicySettings()), KeptVersion(tmp_path), trust)
     with pytest.raises(NoPolicy, match=r"learner\.unsigned_versions"):
-        fetched_policy(source, access, Patience(60.0, clock, clock.wait))
+        fetched_policy(source, access, LearnerPatience(60.0, clock, clock.wait))

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster_agent.fleet.sketch_making import LEAST_FOR_DAY, LEAST_JOBS, on_grid, sketch_of
-from cluster_agent.fleet.sketch_sharing import EVERY_SECONDS, TOLD_FILE, SketchSharing
+from cluster_agent.fleet.sketch_sharing import EVERY_SECONDS, REPORTED_FILE, SketchSharing
 from policy_net.domain import Allocation, JobKind, Progress, Resources
 from policy_net.exchange.workload_sketch import KindSketch, WorkloadSketch
 from policy_net.laboratory.workloads.decided import RecordedJobs
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.throughput.parametric import OnlineFit
 
 PS = KindSketch(JobKind.PS, 1.0, (60.0,) * 5, (1,) * 5, (1,) * 5)
@@ -62,7 +62,7 @@ def test_it_is_told_once_a_day_where_it_is_wanted_and_taken_back_where_it_no_lon
     off.beat()
     off.beat()
     assert off.learner.sketches == [None]
-    assert not (tmp_path / TOLD_FILE).exists()
+    assert not (tmp_path / REPORTED_FILE).exists()
 
 
 def test_where_it_was_never_wanted_nothing_is_said(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def recorded(count: int, gpus: int = 2, **changes: Any) -> RecordedJobs:
     speeds = OnlineFit()
     speeds.observe([Progress("seen", "vgg-16", Allocation(2, 1), 100.0, 1000.0, 10.0, 100.0)])
     jobs = tuple(
-        JobSpec(
+        WorkloadJob(
             job_id=f"secret-{number}",
             submit_time_seconds=600.0 * number,
             total_epochs=10.0 + number % 7,
@@ -113,8 +113,8 @@ def recorded(count: int, gpus: int = 2, **changes: Any) -> RecordedJobs:
         )
         for number in range(count)
     )
-    rooms = {(Resources(8000, gpus),) * 4: 100.0}
-    return RecordedJobs(Workload("log", jobs), 0.0, {}, rooms, speeds, 1200.0, 600.0 * count, 0)
+    capacities = {(Resources(8000, gpus),) * 4: 100.0}
+    return RecordedJobs(Workload("log", jobs), 0.0, {}, capacities, speeds, 1200.0, 600.0 * count, 0)
 
 
 def test_a_log_becomes_a_few_rounded_numbers_without_a_name() -> None:

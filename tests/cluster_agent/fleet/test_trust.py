@@ -13,7 +13,7 @@ from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.signed_documents import (
     Distrust,
-    Role,
+    KeyRole,
     SignedDocument,
 )
 
@@ -106,8 +106,8 @@ def test_an_assignment_of_another_cluster_or_version_is_refused(agent: Pinned) -
     agent.refuses(fleet.version(2, timestamp=fleet.timestamp(1)), Distrust.OTHER_ASSIGNMENT)
 
 
-@pytest.mark.parametrize("role", Role)
-def test_a_rotated_key_is_followed_and_the_old_one_no_longer_believed(agent: Pinned, role: Role) -> None:
+@pytest.mark.parametrize("role", KeyRole)
+def test_a_rotated_key_is_followed_and_the_old_one_no_longer_believed(agent: Pinned, role: KeyRole) -> None:
     old = agent.fleet.version(2)
     agent.fleet.rotate(role)
     agent.trust.check(agent.fleet.version(2))

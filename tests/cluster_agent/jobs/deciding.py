@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from job_shell import Shell
 
-from cluster_agent.acting.active_policy import CandidateFactory, Decider, Turn
+from cluster_agent.acting.active_policy import CandidateFactory, Decider, DecisionTurn
 from cluster_agent.backends.kinds_apart import KindsApart
 from cluster_agent.guard import DeadlineAsker, Guard, Proposal, decide_recorded
 from cluster_agent.recording.decision_log import DecisionLog
@@ -23,7 +23,7 @@ class Deciding:
         self.shell = shell
         settings = PolicySettings(initial=policy)
         self.candidate = CandidateFactory(settings).from_name_or_file(policy)
-        self.turn = Turn(Decider(self.candidate, DeadlineAsker(60.0)))
+        self.turn = DecisionTurn(Decider(self.candidate, DeadlineAsker(60.0)))
         fallback = build_policy("drf", PolicyContext())
         self.guard = Guard(fallback, 60.0)
         self.recorder = DecisionRecorder(DecisionLog(shell.folder, 1_000_000, 3), fallback, settings)

@@ -54,10 +54,10 @@ def test_what_jobs_did_is_in_the_log_also_of_a_policy_that_learns_nothing(shell:
     for _ in range(3):
         deciding.once()
     deciding.recorder.close()
-    told = [entry for logged in logged_decisions(shell.folder) for entry in logged.observed]
-    assert [entry.paused_seconds > 1.0 for entry in told] == [True, False], "a start is no training"
+    reported = [entry for logged in logged_decisions(shell.folder) for entry in logged.observed]
+    assert [entry.paused_seconds > 1.0 for entry in reported] == [True, False], "a start is no training"
     assert all(
-        entry.samples / entry.seconds == pytest.approx(10.0 * entry.allocation.workers, rel=0.1) for entry in told
+        entry.samples / entry.seconds == pytest.approx(10.0 * entry.allocation.workers, rel=0.1) for entry in reported
     )
 
 

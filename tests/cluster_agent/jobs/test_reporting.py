@@ -17,7 +17,7 @@ from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.backends.local.job_file import JobFile
 from cluster_agent.backends.local.job_table import JobState, JobTable
 from cluster_agent.cli import app
-from cluster_agent.jobs.reporting import told
+from cluster_agent.jobs.reporting import report_table
 from cluster_agent.settings import PolicySettings
 from foundation.command_line import run
 from policy_net.domain import (
@@ -251,7 +251,7 @@ def test_it_fits_a_narrow_terminal(tmp_path: Path, capsys: pytest.CaptureFixture
     found = reported(capsys, str(logged(tmp_path, jobs())), "--policy", "drf")
     console = Console(width=columns, markup=False, highlight=False)
     with console.capture() as captured:
-        console.print(told(found))
+        console.print(report_table(found))
     lines = captured.get().splitlines()
     assert max(map(len, lines)) <= columns
     assert any("simulated, under drf" in line and "%" in line for line in lines)

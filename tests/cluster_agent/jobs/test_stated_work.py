@@ -19,7 +19,7 @@ script: train.py
 """
 
 
-def told(shell: Shell, name: str) -> str:
+def reported(shell: Shell, name: str) -> str:
     """The note, as the list of the jobs and the sheet of one have it."""
     (facts,) = [row for row in shell.type("jobs", "-o", "json").json if row["name"] == name]
     note = str(facts["note"])
@@ -57,7 +57,7 @@ def test_one_that_is_done_after_half_or_twice_what_was_stated_says_so(
             break
         deciding.once()
     deciding.recorder.close()
-    assert told(shell, "one") == line
+    assert reported(shell, "one") == line
     waited = shell.type("submit", "--name", "two", "--suspend", "--", "python", "train.py")
     assert waited.code == 0, waited.err
     shell.world.restart()  # what is told of a job that has ended does not hang on who saw its end
@@ -69,16 +69,16 @@ def test_while_it_trains_what_its_script_says_is_told_at_once_and_what_it_has_do
 ) -> None:
     deciding = start(shell, "epochs: 40", 5.0, says_total=True)
     deciding.once()
-    assert told(shell, "one") == "said 40 epochs, its script says 5"
+    assert reported(shell, "one") == "said 40 epochs, its script says 5"
 
 
 def test_one_that_trains_on_is_told_of_when_it_has_done_twice_what_was_stated(shell: Shell) -> None:
     deciding = start(shell, "epochs: 1", 50.0, says_total=False)
     deciding.once()
-    assert told(shell, "one") == ""
+    assert reported(shell, "one") == ""
     for _ in range(2):
         deciding.once()
-    note = told(shell, "one")
+    note = reported(shell, "one")
     assert note.startswith("said 1 epoch, has trained 2.")
     assert note.endswith(" already")
 

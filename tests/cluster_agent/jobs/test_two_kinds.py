@@ -22,8 +22,8 @@ def test_a_script_that_trains_in_another_way_than_before_gets_its_share_too(shel
         assert shell.type("submit", str(shell.folder / f"{name}.yaml")).code == 0
     for _ in range(4):  # nothing says how much the two have to do, and they soon end
         deciding.once()
-    told = {job["name"]: job["state"] for job in shell.type("jobs", "-o", "json").json}
-    assert told == {"servers": "running", "ring": "done", "fixed": "done"}
+    reported = {job["name"]: job["state"] for job in shell.type("jobs", "-o", "json").json}
+    assert reported == {"servers": "running", "ring": "done", "fixed": "done"}
     assert deciding.seen.allocations_seen("train-allreduce"), "and its speed as all-reduce is known for itself"
     assert not any(deciding.guard.counts.values()), "nobody had to step in"
 

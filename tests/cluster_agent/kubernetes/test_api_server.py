@@ -14,7 +14,7 @@ from apiserver.serving import Fault, KubeServer
 from kube_clients import api_of, pod
 from kubernetes.client import ApiClient, Configuration
 
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from cluster_agent.kubernetes.access import Access, open_client
 from cluster_agent.kubernetes.api_server import ApiServer, ContentType
 from cluster_agent.kubernetes.errors import (
@@ -259,13 +259,13 @@ def test_a_kubeconfig_says_where_and_as_whom(server: KubeServer, tmp_path: Path)
 
 def test_credentials_that_cannot_be_used_are_said_in_one_line(tmp_path: Path) -> None:
     missing = tmp_path / "none"
-    with pytest.raises(BadConfig, match=f"kubernetes: {missing} cannot be used"):
+    with pytest.raises(BadAgentConfig, match=f"kubernetes: {missing} cannot be used"):
         open_client(Access(missing))
     good = kubeconfig(tmp_path, server="http://127.0.0.1:1")
-    with pytest.raises(BadConfig, match=r"cannot be used: .*other"):
+    with pytest.raises(BadAgentConfig, match=r"cannot be used: .*other"):
         open_client(Access(good, context="other"))
     good.write_text("clusters: {", encoding="utf-8")
-    with pytest.raises(BadConfig, match="cannot be used") as caught:
+    with pytest.raises(BadAgentConfig, match="cannot be used") as caught:
         open_client(Access(good))
     assert "\n" not in str(caught.value)
 

@@ -23,14 +23,14 @@ from made_certificates import DAY_SECONDS, MadeAuthority, MountedSecret
 from cluster_agent.backend_settings import KubernetesBackendSettings
 from cluster_agent.backends.base import AgentParts
 from cluster_agent.backends.kubernetes.backend import KubernetesBackend, open_backend
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from cluster_agent.kubernetes import access
 from cluster_agent.kubernetes.access import Access, OpenedClient, follow_client, open_client, secrets_of
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.errors import ApiUnanswered, Unauthorized
 from cluster_agent.kubernetes.resources import PODS
-from cluster_agent.telemetry import Telemetry
-from foundation.followed_files import LOOK_SECONDS, FollowedFiles
+from cluster_agent.telemetry import AgentTelemetry
+from foundation.followed_files import POLL_SECONDS, FollowedFiles
 from policy_net.exchange.secrets_in_use import what_expired
 
 
@@ -48,7 +48,7 @@ class Followed:
 
     def after_a_while(self) -> dict[str, Any]:
         """What the next request is answered, some time after the last one."""
-        self.now += LOOK_SECONDS
+        self.now += POLL_SECONDS
         return self.api.get(PODS.path("team"))
 
 
@@ -109,7 +109,7 @@ def test_with_an_empty_or_missing_token_file_the_token_before_is_sent(server: Ku
 def test_an_empty_token_file_at_the_start_is_said(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("")
     config = kubeconfig(tmp_path / "config", {"tokenFile": "token"}, server="http://127.0.0.1:1")
-    with pytest.raises(BadConfig, match="holds no token"):
+    with pytest.raises(BadAgentConfig, match="holds no token"):
         open_client(Access(config))
 
 
@@ -287,7 +287,7 @@ def test_a_client_certificate_that_has_expired_takes_nobodys_place(certified: tu
 def test_an_agent_tells_of_what_it_shows_its_cluster(server: KubeServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(token(time.time() + 3600.0))
     config = kubeconfig(tmp_path / "config", {"tokenFile": "token"}, server=server.address)
-    telemetry = Telemetry()
+    telemetry = AgentTelemetry()
     parts = AgentParts(tmp_path, "drf", None, threading.Event().wait, time.monotonic, telemetry)
     with structlog.testing.capture_logs():
         backend = open_backend(KubernetesBackendSettings(kubeconfig=config), parts)

@@ -29,14 +29,14 @@ from policy_net.exchange.wire import MOST_TIMES_OFF
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.last_days import LastDays, last_days_of
-from policy_net.laboratory.training.twin_windows import Machines, environment_of
+from policy_net.laboratory.training.twin_windows import TwinMachines, environment_of
 from policy_net.laboratory.workloads.decided import RecordedJobs
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.policy import SchedulerPolicy, build_policy
 from policy_net.throughput.parametric import OnlineFit
 
-MACHINES = Machines((Resources(8000, 2),) * 6, 1200.0)
+MACHINES = TwinMachines((Resources(8000, 2),) * 6, 1200.0)
 WORKLOAD = load_workload("dl2:jobs=60,seed=3", WorkloadOptions())
 DEADLINE_SECONDS = 60.0
 BEGAN_SECONDS = 1_795_000_000.0
@@ -60,8 +60,8 @@ def simulated(name: str) -> dict[str, float]:
 
 def recorded(jct_seconds: Mapping[str, float]) -> RecordedJobs:
     end = max(job.submit_time_seconds + jct_seconds[job.job_id] for job in WORKLOAD.jobs)
-    rooms = {MACHINES.nodes: end}
-    return RecordedJobs(WORKLOAD, BEGAN_SECONDS, jct_seconds, rooms, TrueSpeeds(), 1200.0, BEGAN_SECONDS + end, 0)
+    capacities = {MACHINES.nodes: end}
+    return RecordedJobs(WORKLOAD, BEGAN_SECONDS, jct_seconds, capacities, TrueSpeeds(), 1200.0, BEGAN_SECONDS + end, 0)
 
 
 def days_of(jct_seconds: Mapping[str, float], days: float = 1000.0, most_jobs: int = MOST_JOBS) -> LastDays:

@@ -23,7 +23,7 @@ from cluster_agent.learning.trainer import TrainedPolicy, Trainer
 from cluster_agent.learning.twin_lesson import TwinAnswer
 from cluster_agent.learning.twin_source import TwinSource
 from cluster_agent.settings import AgentSettings, LearningSettings, RetrySettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.exchange.learner_answers import LearnerHead, PushAnswer, PushOutcome, Registration
 from policy_net.exchange.spec import SetSpec, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
@@ -53,7 +53,7 @@ class Place:
     def __init__(self, **sections: Any) -> None:
         self.spec: WeightSpec | None = SET
         self.rounds = False
-        self.telemetry = Telemetry()
+        self.telemetry = AgentTelemetry()
         self.source = LearningSource(settings(**sections), lambda: self.spec, lambda: self.rounds, self.telemetry)
 
     @property

@@ -15,7 +15,7 @@ from cluster_agent.learning.noise import SPENT_NAME, UpdateNoise
 from cluster_agent.learning.rounds import RoundWork
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer
 from cluster_agent.settings import AgentSettings, LearningSettings, RetrySettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.exchange.wire import RoundKind, RoundTask
 from policy_net.privacy.declaration import declaration
 from policy_net.privacy.settings import NoiseSettings
@@ -28,7 +28,7 @@ class World:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.learner = FakeLearner()
-        self.telemetry = Telemetry()
+        self.telemetry = AgentTelemetry()
         self.queue = ExperienceQueue(64)
         one_segment = {"segments": 1, "segment_decisions": 20, "minimum_effective_samples": 1}
         retry = RetrySettings(initial_seconds=0.001, maximum_seconds=0.002)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_loop import World
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Identity
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, PolicyIdentity
 from cluster_agent.learning.experience import BelievedReward
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, RewardKind, Trigger
 from policy_net.exchange.spec import SetSpec
@@ -75,8 +75,8 @@ def test_the_reward_is_over_the_policys_own_beliefs_and_compared_with_its_own_pl
 
 
 def test_a_version_takes_over_what_its_predecessor_has_seen() -> None:
-    first = Candidate(SetPolicy(SPEC, initial_residual(SPEC, 0)), Identity("v1", version=1))
-    second = Candidate(SetPolicy(SPEC, initial_residual(SPEC, 0)), Identity("v2", version=2))
+    first = Candidate(SetPolicy(SPEC, initial_residual(SPEC, 0)), PolicyIdentity("v1", version=1))
+    second = Candidate(SetPolicy(SPEC, initial_residual(SPEC, 0)), PolicyIdentity("v2", version=2))
     first.policy.observe([Progress("job", "vgg-16", Allocation(2, 3), 600.0, 6000.0, 60.0, 100.0)])
     active = ActivePolicy(first)
     active.propose(second)

@@ -11,7 +11,7 @@ from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer
 from cluster_agent.settings import LearningSettings, RetrySettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.spec import PolicySpec
 from policy_net.learning.replay import Experience
@@ -29,7 +29,7 @@ class World:
         self.queue = ExperienceQueue(int(str(settings.get("queue_decisions", 64))))
         self.clock = Clock()
         self.heads: list[LearnerHead] = []
-        self.telemetry = Telemetry()
+        self.telemetry = AgentTelemetry()
         self.trainer = Trainer(
             LearnerAccess(self.learner, self.session, self.telemetry, retry_backoff(QUICK, "alpha")),
             self.queue,

@@ -22,12 +22,12 @@ from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.learning import twin_process, twin_source
 from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer
-from cluster_agent.learning.twin_lesson import TwinAnswer, TwinQuestion, head_file
+from cluster_agent.learning.twin_lesson import LessonQuestion, TwinAnswer, head_file
 from cluster_agent.learning.twin_process import answer
 from cluster_agent.learning.twin_source import TwinSource
 from cluster_agent.recording.decision_log import CURRENT
 from cluster_agent.settings import LearningSettings, PolicySettings, RetrySettings, TwinLearningSettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.learner_answers import LearnerHead, PushAnswer, Registration
 from policy_net.exchange.spec import WeightSpec
@@ -47,8 +47,8 @@ SETTINGS = TwinLearningSettings.model_validate({"history": [SOURCE], "window_job
 DEADLINE_SECONDS = 60.0
 
 
-def question(folder: Path, settings: TwinLearningSettings = SETTINGS, seed: int = 1) -> TwinQuestion:
-    return TwinQuestion(head_file(SPEC, FILE.weights, FILE.priors), folder, settings, seed)
+def question(folder: Path, settings: TwinLearningSettings = SETTINGS, seed: int = 1) -> LessonQuestion:
+    return LessonQuestion(head_file(SPEC, FILE.weights, FILE.priors), folder, settings, seed)
 
 
 @pytest.fixture
@@ -63,10 +63,10 @@ def nothing() -> None:
 
 
 def test_a_question_comes_back_as_it_was_put(tmp_path: Path) -> None:
-    asked = TwinQuestion(b"\x00\xff", tmp_path, SETTINGS, 7, permute=True)
+    asked = LessonQuestion(b"\x00\xff", tmp_path, SETTINGS, 7, permute=True)
     line = asked.to_line()
     assert line.count(b"\n") == 1
-    assert TwinQuestion.from_line(line) == asked
+    assert LessonQuestion.from_line(line) == asked
 
 
 def test_an_answer_comes_back_as_it_was_given() -> None:
@@ -158,7 +158,7 @@ def test_a_line_in_the_middle_that_was_changed_teaches_nothing_with_a_recording_
 
 
 def test_a_twin_that_is_believed_in_part_teaches_as_often(lived: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = replace(read_recorded_stand_in(), rooms={tuple(node.capacity for node in make_state(2).nodes): 1.0})
+    seen = replace(read_recorded_stand_in(), capacities={tuple(node.capacity for node in make_state(2).nodes): 1.0})
     monkeypatch.setattr(twin_process, "log_of", lambda _: seen)
     monkeypatch.setattr(twin_process, "agreement_of", lambda *_, **__: 0.3)
     answers = [answer(question(lived, seed=seed), nothing) for seed in range(20)]
@@ -178,7 +178,7 @@ class Source:
     """A source whose process is a program of the test's."""
 
     def __init__(self, folder: Path, program: str, seconds: float = 600.0, cluster: str = "alpha") -> None:
-        self.telemetry = Telemetry()
+        self.telemetry = AgentTelemetry()
         settings = LearningSettings(source="twin", twin=SETTINGS)
         command = (sys.executable, "-c", program)
         self.source = TwinSource(settings, cluster, folder, lambda: FILE.priors, self.telemetry, command, seconds)
@@ -241,7 +241,7 @@ def test_clusters_with_one_seed_ask_for_other_windows_and_one_cluster_each_time_
     for cluster in ("alpha", "beta"):
         source = Source(tmp_path, keep, cluster=cluster)
         assert source.ask() is source.ask() is None
-    asked = [TwinQuestion.from_line(line) for line in (tmp_path / "asked").read_bytes().splitlines()]
+    asked = [LessonQuestion.from_line(line) for line in (tmp_path / "asked").read_bytes().splitlines()]
     assert len({question.seed for question in asked}) == 4
 
 

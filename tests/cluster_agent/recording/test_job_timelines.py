@@ -70,8 +70,8 @@ def test_whatever_happens_little_is_told_and_in_order(
     timelines = JobTimelines(places)
     for index, jobs in enumerate(intervals):
         there = {number: (workers, done) for number, workers, done in jobs}
-        told = [progress(f"job-{n}", workers, workers, finished=done) for n, (workers, done) in there.items()]
-        timelines.on_interval(state(index * SLOT, *there), told, SLOT, ["nan"] * len(jobs))
+        reported = [progress(f"job-{n}", workers, workers, finished=done) for n, (workers, done) in there.items()]
+        timelines.on_interval(state(index * SLOT, *there), reported, SLOT, ["nan"] * len(jobs))
         assert len(timelines.latest) <= places
         for job in timelines.latest:
             moments = [at for at, _, _ in job.held]
@@ -96,13 +96,13 @@ def test_completion_times_are_those_of_the_cluster(tmp_path: Path) -> None:
     )
     backend = SimulatedBackend(load_episodes(settings), tmp_path, FreePacer(lambda seconds: False))
     timelines = JobTimelines(16)
-    told = []
+    reported = []
     while not backend.finished:
         observed = backend.observe()
         assert observed is not None
         decision = Decision({job.job_id: Allocation(2, 1) for job in observed[0].jobs})
         happened = backend.apply(decision)
         timelines.on_interval(observed[0], happened, backend.time_seconds - observed[0].time_seconds, [])
-        told = [job.seconds for job in timelines.latest if job.completed]
-    assert len(told) == 5
-    assert abs(sum(told) / 5 - backend.status().avg_jct_seconds) < 1.0
+        reported = [job.seconds for job in timelines.latest if job.completed]
+    assert len(reported) == 5
+    assert abs(sum(reported) / 5 - backend.status().avg_jct_seconds) < 1.0

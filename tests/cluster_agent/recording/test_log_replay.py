@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_worlds import Interval, cluster_states, live, make_tape, replayed, rewritten
 
-from cluster_agent.acting.active_policy import ActivePolicy, CandidateFactory, Identity
+from cluster_agent.acting.active_policy import ActivePolicy, CandidateFactory, PolicyIdentity
 from cluster_agent.errors import PolicyNotKept, StateDamaged
 from cluster_agent.guard import DeadlineAsker
 from cluster_agent.recording.decision_log import CURRENT, PolicyArchive, closed_files, log_files, read_log
@@ -86,7 +86,7 @@ def test_choices_and_probabilities_of_a_network_come_out_the_same(
 def test_a_restart_and_a_new_version_go_on_from_what_was_believed(tmp_path: Path) -> None:
     shipped = default_set_file()
     data = PolicyFile(shipped.spec, shipped.weights * 0.5, {}, shipped.priors[:60]).to_bytes()
-    version = CandidateFactory(PolicySettings()).from_bytes(data, Identity("v2", version=2))
+    version = CandidateFactory(PolicySettings()).from_bytes(data, PolicyIdentity("v2", version=2))
 
     def promote(active: ActivePolicy, number: int) -> None:
         if number == 6:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cluster_agent.cli import app
-from cluster_agent.errors import BadConfig, StateDamaged
+from cluster_agent.errors import BadAgentConfig, StateDamaged
 from cluster_agent.recording.state_files import hold_folder, read_json
 from foundation.command_line import run as run_command_line
 
@@ -22,7 +22,7 @@ telemetry: {log_level: error}
 
 def test_a_state_directory_has_one_agent_at_a_time(tmp_path: Path) -> None:
     held = hold_folder(tmp_path / "state")
-    with pytest.raises(BadConfig, match=rf"held by another agent \(process {os.getpid()}\)"):
+    with pytest.raises(BadAgentConfig, match=rf"held by another agent \(process {os.getpid()}\)"):
         hold_folder(tmp_path / "state")
     held.release()
     hold_folder(tmp_path / "state").release()

@@ -13,15 +13,15 @@ from typing import TypeVar
 
 import pytest
 from agent_fakes import Clock
-from duty_worlds import EXPIRES, RolloutLearner, SimulatedAgent, alternating
+from assignment_worlds import EXPIRES, RolloutLearner, SimulatedAgent, alternating
 
 from cluster_agent.rollout.block_twins import BlockTwins
 from cluster_agent.rollout.conduct import Conduct
-from cluster_agent.rollout.twin_question import Figures, HeldPolicy, TwinQuestion
-from cluster_agent.rollout.twin_record import Asked, TwinRecord
+from cluster_agent.rollout.twin_question import BlockQuestion, Figures, PolicyAtBlock
+from cluster_agent.rollout.twin_record import AskedBlock, TwinRecord
 from cluster_agent.rollout.twin_worker import TwinWorker, twin_command
 from cluster_agent.settings import PolicySettings
-from foundation.asked_process import Share
+from foundation.asked_process import CoreShare
 
 DEADLINE_SECONDS = 180.0
 Found = TypeVar("Found")
@@ -30,22 +30,22 @@ Found = TypeVar("Found")
 class FakeTwin:
     """Keeps questions; answers when it is told to."""
 
-    def __init__(self, room: bool = True) -> None:
-        self.room = room
-        self.questions: list[TwinQuestion] = []
-        self.given: dict[Asked, Figures | None] = {}
+    def __init__(self, free_capacity: bool = True) -> None:
+        self.free_capacity = free_capacity
+        self.questions: list[BlockQuestion] = []
+        self.given: dict[AskedBlock, Figures | None] = {}
         self.closed = False
 
-    def ask(self, question: TwinQuestion) -> bool:
-        if self.room:
+    def ask(self, question: BlockQuestion) -> bool:
+        if self.free_capacity:
             self.questions.append(question)
-        return self.room
+        return self.free_capacity
 
     @property
     def unanswered(self) -> int:
         return len(self.questions)
 
-    def answers(self) -> dict[Asked, Figures | None]:
+    def answers(self) -> dict[AskedBlock, Figures | None]:
         given, self.given = self.given, {}
         return given
 
@@ -53,7 +53,7 @@ class FakeTwin:
         self.closed = True
 
     def answer(self, figures: Figures | None) -> None:
-        self.given |= {Asked(question.rollout, question.number): figures for question in self.questions}
+        self.given |= {AskedBlock(question.rollout, question.number): figures for question in self.questions}
 
 
 def agent_with(folder: Path, twin: FakeTwin, learner: RolloutLearner | None = None) -> SimulatedAgent:
@@ -75,16 +75,16 @@ def live_until(agent: SimulatedAgent, done: object) -> None:
     raise AssertionError("it never came to pass")
 
 
-def a_question() -> TwinQuestion:
+def a_question() -> BlockQuestion:
     """Of a real agent's, so of real policies and beliefs."""
     return _questions[0]
 
 
-_questions: list[TwinQuestion] = []
+_questions: list[BlockQuestion] = []
 
 
 @pytest.fixture(autouse=True, scope="module")
-def questions(tmp_path_factory: pytest.TempPathFactory) -> Sequence[TwinQuestion]:
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Sequence[BlockQuestion]:
     twin = FakeTwin()
     agent = agent_with(tmp_path_factory.mktemp("asking"), twin)
     live_until(agent, lambda: len(twin.questions) >= 2)
@@ -92,8 +92,8 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Sequence[TwinQuestion
     return _questions
 
 
-def wait_for(worker: TwinWorker, count: int = 1) -> dict[Asked, Figures | None]:
-    found: dict[Asked, Figures | None] = {}
+def wait_for(worker: TwinWorker, count: int = 1) -> dict[AskedBlock, Figures | None]:
+    found: dict[AskedBlock, Figures | None] = {}
     deadline = time.monotonic() + DEADLINE_SECONDS
     while len(found) < count:
         assert time.monotonic() < deadline
@@ -115,9 +115,9 @@ def test_blocks_wait_for_their_figures_and_are_told_in_order(tmp_path: Path) -> 
     assert [question.number for question in twin.questions] == [0, 1]
 
 
-@pytest.mark.parametrize("room", [True, False])
-def test_a_twin_without_room_or_figures_costs_the_figures_alone(tmp_path: Path, room: bool) -> None:
-    twin, learner = FakeTwin(room), RolloutLearner()
+@pytest.mark.parametrize("free_capacity", [True, False])
+def test_a_twin_without_room_or_figures_costs_the_figures_alone(tmp_path: Path, free_capacity: bool) -> None:
+    twin, learner = FakeTwin(free_capacity), RolloutLearner()
     agent = agent_with(tmp_path, twin, learner)
 
     def answered() -> bool:
@@ -166,10 +166,10 @@ def test_the_process_answers_for_the_policies_of_a_real_agent() -> None:
         answers = wait_for(worker, 2)
     finally:
         worker.close()
-    figures = answers[Asked(asked.rollout, asked.number)]
+    figures = answers[AskedBlock(asked.rollout, asked.number)]
     assert figures is not None
     assert min(figures) > 0.0
-    equal = answers[Asked(asked.rollout, 99)]
+    equal = answers[AskedBlock(asked.rollout, 99)]
     assert equal is not None
     assert equal[1] == equal[2], "two equal versions"
     assert worker.unanswered == 0
@@ -196,7 +196,7 @@ def test_a_process_that_crashes_or_talks_nonsense_leaves_the_next_question_answe
         answers = wait_for(worker, 2)
     finally:
         worker.close()
-    assert answers == {Asked(1, 0): None, Asked(1, 1): (3.0, 2.0, 1.0)}
+    assert answers == {AskedBlock(1, 0): None, AskedBlock(1, 1): (3.0, 2.0, 1.0)}
 
 
 def test_a_process_that_hangs_is_ended() -> None:
@@ -231,12 +231,12 @@ def test_closing_ends_what_is_under_way_and_asks_nobody_to_wait() -> None:
 _AGENT = """
 import sys, time
 from pathlib import Path
-from cluster_agent.rollout.twin_question import TwinQuestion
+from cluster_agent.rollout.twin_question import BlockQuestion
 from cluster_agent.rollout.twin_worker import TwinWorker, twin_command
 from cluster_agent.settings import PolicySettings
 
 worker = TwinWorker(twin_command(0.01, PolicySettings()))
-worker.ask(TwinQuestion.from_line(Path(sys.argv[1]).read_bytes()))
+worker.ask(BlockQuestion.from_line(Path(sys.argv[1]).read_bytes()))
 time.sleep(1000)
 """
 """Whose twin has so little of a core that it would rest for hours."""
@@ -269,9 +269,9 @@ def fields(pid: int) -> list[str]:
         return [""] * 50
 
 
-def found(look: Callable[[], Found | None]) -> Found:
+def found(poll: Callable[[], Found | None]) -> Found:
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while (what := look()) is None:
+    while (what := poll()) is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     return what
@@ -286,7 +286,7 @@ def test_a_share_of_a_core_is_kept() -> None:
         rests.append(seconds)
         now += seconds
 
-    share = Share(0.05, lambda: used, lambda: now, rest)
+    share = CoreShare(0.05, lambda: used, lambda: now, rest)
     for _ in range(200):
         used += 0.01
         now += 0.01
@@ -302,7 +302,7 @@ def test_a_policy_of_weights_alone_has_no_twin(tmp_path: Path) -> None:
     agent = agent_with(tmp_path, FakeTwin())
     agent.beat()
     acting = agent.decide()
-    held = HeldPolicy.of(acting)
+    held = PolicyAtBlock.of(acting)
     assert held is not None
     assert json.dumps(held.beliefs)
-    assert HeldPolicy.of(replace(acting, file=None)) is None
+    assert PolicyAtBlock.of(replace(acting, file=None)) is None

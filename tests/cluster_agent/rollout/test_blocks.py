@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_agent.rollout.alternation import Alternation
-from cluster_agent.rollout.blocks import Run, candidate_decides, run_behind
-from cluster_agent.rollout.presence import Interval
+from cluster_agent.rollout.blocks import UninterruptedBlocks, candidate_decides, run_behind
+from cluster_agent.rollout.presence import DecisionInterval
 from policy_net.domain import ClusterState
-from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty, candidate_acts
+from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment, candidate_acts
 
 BLOCK = 3600.0
 
 
-def duty(seed: int = 7) -> RolloutDuty:
-    return RolloutDuty(3, DutyRole.ALTERNATING, 2, seed, BLOCK, 1200.0)
+def duty(seed: int = 7) -> RolloutAssignment:
+    return RolloutAssignment(3, AssignmentRole.ALTERNATING, 2, seed, BLOCK, 1200.0)
 
 
 def empty(time: float) -> ClusterState:
@@ -42,7 +42,7 @@ def test_the_turn_of_every_decision_follows_from_where_the_run_began(
             now += step
             if index and index % every:
                 continue
-            interval = None if index == 0 else Interval(before, now, (), ())
+            interval = None if index == 0 else DecisionInterval(before, now, (), ())
             alternation.advance(asked, "north", empty(now), interval, 1.0)
             before = now
             found[now] = alternation.candidate_acts(asked, "north", now)
@@ -63,7 +63,7 @@ def test_the_turn_of_every_decision_follows_from_where_the_run_began(
 def test_a_block_begins_where_the_one_before_ends_and_holds_its_own_times(
     first: int, begin: float, after: float
 ) -> None:
-    run = Run(2 * first, begin)
+    run = UninterruptedBlocks(2 * first, begin)
     number = run.block_at(begin + after, BLOCK)
     assert run.begin_of(number, BLOCK) <= begin + after + 1e-3
     assert begin + after <= run.begin_of(number + 1, BLOCK) + 1e-3
@@ -74,7 +74,7 @@ def test_of_an_interrupted_pair_nothing_is_reported_and_the_next_begins_at_an_ev
     for index, hour in enumerate([0.0, 0.5, 1.1, 1.9, 2.2, 3.3]):
         if hour == 3.3:
             alternation.interrupt()
-        interval = None if index == 0 or hour == 3.3 else Interval(before, hour * BLOCK, (), ())
+        interval = None if index == 0 or hour == 3.3 else DecisionInterval(before, hour * BLOCK, (), ())
         reported += alternation.advance(duty(), "north", empty(hour * BLOCK), interval, 1.0)
         if alternation.tally is not None:
             alternation.tally.decided(0.01, changed=False)
@@ -91,7 +91,7 @@ def test_what_the_learner_holds_is_not_made_again() -> None:
     assert alternation.run is not None, "it holds nothing of this pair"
     alternation.on_held(5)
     assert alternation.run is None
-    alternation.advance(duty(), "north", empty(60.0), Interval(0.0, 60.0, (), ()), 1.0)
+    alternation.advance(duty(), "north", empty(60.0), DecisionInterval(0.0, 60.0, (), ()), 1.0)
     assert alternation.tally is not None
     assert alternation.tally.number == 6
     again = Alternation.from_json(alternation.to_json())
@@ -101,7 +101,7 @@ def test_what_the_learner_holds_is_not_made_again() -> None:
 def test_a_block_in_which_nothing_was_decided_says_nothing_and_neither_does_its_pair() -> None:
     alternation, reported, before = Alternation(), [], 0.0
     for index, hour in enumerate([0.0, 1.1, 3.5, 4.1, 5.1, 6.1]):
-        interval = None if index == 0 else Interval(before, hour * BLOCK, ((before, hour * BLOCK),), ())
+        interval = None if index == 0 else DecisionInterval(before, hour * BLOCK, ((before, hour * BLOCK),), ())
         reported += alternation.advance(duty(), "north", empty(hour * BLOCK), interval, 1.0)
         assert alternation.tally is not None
         alternation.tally.decided(0.01, changed=False)
@@ -114,7 +114,7 @@ def test_a_block_without_a_decision_counts_where_there_was_no_job() -> None:
     alternation, reported, before = Alternation(), [], 0.0
     for index, hour in enumerate([0.0, 1.1, 3.5, 4.1, 5.1, 6.1]):
         came = ((3.4 * BLOCK, 3.5 * BLOCK),) if hour == 3.5 else ()
-        interval = None if index == 0 else Interval(before, hour * BLOCK, came, tuple(at for at, _ in came))
+        interval = None if index == 0 else DecisionInterval(before, hour * BLOCK, came, tuple(at for at, _ in came))
         reported += alternation.advance(duty(), "north", empty(hour * BLOCK), interval, 1.0)
         assert alternation.tally is not None
         alternation.tally.decided(0.01, changed=False)
@@ -123,7 +123,7 @@ def test_a_block_without_a_decision_counts_where_there_was_no_job() -> None:
     assert [block.number for block in reported] == [0, 1, 4, 5]
     alternation, reported, before = Alternation(), [], 0.0
     for index, hour in enumerate([0.0, 1.1, 3.5, 4.1]):
-        interval = None if index == 0 else Interval(before, hour * BLOCK, (), ())
+        interval = None if index == 0 else DecisionInterval(before, hour * BLOCK, (), ())
         reported += alternation.advance(duty(), "north", empty(hour * BLOCK), interval, 1.0)
         assert alternation.tally is not None
         alternation.tally.decided(0.01, changed=False)
@@ -142,7 +142,7 @@ def test_a_block_that_begins_with_a_decision_begins_with_the_jobs_that_it_finds(
     for hour in range(3):
         # Two stayed through the hour; the third came at its very end, and nobody left.
         stays = (*[((hour - 1) * BLOCK, hour * BLOCK)] * 2, (hour * BLOCK, hour * BLOCK))
-        interval = None if hour == 0 else Interval((hour - 1) * BLOCK, hour * BLOCK, stays, (hour * BLOCK,))
+        interval = None if hour == 0 else DecisionInterval((hour - 1) * BLOCK, hour * BLOCK, stays, (hour * BLOCK,))
         state = replace(node, time_seconds=hour * BLOCK, jobs=jobs)
         reported += alternation.advance(duty(), "north", state, interval, 1.0)
         assert alternation.tally is not None

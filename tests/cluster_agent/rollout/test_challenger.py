@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 from agent_fakes import PAIRS, Clock, FixedPolicy, make_state
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Decider, Identity
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Decider, PolicyIdentity
 from cluster_agent.guard import ChallengerDecision, DeadlineAsker, Guard, GuardedDecision, Intervention
 from cluster_agent.rollout.conduct import Conduct
 from policy_net.domain import Allocation, ClusterState, Decision, Trigger
-from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
+from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 from policy_net.throughput.parametric import OnlineFit
 
 ALONE = Decision({"job-0": Allocation(1, 1)})
-DUTY = RolloutDuty(1, DutyRole.SHADOW, 2, 5, 3600.0, 600.0)
+DUTY = RolloutAssignment(1, AssignmentRole.SHADOW, 2, 5, 3600.0, 600.0)
 
 
 def challenger(policy: FixedPolicy) -> Decider:
-    return Decider(Candidate(policy, Identity("v2", version=2, digest="d")), DeadlineAsker(5.0, Clock()))
+    return Decider(Candidate(policy, PolicyIdentity("v2", version=2, digest="d")), DeadlineAsker(5.0, Clock()))
 
 
 def asked(decider: Decider, guard: Guard, patience_seconds: float = 60.0) -> ChallengerDecision:
@@ -74,13 +74,13 @@ def test_a_candidate_that_cannot_observe_hurts_nobody() -> None:
 
 
 def test_a_shadows_sums_say_what_it_would_have_done_and_outlive_the_agent(tmp_path: Path) -> None:
-    first = Candidate(FixedPolicy(PAIRS), Identity("v1", version=1, digest="1"))
+    first = Candidate(FixedPolicy(PAIRS), PolicyIdentity("v1", version=1, digest="1"))
     active, guard = ActivePolicy(first), Guard(FixedPolicy(ALONE), 5.0)
     conduct = Conduct(tmp_path, "north", active, OnlineFit(), lambda: 0.0)
     conduct.follow(DUTY, 1, 100.0)
     for number, answer in enumerate((PAIRS, ALONE, ValueError("no"))):
-        candidate = Candidate(FixedPolicy(answer), Identity("v2", version=2, digest="d"))
-        active.hold_beside(candidate)
+        candidate = Candidate(FixedPolicy(answer), PolicyIdentity("v2", version=2, digest="d"))
+        active.hold_challenger(candidate)
         state = make_state(time_seconds=600.0 * number)
         turn = conduct.begin(state, number)
         assert turn.challenger is not None

@@ -7,7 +7,7 @@ from agent_fakes import make_job
 
 from cluster_agent.rollout import presence as module
 from cluster_agent.rollout.block_tally import BlockTally, FinishedBlock, Latencies
-from cluster_agent.rollout.presence import Interval, Presence
+from cluster_agent.rollout.presence import DecisionInterval, Presence
 from cluster_agent.rollout.usual_jobs import PARTS, UsualJobs
 from policy_net.domain import Allocation, ClusterState, Job, Progress
 from policy_net.laboratory.simulation import metrics
@@ -117,7 +117,7 @@ def test_what_is_usual_is_a_mean_over_a_bounded_window() -> None:
         jobs = 1.0 if hour < PARTS else 4.0
         begin = 3600.0 * hour
         stays = tuple((begin, begin + 3600.0) for _ in range(int(jobs)))
-        assert usual.add(Interval(begin, begin + 3600.0, stays, ()))
+        assert usual.add(DecisionInterval(begin, begin + 3600.0, stays, ()))
     assert usual.mean(otherwise=0.0) == 4.0
     assert UsualJobs.from_json(usual.to_json()).mean(0.0) == 4.0
     assert len(usual.to_json()) == PARTS + 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from agent_fakes import Clock
-from duty_worlds import (
+from assignment_worlds import (
     BLOCK_SECONDS,
     CLUSTER,
     EXPIRES,
@@ -18,8 +18,8 @@ from duty_worlds import (
 from log_worlds import replayed
 
 from cluster_agent.recording.decision_log import CURRENT, read_log
-from cluster_agent.rollout.duty_state import ROLLOUT
-from policy_net.exchange.rollout_duty import candidate_acts
+from cluster_agent.rollout.assignment_state import ROLLOUT
+from policy_net.exchange.rollout_assignment import candidate_acts
 
 
 class World:
@@ -137,12 +137,12 @@ def test_an_agent_that_is_killed_goes_on_in_its_block_with_both_versions_while_t
     # What was seen is counted once by each of the two, however often they were started; a kill costs an interval.
     seen = []
     for world in (killed, unharmed):
-        current, beside = world.agent.active.current.beliefs, world.agent.active.beside
+        current, challenger = world.agent.active.current.beliefs, world.agent.active.challenging
         assert current is not None
-        assert beside is not None
-        assert beside.beliefs is not None
-        assert beside.beliefs is not current
-        assert current.statistics() == beside.beliefs.statistics()
+        assert challenger is not None
+        assert challenger.beliefs is not None
+        assert challenger.beliefs is not current
+        assert current.statistics() == challenger.beliefs.statistics()
         seen.append(sum(entry.count for entry in current.statistics()))
     assert 0 < seen[0] <= seen[1]
     made = replayed(killed.folder)
@@ -234,7 +234,7 @@ def test_a_candidate_that_cannot_act_is_refused_and_the_incumbent_acts(world: Wo
     assert (status.refused_version, status.refused_reason) == (2, "bad-digest")
     assert (status.rollout, status.beside_version) == (0, 0)
     assert world.learner.fetches.count(2) == 1, "it is not fetched with every heartbeat"
-    world.learner.duty = alternating(beside=3)
+    world.learner.duty = alternating(challenger=3)
     assert set(world.agent.live(60)) == {1, 3}
     assert world.agent.beat().refused_version == 0
 
@@ -255,7 +255,7 @@ def test_an_operator_may_want_no_rollouts(tmp_path: Path, allowed: Any, acted: s
     assert set(agent.live(3)) == {2}, "what is assigned acts all the same"
 
 
-@pytest.mark.parametrize("said", [None, alternating(beside=3), shadow()])
+@pytest.mark.parametrize("said", [None, alternating(challenger=3), shadow()])
 def test_a_duty_that_the_signed_timestamp_does_not_say_changes_nothing(world: World, said: Any) -> None:
     world.agent.live(2)
     world.learner.duty = alternating()

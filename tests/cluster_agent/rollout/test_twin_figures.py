@@ -10,8 +10,8 @@ from benchmarks.rollout.pool import _Recorder
 from benchmarks.rollout.versions import NEGATED, PLANNER, build_version
 from benchmarks.rollout.worlds import Cluster, build_cluster
 from cluster_agent.rollout.twin_figures import GridSpeeds, twin_figures
-from cluster_agent.rollout.twin_question import HeldPolicy, TwinQuestion
-from cluster_agent.rollout.twin_record import Asked, TwinRecord
+from cluster_agent.rollout.twin_question import BlockQuestion, PolicyAtBlock
+from cluster_agent.rollout.twin_record import AskedBlock, TwinRecord
 from global_learner.rollout.verdicts.switchback import Schedule
 from policy_net.domain import ClusterState
 from policy_net.laboratory.simulation.engine import Simulation
@@ -19,7 +19,7 @@ from policy_net.laboratory.simulation.environment import DecideOn
 from policy_net.policy import SchedulerPolicy
 
 BLOCK_SECONDS = 4 * 3600.0
-HELD = HeldPolicy("set", None, None)
+HELD = PolicyAtBlock("set", None, None)
 FIRST = 2
 """The block at which the two versions part."""
 
@@ -31,12 +31,12 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return replace(made, environment=environment, twin=environment, believed=made.truth, measured=made.truth)
 
 
-def questions_of(cluster: Cluster, versions: dict[int, str]) -> dict[int, TwinQuestion]:
+def questions_of(cluster: Cluster, versions: dict[int, str]) -> dict[int, BlockQuestion]:
     """What an agent's record asks that saw the cluster live, under the planner but in some blocks."""
     simulation = Simulation(cluster.workload, cluster.environment, cluster.truth)
     record = TwinRecord(cluster.environment.debounce_seconds)
-    asked: dict[int, TwinQuestion] = {}
-    wanted = {Asked(1, number): True for number in range(100)}
+    asked: dict[int, BlockQuestion] = {}
+    wanted = {AskedBlock(1, number): True for number in range(100)}
     number, policy = -1, build_version(PLANNER, cluster, {})
     while not simulation.finished:
         state, trigger = simulation.observe()
@@ -46,7 +46,7 @@ def questions_of(cluster: Cluster, versions: dict[int, str]) -> dict[int, TwinQu
             number = now
             policy = build_version(versions.get(number, PLANNER), cluster, {})
             begin = number * BLOCK_SECONDS
-            record.open(Asked(1, number), begin, begin + BLOCK_SECONDS, state, HELD, HELD)
+            record.open(AskedBlock(1, number), begin, begin + BLOCK_SECONDS, state, HELD, HELD)
         asked |= {question.number: question for question in record.due(cluster.truth, 0.0, wanted)}
         progress = simulation.apply(policy.decide(state, trigger))
         policy.observe(progress)
@@ -61,7 +61,7 @@ def builder(cluster: Cluster, version: str) -> Callable[[], SchedulerPolicy]:
 @pytest.mark.parametrize("acting", [PLANNER, NEGATED])
 def test_figures_are_those_of_the_simulated_fleets(cluster: Cluster, acting: str) -> None:
     question = questions_of(cluster, {FIRST: acting})[FIRST]
-    assert TwinQuestion.from_line(question.to_line()) == question
+    assert BlockQuestion.from_line(question.to_line()) == question
     ours = twin_figures(question, builder(cluster, PLANNER), builder(cluster, NEGATED))
 
     recorder = _Recorder(cluster, {}, Schedule(0.0, BLOCK_SECONDS, 0.0))
@@ -92,20 +92,20 @@ def test_a_clock_that_goes_back_and_too_many_jobs_forget_all(cluster: Cluster, m
     for damaged in (replace(state, time_seconds=state.time_seconds - 1.0), state):
         record = TwinRecord(60.0)
         assert record.moved_to(state)
-        record.open(Asked(1, 0), state.time_seconds, state.time_seconds + 60.0, state, HELD, HELD)
+        record.open(AskedBlock(1, 0), state.time_seconds, state.time_seconds + 60.0, state, HELD, HELD)
         if damaged is state:
             monkeypatch.setattr("cluster_agent.rollout.twin_record.MOST_JOBS", 0)
         assert not record.moved_to(damaged)
-        assert not record.follows(Asked(1, 0))
+        assert not record.follows(AskedBlock(1, 0))
         later = ClusterState(state.time_seconds + 1e6, state.nodes, (), state.slot_seconds, state.capacity_mode)
         record.moved_to(later)
-        assert record.due(cluster.truth, 0.0, {Asked(1, 0): True}) == []
+        assert record.due(cluster.truth, 0.0, {AskedBlock(1, 0): True}) == []
 
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"[]", b"null\n", b'{"block": [1, 2]}'])
 def test_a_question_that_is_none_is_refused(line: bytes) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
-        TwinQuestion.from_line(line)
+        BlockQuestion.from_line(line)
 
 
 def test_a_type_without_a_speed_has_no_figures(cluster: Cluster, tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from agent_fakes import Clock
-from duty_worlds import RolloutLearner, SimulatedAgent, alternating, shadow
+from assignment_worlds import RolloutLearner, SimulatedAgent, alternating, shadow
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policy_net.exchange.rollout_duty import DutyRole
+from policy_net.exchange.rollout_assignment import AssignmentRole
 
 ATTRIBUTES = {"assign": "assigned", "ask": "duty", "say": "said", "away": "away"}
 STEPS = st.one_of(
@@ -48,16 +48,16 @@ def test_what_acts_was_assigned_or_asked_of_this_cluster_and_nothing_else(steps:
             agent.link._attempt()
             if reached:
                 assigned.add(learner.assigned)
-                if learner.duty is not None and learner.duty.role is DutyRole.ALTERNATING:
+                if learner.duty is not None and learner.duty.role is AssignmentRole.ALTERNATING:
                     asked_until[learner.duty.beside_version] = learner.expires
             acting = agent.decide().identity.version
             assert acting not in learner.damaged or acting in learner.fetches
             current = agent.active.current.identity.version
             if acting != current:
                 assert clock.now < asked_until[acting], "the fleet's key said so, and has not stopped saying so"
-                told = agent.conduct.duty
-                assert told is not None
-                assert (told.role, told.beside_version) == (DutyRole.ALTERNATING, acting)
+                reported = agent.conduct.duty
+                assert reported is not None
+                assert (reported.role, reported.beside_version) == (AssignmentRole.ALTERNATING, acting)
             else:
                 assert acting in assigned
             if reached and learner.said == "as signed" and learner.duty is None and clock.now < learner.expires:

@@ -326,8 +326,8 @@ def test_metrics_are_scraped_from_where_an_operator_says() -> None:
     assert scraped({}) == {"fedl2-agent": None, "fedl2-learner": None}
     prometheus = {**SCRAPED_FROM, "podSelector": {"matchLabels": {"app": "prometheus"}}}
     limited = [prometheus, {"ipBlock": {"cidr": "10.0.0.0/24"}}]
-    told = scraped({"networkPolicy": {"metricsFrom": limited}})
-    assert told == {"fedl2-agent": limited, "fedl2-learner": limited}
+    reported = scraped({"networkPolicy": {"metricsFrom": limited}})
+    assert reported == {"fedl2-agent": limited, "fedl2-learner": limited}
 
 
 def test_definitions_stay_when_the_release_goes_and_can_be_left_to_others() -> None:

@@ -79,8 +79,8 @@ def test_the_guide_says_of_each_mode_what_it_may_write() -> None:
         "trainingjobs/finalizers": "TrainingJobs",
         "trainingjobs": "patch TrainingJobs",
     }
-    told = ""
+    reported = ""
     for mode in ("advice", "auto", "training"):
-        told += rows[mode]
+        reported += rows[mode]
         for _, _, resource, _, verb in grants(by_helm({"mode": mode})):
-            assert verb in ("get", "list", "watch") or words[resource] in told
+            assert verb in ("get", "list", "watch") or words[resource] in reported

@@ -37,7 +37,7 @@ FROM_THE_SCRAPE = {"instance", "le"}
 def labels_by_sample() -> dict[str, set[str]]:
     """Names that a query may use, and their labels."""
     found: dict[str, set[str]] = {}
-    for telemetry in (cluster_agent.telemetry.Telemetry(), global_learner.telemetry.Telemetry()):
+    for telemetry in (cluster_agent.telemetry.AgentTelemetry(), global_learner.telemetry.LearnerTelemetry()):
         registry: CollectorRegistry = telemetry.registry
         for name, metric in registry._names_to_collectors.items():
             if isinstance(metric, MetricWrapperBase):
@@ -53,7 +53,10 @@ EXPRESSIONS += [(f"{uid}: {title}", target["expr"]) for uid, title, target in CU
 def test_counters_of_single_events_are_there_with_nothing_from_the_start() -> None:
     single = {name for rule in RULES for name in re.findall(r"or \((\w+_total)\b[^>]* > 0 and on", rule["expr"])}
     assert len(single) == 4
-    registries = (cluster_agent.telemetry.Telemetry().registry, global_learner.telemetry.Telemetry().registry)
+    registries = (
+        cluster_agent.telemetry.AgentTelemetry().registry,
+        global_learner.telemetry.LearnerTelemetry().registry,
+    )
     samples = [sample for registry in registries for metric in registry.collect() for sample in metric.samples]
     assert {sample.name for sample in samples if sample.name in single} == single
     assert {sample.value for sample in samples if sample.name in single} == {0.0}

@@ -124,14 +124,14 @@ def agents() -> Iterator[Any]:
     yield row("another port to enroll", enrolled, learner(identity={"enroll_port": 9000}), to=ports)
     nowhere = f"{ALONE} {POD}.containers.learner.ports.enroll"
     gone = (nowhere, "Service/fedl2-learner spec.ports.enroll")
-    told = {"NetworkPolicy/fedl2-learner spec.ingress": [["service"], ["metrics"]]}
-    told |= {f"{LEARNER_SETTINGS}.identity.enroll_port": None}
-    yield row("nowhere to enroll", BESIDE, learner(identity={"enroll_port": None}), *gone, to=told)
+    reported = {"NetworkPolicy/fedl2-learner spec.ingress": [["service"], ["metrics"]]}
+    reported |= {f"{LEARNER_SETTINGS}.identity.enroll_port": None}
+    yield row("nowhere to enroll", BESIDE, learner(identity={"enroll_port": None}), *gone, to=reported)
     certified: Json = {"fleet": CERTIFIED, "replicas": 1}
     further = {"fleet": {**CERTIFIED, "furtherAddresses": ["learner-b.example.org:7170"]}}
-    told = {AGENT_RULES: [DNS, API, ["7070", "7170"]]}
-    told |= {f"{SETTINGS}.learner.further_addresses": ["learner-b.example.org:7170"]}
-    yield row("a further learner", certified, further, to=told)
+    reported = {AGENT_RULES: [DNS, API, ["7070", "7170"]]}
+    reported |= {f"{SETTINGS}.learner.further_addresses": ["learner-b.example.org:7170"]}
+    yield row("a further learner", certified, further, to=reported)
     shadow = {"settings": {"learner": {"rollouts": "shadow-only"}}}
     yield row("how an agent follows", certified, shadow, to={f"{SETTINGS}.learner.rollouts": "shadow-only"})
     at = f"{AGENT} {POD}"
@@ -151,15 +151,15 @@ def calls() -> Iterator[Any]:
         "postgresql://fleet@db/fleet?port=7002": ["5432", "7002"],
     }
     for url, ports in urls.items():
-        told = {f"{LEARNER_SETTINGS}.database": url, LEARNER_RULES: [DNS, ports]}
-        yield row(url, BESIDE, learner(database=url), to=told)
+        reported = {f"{LEARNER_SETTINGS}.database": url, LEARNER_RULES: [DNS, ports]}
+        yield row(url, BESIDE, learner(database=url), to=reported)
     above = {"address": "root.example.org:7170", "name": "here", "enrollment_file": "/policies/invitation"}
-    told = {f"{LEARNER_SETTINGS}.upstream.{name}": value for name, value in above.items()}
-    told |= {LEARNER_RULES: [DNS, ["7170", "7072"]]}
-    yield row("a learner above", BESIDE, learner(upstream=above), to=told)
+    reported = {f"{LEARNER_SETTINGS}.upstream.{name}": value for name, value in above.items()}
+    reported |= {LEARNER_RULES: [DNS, ["7170", "7072"]]}
+    yield row("a learner above", BESIDE, learner(upstream=above), to=reported)
     servers = [{"address": address} for address in ("http://prometheus.monitoring:9090", "https://p.example.org/x")]
-    told = {f"{LEARNER_SETTINGS}.rollouts.prometheus": servers, LEARNER_RULES: [DNS, ["9090", "443"]]}
-    yield row("Prometheus", BESIDE, learner(rollouts={"prometheus": servers}), to=told)
+    reported = {f"{LEARNER_SETTINGS}.rollouts.prometheus": servers, LEARNER_RULES: [DNS, ["9090", "443"]]}
+    yield row("Prometheus", BESIDE, learner(rollouts={"prometheus": servers}), to=reported)
     proxy = [{"ports": [{"port": 3128}]}]
     own = {"networkPolicy": {"extraEgress": {"learner": proxy, "agent": proxy}}}
     yield row("more rules", BESIDE, own, to={LEARNER_RULES: [DNS, ["3128"]], AGENT_RULES: [DNS, API, ["3128"]]})
@@ -168,8 +168,11 @@ def calls() -> Iterator[Any]:
 def learners() -> Iterator[Any]:
     mine = "/policies/a.safetensors"
     yield row("policy", BESIDE, learner(initial_policy=mine), to={f"{LEARNER_SETTINGS}.initial_policy": mine})
-    told = {f"{LEARNER_SETTINGS}.shutdown_grace_seconds": 100.5, f"{ALONE} {POD}.terminationGracePeriodSeconds": 156}
-    yield row("a longer end", BESIDE, learner(shutdown_grace_seconds=100.5), to=told)
+    reported = {
+        f"{LEARNER_SETTINGS}.shutdown_grace_seconds": 100.5,
+        f"{ALONE} {POD}.terminationGracePeriodSeconds": 156,
+    }
+    yield row("a longer end", BESIDE, learner(shutdown_grace_seconds=100.5), to=reported)
     sharing: Json = {"learner": SHARING}
     new = [each.replace("fedl2-learner", "fedl2-learners") for each in LEARNER_OBJECTS]
     yield row("two learners", BESIDE, sharing, *LEARNER_OBJECTS, *new, VOLUME_OF_ALL)
@@ -183,8 +186,8 @@ def learners() -> Iterator[Any]:
     handed = {"learner": {**LEARNER, "adminSecret": "admin"}}
     made = [f"{kind}/fedl2-learner" for kind in ("ServiceAccount", "Role", "RoleBinding")]
     made += [f"{ALONE} {POD}.initContainers.admin-secret", f"{ALONE} {POD}.volumes.account"]
-    told = {f"{ALONE} {POD}.serviceAccountName": "fedl2-learner", LEARNER_RULES: [DNS, API]}
-    yield row("an administrator's Secret", BESIDE, handed, *made, to=told)
+    reported = {f"{ALONE} {POD}.serviceAccountName": "fedl2-learner", LEARNER_RULES: [DNS, API]}
+    yield row("an administrator's Secret", BESIDE, handed, *made, to=reported)
 
 
 def of_images() -> Iterator[Any]:
@@ -215,15 +218,15 @@ def of_rights() -> Iterator[Any]:
     limited = [*roles("advice"), *roles("advice", kinds=inside)]
     yield row("namespaces", {}, {"namespaces": ["team"]}, *limited, to={f"{SETTINGS}.backend.namespaces": ["team"]})
     own = {"ownNodes": {"selector": "pool=a", "reserved": {"cpu": "1"}}}
-    told = {f"{SETTINGS}.backend.own_nodes.selector": "pool=a", f"{SETTINGS}.backend.own_nodes.reserved.cpu": "1"}
-    yield row("ownNodes", {"namespaces": ["team"]}, own, *roles("pods"), *roles("pods", kinds=inside), to=told)
+    reported = {f"{SETTINGS}.backend.own_nodes.selector": "pool=a", f"{SETTINGS}.backend.own_nodes.reserved.cpu": "1"}
+    yield row("ownNodes", {"namespaces": ["team"]}, own, *roles("pods"), *roles("pods", kinds=inside), to=reported)
     yield row("kueue", {"mode": "training"}, {"kueue": {"enabled": True}}, *roles("kueue", "kueue-view"))
     policies = [f"{prefix}-{what}" for prefix in _POLICIES for what in ("namespaces", "rights")]
     yield row("training.admissionPolicy", {"mode": "training"}, {"training": {"admissionPolicy": False}}, *policies)
     account = [f"{kind} subjects" for kind in roles("advice", "pods", "view", kinds=("ClusterRoleBinding",))]
     named = (*account, "RoleBinding/fedl2-lease subjects", "ServiceAccount/fedl2-agent")
-    told = {f"{AGENT} {POD}.serviceAccountName": "mine"}
-    yield row("serviceAccount.name", {}, {"serviceAccount": {"name": "mine"}}, *named, to=told)
+    reported = {f"{AGENT} {POD}.serviceAccountName": "mine"}
+    yield row("serviceAccount.name", {}, {"serviceAccount": {"name": "mine"}}, *named, to=reported)
     noted = {"ServiceAccount/fedl2-agent metadata.annotations.a/b": "c"}
     yield row("serviceAccount.annotations", {}, {"serviceAccount": {"annotations": {"a/b": "c"}}}, to=noted)
     kept = [f"CustomResourceDefinition/{kind}.fedl2.io" for kind in ("elastictargets", "trainingjobs")]
@@ -242,18 +245,18 @@ def of_settings() -> Iterator[Any]:
         "telemetry": {"alive_seconds": 60},
     }
     for section, fields in stated.items():
-        told = {f"{SETTINGS}.{section}.{name}": value for name, value in fields.items()}
-        yield row(f"settings.{section}", {}, {"settings": {section: fields}}, to=told)
-    told = {f"{LEARNER_SETTINGS}.identity.names": ["a.example.org"]}
-    yield row("learner.names", BESIDE, {"learner": {**LEARNER, "names": ["a.example.org"]}}, to=told)
+        reported = {f"{SETTINGS}.{section}.{name}": value for name, value in fields.items()}
+        yield row(f"settings.{section}", {}, {"settings": {section: fields}}, to=reported)
+    reported = {f"{LEARNER_SETTINGS}.identity.names": ["a.example.org"]}
+    yield row("learner.names", BESIDE, {"learner": {**LEARNER, "names": ["a.example.org"]}}, to=reported)
     yield row("learner.enabled", {}, BESIDE, *LEARNER_OBJECTS)
 
 
 def of_fleets() -> Iterator[Any]:
     identity = (f"{AGENT} {POD}.volumes.identity", f"{AGENT} {POD}.containers.agent.volumeMounts.identity")
-    told = {AGENT_RULES: [DNS, API, ["7070"]]}
+    reported = {AGENT_RULES: [DNS, API, ["7070"]]}
     joined = (*identity, f"{SETTINGS}.learner")
-    yield row("fleet", {"replicas": 1}, {"fleet": CERTIFIED}, *joined, to=told)
+    yield row("fleet", {"replicas": 1}, {"fleet": CERTIFIED}, *joined, to=reported)
     secret = f"{AGENT} {POD}.volumes.identity.secret.secretName"
     other = {"fleet": {**CERTIFIED, "tlsSecret": "other"}}
     yield row("fleet.tlsSecret", {"fleet": CERTIFIED, "replicas": 1}, other, to={secret: "other"})
@@ -266,8 +269,11 @@ def of_fleets() -> Iterator[Any]:
         changed = {"fleet": {**ENROLLED, "enrollmentSecret": values}}
         yield row(f"fleet.enrollmentSecret.{name}", base, changed, to=to)
     elsewhere = {"fleet": {**ENROLLED, "enrollAddress": "other.example.org:7272"}}
-    told = {f"{SETTINGS}.learner.enroll_address": "other.example.org:7272", AGENT_RULES: [DNS, API, ["7070", "7272"]]}
-    yield row("fleet.enrollAddress", base, elsewhere, to=told)
+    reported = {
+        f"{SETTINGS}.learner.enroll_address": "other.example.org:7272",
+        AGENT_RULES: [DNS, API, ["7070", "7272"]],
+    }
+    yield row("fleet.enrollAddress", base, elsewhere, to=reported)
 
 
 def of_resources() -> Iterator[Any]:
@@ -277,20 +283,20 @@ def of_resources() -> Iterator[Any]:
         (ALONE, "learner", {"learner": {**LEARNER, "resources": asked}}),
     ):
         at = f"{workload} {POD}.containers.{container}.resources"
-        told = {f"{at}.{kind}.{name}": value for kind, each in asked.items() for name, value in each.items()}
-        yield row(f"resources: {container}", BESIDE, values, to=told)
+        reported = {f"{at}.{kind}.{name}": value for kind, each in asked.items() for name, value in each.items()}
+        yield row(f"resources: {container}", BESIDE, values, to=reported)
     claim = {"spec.resources.requests.storage": "7Gi", "spec.storageClassName": "fast"}
     size = {"size": "7Gi", "storageClass": "fast"}
     claims = (f"StatefulSet/fedl2-agent spec.{KEPT}", f"{ALONE} spec.{KEPT}")
     yield row("state", {"state": {"size": "5Gi"}}, {"state": size}, claims[0])
     yield row("learner.state", BESIDE, {"learner": {**LEARNER, "state": size}}, claims[1])
     shared = {"learner": {**SHARING, "state": {**SHARING["state"], **size}}}
-    told = {f"{VOLUME_OF_ALL} {at}": value for at, value in claim.items()}
-    yield row("a shared volume", {"learner": SHARING}, shared, to=told)
+    reported = {f"{VOLUME_OF_ALL} {at}": value for at, value in claim.items()}
+    yield row("a shared volume", {"learner": SHARING}, shared, to=reported)
     key = {"training": {"keySecret": {"name": "mine", "key": "x"}}}
-    told = {f"{AGENT} {POD}.volumes.training.secret.items": [{"key": "x", "path": "key"}]}
+    reported = {f"{AGENT} {POD}.volumes.training.secret.items": [{"key": "x", "path": "key"}]}
     mine: Json = {"mode": "training", "training": {"keySecret": {"name": "mine"}}}
-    yield row("training.keySecret.key", mine, key, to=told)
+    yield row("training.keySecret.key", mine, key, to=reported)
 
 
 def of_networks() -> Iterator[Any]:
@@ -300,8 +306,8 @@ def of_networks() -> Iterator[Any]:
     yield row("networkPolicy.apiServer", {}, ports, to={AGENT_RULES: [DNS, ["8443"]]})
     service = "Service/fedl2-learner"
     balanced = {"learner": {**LEARNER, "service": {"type": "LoadBalancer", "annotations": {"a/b": "c"}}}}
-    told = {f"{service} spec.type": "LoadBalancer", f"{service} metadata.annotations.a/b": "c"}
-    yield row("learner.service", BESIDE, balanced, to=told)
+    reported = {f"{service} spec.type": "LoadBalancer", f"{service} metadata.annotations.a/b": "c"}
+    yield row("learner.service", BESIDE, balanced, to=reported)
     made = {"serviceMonitor": "ServiceMonitor/fedl2-agent", "rules": "PrometheusRule/fedl2-agent"}
     for name, found in made.items():
         watched = {"monitoring": {name: {"enabled": True, "labels": {"a": "b"}}}}

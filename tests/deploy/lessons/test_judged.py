@@ -33,8 +33,8 @@ def test_a_change_is_the_mean_of_all_windows_with_its_error() -> None:
     error = math.sqrt(sum((log - middle) ** 2 for log in logs) / 3 / 4)
     assert (found.low, found.high) == pytest.approx((found.mean - 1.96 * error, found.mean + 1.96 * error))
     assert found.by["south"] == pytest.approx(math.sqrt(0.9))
-    (told,) = lessons_json(LessonCurve([found], 4, 1200, 1.0))["points"]
-    assert (told["mean"], told["error"]) == pytest.approx((found.mean - 1.0, error))
+    (reported,) = lessons_json(LessonCurve([found], 4, 1200, 1.0))["points"]
+    assert (reported["mean"], reported["error"]) == pytest.approx((found.mean - 1.0, error))
     alone = lesson_score(2, 40, {"north": [0.1]})
     assert alone.low == alone.high
 

@@ -93,6 +93,6 @@ def test_what_is_wrong_with_a_page_fails_the_build_with_its_name(root: Path, tmp
 
     (tmp_path / "staged/pages/guide/b.md").write_text("# B\n\n[part](a.md#no-such-part)\n")
     (tmp_path / "staged/pages/guide/lost.md").write_text("# Lost\n")
-    told = "\n".join(generate(configuration, tmp_path / "site"))
-    assert "guide/lost.md" in told, "no page may be out of the navigation"
-    assert "no-such-part" in told, "no anchor may lead nowhere"
+    reported = "\n".join(generate(configuration, tmp_path / "site"))
+    assert "guide/lost.md" in reported, "no page may be out of the navigation"
+    assert "no-such-part" in reported, "no anchor may lead nowhere"

@@ -27,7 +27,7 @@ from elastic_runtime.control.report_conversions import (
 from elastic_runtime.control.view_conversions import view_from_message, view_to_message
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
-from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, View
+from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Member, Plan, TaskRole, View
 
 BLOCKS = 6
 numbers = st.integers(0, 2**64 - 1)
@@ -36,7 +36,7 @@ workers = st.lists(st.sampled_from(["worker-0", "worker-1"]), max_size=3).map(tu
 blocks = st.integers(0, BLOCKS - 1)
 seconds = st.sampled_from(["", "ps-3", "ps-40"])
 stages = st.builds(
-    Stage,
+    ChangeStage,
     st.dictionaries(blocks, servers, max_size=4),
     st.none() | workers,
     st.dictionaries(blocks, seconds, max_size=4),
@@ -57,7 +57,7 @@ views = st.builds(
     View,
     number=numbers,
     generation=numbers,
-    phase=st.sampled_from(Phase),
+    phase=st.sampled_from(JobPhase),
     start_step=st.integers(0, FIRST_CLOCK),
     start_checkpoint=st.text(max_size=20),
     start_plan=st.builds(
@@ -65,7 +65,7 @@ views = st.builds(
     ),
     changes=st.lists(changes, max_size=3, unique_by=lambda change: change.number).map(in_order),
     proposal=st.none() | changes,
-    members=st.lists(st.builds(Member, servers, st.sampled_from(Role), numbers, st.text(max_size=9))).map(tuple),
+    members=st.lists(st.builds(Member, servers, st.sampled_from(TaskRole), numbers, st.text(max_size=9))).map(tuple),
     committed=numbers,
     substitutes=st.dictionaries(servers, servers),
     initialiser=st.sampled_from(["", "worker-0"]),
@@ -110,7 +110,7 @@ def test_a_status_is_the_same_after_its_journey() -> None:
     )
     status = JobStatus(
         "digits",
-        Phase.RESIZING,
+        JobPhase.RESIZING,
         2,
         10,
         100,
@@ -119,7 +119,7 @@ def test_a_status_is_the_same_after_its_journey() -> None:
         8,
         Size(1, 2),
         Size(3, 4),
-        (TaskStatus("ps-0", Role.SERVER, "member", 10, 1.0, 0.5, 1, 2, 3, 0.1),),
+        (TaskStatus("ps-0", TaskRole.SERVER, "member", 10, 1.0, 0.5, 1, 2, 3, 0.1),),
         (request,),
         loss=0.25,
         wanted=("ps-1",),

@@ -24,28 +24,28 @@ from elastic_runtime.control.credentials import (
 )
 from elastic_runtime.control.member_link import MemberLink
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
-from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, begin
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
-from elastic_runtime.coordinator.runner import Runner
+from elastic_runtime.coordinator.runner import CoordinatorRunner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import BadInput, CoordinatorMistrusted, CoordinatorUnreachable
-from elastic_runtime.protocol.plan import Phase, Role
+from elastic_runtime.protocol.plan import JobPhase, TaskRole
 from foundation.clocks import AwakeClock
-from foundation.followed_files import LOOK_SECONDS
+from foundation.followed_files import POLL_SECONDS
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> Iterator[Runner]:
+def runner(tmp_path: Path) -> Iterator[CoordinatorRunner]:
     settings = CoordinatorSettings(job="secret", servers=1, workers=1)
-    machine = Machine(settings, 0.0, begin(settings), time.time)
-    runner = Runner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), AwakeClock(60.0))
+    machine = CoordinatorMachine(settings, 0.0, begin(settings), time.time)
+    runner = CoordinatorRunner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), AwakeClock(60.0))
     yield runner
     runner.close()
 
 
-def test_over_tls_the_coordinator_has_to_have_a_certificate_that_the_caller_trusts(runner: Runner) -> None:
+def test_over_tls_the_coordinator_has_to_have_a_certificate_that_the_caller_trusts(runner: CoordinatorRunner) -> None:
     certificate_pem, key_pem = certificate()
     other_pem, _ = certificate()
     server, port = start_server(
@@ -53,7 +53,7 @@ def test_over_tls_the_coordinator_has_to_have_a_certificate_that_the_caller_trus
     )
     address = f"127.0.0.1:{port}"
     with ControlClient(address, "secret", ClientCredentials(TOKEN, certificate_pem)) as client:
-        assert client.status().phase is Phase.STARTING
+        assert client.status().phase is JobPhase.STARTING
     plain = ControlClient(address, "secret", ClientCredentials(TOKEN), 1.0)
     with plain, pytest.raises(CoordinatorUnreachable):
         plain.status()
@@ -66,13 +66,13 @@ def not_trusted(address: str, ca_pem: bytes, says: str) -> None:
     client = ControlClient(address, "secret", ClientCredentials(TOKEN, ca_pem), 5.0)
     with client, pytest.raises(CoordinatorMistrusted, match=f"the coordinator at {address} is not trusted: {says}"):
         client.status()
-    link = MemberLink(address, "secret", "worker-0", Role.WORKER, 7, ClientCredentials(TOKEN, ca_pem))
+    link = MemberLink(address, "secret", "worker-0", TaskRole.WORKER, 7, ClientCredentials(TOKEN, ca_pem))
     with pytest.raises(BadInput, match=says):
         link.register("{}")
     link.close()
 
 
-def test_a_coordinator_of_another_host_or_without_tls_is_not_trusted(runner: Runner) -> None:
+def test_a_coordinator_of_another_host_or_without_tls_is_not_trusted(runner: CoordinatorRunner) -> None:
     other_pem, other_key = certificate("127.0.0.9")
     old_pem, old_key = certificate(days=-1)
     for pair, ca_pem, says in (
@@ -85,7 +85,7 @@ def test_a_coordinator_of_another_host_or_without_tls_is_not_trusted(runner: Run
         server.stop(None).wait()
 
 
-def test_beyond_this_machine_tls_is_asked_for_unless_allowed_by_name(runner: Runner) -> None:
+def test_beyond_this_machine_tls_is_asked_for_unless_allowed_by_name(runner: CoordinatorRunner) -> None:
     with pytest.raises(BadInput, match="not on this machine"):
         open_channel("192.0.2.1:50", ClientCredentials(TOKEN))
     open_channel("192.0.2.1:50", ClientCredentials(TOKEN, insecure_allowed=True)).close()
@@ -95,7 +95,7 @@ def test_beyond_this_machine_tls_is_asked_for_unless_allowed_by_name(runner: Run
         start_server(runner, "secret", "127.0.0.1:0", ServerCredentials(TOKEN, b"x"), 1.0)
 
 
-def test_a_taken_port_is_said(runner: Runner) -> None:
+def test_a_taken_port_is_said(runner: CoordinatorRunner) -> None:
     server, port = start_server(runner, "secret", "127.0.0.1:0", ServerCredentials(TOKEN), 1.0)
     with pytest.raises(BadInput, match=f"cannot serve on 127.0.0.1:{port}"):
         start_server(runner, "secret", f"127.0.0.1:{port}", ServerCredentials(TOKEN), 1.0)
@@ -146,30 +146,30 @@ class Replaced:
         return ClientCredentials(TOKEN, ca=follow_ca(self.folder / "ca.pem", lambda: self.now))
 
 
-def test_a_coordinators_certificate_is_replaced_while_it_serves(runner: Runner, tmp_path: Path) -> None:
+def test_a_coordinators_certificate_is_replaced_while_it_serves(runner: CoordinatorRunner, tmp_path: Path) -> None:
     files = Replaced(tmp_path)
     server, port = start_server(runner, "secret", "127.0.0.1:0", files.server(), 1.0)
     address = f"127.0.0.1:{port}"
     credentials = files.client()
     with ControlClient(address, "secret", credentials, 60.0) as client:
-        assert client.status().phase is Phase.STARTING
+        assert client.status().phase is JobPhase.STARTING
         files.write("cert.pem")  # without its key
         (tmp_path / "ca.pem").write_bytes(b"")
         with structlog.testing.capture_logs() as lines:
             for _ in range(2):
-                files.now += LOOK_SECONDS
-                assert client.status().phase is Phase.STARTING, "those before serve on"
+                files.now += POLL_SECONDS
+                assert client.status().phase is JobPhase.STARTING, "those before serve on"
                 with ControlClient(address, "secret", credentials, 60.0) as another:
-                    assert another.status().phase is Phase.STARTING
+                    assert another.status().phase is JobPhase.STARTING
         assert {line["event"] for line in lines} == {"certificate-not-replaced"}
         assert len(lines) == 2
         files.write("cert.pem", "key.pem", "ca.pem")
-        files.now += LOOK_SECONDS
-        assert client.status().phase is Phase.STARTING, "on a connection of its own, with a session of its own"
+        files.now += POLL_SECONDS
+        assert client.status().phase is JobPhase.STARTING, "on a connection of its own, with a session of its own"
         with ControlClient(
             address, "secret", ClientCredentials(TOKEN, (tmp_path / "ca.pem").read_bytes()), 60.0
         ) as new:
-            assert new.status().phase is Phase.STARTING
+            assert new.status().phase is JobPhase.STARTING
     server.stop(None).wait()
 
 

@@ -20,16 +20,16 @@ from elastic_runtime.control.credentials import ClientCredentials, ServerCredent
 from elastic_runtime.control.member_link import MemberLink
 from elastic_runtime.control.messages import Size
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
-from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, begin
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
-from elastic_runtime.coordinator.runner import Runner
+from elastic_runtime.coordinator.runner import CoordinatorRunner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import BadInput, CoordinatorUnproven, CoordinatorUnreachable
 from elastic_runtime.launcher.view_follower import ViewFollower
 from elastic_runtime.model.layout import TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD
 from elastic_runtime.model.training import Training
-from elastic_runtime.protocol.plan import Role
+from elastic_runtime.protocol.plan import TaskRole
 from foundation.clocks import AwakeClock
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
@@ -46,14 +46,14 @@ class Coordinator:
         self._folder = folder
         self._reserved = ReservedPort()
         self.address = self._reserved.address
-        self._runner: Runner | None = None
+        self._runner: CoordinatorRunner | None = None
         self._server: grpc.Server | None = None
         self.comes()
 
     def comes(self) -> None:
         settings = CoordinatorSettings(job=JOB, servers=1, workers=1)
-        machine = Machine(settings, 0.0, begin(settings), time.time)
-        self._runner = Runner(machine, MemoryRecords(), CheckpointStore(self._folder, 3), AwakeClock(60.0))
+        machine = CoordinatorMachine(settings, 0.0, begin(settings), time.time)
+        self._runner = CoordinatorRunner(machine, MemoryRecords(), CheckpointStore(self._folder, 3), AwakeClock(60.0))
         self._server, _ = start_server(self._runner, JOB, self.address, ServerCredentials(TOKEN), 0.05)
 
     def goes(self) -> None:
@@ -117,7 +117,7 @@ def test_a_job_waits_for_its_coordinator_while_somebody_else_answers_in_its_plac
     coordinator: Coordinator, code: grpc.StatusCode | None, opens: bool, forgets: bool
 ) -> None:
     views: list[object] = []
-    link = MemberLink(coordinator.address, JOB, "worker-0", Role.WORKER, 7, CREDENTIALS)
+    link = MemberLink(coordinator.address, JOB, "worker-0", TaskRole.WORKER, 7, CREDENTIALS)
     follower = ViewFollower(coordinator.address, JOB, CREDENTIALS, lambda: None)
     tool = ControlClient(coordinator.address, JOB, CREDENTIALS, 5.0)
     try:
@@ -154,16 +154,16 @@ def test_a_job_waits_for_its_coordinator_while_somebody_else_answers_in_its_plac
 def test_who_comes_new_meets_him_and_says_so(coordinator: Coordinator, code: grpc.StatusCode, opens: bool) -> None:
     coordinator.goes()
     false = FalseCoordinator(coordinator.address, code, opens)
-    link = MemberLink(coordinator.address, JOB, "worker-0", Role.WORKER, 7, CREDENTIALS)
-    told = threading.Event()
-    follower = ViewFollower(coordinator.address, JOB, CREDENTIALS, told.set)
+    link = MemberLink(coordinator.address, JOB, "worker-0", TaskRole.WORKER, 7, CREDENTIALS)
+    reported = threading.Event()
+    follower = ViewFollower(coordinator.address, JOB, CREDENTIALS, reported.set)
     try:
         with pytest.raises((BadInput, CoordinatorUnreachable)):
             link.register("{}", LAYOUT, TERMS, deadline_seconds=0.5)
         with ControlClient(coordinator.address, JOB, CREDENTIALS, 5.0) as tool, pytest.raises(CoordinatorUnreachable):
             tool.status()
         if opens or code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED):
-            assert told.wait(100.0)
+            assert reported.wait(100.0)
             assert isinstance(follower.failure, CoordinatorUnproven)
     finally:
         link.close()

@@ -21,7 +21,7 @@ from elastic_runtime.model.block_state import BlockState
 from elastic_runtime.model.layout import TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD
 from elastic_runtime.model.training import Training
-from elastic_runtime.protocol.plan import Phase, Role, Timeline, View
+from elastic_runtime.protocol.plan import JobPhase, TaskRole, Timeline, View
 
 sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves the folder out: for simulated_world
 
@@ -49,7 +49,7 @@ class Pretender:
     """
 
     def __init__(self, address: str, task: str, checkpoints: Path, hurry: threading.Event) -> None:
-        self.role = Role.WORKER if task.startswith("worker") else Role.SERVER
+        self.role = TaskRole.WORKER if task.startswith("worker") else TaskRole.SERVER
         self.task, self.checkpoints, self.hurry = task, checkpoints, hurry
         self.stopped = threading.Event()
         self.errors: list[Exception] = []
@@ -64,11 +64,11 @@ class Pretender:
     def run(self) -> None:
         """Its whole life; what goes wrong before it is stopped is the test's failure."""
         try:
-            layout = LAYOUT.to_json() if self.role is Role.WORKER else b""
-            terms = training() if self.role is Role.WORKER else b""
+            layout = LAYOUT.to_json() if self.role is TaskRole.WORKER else b""
+            terms = training() if self.role is TaskRole.WORKER else b""
             self.link.register('{"tcp": "127.0.0.1:1"}', layout, terms, deadline_seconds=PATIENCE_SECONDS)
             self.link.follow(self.on_view)
-            if self.role is Role.WORKER:
+            if self.role is TaskRole.WORKER:
                 self.work()
             else:
                 self.serve()
@@ -93,7 +93,7 @@ class Pretender:
         assert self.view is None or view.number > self.view.number
         with self.news:
             proposal = view.proposal
-            if self.role is Role.WORKER and proposal is not None and self.view is not None:
+            if self.role is TaskRole.WORKER and proposal is not None and self.view is not None:
                 if self.begun < proposal.clock:
                     self.held = proposal.clock
                     self.link.report(accepted=proposal.number)
@@ -116,8 +116,10 @@ class Pretender:
 
     def ends(self) -> bool:
         view = self.view
-        told = view is not None and (self.task in view.leaving or view.phase in {Phase.FINISHED, Phase.FAILED})
-        return told or self.stopped.is_set() or bool(self.errors)
+        reported = view is not None and (
+            self.task in view.leaving or view.phase in {JobPhase.FINISHED, JobPhase.FAILED}
+        )
+        return reported or self.stopped.is_set() or bool(self.errors)
 
     def work(self) -> None:
         generation, step = 0, 0
@@ -129,7 +131,7 @@ class Pretender:
                     continue
                 if view.initialiser == self.task:
                     self.link.report(initialised=True)
-                if view.phase in {Phase.STARTING, Phase.RECOVERING} or not view.generation:
+                if view.phase in {JobPhase.STARTING, JobPhase.RECOVERING} or not view.generation:
                     continue
                 timeline = Timeline(view)
                 if view.generation != generation:

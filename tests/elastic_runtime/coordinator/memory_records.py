@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elastic_runtime.coordinator.rules.state import State
+from elastic_runtime.coordinator.rules.state import CoordinatorState
 
 
 class MemoryRecords:
@@ -16,5 +16,5 @@ class MemoryRecords:
         """Always."""
         return True
 
-    def cut(self, _state: State) -> None:
+    def cut(self, _state: CoordinatorState) -> None:
         """There is nothing to forget."""

@@ -13,19 +13,19 @@ from elastic_runtime.control.messages import MemberReport, RequestState, Shard, 
 from elastic_runtime.coordinator.checkpoint_store import describe
 from elastic_runtime.coordinator.journal import encode, restore
 from elastic_runtime.coordinator.rules.checkpointing import SearchResult
-from elastic_runtime.coordinator.rules.machine import Machine, Outcome, begin
+from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, EventOutcome, begin
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput
 from elastic_runtime.model.layout import Layout, TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD
 from elastic_runtime.model.training import Training
-from elastic_runtime.protocol.plan import Phase, Role, Timeline, View, transfers
+from elastic_runtime.protocol.plan import JobPhase, TaskRole, Timeline, View, transfers
 
 BLOCKS, TOTAL_STEPS, BATCH = 12, 40, 8
 LAYOUT = build_layout([TensorSpec("weight", (BLOCKS * 1024,), "float32")], [], 4096).to_json().decode()
 TRAINING = Training(optimizer=SGD(lr=0.1), samples=BATCH * TOTAL_STEPS, global_batch=BATCH, epochs=1).to_json().decode()
-ENDED = {Phase.FINISHED, Phase.FAILED}
+ENDED = {JobPhase.FINISHED, JobPhase.FAILED}
 SETTINGS = CoordinatorSettings(
     job="simulated",
     servers=2,
@@ -68,7 +68,7 @@ class World:
     """A machine, what it journaled, its members, and the steps that were done."""
 
     now: float = 0.0
-    machine: Machine = field(init=False)
+    machine: CoordinatorMachine = field(init=False)
     records: list[bytes] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
     members: dict[str, Member] = field(default_factory=dict)
@@ -86,12 +86,12 @@ class World:
     settings: CoordinatorSettings = SETTINGS
 
     def __post_init__(self) -> None:
-        self.machine = Machine(self.settings, self.now, begin(self.settings), lambda: 0.0)
+        self.machine = CoordinatorMachine(self.settings, self.now, begin(self.settings), lambda: 0.0)
         self.take(self.machine.on_tick(self.now))
 
     # ---- the coordinator's side
 
-    def take(self, outcome: Outcome, journaled: bool = True, published: bool = True) -> None:
+    def take(self, outcome: EventOutcome, journaled: bool = True, published: bool = True) -> None:
         """Journal and publish an outcome, or die before either."""
         if outcome.record and journaled:
             self.records.append(encode(outcome.record))
@@ -120,7 +120,7 @@ class World:
     def restart(self) -> None:
         state = restore(self.records) or begin(self.settings)
         before = self.views[-1].number if self.views else 0
-        self.machine = Machine(self.settings, self.now, state, lambda: 0.0)
+        self.machine = CoordinatorMachine(self.settings, self.now, state, lambda: 0.0)
         outcome = self.machine.on_tick(self.now)
         assert outcome.view is None or outcome.view.number > before
         self.take(outcome)
@@ -141,7 +141,7 @@ class World:
         assert numbers == sorted(set(numbers))
         if view.proposal is not None:
             assert all(view.proposal.number > number for number in numbers)
-        if view.generation and view.phase not in {Phase.STARTING, Phase.RECOVERING}:
+        if view.generation and view.phase not in {JobPhase.STARTING, JobPhase.RECOVERING}:
             Timeline(replace(view, changes=(*view.changes, *([view.proposal] if view.proposal else []))))
         self.views.append(view)
 
@@ -165,8 +165,8 @@ class World:
 
     def start(self, task: str) -> None:
         self.incarnations += 1
-        role = Role.WORKER if task.startswith("worker") else Role.SERVER
-        models = (LAYOUT, TRAINING) if role is Role.WORKER else ("", "")
+        role = TaskRole.WORKER if task.startswith("worker") else TaskRole.SERVER
+        models = (LAYOUT, TRAINING) if role is TaskRole.WORKER else ("", "")
         newcomer = Newcomer(task, role, self.incarnations, "{}", *models)
         refusal, outcome = self.machine.on_register(newcomer, self.now)
         self.take(outcome)
@@ -281,9 +281,9 @@ class World:
         if not known or (member.over and member.report.left):
             self.members.pop(member.task, None)
 
-    def kill(self, member: Member, told: bool) -> None:
+    def kill(self, member: Member, reported: bool) -> None:
         del self.members[member.task]
-        if told:
+        if reported:
             self.take(self.machine.on_task_ended(member.task, -9, "", self.now))
 
     def request(self, request: RequestState) -> None:
@@ -335,10 +335,10 @@ class World:
 
     def training(self) -> World:
         """Go on until the job has done some steps."""
-        self.rounds(lambda view: view.phase is Phase.RUNNING and self.status().step > 2)
+        self.rounds(lambda view: view.phase is JobPhase.RUNNING and self.status().step > 2)
         return self
 
-    def until(self, *phases: Phase, rounds: int = 3000) -> None:
+    def until(self, *phases: JobPhase, rounds: int = 3000) -> None:
         for _ in range(rounds):
             if self.views[-1].phase in phases:
                 return

@@ -12,13 +12,13 @@ from elastic_runtime.checkpoint import ShardWriter, folder_of
 from elastic_runtime.control.messages import Shard
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore, Restore
 from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, checkpoint_name
-from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, begin
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.errors import BadInput, CheckpointError
 from elastic_runtime.model.block_state import BlockState
 from elastic_runtime.model.layout import Layout, TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD
-from elastic_runtime.protocol.plan import Phase, Role
+from elastic_runtime.protocol.plan import JobPhase, TaskRole
 
 OTHER = build_layout([TensorSpec("weight", (BATCH * 2048,), "float32")], [], 4096).to_json().decode()
 
@@ -63,12 +63,12 @@ def test_a_restored_job_has_no_initialiser_and_takes_its_checkpoints_model_only(
     store = CheckpointStore(tmp_path, 2)
     store.complete(write(tmp_path, 30))
     world = World()
-    world.machine = Machine(SETTINGS, 0.0, begin(SETTINGS, store.found(Restore.ALWAYS)), lambda: 0.0)
+    world.machine = CoordinatorMachine(SETTINGS, 0.0, begin(SETTINGS, store.found(Restore.ALWAYS)), lambda: 0.0)
     world.views.clear()
     world.take(world.machine.on_tick(0.0))
-    refusal, _ = world.machine.on_register(Newcomer("worker-0", Role.WORKER, 7, "{}", OTHER, TRAINING), 0.0)
+    refusal, _ = world.machine.on_register(Newcomer("worker-0", TaskRole.WORKER, 7, "{}", OTHER, TRAINING), 0.0)
     assert "another model than the checkpoint to begin from" in refusal
-    view = world.rounds(lambda view: view.phase is Phase.RUNNING)
+    view = world.rounds(lambda view: view.phase is JobPhase.RUNNING)
     assert (view.start_step, view.start_checkpoint, view.initialiser) == (30, checkpoint_name(30), "")
 
 

@@ -15,7 +15,7 @@ from reserved_port import ReservedPort
 from elastic_runtime.control.messages import JobStatus
 from elastic_runtime.coordinator.__main__ import _tell_end
 from elastic_runtime.errors import BadInput
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 PATIENCE_SECONDS = 60.0
@@ -49,10 +49,10 @@ def test_a_finished_job_says_what_it_has_trained(
 ) -> None:
     process, address, end_file = started
     launcher = make_launcher(address)
-    launcher.until(lambda status: status.phase is Phase.RUNNING)
+    launcher.until(lambda status: status.phase is JobPhase.RUNNING)
     assert not end_file.exists(), "of a job that goes on nothing is said"
     launcher.hurry.set()
-    launcher.until(lambda status: status.phase is Phase.FINISHED)
+    launcher.until(lambda status: status.phase is JobPhase.FINISHED)
     assert process.wait(PATIENCE_SECONDS) == 0
     assert end_file.read_text() == f"finished: 1 epochs, {32 * launcher.total_steps} samples\n"
 
@@ -62,9 +62,9 @@ def test_a_failed_job_says_why(
 ) -> None:
     process, address, end_file = started
     launcher = make_launcher(address)
-    launcher.until(lambda status: status.phase is Phase.RUNNING)
+    launcher.until(lambda status: status.phase is JobPhase.RUNNING)
     launcher.client.task_ended("worker-0", 7, "ValueError: no such\ndata")
-    launcher.until(lambda status: status.phase is Phase.FAILED)
+    launcher.until(lambda status: status.phase is JobPhase.FAILED)
     process.terminate()  # as a launcher does that has heard of it
     assert process.wait(PATIENCE_SECONDS) == 1
     assert end_file.read_text() == "failed: worker-0: ended with exit code 7: ValueError: no such\n"
@@ -74,7 +74,7 @@ def test_one_that_is_stopped_before_the_end_says_nothing(
     started: tuple[subprocess.Popen[bytes], str, Path], make_launcher: Callable[[str], Any]
 ) -> None:
     process, address, end_file = started
-    make_launcher(address).until(lambda status: status.phase is Phase.RUNNING)
+    make_launcher(address).until(lambda status: status.phase is JobPhase.RUNNING)
     process.terminate()
     assert process.wait(PATIENCE_SECONDS) == 0
     assert not end_file.exists()
@@ -84,12 +84,12 @@ def test_the_file_is_written_in_place_and_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "end"
     path.write_text("before, and longer than what comes")
     number = path.stat().st_ino
-    _tell_end(path, JobStatus("digits", Phase.FAILED, failure="two\nlines\x1b[31m"))
+    _tell_end(path, JobStatus("digits", JobPhase.FAILED, failure="two\nlines\x1b[31m"))
     assert path.read_text() == "failed: two lines\\x1b[31m\n"
     assert path.stat().st_ino == number, "in a container it is a mounted file"
-    _tell_end(None, JobStatus("digits", Phase.FAILED))
+    _tell_end(None, JobStatus("digits", JobPhase.FAILED))
 
 
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"how the job has ended cannot be written to .*Is a directory"):
-        _tell_end(tmp_path, JobStatus("digits", Phase.FINISHED))
+        _tell_end(tmp_path, JobStatus("digits", JobPhase.FINISHED))

@@ -13,11 +13,11 @@ from simulated_world import LAYOUT, SETTINGS, TRAINING
 from elastic_runtime.control.messages import MemberReport, RequestState, Size
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
 from elastic_runtime.coordinator.journal import Journal
-from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, begin
 from elastic_runtime.coordinator.rules.registering import Newcomer
-from elastic_runtime.coordinator.runner import Runner
+from elastic_runtime.coordinator.runner import CoordinatorRunner
 from elastic_runtime.errors import ResizeFailed
-from elastic_runtime.protocol.plan import Phase, Role
+from elastic_runtime.protocol.plan import JobPhase, TaskRole
 from foundation.clocks import AwakeClock
 
 
@@ -36,8 +36,8 @@ class Disk:
 def test_a_full_disk_refuses_requests_and_nothing_else(tmp_path: Path) -> None:
     disk, now = Disk(), [0.0]
     journal = Journal(tmp_path, "simulated", reserve_bytes=16384, allocate=disk.allocate)
-    machine = Machine(SETTINGS, now[0], begin(SETTINGS), lambda: 0.0)
-    runner = Runner(
+    machine = CoordinatorMachine(SETTINGS, now[0], begin(SETTINGS), lambda: 0.0)
+    runner = CoordinatorRunner(
         machine, journal, CheckpointStore(tmp_path / "checkpoints", 3), AwakeClock(math.inf, lambda: now[0])
     )
 
@@ -46,15 +46,15 @@ def test_a_full_disk_refuses_requests_and_nothing_else(tmp_path: Path) -> None:
 
     tasks = ["worker-0", "worker-1", "ps-0", "ps-1"]
     for number, task in enumerate(tasks):
-        role = Role.WORKER if task.startswith("worker") else Role.SERVER
-        models = (LAYOUT, TRAINING) if role is Role.WORKER else ("", "")
+        role = TaskRole.WORKER if task.startswith("worker") else TaskRole.SERVER
+        models = (LAYOUT, TRAINING) if role is TaskRole.WORKER else ("", "")
         assert not runner.on_register(Newcomer(task, role, number, "{}", *models))
     report("worker-0", 0, initialised=True)
     for number in (2, 3):
         report(tasks[number], number, generation=1, ready=True)
     for number in (0, 1):
         report(tasks[number], number, generation=1, step=1, ready=True)
-    assert runner.status().phase is Phase.RUNNING
+    assert runner.status().phase is JobPhase.RUNNING
     disk.full = True
     taken = 0
     while not journal.full:

@@ -15,6 +15,7 @@ from elastic_runtime.control.messages import RequestOutcome, RequestState, Resiz
 from elastic_runtime.coordinator.journal import Journal, JournalUnusable, pack, whole
 from elastic_runtime.coordinator.rules.state import (
     Checkpoints,
+    CoordinatorState,
     Course,
     Generation,
     Leases,
@@ -24,21 +25,23 @@ from elastic_runtime.coordinator.rules.state import (
     Purpose,
     Requests,
     Roster,
-    State,
     Task,
     TaskState,
 )
 from elastic_runtime.errors import BadInput
-from elastic_runtime.protocol.plan import Change, Phase, Plan, Role, Stage
+from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Plan, TaskRole
 
 SHARD = Shard("ps-0.safetensors", 40, 123, "a" * 64)
-CHANGE = Change(3, 20, (Stage({0: "ps-1"}, ("worker-0", "worker-2")), Stage({1: "ps-1"})), True, False, True)
-STATE = State(
+CHANGE = Change(
+    3, 20, (ChangeStage({0: "ps-1"}, ("worker-0", "worker-2")), ChangeStage({1: "ps-1"})), True, False, True
+)
+STATE = CoordinatorState(
     roster=Roster(
-        {"ps-0": Task("ps-0", Role.SERVER, TaskState.LIVE, 2**64 - 1, '{"tcp": "é"}')}, {Role.WORKER: 3, Role.SERVER: 1}
+        {"ps-0": Task("ps-0", TaskRole.SERVER, TaskState.LIVE, 2**64 - 1, '{"tcp": "é"}')},
+        {TaskRole.WORKER: 3, TaskRole.SERVER: 1},
     ),
     model=Model('{"blocks": []}', '{"epochs": 3}'),
-    course=Course(Phase.RESIZING, Size(2, 3), Size(1, 2), failure="none yet", losses=4),
+    course=Course(JobPhase.RESIZING, Size(2, 3), Size(1, 2), failure="none yet", losses=4),
     generation=Generation(
         2,
         10,
@@ -64,7 +67,7 @@ STATE = State(
 def test_what_was_appended_is_there_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "job")
     assert journal.state is None
-    assert journal.append(whole(State()))
+    assert journal.append(whole(CoordinatorState()))
     assert journal.append(whole(STATE))
     assert journal.append({"numbers": Numbers(9, 9000)})
     journal.close()
@@ -94,7 +97,7 @@ def test_a_torn_tail_costs_the_last_record_and_damage_before_it_is_refused(
         path.write_bytes(content[:at] + bytes(data.draw(st.integers(0, 100))))
         whole_records = sum(end <= at for end in ends)
         again = Journal(folder, "job")
-        assert again.state == (State(numbers=Numbers(whole_records - 1)) if whole_records else None)
+        assert again.state == (CoordinatorState(numbers=Numbers(whole_records - 1)) if whole_records else None)
         again.append({"numbers": Numbers(99)})
         again.close()
         again = Journal(folder, "job")
@@ -106,7 +109,7 @@ def test_a_torn_tail_costs_the_last_record_and_damage_before_it_is_refused(
         path.write_bytes(content)
         if at >= ends[-2]:
             again = Journal(folder, "job")
-            assert again.state == State(numbers=Numbers(2))
+            assert again.state == CoordinatorState(numbers=Numbers(2))
             again.close()
         else:
             with pytest.raises(JournalUnusable, match=r"damaged at byte \d+ of"):

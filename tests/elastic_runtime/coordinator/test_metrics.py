@@ -11,19 +11,19 @@ from reserved_port import ReservedPort
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, TaskStatus
 from elastic_runtime.coordinator.metrics import JobMetrics, serve_metrics
 from elastic_runtime.errors import BadInput
-from elastic_runtime.protocol.plan import Phase, Role
+from elastic_runtime.protocol.plan import JobPhase, TaskRole
 
 STATUS = JobStatus(
     job="net-1",
-    phase=Phase.RESIZING,
+    phase=JobPhase.RESIZING,
     step=12,
     durable_step=10,
     samples=384,
     loss=0.5,
     tasks=(
-        TaskStatus("ps-0", Role.SERVER, "member", owned_bytes=100, bytes_sent=7),
-        TaskStatus("worker-0", Role.WORKER, "member", bytes_received=8),
-        TaskStatus("worker-1", Role.WORKER, "wanted"),
+        TaskStatus("ps-0", TaskRole.SERVER, "member", owned_bytes=100, bytes_sent=7),
+        TaskStatus("worker-0", TaskRole.WORKER, "member", bytes_received=8),
+        TaskStatus("worker-1", TaskRole.WORKER, "wanted"),
     ),
     requests=(RequestState("a", "resize", RequestOutcome.DONE), RequestState("b", "resize", RequestOutcome.RUNNING)),
 )

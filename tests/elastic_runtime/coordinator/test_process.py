@@ -16,7 +16,7 @@ import pytest
 from reserved_port import ReservedPort
 
 from elastic_runtime.control.messages import RequestOutcome, Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
 PATIENCE_SECONDS = 60.0
@@ -80,7 +80,7 @@ def test_killed_in_a_resize_and_started_again_it_goes_on_where_it_was(
 ) -> None:
     address = coordinator.start()
     launcher = make_launcher(address)
-    launcher.until(lambda status: status.phase is Phase.RUNNING and status.step > 10)
+    launcher.until(lambda status: status.phase is JobPhase.RUNNING and status.step > 10)
     launcher.client.resize("grow", Size(2, 3))
     before = launcher.until(lambda status: len(status.tasks) > 3)
     coordinator.kill(signal.SIGKILL)
@@ -100,7 +100,7 @@ def test_stopped_for_longer_than_its_limits_it_takes_nobody_for_dead(
 ) -> None:
     limit_seconds = 8
     launcher = make_launcher(coordinator.start(limit_seconds))
-    before = launcher.until(lambda status: status.phase is Phase.RUNNING and status.step > 10)
+    before = launcher.until(lambda status: status.phase is JobPhase.RUNNING and status.step > 10)
     assert coordinator.process is not None
     os.kill(coordinator.process.pid, signal.SIGSTOP)
     deadline = time.monotonic() + 1.5 * limit_seconds
@@ -111,7 +111,7 @@ def test_stopped_for_longer_than_its_limits_it_takes_nobody_for_dead(
     after = launcher.until(lambda status: all(task.report_age_seconds < 1.0 for task in status.tasks))
     assert [task.task for task in after.tasks] == [task.task for task in before.tasks]
     after = launcher.until(lambda status: status.step > after.step + 10)
-    assert (after.generation, after.phase) == (before.generation, Phase.RUNNING)
+    assert (after.generation, after.phase) == (before.generation, JobPhase.RUNNING)
     assert [task.task for task in after.tasks] == [task.task for task in before.tasks]
     assert "coordinator-was-stopped" in coordinator.said.read_text()
     assert coordinator.kill(signal.SIGTERM) == 0

@@ -13,8 +13,8 @@ from simulated_world import SETTINGS
 from elastic_runtime.control.messages import RequestState, Size
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
 from elastic_runtime.coordinator.journal import JournalUnusable
-from elastic_runtime.coordinator.rules.machine import Machine, begin
-from elastic_runtime.coordinator.runner import Runner
+from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, begin
+from elastic_runtime.coordinator.runner import CoordinatorRunner
 from elastic_runtime.errors import BadInput
 from foundation.clocks import AwakeClock
 
@@ -32,8 +32,8 @@ class BreakingRecords(MemoryRecords):
 
 def test_a_failing_disk_ends_the_coordinator_and_publishes_nothing(tmp_path: Path) -> None:
     records = BreakingRecords()
-    runner = Runner(
-        Machine(SETTINGS, 0.0, begin(SETTINGS), lambda: 0.0),
+    runner = CoordinatorRunner(
+        CoordinatorMachine(SETTINGS, 0.0, begin(SETTINGS), lambda: 0.0),
         records,
         CheckpointStore(tmp_path, 3),
         AwakeClock(1.0, float),
@@ -55,8 +55,8 @@ def test_a_failing_disk_ends_the_coordinator_and_publishes_nothing(tmp_path: Pat
 
 
 def test_closing_wakes_whoever_waits_for_a_view(tmp_path: Path) -> None:
-    machine = Machine(SETTINGS, 0.0, begin(SETTINGS), lambda: 0.0)
-    runner = Runner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), AwakeClock(1.0, float))
+    machine = CoordinatorMachine(SETTINGS, 0.0, begin(SETTINGS), lambda: 0.0)
+    runner = CoordinatorRunner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), AwakeClock(1.0, float))
     first = runner.next_view(0, 0.0)
     assert first is not None
     found: list[object] = []

@@ -16,12 +16,12 @@ from elastic_runtime.control.credentials import ClientCredentials, ServerCredent
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, ResizeMode, Size
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
 from elastic_runtime.coordinator.journal import Journal
-from elastic_runtime.coordinator.rules.machine import Machine, begin
+from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, begin
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
-from elastic_runtime.coordinator.runner import Runner
+from elastic_runtime.coordinator.runner import CoordinatorRunner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.clocks import AwakeClock
 
 TOKEN = "a-token-for-these-tests"  # noqa: S105 - of no job
@@ -29,7 +29,7 @@ JOB = "digits"
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> Iterator[Runner]:
+def runner(tmp_path: Path) -> Iterator[CoordinatorRunner]:
     settings = CoordinatorSettings(
         # A machine that is busy for a while is no dead member here.
         job=JOB,
@@ -40,8 +40,8 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
         silent_seconds=60.0,
         vote_seconds=60.0,
     )
-    machine = Machine(settings, time.monotonic(), begin(settings), time.time)
-    runner = Runner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), AwakeClock(60.0))
+    machine = CoordinatorMachine(settings, time.monotonic(), begin(settings), time.time)
+    runner = CoordinatorRunner(machine, MemoryRecords(), CheckpointStore(tmp_path, 3), AwakeClock(60.0))
     stop = threading.Event()
 
     def tick() -> None:
@@ -57,7 +57,7 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 
 
 @pytest.fixture
-def address(runner: Runner) -> Iterator[str]:
+def address(runner: CoordinatorRunner) -> Iterator[str]:
     server, port = start_server(runner, JOB, "127.0.0.1:0", ServerCredentials(TOKEN), 0.2)
     yield f"127.0.0.1:{port}"
     server.stop(None).wait()
@@ -71,7 +71,7 @@ def test_a_job_starts_is_resized_while_it_trains_and_finishes(
     address: str, make_launcher: Callable[[str], Any]
 ) -> None:
     launcher = make_launcher(address)
-    launcher.until(lambda status: status.phase is Phase.RUNNING and status.step > 10)
+    launcher.until(lambda status: status.phase is JobPhase.RUNNING and status.step > 10)
     for request_id, size, mode in (
         ("grow", Size(3, 3), ResizeMode.ROLLING),
         ("shrink", Size(2, 1), ResizeMode.STOP_THE_WORLD),
@@ -81,7 +81,7 @@ def test_a_job_starts_is_resized_while_it_trains_and_finishes(
         status = launcher.until(lambda status, r=request_id: outcome(status, r) is RequestOutcome.DONE)
         assert status.size == size
     launcher.hurry.set()
-    status = launcher.until(lambda status: status.phase is Phase.FINISHED)
+    status = launcher.until(lambda status: status.phase is JobPhase.FINISHED)
     assert (status.step, status.durable_step, status.epoch) == (launcher.total_steps, launcher.total_steps, 1.0)
     assert [row.request_id for row in status.requests] == ["grow", "shrink"]
 
@@ -104,7 +104,9 @@ def test_a_wrong_token_job_or_address_is_said_in_one_line(address: str) -> None:
         client.status()
 
 
-def test_who_was_followed_by_another_scheduler_is_refused_whatever_it_asks_for(address: str, runner: Runner) -> None:
+def test_who_was_followed_by_another_scheduler_is_refused_whatever_it_asks_for(
+    address: str, runner: CoordinatorRunner
+) -> None:
     credentials = ClientCredentials(TOKEN)
     epochs = {"old": 7, "new": 9}
     with (
@@ -135,14 +137,14 @@ def test_who_was_followed_by_another_scheduler_is_refused_whatever_it_asks_for(a
 def test_the_highest_epoch_outlives_the_coordinator(tmp_path: Path) -> None:
     settings = CoordinatorSettings(job=JOB, servers=1, workers=1)
     records = Journal(tmp_path, JOB)
-    machine = Machine(settings, 0.0, begin(settings), time.time)
-    runner = Runner(machine, records, CheckpointStore(tmp_path, 3), AwakeClock(60.0))
+    machine = CoordinatorMachine(settings, 0.0, begin(settings), time.time)
+    runner = CoordinatorRunner(machine, records, CheckpointStore(tmp_path, 3), AwakeClock(60.0))
     runner.on_request(RequestState("first", "resize", target=Size(1, 2)), epoch=9)
     runner.close()
     records.close()
     again = Journal(tmp_path, JOB)
     assert again.state is not None
-    machine = Machine(settings, 0.0, again.state, time.time)
+    machine = CoordinatorMachine(settings, 0.0, again.state, time.time)
     with pytest.raises(BadInput, match="lease epoch 8 is over"):
         machine.on_request(RequestState("second", "resize", target=Size(1, 1)), 0.0, epoch=8)
     again.close()

@@ -123,10 +123,10 @@ class Launcher:
         return found
 
 
-def wait_for(look: Callable[[], Found | None], what: str) -> Found:
+def wait_for(poll: Callable[[], Found | None], what: str) -> Found:
     """Look until there is something, or fail at the deadline."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while not (found := look()):
+    while not (found := poll()):
         assert time.monotonic() < deadline, f"no {what} within {DEADLINE_SECONDS} s"
         time.sleep(0.02)
     return found

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import grpc
 
-from elastic_runtime.control.call_check import CallCheck, Refused
+from elastic_runtime.control.call_check import CallCheck, CallRefused
 from elastic_runtime.control.credentials import SERVER_OPTIONS
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.control.report_conversions import status_to_message
@@ -24,7 +24,7 @@ from elastic_runtime.control.view_conversions import view_to_message
 from elastic_runtime.coordinator.passing_on import PassingOn
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated import elastic_pb2_grpc as rpc
-from elastic_runtime.protocol.plan import Member, Phase, Plan, Role, View
+from elastic_runtime.protocol.plan import JobPhase, Member, Plan, TaskRole, View
 
 
 class Scripted(rpc.MembershipServicer, rpc.JobControlServicer):
@@ -52,8 +52,8 @@ class Scripted(rpc.MembershipServicer, rpc.JobControlServicer):
         self.changed.notify_all()
 
     def view(self) -> View:
-        members = [Member(task, Role.WORKER, 7, "{}") for task in self.state["members"]]
-        phase = Phase(self.state["phase"])
+        members = [Member(task, TaskRole.WORKER, 7, "{}") for task in self.state["members"]]
+        phase = JobPhase(self.state["phase"])
         wanted = tuple(self.state["wanted"])
         plan = Plan((), ())
         return View(
@@ -120,7 +120,7 @@ class Scripted(rpc.MembershipServicer, rpc.JobControlServicer):
                 f"resize {request.target.servers} {request.target.workers} {','.join(request.victims)} {request.mode}"
             )
             if request.target.workers > 8:
-                raise Refused(grpc.StatusCode.FAILED_PRECONDITION, "at most 8 workers")
+                raise CallRefused(grpc.StatusCode.FAILED_PRECONDITION, "at most 8 workers")
             if call not in self.state["calls"]:
                 self.change(calls=[*self.state["calls"], call])
                 return pb.RequestReply(state="running")
@@ -133,7 +133,7 @@ class Scripted(rpc.MembershipServicer, rpc.JobControlServicer):
             workers = sum(task.startswith("worker") for task in self.state["wanted"])
             size = Size(len(self.state["wanted"]) - workers, workers)
             target = size if workers else Size(1, 1)
-            status = JobStatus(self.options.job, Phase(self.state["phase"]), step=12, size=size, target=target)
+            status = JobStatus(self.options.job, JobPhase(self.state["phase"]), step=12, size=size, target=target)
             return status_to_message(status)
 
 

@@ -18,9 +18,9 @@ from elastic_runtime.launcher.gpu_seats import GpuSeats, read_gpus, read_used, w
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.task_table import TaskTable
-from elastic_runtime.protocol.plan import Phase, Plan, View
+from elastic_runtime.protocol.plan import JobPhase, Plan, View
 
-VIEW = View(1, 1, Phase.RUNNING, 0, "", Plan((), ()))
+VIEW = View(1, 1, JobPhase.RUNNING, 0, "", Plan((), ()))
 
 
 def test_no_gpu_has_two_workers_and_one_that_ended_leaves_its_own_to_the_next(tmp_path: Path) -> None:

@@ -19,14 +19,14 @@ def test_a_module_in_the_folder_where_a_job_is_started_is_the_scripts_and_not_ou
         "coordinator": programs.coordinator_process("127.0.0.1:0", None),
         **{task: programs.task_process(task, "127.0.0.1:1", 1, 1) for task in ("ps-0", "worker-0")},
     }
-    told = {}
+    reported = {}
     for task, process in processes.items():
         command = [*process.command[:3], *([] if task == "worker-0" else ["--help"])]
         done = subprocess.run(
             command, check=False, env=process.environment, cwd=process.working_folder, capture_output=True, timeout=100
         )
         assert done.returncode == 0, done.stderr
-        told[task] = done.stdout.decode()
-    assert told["worker-0"] == "of the user\n"
-    assert told["ps-0"].startswith("usage: python -m elastic_runtime.server ")
-    assert told["coordinator"].startswith("usage: python -m elastic_runtime.coordinator ")
+        reported[task] = done.stdout.decode()
+    assert reported["worker-0"] == "of the user\n"
+    assert reported["ps-0"].startswith("usage: python -m elastic_runtime.server ")
+    assert reported["coordinator"].startswith("usage: python -m elastic_runtime.coordinator ")

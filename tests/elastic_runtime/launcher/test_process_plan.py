@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.launcher.process_plan import Actions, ProcessPlan, staying
 from elastic_runtime.launcher.settings import LauncherSettings
-from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, View
+from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Member, Plan, TaskRole, View
 
 SETTINGS = LauncherSettings(
     restart_backoff_seconds=1.0,
@@ -16,11 +16,11 @@ SETTINGS = LauncherSettings(
     unlisted_seconds=20.0,
     grace_seconds=5.0,
 )
-VIEW = View(1, 1, Phase.RUNNING, 0, "", Plan((), ()))
+VIEW = View(1, 1, JobPhase.RUNNING, 0, "", Plan((), ()))
 
 
 def member(task: str) -> Member:
-    return Member(task, Role.WORKER, 1, "{}")
+    return Member(task, TaskRole.WORKER, 1, "{}")
 
 
 def test_what_is_wanted_and_does_not_run_is_started() -> None:
@@ -29,7 +29,7 @@ def test_what_is_wanted_and_does_not_run_is_started() -> None:
 
 
 def test_nothing_is_started_for_a_job_that_is_over() -> None:
-    for phase in (Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED):
+    for phase in (JobPhase.SUSPENDED, JobPhase.FINISHED, JobPhase.FAILED):
         assert ProcessPlan(SETTINGS).decide(replace(VIEW, phase=phase, wanted=("worker-0",)), [], 0.0) == Actions()
 
 
@@ -61,14 +61,14 @@ def test_who_still_starts_when_the_job_ends_badly_is_not_waited_for() -> None:
     plan = ProcessPlan(SETTINGS)
     view = replace(VIEW, wanted=("ps-0", "worker-0"), members=(member("worker-0"),))
     assert plan.decide(view, ["ps-0", "worker-0"], 0.0) == Actions()
-    over = replace(VIEW, phase=Phase.FAILED)
+    over = replace(VIEW, phase=JobPhase.FAILED)
     assert plan.decide(over, ["ps-0", "worker-0"], 1.0) == Actions(terminate=("ps-0",))
 
 
 def test_who_was_a_member_only_in_views_that_nobody_saw_is_known_by_its_plan() -> None:
     plan = ProcessPlan(SETTINGS)
     plan.decide(replace(VIEW, wanted=("ps-0", "worker-0", "worker-1")), ["ps-0", "worker-0", "worker-1"], 0.0)
-    over = replace(VIEW, phase=Phase.FINISHED, start_plan=Plan(("worker-0",), ("ps-0",)))
+    over = replace(VIEW, phase=JobPhase.FINISHED, start_plan=Plan(("worker-0",), ("ps-0",)))
     assert not plan.is_needless("worker-0", over)
     assert plan.is_needless("worker-1", over)
     assert plan.decide(over, ["worker-0", "worker-1"], 1.0) == Actions(terminate=("worker-1",))
@@ -79,7 +79,7 @@ def test_a_script_whose_job_is_done_takes_as_long_as_it_takes() -> None:
     plan = ProcessPlan(SETTINGS)
     members = (member("worker-0"), member("ps-0"))
     plan.decide(replace(VIEW, wanted=("ps-0", "worker-0", "worker-1"), members=members), ["ps-0", "worker-0"], 0.0)
-    over = replace(VIEW, phase=Phase.FINISHED, leaving=("worker-0",))
+    over = replace(VIEW, phase=JobPhase.FINISHED, leaving=("worker-0",))
     running = ["ps-0", "worker-0", "worker-1"]
     assert plan.decide(over, running, 1.0) == Actions(terminate=("worker-1",))  # it had not joined yet
     assert plan.decide(over, ["ps-0", "worker-0"], 1e6) == Actions(terminate=("ps-0",))
@@ -89,7 +89,7 @@ def test_who_stays_is_known_from_the_moment_of_the_agreement() -> None:
     begun = replace(VIEW, start_plan=Plan(("worker-0", "worker-1"), ()))
     workers = ["worker-0", "worker-1", "worker-2"]
     assert staying(begun, workers) == {*workers}
-    change = Change(1, 40, (Stage(workers=("worker-1",)), Stage({0: "ps-1"})))
+    change = Change(1, 40, (ChangeStage(workers=("worker-1",)), ChangeStage({0: "ps-1"})))
     assert staying(replace(begun, changes=(change,)), workers) == {"worker-1", "worker-2"}
     assert staying(replace(begun, leaving=("worker-1",)), workers) == {"worker-0", "worker-2"}
 
@@ -100,7 +100,7 @@ def test_a_task_is_needless_that_never_joined_and_is_not_wanted() -> None:
     plan.decide(wanted, ["worker-0", "worker-1"], 0.0)
     assert not plan.is_needless("worker-1", wanted)
     assert plan.is_needless("worker-1", VIEW)
-    assert plan.is_needless("worker-1", replace(wanted, phase=Phase.FINISHED))
+    assert plan.is_needless("worker-1", replace(wanted, phase=JobPhase.FINISHED))
     assert not plan.is_needless("worker-0", VIEW)
 
 
@@ -115,7 +115,7 @@ def test_a_task_that_the_coordinator_does_not_know_is_given_time_to_become_known
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(list(Phase)),
+            st.sampled_from(list(JobPhase)),
             st.sets(st.sampled_from(["worker-0", "worker-1", "ps-0"])),
             st.sets(st.sampled_from(["worker-0", "worker-1", "ps-0"])),
             st.floats(0.0, 30.0),
@@ -123,7 +123,7 @@ def test_a_task_that_the_coordinator_does_not_know_is_given_time_to_become_known
         max_size=12,
     )
 )
-def test_no_task_is_started_twice_and_every_unneeded_one_ends(rounds: list[tuple[Phase, set, set, float]]) -> None:
+def test_no_task_is_started_twice_and_every_unneeded_one_ends(rounds: list[tuple[JobPhase, set, set, float]]) -> None:
     plan = ProcessPlan(SETTINGS)
     running: set[str] = set()
     now = 0.0
@@ -140,7 +140,7 @@ def test_no_task_is_started_twice_and_every_unneeded_one_ends(rounds: list[tuple
         for task in actions.kill:
             running.remove(task)
             plan.on_ended(task, now)
-    over = replace(VIEW, phase=Phase.FINISHED)
+    over = replace(VIEW, phase=JobPhase.FINISHED)
     for _ in range(3):
         now += SETTINGS.leave_seconds + SETTINGS.grace_seconds
         actions = plan.decide(over, running, now)

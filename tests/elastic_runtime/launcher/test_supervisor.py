@@ -18,7 +18,7 @@ from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.errors import CoordinatorUnreachable
 from elastic_runtime.launcher.job_folder import holder_of, read_json
 from elastic_runtime.launcher.job_status import read_state
-from elastic_runtime.launcher.supervisor import StopSignals
+from elastic_runtime.launcher.supervisor import LauncherStopSignals
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
@@ -41,8 +41,8 @@ def test_a_job_runs_to_its_end_with_the_tasks_that_the_coordinator_wants(tmp_pat
         pids = launcher.pids(4)
     assert ends["worker-0"] == ends["worker-1"] == 0
     assert "worker-1 learns" in (job.log_folder / "worker-1.log").read_text(encoding="utf-8")
-    told = (job.log_folder / "worker-0.log").read_text(encoding="utf-8")
-    assert {"'ELASTIC_COORDINATOR'", "'ELASTIC_TASK'", "'ELASTIC_TOKEN_FILE'"} <= set(re.findall(r"'\w+'", told))
+    reported = (job.log_folder / "worker-0.log").read_text(encoding="utf-8")
+    assert {"'ELASTIC_COORDINATOR'", "'ELASTIC_TASK'", "'ELASTIC_TOKEN_FILE'"} <= set(re.findall(r"'\w+'", reported))
     all_gone(pids.values())
     assert read_state(job)["phase"] == "finished"
     assert holder_of(job.path) is None
@@ -54,10 +54,10 @@ def test_a_script_that_raises_fails_the_job_with_its_last_line(tmp_path: Path) -
         assert launcher.end() == 1
         # Both raise; whichever is the second is the one that is not started again.
         failed = re.search(r"failed: (worker-[01]): RuntimeError: the data are gone", launcher.output())
-        told = re.findall(r"elastic-run: (worker-[01]) ended with exit code 1( \(see|: )", launcher.output())
+        reported = re.findall(r"elastic-run: (worker-[01]) ended with exit code 1( \(see|: )", launcher.output())
         codes = [(task, code) for task, code, _ in launcher.state()["ended"] if task.startswith("worker")]
     assert failed is not None
-    assert dict(told).get("worker-0", " (see") == " (see", "its last line stands above, where its output is shown"
+    assert dict(reported).get("worker-0", " (see") == " (see", "its last line stands above, where its output is shown"
     assert [task for task, code in codes if code == 1][-1] == failed[1], "the other one may have been ended for it"
     assert {code for _, code in codes} <= {1, -signal.SIGTERM}
 
@@ -151,7 +151,7 @@ def test_a_terminal_that_is_closed_suspends_too_unless_nobody_minds(tmp_path: Pa
             assert launcher.end(signal.SIGHUP) == 0
             assert "over: suspended" in launcher.output()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        with StopSignals(news) as signals:
+        with LauncherStopSignals(news) as signals:
             os.kill(os.getpid(), signal.SIGHUP)
             os.kill(os.getpid(), signal.SIGTERM)
             news.get(timeout=100)
@@ -163,7 +163,7 @@ def test_a_terminal_that_is_closed_suspends_too_unless_nobody_minds(tmp_path: Pa
 def test_a_signal_that_comes_twice_in_a_moment_is_one_wish_and_ctrl_c_counts_each_time() -> None:
     now = [0.0]
     news: queue.SimpleQueue[None] = queue.SimpleQueue()
-    with StopSignals(news, lambda: now[0]) as signals:
+    with LauncherStopSignals(news, lambda: now[0]) as signals:
         for at, number, count in (
             (0.0, signal.SIGTERM, 1),
             (0.5, signal.SIGTERM, 1),

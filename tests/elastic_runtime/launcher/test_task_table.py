@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from elastic_runtime.launcher.task_table import LateFailures, TaskEnd
-from elastic_runtime.protocol.plan import Phase, Plan, View
+from elastic_runtime.protocol.plan import JobPhase, Plan, View
 
-RUNNING = View(7, 1, Phase.RUNNING, 0, "", Plan((), ()))
-FINISHED = replace(RUNNING, number=8, phase=Phase.FINISHED)
+RUNNING = View(7, 1, JobPhase.RUNNING, 0, "", Plan((), ()))
+FINISHED = replace(RUNNING, number=8, phase=JobPhase.FINISHED)
 END = TaskEnd("worker-0", 1, "OSError: no room")
 
 
@@ -30,5 +30,5 @@ def test_a_failure_that_the_job_has_made_good_does_not_count() -> None:
 
 def test_of_a_job_that_failed_nothing_is_late() -> None:
     late = LateFailures()
-    late.on_failure(END, replace(RUNNING, phase=Phase.FAILED))
+    late.on_failure(END, replace(RUNNING, phase=JobPhase.FAILED))
     assert late.first is None

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.model.layout import ELEMENT_BYTES, Kind, Layout, TensorSpec, build_layout, difference, runs
+from elastic_runtime.model.layout import ELEMENT_BYTES, Layout, TensorKind, TensorSpec, build_layout, difference, runs
 
 
-def specs(kind: Kind) -> st.SearchStrategy[list[TensorSpec]]:
+def specs(kind: TensorKind) -> st.SearchStrategy[list[TensorSpec]]:
     shapes = st.lists(st.integers(0, 40), max_size=3).map(tuple)
     rows = st.lists(st.tuples(shapes, st.sampled_from(sorted(ELEMENT_BYTES[kind]))), max_size=8)
     return rows.map(lambda rows: [TensorSpec(f"{kind}.{i}", *row) for i, row in enumerate(rows)])
 
 
 LAYOUTS = st.builds(
-    build_layout, specs(Kind.PARAMETER), specs(Kind.BUFFER), st.one_of(st.none(), st.integers(1, 10_000))
+    build_layout, specs(TensorKind.PARAMETER), specs(TensorKind.BUFFER), st.one_of(st.none(), st.integers(1, 10_000))
 )
 
 
@@ -91,11 +91,11 @@ def test_scalars_empty_tensors_and_mixed_dtypes_get_their_places() -> None:
     buffers = [TensorSpec("batches", (), "int64"), TensorSpec("mask", (2, 2), "bool")]
     layout = build_layout(parameters, buffers)
     assert [(segment.kind, segment.dtype, segment.elements) for segment in layout.segments] == [
-        (Kind.PARAMETER, "float64", 1),
-        (Kind.PARAMETER, "float16", 0),
-        (Kind.PARAMETER, "bfloat16", 5),
-        (Kind.BUFFER, "int64", 1),
-        (Kind.BUFFER, "bool", 4),
+        (TensorKind.PARAMETER, "float64", 1),
+        (TensorKind.PARAMETER, "float16", 0),
+        (TensorKind.PARAMETER, "bfloat16", 5),
+        (TensorKind.BUFFER, "int64", 1),
+        (TensorKind.BUFFER, "bool", 4),
     ]
     assert [block.size_bytes for block in layout.blocks] == [8, 10, 8, 4]
     assert build_layout([], []).blocks == ()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.resize.movement_bound import minimum_bytes
 from elastic_runtime.model.layout import Layout, TensorSpec, build_layout, runs
-from elastic_runtime.model.partition import Assignment, Move, assign, batches, moves
+from elastic_runtime.model.partition import Assignment, BlockMove, assign, batches, moves
 
 _MIXED = st.lists(
     st.tuples(st.integers(0, 200_000), st.sampled_from(["float32", "float16", "float64"])), min_size=1, max_size=5
@@ -219,6 +219,6 @@ def test_all_sources_send_in_every_batch() -> None:
 
 def test_a_block_beyond_the_budget_goes_alone() -> None:
     layout = blocks_of(3)
-    wanted = [Move(index, "a", "b") for index in range(3)]
+    wanted = [BlockMove(index, "a", "b") for index in range(3)]
     assert batches(wanted, layout, 1) == [[move] for move in wanted]
     assert batches([], layout, 1) == []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from elastic_runtime.errors import BadInput
 from elastic_runtime.model.data_shards import SampleOrder
-from elastic_runtime.model.sample_leases import Lease, LeaseTable
+from elastic_runtime.model.sample_leases import SampleLease, SampleLeaseTable
 
 
 @st.composite
@@ -23,10 +23,10 @@ class Workers:
     """What workers know themselves, and what was counted of what they told."""
 
     def __init__(self) -> None:
-        self.reading: dict[int, tuple[str, Lease, int]] = {}
+        self.reading: dict[int, tuple[str, SampleLease, int]] = {}
         self.counted: Counter[tuple[int, int]] = Counter()
 
-    def tell(self, leases: LeaseTable, lease_id: int, samples: int) -> None:
+    def tell(self, leases: SampleLeaseTable, lease_id: int, samples: int) -> None:
         worker, lease, start = self.reading[lease_id]
         upto = min(lease.stop, start + samples)
         counted = leases.done(lease_id, upto)
@@ -41,7 +41,7 @@ def test_every_sample_is_counted_once_an_epoch_under_any_history(
     terms: tuple[SampleOrder, int], data: st.DataObject
 ) -> None:
     order, batch = terms
-    leases, workers = LeaseTable(order, batch), Workers()
+    leases, workers = SampleLeaseTable(order, batch), Workers()
     names = st.sampled_from(["a", "b", "c"])
     for act in data.draw(st.lists(st.sampled_from(["lease", "tell", "lost", "restart"]), max_size=40)):
         if act == "lease":
@@ -57,7 +57,7 @@ def test_every_sample_is_counted_once_an_epoch_under_any_history(
             samples = leases.lost(data.draw(names))
             assert (samples == 0) == (leases.to_json() == before)
         elif act == "restart":
-            leases = LeaseTable.from_json(order, batch, leases.to_json())
+            leases = SampleLeaseTable.from_json(order, batch, leases.to_json())
         assert leases.samples_done == workers.counted.total()
     for worker in "abc":
         leases.lost(worker)
@@ -74,7 +74,7 @@ def test_every_sample_is_counted_once_an_epoch_under_any_history(
 
 
 def test_the_rest_of_a_dead_workers_lease_comes_first_and_whole() -> None:
-    leases = LeaseTable(SampleOrder(100, 10, seed=0, epochs=1), 10)
+    leases = SampleLeaseTable(SampleOrder(100, 10, seed=0, epochs=1), 10)
     first, second, other = leases.lease("a", 2), leases.lease("a", 2), leases.lease("b", 1)
     assert first is not None
     assert second is not None
@@ -91,7 +91,7 @@ def test_the_rest_of_a_dead_workers_lease_comes_first_and_whole() -> None:
 
 
 def test_the_next_epoch_begins_before_the_slowest_is_done() -> None:
-    leases = LeaseTable(SampleOrder(20, 10, seed=0, epochs=2), 10)
+    leases = SampleLeaseTable(SampleOrder(20, 10, seed=0, epochs=2), 10)
     slow, fast = leases.lease("slow", 1), leases.lease("fast", 9)
     ahead = leases.lease("fast", 9)
     assert slow is not None
@@ -107,14 +107,14 @@ def test_the_next_epoch_begins_before_the_slowest_is_done() -> None:
 
 
 def test_telling_twice_counts_once() -> None:
-    leases = LeaseTable(SampleOrder(20, 10, seed=0, epochs=1), 10)
+    leases = SampleLeaseTable(SampleOrder(20, 10, seed=0, epochs=1), 10)
     lease = leases.lease("a", 2)
     assert lease is not None
     assert [leases.done(lease.id, upto) for upto in (10, 10, 5, 20, 20)] == [10, 0, 0, 10, 0]
 
 
 def test_what_was_never_leased_cannot_be_done() -> None:
-    leases = LeaseTable(SampleOrder(20, 10, seed=0, epochs=1), 10)
+    leases = SampleLeaseTable(SampleOrder(20, 10, seed=0, epochs=1), 10)
     lease = leases.lease("a", 1)
     assert lease is not None
     with pytest.raises(BadInput, match="lease 2, which was never given"):
@@ -125,9 +125,9 @@ def test_what_was_never_leased_cannot_be_done() -> None:
 
 def test_a_batch_that_leaves_nothing_to_read_is_refused() -> None:
     with pytest.raises(BadInput, match="nothing is left to read"):
-        LeaseTable(SampleOrder(20, 10, seed=0, epochs=1, drop_last=True), 21)
+        SampleLeaseTable(SampleOrder(20, 10, seed=0, epochs=1, drop_last=True), 21)
     with pytest.raises(BadInput, match="batch is 0"):
-        LeaseTable(SampleOrder(20, 10, seed=0, epochs=1), 0)
+        SampleLeaseTable(SampleOrder(20, 10, seed=0, epochs=1), 0)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_a_batch_that_leaves_nothing_to_read_is_refused() -> None:
 )
 def test_a_changed_book_is_refused_in_one_line(change: dict[str, object]) -> None:
     order = SampleOrder(20, 10, seed=0, epochs=2)
-    leases = LeaseTable(order, 10)
+    leases = SampleLeaseTable(order, 10)
     leases.lease("a", 1)
     content = json.loads(leases.to_json())
     with pytest.raises(BadInput) as caught:
-        LeaseTable.from_json(order, 10, json.dumps({**content, **change}).encode())
+        SampleLeaseTable.from_json(order, 10, json.dumps({**content, **change}).encode())
     assert "\n" not in str(caught.value)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from tiny_job import NEVER_SECONDS
 
 from elastic_runtime.checkpoint import latest_durable, read_model
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 SCRIPT = Path(__file__).with_name("script.py")
 DEADLINE_SECONDS = 200.0
@@ -59,7 +59,7 @@ def elastic(forks: Forks, folder: Path, case: str, device: str = "cpu") -> Run:
     with LaunchedJob(forks, folder, 1, 2, environment, script=SCRIPT, settings={"checkpoint_seconds": 1e6}) as job:
         job.until(lambda: job.view.phase in OVER and not any(t.startswith("worker") for t in job.pids), "the end")
         codes = [code for task, codes in job.codes.items() for code in codes if task.startswith("worker")]
-        finished = job.view.phase is Phase.FINISHED
+        finished = job.view.phase is JobPhase.FINISHED
         failure = job.view.failure
     run = _run(folder, finished and codes == [0, 0], failure)
     manifest = latest_durable(folder / "checkpoints")

@@ -15,11 +15,11 @@ import torch
 
 from elastic_runtime.model.block_state import BlockState
 from elastic_runtime.model.data_shards import SampleOrder
-from elastic_runtime.model.layout import Kind, TensorSpec, build_layout
+from elastic_runtime.model.layout import TensorKind, TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD
-from elastic_runtime.model.sample_leases import Lease, LeaseTable
+from elastic_runtime.model.sample_leases import SampleLease, SampleLeaseTable
 from elastic_runtime.protocol.messages import Header, Update, pack, unpack
-from elastic_runtime.protocol.plan import Change, Member, Phase, Plan, Role, Stage, Timeline, View
+from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Member, Plan, TaskRole, Timeline, View
 from elastic_runtime.server.protocol.asynchronous import AsynchronousPart
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
@@ -31,7 +31,7 @@ LAYOUT = build_layout(
     block_bytes=512,
 )
 BLOCKS = len(LAYOUT.blocks)
-PARAMETERS = [b.index for b in LAYOUT.blocks if LAYOUT.segments[b.segment].kind is Kind.PARAMETER]
+PARAMETERS = [b.index for b in LAYOUT.blocks if LAYOUT.segments[b.segment].kind is TensorKind.PARAMETER]
 MOST_UPDATES = 52
 """As many bits as a float64 has for whole numbers."""
 BATCHES, EPOCHS = 8, 3
@@ -62,7 +62,7 @@ class Worker:
     updates: Updates
     state: str = "waiting"  # waiting, entering, ready, pushed, left, dead
     view: View | None = None
-    lease: Lease | None = None
+    lease: SampleLease | None = None
     number: int = -1
     redirected: int = 0
 
@@ -103,10 +103,10 @@ class World:
         self.servers: dict[str, Server] = {}
         self.copies: dict[tuple[str, int], Copies] = {}
         self.queue: list[tuple[str, str, bytes, list[torch.Tensor]]] = []
-        self.leases = LeaseTable(SampleOrder(4 * BATCHES, 4, seed=1, epochs=EPOCHS), 4)
-        self.pushed: dict[int, tuple[str, Lease]] = {}
+        self.leases = SampleLeaseTable(SampleOrder(4 * BATCHES, 4, seed=1, epochs=EPOCHS), 4)
+        self.pushed: dict[int, tuple[str, SampleLease]] = {}
         self.done: set[int] = set()
-        self.views = [View(1, 1, Phase.RUNNING, 0, "step-0", Plan((), ()))]
+        self.views = [View(1, 1, JobPhase.RUNNING, 0, "step-0", Plan((), ()))]
 
     # ---- who is there, and what is decided
 
@@ -140,14 +140,14 @@ class World:
 
     def members(self) -> tuple[Member, ...]:
         live = [w for w in self.workers.values() if w.state not in ("left", "dead")]
-        workers = [Member(w.name, Role.WORKER, w.incarnation, "") for w in live]
-        return (*workers, *(Member(name, Role.SERVER, 1, "") for name in self.servers))
+        workers = [Member(w.name, TaskRole.WORKER, w.incarnation, "") for w in live]
+        return (*workers, *(Member(name, TaskRole.SERVER, 1, "") for name in self.servers))
 
     def publish(self, **changes: object) -> None:
         newer = replace(self.views[-1], number=self.views[-1].number + 1, members=self.members())
         self.views.append(replace(newer, **changes))  # type: ignore[arg-type]
 
-    def decide(self, stage: Stage, **kinds: bool) -> Change:
+    def decide(self, stage: ChangeStage, **kinds: bool) -> Change:
         """Nobody is asked."""
         changes = self.views[-1].changes
         number = len(changes) + 1
@@ -158,7 +158,7 @@ class World:
     def resize(self, servers: int, workers: Sequence[str]) -> Change:
         owners, wanted = self.plan.owners, self.spread(servers)
         moves = {block: wanted[block] for block in range(BLOCKS) if owners[block] != wanted[block]}
-        return self.decide(Stage(moves, tuple(workers)))
+        return self.decide(ChangeStage(moves, tuple(workers)))
 
     @property
     def plan(self) -> Plan:
@@ -176,7 +176,7 @@ class World:
         worker = self.workers[name]
         worker.state = "dead"
         self.leases.lost(name)
-        self.decide(Stage(workers=tuple(other for other in self.plan.workers if other != name)))
+        self.decide(ChangeStage(workers=tuple(other for other in self.plan.workers if other != name)))
 
     # ---- driving
 
@@ -289,7 +289,7 @@ class World:
         self.pushed[worker.number] = (worker.name, worker.lease)
         for segment in LAYOUT.segments:
             worker.banks.sent[segment.index].fill_(
-                2**worker.number if segment.kind is Kind.PARAMETER else worker.number
+                2**worker.number if segment.kind is TensorKind.PARAMETER else worker.number
             )
         merged = 4 if worker.number % 2 == 0 else 0
         self.send(worker.name, worker.updates.push(merged))

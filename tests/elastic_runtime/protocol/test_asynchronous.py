@@ -6,9 +6,9 @@ from asynchronous_world import BATCHES, BLOCKS, EPOCHS, LAYOUT, PARAMETERS, Worl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic_runtime.model.layout import Kind
+from elastic_runtime.model.layout import TensorKind
 from elastic_runtime.protocol.messages import Current, Fetch, Update
-from elastic_runtime.protocol.plan import Member, Phase, Plan, Role, Stage, View
+from elastic_runtime.protocol.plan import ChangeStage, JobPhase, Member, Plan, TaskRole, View
 
 TOTAL = BATCHES * EPOCHS
 SEEDS = st.integers(0, 10**6)
@@ -67,15 +67,15 @@ def test_a_checkpoint_holds_at_least_what_was_told_done(seed: int, loss: float) 
     world = World(seed, loss)
     world.start(workers=3, servers=2)
     world.run_until(lambda: len(world.done) >= 5)
-    told = set(world.done)
-    change = world.decide(Stage(), checkpoint=True)
+    reported = set(world.done)
+    change = world.decide(ChangeStage(), checkpoint=True)
     world.run_until(lambda: world.leases.finished)
     world.run_until(lambda: sum(copies.closed for copies in world.copies.values()) == 2)
     copied = {block: state for copies in world.copies.values() for block, state in copies.blocks.items()}
     assert copied.keys() == set(range(BLOCKS))
     assert {step for _, step in world.copies} == {change.clock}
     for block in PARAMETERS:
-        assert told <= applied(copied[block])
+        assert reported <= applied(copied[block])
 
 
 class Bench:
@@ -85,9 +85,9 @@ class Bench:
         world = World(0)
         world.add_server("ps-0")
         self.store, self.server_part = world.servers["ps-0"].store, world.servers["ps-0"].server_part
-        members = tuple(Member(f"worker-{n}", Role.WORKER, n + 1, "") for n in range(2))
+        members = tuple(Member(f"worker-{n}", TaskRole.WORKER, n + 1, "") for n in range(2))
         plan = Plan(("worker-0", "worker-1"), ("ps-0",) * BLOCKS)
-        world.views = [View(1, 1, Phase.RUNNING, 0, "step-0", plan, members=members)]
+        world.views = [View(1, 1, JobPhase.RUNNING, 0, "step-0", plan, members=members)]
         world.see(world.servers["ps-0"])
 
     def push(self, worker: int, sequence: int, block: int, value: float, version: int = 0, samples: int = 0) -> object:
@@ -135,7 +135,7 @@ def test_who_is_no_member_changes_nothing() -> None:
 def test_statistics_count_by_the_samples_since_their_worker_merged_last() -> None:
     bench = Bench()
     mean, count = (
-        next(b.index for b in LAYOUT.blocks if LAYOUT.segments[b.segment].kind is Kind.BUFFER and kind(b.segment))
+        next(b.index for b in LAYOUT.blocks if LAYOUT.segments[b.segment].kind is TensorKind.BUFFER and kind(b.segment))
         for kind in (lambda s: LAYOUT.segments[s].dtype == "float64", lambda s: LAYOUT.segments[s].dtype == "int64")
     )
     bench.push(0, 1, mean, 6.0, samples=10)

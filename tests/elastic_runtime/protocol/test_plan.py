@@ -2,17 +2,17 @@
 
 import pytest
 
-from elastic_runtime.protocol.plan import Change, Phase, Plan, Stage, Timeline, Transfer, View, transfers
+from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Plan, Timeline, Transfer, View, transfers
 
 START = Plan(("worker-0", "worker-1"), ("ps-0", "ps-0", "ps-1"))
 
 
 def _view(*changes: Change, substitutes: dict[str, str] | None = None) -> View:
-    return View(1, 1, Phase.RUNNING, 10, "step-10", START, changes, substitutes=substitutes or {})
+    return View(1, 1, JobPhase.RUNNING, 10, "step-10", START, changes, substitutes=substitutes or {})
 
 
 def test_stages_take_effect_one_step_after_the_other() -> None:
-    change = Change(3, 20, (Stage({0: "ps-1"}, ("worker-0",)), Stage({1: "ps-2"})))
+    change = Change(3, 20, (ChangeStage({0: "ps-1"}, ("worker-0",)), ChangeStage({1: "ps-2"})))
     timeline = Timeline(_view(change))
     assert timeline.at(10) == timeline.at(19) == START
     assert timeline.at(20) == Plan(("worker-0",), ("ps-1", "ps-0", "ps-1"), 3)
@@ -46,13 +46,15 @@ def test_nothing_is_known_of_steps_before_the_generation() -> None:
 
 
 def test_changes_that_overlap_are_refused() -> None:
-    long = Change(1, 12, (Stage(), Stage(), Stage()))
+    long = Change(1, 12, (ChangeStage(), ChangeStage(), ChangeStage()))
     with pytest.raises(ValueError, match="change 2 at step 13 begins before step 14"):
         Timeline(_view(long, Change(2, 13)))
 
 
 def test_a_worker_begins_where_a_plan_first_names_it() -> None:
-    timeline = Timeline(_view(Change(1, 12, checkpoint=True), Change(2, 15, (Stage(), Stage(workers=("worker-7",))))))
+    timeline = Timeline(
+        _view(Change(1, 12, checkpoint=True), Change(2, 15, (ChangeStage(), ChangeStage(workers=("worker-7",)))))
+    )
     assert [timeline.first_step_of(name) for name in ("worker-1", "worker-7", "worker-8")] == [10, 16, None]
 
 

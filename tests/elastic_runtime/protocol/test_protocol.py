@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from world import BATCH, World, first_values, gradient, statistics
 
 from elastic_runtime.model.data_shards import slice_bounds
-from elastic_runtime.model.layout import Kind, Layout, TensorSpec, build_layout
+from elastic_runtime.model.layout import Layout, TensorKind, TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD, Adam, Optimizer
-from elastic_runtime.protocol.plan import Stage
+from elastic_runtime.protocol.plan import ChangeStage
 from elastic_runtime.server.store import BlockStore
 
 LAYOUT = build_layout(
@@ -39,17 +39,17 @@ def quiet(
         merges = (step + 1) % merge_steps == 0 or step + 1 == len(workers)
         for block in layout.blocks:
             segment = layout.segments[block.segment]
-            if segment.kind is Kind.BUFFER:
+            if segment.kind is TensorKind.BUFFER:
                 if merges:
                     parts = [statistics(segment, step, k)[block.start : block.stop] for k in range(count)]
                     store.apply([block.index], [parts], step, [stop - start for start, stop in bounds])
                 else:
                     store.pass_over([block.index])
-        trained = [b for b in layout.blocks if layout.segments[b.segment].kind is Kind.PARAMETER]
+        trained = [b for b in layout.blocks if layout.segments[b.segment].kind is TensorKind.PARAMETER]
         slices = {
             s.index: [gradient(s.index, flat[s.index], step, *bound) for bound in bounds]
             for s in layout.segments
-            if s.kind is Kind.PARAMETER
+            if s.kind is TensorKind.PARAMETER
         }
         gradients = [[g[b.start : b.stop] for g in slices[b.segment]] for b in trained]
         if clip is None:
@@ -65,7 +65,7 @@ def quiet(
 
 def assert_equal(world: World, expected: Outcome) -> None:
     for block, (got, wanted) in enumerate(zip(world.outcome(), expected, strict=True)):
-        buffer = LAYOUT.segments[LAYOUT.blocks[block].segment].kind is Kind.BUFFER
+        buffer = LAYOUT.segments[LAYOUT.blocks[block].segment].kind is TensorKind.BUFFER
         assert buffer or got[0] == wanted[0] == world.last_step
         assert torch.equal(got[1], wanted[1]), f"block {block}"
         assert got[2].keys() == wanted[2].keys()
@@ -77,7 +77,7 @@ def spread(servers: int) -> list[str]:
     return [f"ps-{block % servers}" for block in range(BLOCKS)]
 
 
-def moves(world: World, servers: int) -> list[Stage]:
+def moves(world: World, servers: int) -> list[ChangeStage]:
     """To this many servers, a third of the blocks that move at a step."""
     wanted = spread(servers)
     owners = world.views[-1].start_plan.owners
@@ -90,7 +90,7 @@ def moves(world: World, servers: int) -> list[Stage]:
             world.add_server(name)
     size = max(1, len(moving) // 3)
     parts = [moving[start : start + size] for start in range(0, len(moving), size)]
-    return [Stage({block: wanted[block] for block in part}) for part in parts]
+    return [ChangeStage({block: wanted[block] for block in part}) for part in parts]
 
 
 @pytest.mark.heavy
@@ -135,9 +135,9 @@ def test_workers_come_and_go_at_a_clock(seed: int, loss: float) -> None:
     world.start(["worker-0", "worker-1"], spread(2))
     world.run_until(lambda: max(w.step for w in world.workers.values()) >= 1)
     world.add_worker("worker-2")
-    world.decide([Stage(workers=("worker-0", "worker-1", "worker-2"))], margin=2)
+    world.decide([ChangeStage(workers=("worker-0", "worker-1", "worker-2"))], margin=2)
     joined = world.views[-1].changes[-1].clock if world.views[-1].changes else 12
-    world.decide([Stage(workers=("worker-2", "worker-1"))], margin=2)
+    world.decide([ChangeStage(workers=("worker-2", "worker-1"))], margin=2)
     left = world.views[-1].changes[-1].clock if len(world.views[-1].changes) == 2 else 12
     world.run_until(lambda: world.over)
     counts = [2] * min(joined, 12) + [3] * (min(left, 12) - min(joined, 12)) + [2] * (12 - min(left, 12))
@@ -154,7 +154,7 @@ def test_a_dead_workers_slices_are_computed_by_another_one(seed: int, dies_at: i
     world.workers["worker-1"].alive = False
     world.run_until(lambda: world.random.random() < 0.01)
     world.publish(substitutes={"worker-1": "worker-2"})
-    world.decide([Stage(workers=("worker-0", "worker-2"))], margin=2)
+    world.decide([ChangeStage(workers=("worker-0", "worker-2"))], margin=2)
     clock = world.views[-1].changes[-1].clock if world.views[-1].changes else 10
     world.run_until(lambda: world.over)
     assert_equal(world, quiet(LAYOUT, SGD(0.1, momentum=0.9), [3] * min(clock, 10) + [2] * (10 - min(clock, 10))))

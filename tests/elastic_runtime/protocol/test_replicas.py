@@ -11,14 +11,14 @@ from test_protocol import BLOCKS, LAYOUT, OPTIMIZERS, Outcome, assert_equal, qui
 from world import World
 
 from elastic_runtime.errors import ProtocolError
-from elastic_runtime.model.layout import Kind
+from elastic_runtime.model.layout import TensorKind
 from elastic_runtime.model.optimizers import SGD, Adam, Optimizer
 from elastic_runtime.protocol.messages import Values
-from elastic_runtime.protocol.plan import Plan, Stage, Timeline
+from elastic_runtime.protocol.plan import ChangeStage, Plan, Timeline
 
 LOSS = st.sampled_from([0.0, 0.1])
 SEEDS = st.integers(0, 10**6)
-BUFFERS = [b.index for b in LAYOUT.blocks if LAYOUT.segments[b.segment].kind is Kind.BUFFER]
+BUFFERS = [b.index for b in LAYOUT.blocks if LAYOUT.segments[b.segment].kind is TensorKind.BUFFER]
 
 
 def spread(names: list[str], seed: int) -> tuple[list[str], list[str]]:
@@ -28,14 +28,14 @@ def spread(names: list[str], seed: int) -> tuple[list[str], list[str]]:
     return [owner for owner, _ in pairs], [replica for _, replica in pairs]
 
 
-def stages(plan: Plan, owners: list[str], replicas: list[str]) -> list[Stage]:
+def stages(plan: Plan, owners: list[str], replicas: list[str]) -> list[ChangeStage]:
     """From one plan to another, a third of the blocks at a step."""
     changed = [
         b for b in range(BLOCKS) if plan.holders(b) != ((owners[b], replicas[b]) if replicas[b] else (owners[b],))
     ]
     size = max(1, len(changed) // 3)
     parts = [changed[start : start + size] for start in range(0, len(changed), size)]
-    return [Stage({b: owners[b] for b in part}, replicas={b: replicas[b] for b in part}) for part in parts]
+    return [ChangeStage({b: owners[b] for b in part}, replicas={b: replicas[b] for b in part}) for part in parts]
 
 
 def named(world: World) -> Plan:
@@ -196,7 +196,7 @@ def test_a_worker_that_dies_with_its_buffers_at_one_holder_leaves_both_with_the_
 ) -> None:
     world = watched(seed, loss, merge_steps)
     lose_a_worker(world, dies_at)
-    world.decide([Stage(workers=("worker-0", "worker-2"))], margin=2)
+    world.decide([ChangeStage(workers=("worker-0", "worker-2"))], margin=2)
     world.run_until(lambda: world.over)
     assert world.compared
     assert max(worker.step for worker in world.workers.values()) == world.last_step

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from elastic_runtime.model.layout import TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD
 from elastic_runtime.protocol.messages import Push, State
-from elastic_runtime.protocol.plan import Change, Phase, Plan, Stage, Timeline, View
+from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Plan, Timeline, View
 from elastic_runtime.server.protocol.block_table import Rules
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.protocol.synchronous import SynchronousPart
@@ -14,7 +14,7 @@ from elastic_runtime.server.store import BlockStore
 LAYOUT = build_layout([TensorSpec("weight", (4 * 2048,), "float32")], [])
 PAYLOAD = [memoryview(bytes(LAYOUT.blocks[0].size_bytes))]
 START = Plan(("worker-0",), ("ps-0",) * len(LAYOUT.blocks))
-CHANGE = Change(1, 5, (Stage({0: "ps-1", 1: "ps-1"}), Stage({2: "ps-1"})))
+CHANGE = Change(1, 5, (ChangeStage({0: "ps-1", 1: "ps-1"}), ChangeStage({2: "ps-1"})))
 
 
 class NewOwner:
@@ -29,7 +29,7 @@ class NewOwner:
         store = BlockStore(LAYOUT, SGD(lr=0.1))
         rules = Rules(lambda _: 4, 1, 100, 100)
         self.server_part = SynchronousPart("ps-1", LAYOUT, store, rules, Snapshots(no_sink), lambda: self.now)  # type: ignore[arg-type]
-        view = View(1, 1, Phase.RUNNING, 0, "", START, (CHANGE,))
+        view = View(1, 1, JobPhase.RUNNING, 0, "", START, (CHANGE,))
         self.server_part.start(view)
         self.server_part.on_loaded(view)
 
@@ -64,5 +64,5 @@ def test_of_one_step_the_slowest_block_counts_and_steps_add_up() -> None:
 
 
 def test_a_worker_knows_at_which_steps_plans_change() -> None:
-    timeline = Timeline(View(1, 1, Phase.RUNNING, 0, "", START, (CHANGE,)))
+    timeline = Timeline(View(1, 1, JobPhase.RUNNING, 0, "", START, (CHANGE,)))
     assert [step for step in range(10) if timeline.changes_at(step)] == [5, 6]

@@ -15,20 +15,20 @@ from world import BATCH, Server, Worker, World, first_values
 from elastic_runtime.control.messages import MemberReport, RequestState, Shard, Size
 from elastic_runtime.coordinator.journal import encode, restore
 from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder
-from elastic_runtime.coordinator.rules.machine import Machine, Outcome, begin
+from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, EventOutcome, begin
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.model.block_state import BlockState
 from elastic_runtime.model.training import Training
-from elastic_runtime.protocol.plan import Phase, Role, Timeline, View
+from elastic_runtime.protocol.plan import JobPhase, TaskRole, Timeline, View
 from elastic_runtime.server.protocol.block_table import Rules
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.protocol.synchronous import SynchronousPart
 from elastic_runtime.server.store import BlockStore
-from elastic_runtime.worker.protocol.step_turns import Turn
+from elastic_runtime.worker.protocol.step_turns import WorkerTurn
 
 NEVER = 1e9
-ENDED = {Phase.FINISHED, Phase.SUSPENDED, Phase.FAILED}
+ENDED = {JobPhase.FINISHED, JobPhase.SUSPENDED, JobPhase.FAILED}
 Outcomes = list[tuple[int, torch.Tensor, dict[str, torch.Tensor]]]
 
 
@@ -83,15 +83,15 @@ class WholeJob(World):
         self.parts: dict[str, dict[int, Part]] = {}
         self.checkpoints: dict[str, dict[int, BlockState]] = {}
         self.orders: list[ManifestOrder] = []
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.records: list[bytes] = []
         self.deaths = self.written = self.survived = 0
-        self.machine = Machine(self.settings, self.now, begin(self.settings), lambda: 0.0)
+        self.machine = CoordinatorMachine(self.settings, self.now, begin(self.settings), lambda: 0.0)
         self.take(self.machine.on_tick(self.now))
 
     # ---- the coordinator and its files
 
-    def take(self, outcome: Outcome) -> None:
+    def take(self, outcome: EventOutcome) -> None:
         """Record and publish."""
         if outcome.record:
             self.records.append(encode(outcome.record))
@@ -103,7 +103,9 @@ class WholeJob(World):
     def kill_coordinator(self) -> None:
         """What it had recorded is all that is left of it."""
         self.orders.clear()
-        self.machine = Machine(self.settings, self.now, restore(self.records) or begin(self.settings), lambda: 0.0)
+        self.machine = CoordinatorMachine(
+            self.settings, self.now, restore(self.records) or begin(self.settings), lambda: 0.0
+        )
         self.take(self.machine.on_tick(self.now))
 
     def complete(self, order: ManifestOrder) -> None:
@@ -131,8 +133,8 @@ class WholeJob(World):
 
     def launch(self) -> None:
         """Start what is wanted, tell what has ended."""
-        while self.told:
-            self.tell(self.told.pop())
+        while self.reported:
+            self.tell(self.reported.pop())
         for name in self.views[-1].wanted:
             if name not in self.reports:
                 self.add(name)
@@ -158,7 +160,7 @@ class WholeJob(World):
         self.reports[name] = MemberReport(name, len(self.reports) + 1)
         newcomer = Newcomer(
             name,
-            Role.WORKER if worker else Role.SERVER,
+            TaskRole.WORKER if worker else TaskRole.SERVER,
             self.reports[name].incarnation,
             "{}",
             *(self._model if worker else ("", "")),
@@ -188,7 +190,7 @@ class WholeJob(World):
         """A process dies; the launcher tells it later."""
         self.deaths += 1
         self.end(name)
-        self.told.append(name)
+        self.reported.append(name)
 
     def end(self, name: str) -> None:
         node = self.workers.pop(name, None) or self.servers.pop(name, None)
@@ -214,7 +216,7 @@ class WholeJob(World):
         self.take(outcome)
         if report.left or not known:
             self.end(name)
-            self.told.append(name)
+            self.reported.append(name)
 
     def report_of_server(self, server: Server) -> None:
         if server.server_part.generation and self.reports[server.name].generation == server.server_part.generation:
@@ -304,7 +306,7 @@ class WholeJob(World):
     def begin_step(self, worker: Worker) -> None:
         if worker.step >= self.last_step:
             self.update(worker.name, generation=worker.exchange.generation, step=worker.step, finished=True)
-        elif worker.barrier.begin(worker.step, worker.exchange.generation) is Turn.GO:
+        elif worker.barrier.begin(worker.step, worker.exchange.generation) is WorkerTurn.GO:
             worker.exchange.follow(worker.barrier.timeline)
             worker.exchange.begin(worker.step)
             worker.state = "computing"
@@ -331,8 +333,8 @@ class WholeJob(World):
 
     @property
     def done(self) -> bool:
-        assert self.views[-1].phase is not Phase.FAILED, self.views[-1].failure
-        return self.views[-1].phase is Phase.FINISHED
+        assert self.views[-1].phase is not JobPhase.FAILED, self.views[-1].failure
+        return self.views[-1].phase is JobPhase.FINISHED
 
     # ---- what came out
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from elastic_runtime.model.data_shards import slice_bounds
-from elastic_runtime.model.layout import Kind, Layout, Segment
+from elastic_runtime.model.layout import Layout, Segment, TensorKind
 from elastic_runtime.model.optimizers import Optimizer
 from elastic_runtime.protocol.messages import Header, Push, State, Values, pack, unpack
-from elastic_runtime.protocol.plan import Change, Phase, Plan, Stage, Timeline, View
+from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Plan, Timeline, View
 from elastic_runtime.server.protocol.block_table import Rules
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.protocol.synchronous import SynchronousPart
 from elastic_runtime.server.store import BlockStore
-from elastic_runtime.worker.protocol.exchange import Exchange
-from elastic_runtime.worker.protocol.step_turns import Turn
+from elastic_runtime.worker.protocol.exchange import WorkerExchange
+from elastic_runtime.worker.protocol.step_turns import WorkerTurn
 from elastic_runtime.worker.step_barrier import StepBarrier
 
 BATCH = 12
@@ -67,7 +67,7 @@ class Banks:
     def swap(self) -> None:
         self.values, self.next = self.next, self.values
         for segment in self._layout.segments:
-            if segment.kind is Kind.BUFFER:
+            if segment.kind is TensorKind.BUFFER:
                 self.next[segment.index].copy_(self.values[segment.index])
 
 
@@ -77,7 +77,7 @@ class Worker:
 
     name: str
     banks: Banks
-    exchange: Exchange
+    exchange: WorkerExchange
     barrier: StepBarrier
     step: int = -1
     state: str = "waiting"  # waiting, entering, ready, computing, left
@@ -143,7 +143,7 @@ class World:
         self.workers[name] = Worker(
             name,
             banks,
-            Exchange(name, self.layout, banks, self.merge_steps, self.last_step),
+            WorkerExchange(name, self.layout, banks, self.merge_steps, self.last_step),
             StepBarrier(name, lambda: self.now, 0.0),
         )
 
@@ -168,9 +168,9 @@ class World:
         plan = Plan(tuple(workers), tuple(owners), replicas=tuple(replicas))
         for name in plan.servers:
             self.add_server(name)
-        self.views.append(View(1, 1, Phase.RUNNING, 0, "step-0", plan))
+        self.views.append(View(1, 1, JobPhase.RUNNING, 0, "step-0", plan))
 
-    def decide(self, stages: Sequence[Stage], margin: int, **kinds: bool) -> None:
+    def decide(self, stages: Sequence[ChangeStage], margin: int, **kinds: bool) -> None:
         """Propose until all workers accept, then confirm: what the coordinator does."""
         number = max([0, *(change.number for change in self.views[-1].changes)]) + 1
         while True:
@@ -309,9 +309,9 @@ class World:
             worker.state = "ready"
         elif worker.state == "ready" and worker.step < self.last_step:
             turn = worker.barrier.begin(worker.step, exchange.generation)
-            if turn is Turn.LEAVE:
+            if turn is WorkerTurn.LEAVE:
                 worker.state = "left"
-            elif turn is Turn.GO:
+            elif turn is WorkerTurn.GO:
                 exchange.begin(worker.step)
                 self.begun.setdefault(worker.step, set()).add(worker.name)
                 worker.state = "computing"
@@ -332,7 +332,7 @@ class World:
                 continue
             worker.banks.sent[worker.step, index] = [
                 statistics(segment, worker.step, index + 100 * self.own_statistics * int(worker.name.split("-")[1]))
-                if segment.kind is Kind.BUFFER
+                if segment.kind is TensorKind.BUFFER
                 else gradient(segment.index, worker.banks.values[segment.index], worker.step, start, stop)
                 for segment in self.layout.segments
             ]

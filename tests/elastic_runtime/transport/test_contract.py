@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from elastic_runtime.transport import BadMessage, Message, Part, PeerUp, UnknownPeer, Way
+from elastic_runtime.transport import BadMessage, Message, PeerUp, RegionPart, UnknownPeer, Way
 
 MB = 1024 * 1024
 REGION_BYTES = 12 * MB
@@ -39,7 +39,7 @@ _sizes = st.lists(st.one_of(_edge_sizes, st.integers(0, 3 * MB)), max_size=6)
 def test_parts_arrive_as_they_were_sent(joined, sizes, header, seed):
     wire, worker, server, region = joined
     starts = [int(start) for start in np.random.default_rng(seed).integers(0, REGION_BYTES - 5 * MB, len(sizes))]
-    parts = [Part(region, start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    parts = [RegionPart(region, start, start + size) for start, size in zip(starts, sizes, strict=True)]
     sequence = worker.send("ps-0", header, parts)
     message = wire.message(server)
     assert (message.peer, message.header, message.sequence) == ("worker-0", header, sequence)
@@ -144,9 +144,9 @@ def test_what_the_caller_does_wrong_is_said_at_once(joined):
     with pytest.raises(BadMessage, match="header of 65537 bytes; at most 65536"):
         worker.send("ps-0", bytes(65537))
     with pytest.raises(BadMessage, match="is not within region 'gradients'"):
-        worker.send("ps-0", b"", [Part(region, 5, REGION_BYTES + 1)])
+        worker.send("ps-0", b"", [RegionPart(region, 5, REGION_BYTES + 1)])
     with pytest.raises(BadMessage, match="5000 parts"):
-        worker.send("ps-0", b"", [Part(region, 0, 1)] * 5000)
+        worker.send("ps-0", b"", [RegionPart(region, 0, 1)] * 5000)
     assert worker.unacknowledged("ps-0") == range(0)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elastic_runtime.transport import Busy, Message, PeerLost, PeerUnreachable, PeerUp, Refusal, Way
+from elastic_runtime.transport import Busy, Message, PeerLost, PeerUnreachable, PeerUp, TransportRefusal, Way
 
 MB = 1024 * 1024
 
@@ -309,4 +309,4 @@ def test_a_released_region_is_unmapped_by_its_readers(shared_wire):
     message = shared_wire.message(server)
     assert isinstance(message, Message)
     assert not message.shared
-    assert server.refusals == dict.fromkeys(Refusal, 0)
+    assert server.refusals == dict.fromkeys(TransportRefusal, 0)

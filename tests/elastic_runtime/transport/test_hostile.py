@@ -23,7 +23,7 @@ from elastic_runtime.transport import (
     PeerLost,
     PeerUnreachable,
     PeerUp,
-    Refusal,
+    TransportRefusal,
     authentication,
     counters,
 )
@@ -107,7 +107,7 @@ def test_a_wrong_token_is_refused_counted_and_not_logged(tcp, capsys, monkeypatc
     server = tcp.endpoint("ps-0")
     stranger = tcp.endpoint("worker-0", job_token="a guess")  # noqa: S106
     stranger.connect("ps-0", server.address)
-    tcp.until(lambda: server.refusals[Refusal.BAD_TOKEN] > 3)
+    tcp.until(lambda: server.refusals[TransportRefusal.BAD_TOKEN] > 3)
     with pytest.raises(PeerUnreachable, match="it refused us: wrong token or key"):
         stranger.send("ps-0", b"", timeout_seconds=0.1)
     assert not tcp.events[server]
@@ -128,7 +128,7 @@ def test_a_key_that_belongs_to_no_peer_is_refused_and_spoken_of_if_it_stays_so(
     stranger = wire.endpoint("worker-0")
     server.forbid("worker-0")
     stranger.connect("ps-0", server.address)
-    wire.until(lambda: server.refusals[Refusal.BAD_KEY] > 0)
+    wire.until(lambda: server.refusals[TransportRefusal.BAD_KEY] > 0)
     assert not wire.events[server]
     if its_key_comes:
         server.allow("worker-0", wire.keys["worker-0"].public)
@@ -147,7 +147,7 @@ def test_a_key_speaks_only_for_its_own_peer(wire):
     server.allow("worker-0", None)
     server.allow("worker-1", wire.keys["worker-0"].public)  # so our stranger is worker-1, whatever it says
     stranger.connect("ps-0", server.address)
-    wire.until(lambda: server.refusals[Refusal.BAD_NAME] > 0)
+    wire.until(lambda: server.refusals[TransportRefusal.BAD_NAME] > 0)
     assert not wire.events[server]
 
 
@@ -164,7 +164,7 @@ def test_whoever_sits_at_an_address_without_its_key_hears_nothing(wire):
 
 def test_without_curve_a_name_has_to_be_the_one_that_was_proved(tcp, server, intruder):
     intruder.hello("worker-0")
-    tcp.until(lambda: server.refusals[Refusal.BAD_NAME] == 1)
+    tcp.until(lambda: server.refusals[TransportRefusal.BAD_NAME] == 1)
     assert not tcp.events[server]
     assert intruder.socket.poll(60_000)
     assert b"bad-name: 'worker-0' is not what was proved" in intruder.socket.recv()
@@ -175,7 +175,7 @@ def test_a_forbidden_peer_is_cut_off_and_let_in_again_when_allowed(tcp, server):
     tcp.connect((worker, server))
     server.forbid("worker-0")
     worker.send("ps-0", b"still there")
-    tcp.until(lambda: server.refusals[Refusal.FORBIDDEN] > 0 and not worker.is_up("ps-0"))
+    tcp.until(lambda: server.refusals[TransportRefusal.FORBIDDEN] > 0 and not worker.is_up("ps-0"))
     assert not _messages(tcp, server)
     server.allow("worker-0")
     tcp.until(lambda: worker.is_up("ps-0"))
@@ -186,7 +186,7 @@ def test_a_forbidden_peer_is_cut_off_and_let_in_again_when_allowed(tcp, server):
 def test_a_message_before_the_hello_is_dropped(tcp, server, intruder):
     intruder.message(1, header=b"no hello")
     intruder.socket.send_multipart([b"several", b"frames"])
-    tcp.until(lambda: server.refusals[Refusal.UNKNOWN] == 2)
+    tcp.until(lambda: server.refusals[TransportRefusal.UNKNOWN] == 2)
     assert not tcp.events[server]
 
 
@@ -213,7 +213,7 @@ def test_malformed_frames_end_the_connection_and_reach_nobody(tcp, server, intru
     for frame in frames:
         intruder.socket.send(frame)
     intruder.message(2, header=b"after")
-    tcp.until(lambda: server.refusals[Refusal.MALFORMED] == 1)
+    tcp.until(lambda: server.refusals[TransportRefusal.MALFORMED] == 1)
     assert intruder.socket.poll(60_000)
     assert b"malformed" in intruder.socket.recv()
     assert not _messages(tcp, server)
@@ -230,13 +230,13 @@ def test_a_message_with_a_number_from_before_is_dropped_and_a_gap_is_counted(tcp
         intruder.socket.send(b"0123456789")
     assert [tcp.message(server).header for _ in range(3)] == [b"a", b"b", b"c"]
     assert server.losses("worker-9") == (0, 2)
-    assert server.refusals[Refusal.DUPLICATE] == 2
+    assert server.refusals[TransportRefusal.DUPLICATE] == 2
 
 
 def test_memory_that_was_not_handed_over_is_not_read(tcp, server, intruder):
     intruder.prove()
     intruder.message(1, Reference(7, 0, 100))
-    tcp.until(lambda: server.refusals[Refusal.OUT_OF_RANGE] == 1)
+    tcp.until(lambda: server.refusals[TransportRefusal.OUT_OF_RANGE] == 1)
     assert not _messages(tcp, server)
 
 
@@ -247,7 +247,7 @@ def test_a_reference_beyond_a_region_is_not_read(shared_wire):
     region.memory = memoryview(bytes(MB + 1))
     worker._links.to("ps-0")._regions.give = lambda region: None
     worker.send("ps-0", b"", [region.part()])
-    shared_wire.until(lambda: server.refusals[Refusal.OUT_OF_RANGE] == 1)
+    shared_wire.until(lambda: server.refusals[TransportRefusal.OUT_OF_RANGE] == 1)
     assert not _messages(shared_wire, server)
 
 
@@ -288,7 +288,7 @@ def _open_files():
 def test_memory_that_could_fail_its_reader_is_refused(shared_wire, packet):
     server = shared_wire.endpoint("ps-0")
     with _packets(server, packet) as connection:
-        shared_wire.until(lambda: server.refusals[Refusal.SHARING] == 1)
+        shared_wire.until(lambda: server.refusals[TransportRefusal.SHARING] == 1)
         answered = sharing_proof(TOKEN, "reader", "worker-9", server.name, LINK, bytes(32))
         assert connection.recv(100) == answered.encode()
         assert connection.recv(100) == b""
@@ -308,7 +308,7 @@ def test_memory_that_could_fail_its_reader_is_refused(shared_wire, packet):
 def test_memory_from_somebody_without_the_token_is_refused(shared_wire, proof):
     server = shared_wire.endpoint("ps-0")
     with _packets(server, proof=proof) as connection:
-        shared_wire.until(lambda: server.refusals[Refusal.SHARING] == 1)
+        shared_wire.until(lambda: server.refusals[TransportRefusal.SHARING] == 1)
         assert connection.recv(100) == b""
 
 
@@ -421,7 +421,7 @@ def test_what_was_overheard_lets_nobody_in_and_disturbs_nobody(tcp, server, impo
         assert repeated.challenge() != said
         repeated.socket.send(proof)
         repeated.message(1, header=b"from nobody")
-        tcp.until(lambda: server.refusals[Refusal.BAD_TOKEN] == 1)
+        tcp.until(lambda: server.refusals[TransportRefusal.BAD_TOKEN] == 1)
         assert repeated.socket.poll(60_000)
         assert b"bad-token" in repeated.socket.recv()
         worker.send("ps-0", b"undisturbed")
@@ -440,7 +440,7 @@ def test_a_challenge_that_is_answered_by_something_else_ends_the_connection(tcp,
     intruder.challenge()
     intruder.socket.send_multipart(frames)
     intruder.message(1, header=b"after")
-    tcp.until(lambda: server.refusals[Refusal.MALFORMED] == 1)
+    tcp.until(lambda: server.refusals[TransportRefusal.MALFORMED] == 1)
     assert not tcp.events[server]
 
 
@@ -448,7 +448,7 @@ def test_bytes_that_are_no_protocol_at_all_are_counted(tcp, server):
     host, port = json.loads(server.address)["tcp"].removeprefix("tcp://").split(":")
     with socket.create_connection((host, int(port))) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n" + bytes(200))
-        tcp.until(lambda: server.refusals[Refusal.HANDSHAKE] >= 1)
+        tcp.until(lambda: server.refusals[TransportRefusal.HANDSHAKE] >= 1)
     assert not tcp.events[server]
 
 

@@ -17,8 +17,8 @@ from elastic_runtime.checkpoint import read_blocks, read_manifest, read_model
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher.job_folder import JobFolder
 from elastic_runtime.launcher.job_status import job_facts
-from elastic_runtime.model.layout import Kind
-from elastic_runtime.model.sample_leases import LeaseTable
+from elastic_runtime.model.layout import TensorKind
+from elastic_runtime.model.sample_leases import SampleLeaseTable
 from elastic_runtime.model.training import Training
 
 pytestmark = pytest.mark.heavy
@@ -146,10 +146,12 @@ def test_servers_and_workers_come_and_go_while_it_trains(tmp_path: Path) -> None
         order(tmp_path, "stop", "j")
         launcher.wait(timeout=150)
     manifest = read_manifest(newest(tmp_path))
-    trained = {b.index for b in manifest.layout.blocks if manifest.layout.segments[b.segment].kind is Kind.PARAMETER}
+    trained = {
+        b.index for b in manifest.layout.blocks if manifest.layout.segments[b.segment].kind is TensorKind.PARAMETER
+    }
     versions = {state.version for state in read_blocks(manifest, trained)}
     training = Training.from_json(json.dumps(manifest.position["training"]).encode())
-    leases = LeaseTable.from_json(training.order(), 16, json.dumps(manifest.position["leases"]).encode())
+    leases = SampleLeaseTable.from_json(training.order(), 16, json.dumps(manifest.position["leases"]).encode())
     assert versions == {leases.samples_done // 16}  # each update is applied to each block, once
     script = runpy.run_path(str(tmp_path / "train.py"))
     model = script["network"]()

@@ -67,7 +67,7 @@ def test_that_a_handler_of_the_scripts_own_was_called_is_known() -> None:
     asked = threading.Event()
     eviction = Eviction(asked.set, grace_seconds=DEADLINE_SECONDS)
     signal.signal(signal.SIGTERM, mine)  # after it has joined
-    eviction.look()
+    eviction.poll()
     assert not eviction.is_noted
     os.kill(os.getpid(), signal.SIGTERM)
     assert taken == [signal.SIGTERM]

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from elastic_runtime.errors import BadInput, ModelMismatch
-from elastic_runtime.model.layout import Kind, Layout, Segment, Slot, TensorSpec, build_layout
+from elastic_runtime.model.layout import Layout, Segment, TensorKind, TensorSlot, TensorSpec, build_layout
 from elastic_runtime.worker.banks import Allocate, Bank, make_bank
 from elastic_runtime.worker.flat_model import FlatModel
 
@@ -60,7 +60,7 @@ def _loss(model: nn.Module) -> torch.Tensor:
     return nn.functional.cross_entropy(model(TOKENS), LABELS)
 
 
-def _segments(layout: Layout, kind: Kind = Kind.PARAMETER) -> list[int]:
+def _segments(layout: Layout, kind: TensorKind = TensorKind.PARAMETER) -> list[int]:
     return [segment.index for segment in layout.segments if segment.kind == kind]
 
 
@@ -140,12 +140,12 @@ def _device_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_model_on_an_accelerator_computes_with_copies() -> None:
     plain, model = _model(), _model()
     layout = _layout(model)
-    told: list[tuple[str, bool]] = []
+    reported: list[tuple[str, bool]] = []
     flat: FlatModel
 
-    def note(segment: int, slot: Slot) -> None:
+    def note(segment: int, slot: TensorSlot) -> None:
         arrived = flat.gradients(segment)[slot.start : slot.start + slot.size]
-        told.append((slot.tensor.name, bool(arrived.isfinite().all())))
+        reported.append((slot.tensor.name, bool(arrived.isfinite().all())))
 
     flat = FlatModel(model, layout, _memory, note)
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
@@ -155,11 +155,11 @@ def test_a_model_on_an_accelerator_computes_with_copies() -> None:
         optimizer.zero_grad()
         _loss(plain).backward()
         optimizer.step()
-        told.clear()
+        reported.clear()
         flat.begin_backward()
         _loss(model).backward()
         flat.finish_backward()
-        assert sorted(told) == sorted((tensor.name, True) for tensor in layout.tensors(Kind.PARAMETER))
+        assert sorted(reported) == sorted((tensor.name, True) for tensor in layout.tensors(TensorKind.PARAMETER))
         for index in _segments(layout):
             torch.add(flat.active(index), flat.gradients(index), alpha=-0.1, out=flat.staging(index))
         flat.swap()
@@ -172,7 +172,7 @@ def test_every_tensor_is_reported_once_in_each_backward_pass() -> None:
     layout = _layout(model)
     seen: list[str] = []
 
-    def note(_segment: int, slot: Slot) -> None:
+    def note(_segment: int, slot: TensorSlot) -> None:
         seen.append(slot.tensor.name)
 
     flat = FlatModel(model, layout, _memory, note)
@@ -182,7 +182,7 @@ def test_every_tensor_is_reported_once_in_each_backward_pass() -> None:
         _loss(model).backward()
         assert "unused" not in seen
         flat.finish_backward()
-        assert sorted(seen) == sorted(tensor.name for tensor in layout.tensors(Kind.PARAMETER))
+        assert sorted(seen) == sorted(tensor.name for tensor in layout.tensors(TensorKind.PARAMETER))
 
 
 def test_a_sparse_gradient_is_stored_dense() -> None:
@@ -200,7 +200,7 @@ def test_buffers_go_out_and_come_back() -> None:
     flat = FlatModel(model, layout, _memory)
     _loss(model)
     flat.collect_buffers()
-    masks, floats, counts = _segments(layout, Kind.BUFFER)
+    masks, floats, counts = _segments(layout, TensorKind.BUFFER)
     assert torch.equal(flat.buffers(floats), torch.cat([model.norm.running_mean, model.norm.running_var]))
     assert flat.buffers(counts).tolist() == [1]
     assert flat.buffers(masks).dtype == torch.bool

@@ -18,7 +18,7 @@ from elastic_runtime.errors import BadInput, ElasticError, ModelMismatch, end_wi
 from elastic_runtime.model.data_shards import SampleOrder
 from elastic_runtime.worker.batches import Batch, Batches, as_samples
 from elastic_runtime.worker.job import Job
-from elastic_runtime.worker.join import tell_of_the_end
+from elastic_runtime.worker.join import report_the_end
 
 DATA = torch.ones(8, 2)
 
@@ -207,7 +207,7 @@ def test_a_script_that_raises_tells_its_mode_and_still_shows_its_error(monkeypat
     model = nn.Linear(2, 1)
     mode = _Recorded([])
     job = Job(mode, model, SampleOrder(8, 4, 0, 1))
-    tell_of_the_end(job)
+    report_the_end(job)
     sys.excepthook(RuntimeError, RuntimeError("my mistake"), None)
     assert mode.calls == ["fail my mistake", "close"]
     assert shown == ["my mistake"]

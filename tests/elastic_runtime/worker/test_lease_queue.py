@@ -6,7 +6,7 @@ from time import monotonic
 from elastic_runtime.control.messages import LeasedRange
 from elastic_runtime.errors import CoordinatorUnreachable
 from elastic_runtime.model.data_shards import SampleOrder
-from elastic_runtime.model.sample_leases import LeaseTable
+from elastic_runtime.model.sample_leases import SampleLeaseTable
 from elastic_runtime.worker.lease_queue import LeaseQueue
 
 
@@ -14,7 +14,7 @@ class Coordinator:
     """Answers as the real one does; some of the answers are lost."""
 
     def __init__(self, lost: set[int]) -> None:
-        self.leases = LeaseTable(SampleOrder(80, 4, seed=1, epochs=1), 4)
+        self.leases = SampleLeaseTable(SampleOrder(80, 4, seed=1, epochs=1), 4)
         self.questions = 0
         self.lock = threading.Lock()
         self._lost = lost

@@ -12,12 +12,12 @@ from elastic_runtime.member.environment import MemberEnvironment
 from elastic_runtime.model.layout import TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD
 from elastic_runtime.model.training import Training
-from elastic_runtime.protocol.plan import Phase, Plan, Role, View
+from elastic_runtime.protocol.plan import JobPhase, Plan, TaskRole, View
 from elastic_runtime.worker.membership import PATIENCE_SECONDS, Membership
 
 LAYOUT = build_layout([TensorSpec("weight", (4,), "float32")], [])
 TRAINING = Training(optimizer=SGD(lr=0.1), samples=8, global_batch=4, epochs=1)
-VIEW = View(1, 1, Phase.RUNNING, 0, "step-0", Plan(("worker-0",), ("ps-0",)))
+VIEW = View(1, 1, JobPhase.RUNNING, 0, "step-0", Plan(("worker-0",), ("ps-0",)))
 
 
 class Surroundings:
@@ -33,13 +33,13 @@ class Surroundings:
         self.expelled = threading.Event()
         self.failure: ElasticError | None = None
         self.coordinator_silent_seconds = 0.0
-        self.told: dict[str, Any] = {}
+        self.reported: dict[str, Any] = {}
 
     def open_endpoint(self) -> "Surroundings":
         return self
 
-    def open_link(self, role: Role, clock: Callable[[], float]) -> "Surroundings":
-        assert role is Role.WORKER
+    def open_link(self, role: TaskRole, clock: Callable[[], float]) -> "Surroundings":
+        assert role is TaskRole.WORKER
         assert clock() >= 0.0
         if not self.opens:
             raise BadInput("no such folder")
@@ -53,7 +53,7 @@ class Surroundings:
         return CoordinatorUnreachable(f"silent for {seconds:.0f} s")
 
     def report(self, **changes: Any) -> None:
-        self.told |= changes
+        self.reported |= changes
 
     def flush(self, seconds: float) -> None:
         assert seconds > 0
@@ -120,8 +120,8 @@ def test_patience_ends_only_where_the_coordinator_is_silent_too(around: Surround
         (VIEW, False),
         (replace(VIEW, leaving=("worker-1",)), False),
         (replace(VIEW, leaving=("worker-0",)), True),
-        (replace(VIEW, phase=Phase.FINISHED), True),
-        (replace(VIEW, phase=Phase.SUSPENDED), True),
+        (replace(VIEW, phase=JobPhase.FINISHED), True),
+        (replace(VIEW, phase=JobPhase.SUSPENDED), True),
     ],
 )
 def test_when_a_worker_is_let_go(around: Surroundings, view: View, goes: bool) -> None:
@@ -133,4 +133,4 @@ def test_leaving_is_told_before_it_counts(around: Surroundings) -> None:
     assert not one.left
     one.leave()
     assert one.left
-    assert around.told == {"left": True}
+    assert around.reported == {"left": True}

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from elastic_runtime.model.layout import Kind, build_layout
+from elastic_runtime.model.layout import TensorKind, build_layout
 from elastic_runtime.model.module_tensors import describe_model
 from elastic_runtime.transport import Endpoint
 from elastic_runtime.worker.shared_model import SharedModel
@@ -30,7 +30,7 @@ def test_buffers_are_sent_unscaled_whatever_their_dtype(endpoint: Endpoint) -> N
     shared.take_buffers(bank=1)
     found = {}
     for segment in layout.segments:
-        if segment.kind is Kind.BUFFER:
+        if segment.kind is TensorKind.BUFFER:
             memory = shared.part(segment.index, 0, segment.elements, bank=1).memory()
             flat = torch.frombuffer(memory, dtype=getattr(torch, segment.dtype))
             found |= {slot.tensor.name: flat[slot.start : slot.start + slot.size] for slot in segment.slots}

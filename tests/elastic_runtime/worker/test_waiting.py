@@ -10,12 +10,12 @@ from elastic_runtime.errors import ElasticError, ProtocolError
 from elastic_runtime.member.outbox import Outbox
 from elastic_runtime.protocol.block_runs import Payload
 from elastic_runtime.protocol.messages import Header, Outgoing, Pull, pack
-from elastic_runtime.protocol.plan import Phase, Plan, View
+from elastic_runtime.protocol.plan import JobPhase, Plan, View
 from elastic_runtime.transport import Message
 from elastic_runtime.worker.membership import Membership
-from elastic_runtime.worker.waiting import Waiting
+from elastic_runtime.worker.waiting import WorkerWaits
 
-VIEW = View(1, 1, Phase.RUNNING, 0, "step-0", Plan(("worker-0",), ("ps-0",)))
+VIEW = View(1, 1, JobPhase.RUNNING, 0, "step-0", Plan(("worker-0",), ("ps-0",)))
 WITHOUT_ONE = replace(VIEW, number=2, lost_servers=("ps-0",))
 QUESTION = Pull(1, 1, ((0, 1),))
 
@@ -34,7 +34,7 @@ class World:
         self.is_complete = False
         self.refuses = False
         self.lost_at = 1e9
-        self.waiting = Waiting(cast(Membership, self), cast(Outbox, self), self, self.handle)
+        self.waiting = WorkerWaits(cast(Membership, self), cast(Outbox, self), self, self.handle)
 
     # ---- the member
 

@@ -32,7 +32,7 @@ import elastic_runtime.worker.join
 import elastic_runtime.worker.synchronous  # for the children
 import elastic_runtime.worker.waiting
 from elastic_runtime.launcher.warm.running import end_ours
-from elastic_runtime.worker.protocol.exchange import Exchange
+from elastic_runtime.worker.protocol.exchange import WorkerExchange
 from foundation.program_life import importing
 
 _PR_SET_PDEATHSIG = 1
@@ -80,12 +80,12 @@ class _Adjusted:
 
 
 def _let_settings_be_adjusted(path: Path) -> None:
-    begin = elastic_runtime.coordinator.rules.job.Job.__init__
+    begin = elastic_runtime.coordinator.rules.job.CoordinatedJob.__init__
 
     def begin_adjusted(self: Any, settings: Any, *others: Any) -> None:
         begin(self, _Adjusted(settings, path), *others)  # type: ignore[arg-type]
 
-    elastic_runtime.coordinator.rules.job.Job.__init__ = begin_adjusted  # type: ignore[method-assign]
+    elastic_runtime.coordinator.rules.job.CoordinatedJob.__init__ = begin_adjusted  # type: ignore[method-assign]
 
 
 def _let_servers_wait_for(path: Path) -> None:
@@ -103,11 +103,11 @@ def _let_servers_wait_for(path: Path) -> None:
 def _drop_what_is_sent_from(step: int) -> None:
     """As if the network dropped what this worker sends to servers."""
     for name in ("_pushes", "ask"):
-        sends = getattr(Exchange, name)
+        sends = getattr(WorkerExchange, name)
         dropping = functools.partialmethod(
             lambda self, sends, *what: sends(self, *what) if self.version <= step else [], sends
         )
-        setattr(Exchange, name, dropping)
+        setattr(WorkerExchange, name, dropping)
 
 
 def _run(order: dict[str, Any]) -> None:

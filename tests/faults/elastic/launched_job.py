@@ -21,12 +21,12 @@ from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import JobStatus
 from elastic_runtime.errors import CoordinatorUnreachable
 from elastic_runtime.launcher.job_folder import read_json
-from elastic_runtime.protocol.plan import Phase, View
+from elastic_runtime.protocol.plan import JobPhase, View
 
 HERE = Path(__file__).parent
 DEADLINE_SECONDS = 100.0
 COORDINATOR = "coordinator"
-OVER = {Phase.FINISHED, Phase.FAILED}
+OVER = {JobPhase.FINISHED, JobPhase.FAILED}
 _T = TypeVar("_T")
 
 
@@ -63,7 +63,7 @@ class LaunchedJob:
         self.views: list[View] = []
         self.pids: dict[str, int] = {}
         self.codes: dict[str, list[int]] = {}
-        self._told: list[tuple[str, int]] = []
+        self._reported: list[tuple[str, int]] = []
         self._everybody: list[int] = []
         self._dismissed: set[str] = set()
         self._ports: list[ReservedPort] = []
@@ -108,7 +108,7 @@ class LaunchedJob:
     def view(self) -> View:
         return self.views[-1]
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Start what is wanted, report what has ended, bring the coordinator back."""
         for task, pid in tuple(self.pids.items()):
             code = self.forks.exit_code(pid)
@@ -117,7 +117,7 @@ class LaunchedJob:
                 if task not in self._dismissed:
                     self.codes.setdefault(task, []).append(code)
                 if task != COORDINATOR:
-                    self._told.append((task, code))
+                    self._reported.append((task, code))
         over = bool(self.views) and self.view.phase in OVER
         if over:
             self._dismiss_latecomers()
@@ -129,12 +129,12 @@ class LaunchedJob:
             if task not in self.pids and task not in self.codes and not {task, task.split("-")[0]} & self.held:
                 self.start(task)
         try:
-            while self._told:
-                self.client.task_ended(*self._told[0], self.last_line(self._told[0][0]))
-                self._told.pop(0)
+            while self._reported:
+                self.client.task_ended(*self._reported[0], self.last_line(self._reported[0][0]))
+                self._reported.pop(0)
         except CoordinatorUnreachable:
             if over:
-                self._told.clear()  # a coordinator whose job is over does not stay for long
+                self._reported.clear()  # a coordinator whose job is over does not stay for long
             # Else it is told again.
 
     def _dismiss_latecomers(self) -> None:
@@ -166,7 +166,7 @@ class LaunchedJob:
         """Be the launcher until something holds."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
-            self.look()
+            self.poll()
             if done():
                 return
             assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}\n{self.story()}"
@@ -204,7 +204,7 @@ class LaunchedJob:
         while self.forks.exit_code(pid) is None:
             assert time.monotonic() < deadline
             time.sleep(0.002)
-        self.until(lambda: not self._told, "the coordinator hears of a task's end")
+        self.until(lambda: not self._reported, "the coordinator hears of a task's end")
 
     def pause(self, task: str) -> None:
         """It does nothing any more, though it lives."""
@@ -239,7 +239,7 @@ class LaunchedJob:
         """What the coordinator answers, waited for if it is away; asked again, it is the same request."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
-            self.look()
+            self.poll()
             try:
                 return ask()
             except CoordinatorUnreachable:

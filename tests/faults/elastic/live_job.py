@@ -10,7 +10,7 @@ from tiny_job import NAME, NEVER_SECONDS
 from tiny_training import assert_same, undisturbed, written
 
 from elastic_runtime.control.messages import RequestOutcome, ResizeMode, Size
-from elastic_runtime.protocol.plan import Phase, Timeline
+from elastic_runtime.protocol.plan import JobPhase, Timeline
 
 __all__ = ["COORDINATOR", "NAME", "NEVER_SECONDS", "LiveJob"]
 
@@ -148,7 +148,7 @@ class LiveJob(LaunchedJob):
         """Let it train to its end: the numbers are those of an undisturbed run, and nobody is left."""
         self.allow(self.steps)
         self.until(lambda: self.view.phase in OVER, "the end")
-        assert self.view.phase is Phase.FINISHED, self.story()
+        assert self.view.phase is JobPhase.FINISHED, self.story()
         # The coordinator stays for a moment, for whoever asks last.
         self.until(lambda: set(self.pids) <= {COORDINATOR}, "the end of all processes")
         assert_same(written(self.checkpoints), undisturbed(workers_of_steps(self.views, self.steps)))

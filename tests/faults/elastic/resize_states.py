@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from live_job import LiveJob
 
-from elastic_runtime.protocol.plan import Change, Phase
+from elastic_runtime.protocol.plan import Change, JobPhase
 
 
 def moving(job: LiveJob) -> Change | None:
@@ -16,7 +16,9 @@ def registration(job: LiveJob) -> None:
     """A resize waits for the new server."""
     job.held.add("ps")
     job.resize(2, 2)
-    job.until(lambda: job.allow_changes() or (job.view.wanted and job.view.phase is Phase.RESIZING), "a wanted server")
+    job.until(
+        lambda: job.allow_changes() or (job.view.wanted and job.view.phase is JobPhase.RESIZING), "a wanted server"
+    )
 
 
 def proposal(job: LiveJob) -> None:

@@ -10,7 +10,7 @@ from tiny_training import written
 
 from elastic_runtime.checkpoint import latest_durable
 from elastic_runtime.control.messages import RequestOutcome, Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 STEPS = 120
@@ -33,8 +33,8 @@ def trickle(job: LiveJob, done: Callable[[], object], what: str) -> None:
 def finish(job: LiveJob) -> list[int]:
     """Let it train to its end: all is told done; the blocks' versions."""
     job.allow(10**9)
-    job.until(lambda: job.view.phase in {Phase.FINISHED, Phase.FAILED}, "the end")
-    assert job.view.phase is Phase.FINISHED, job.story()
+    job.until(lambda: job.view.phase in {JobPhase.FINISHED, JobPhase.FAILED}, "the end")
+    assert job.view.phase is JobPhase.FINISHED, job.story()
     job.until(lambda: set(job.pids) <= {COORDINATOR}, "the end of all processes")
     manifest = latest_durable(job.checkpoints)
     assert manifest is not None

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 STEPS = 360
 
 
-def told(job: LiveJob, task: str) -> None:
+def reported(job: LiveJob, task: str) -> None:
     os.kill(job.pids[task], signal.SIGTERM)
 
 
@@ -28,8 +28,8 @@ def drains(job: LiveJob, task: str) -> bool:
 def test_who_is_told_to_go_goes_and_no_update_is_lost_or_done_twice(forks: Forks, tmp_path: Path) -> None:
     with LiveJob(forks, tmp_path, servers=2, steps=STEPS, environment={"ASYNCHRONOUS": "1"}) as job:
         trickle(job, lambda: job.status().durable_step > 0, "a durable step")
-        told(job, "ps-0")
-        told(job, "worker-0")
+        reported(job, "ps-0")
+        reported(job, "worker-0")
         job.resize(2, 3)  # which waits its turn
         trickle(job, lambda: {"ps-0", "worker-0"} <= set(job.codes), "their ends")
         trickle(job, lambda: job.outcome() is RequestOutcome.DONE, "the resize")
@@ -44,14 +44,14 @@ def test_whoever_is_killed_while_somebody_is_let_go(forks: Forks, tmp_path: Path
         job.resize(2, 3)
         trickle(job, lambda: len(set(plan_of(job).workers)) == 3, "three workers")
         for worker, victim in (("worker-0", "worker-0"), ("worker-1", COORDINATOR)):
-            told(job, worker)
+            reported(job, worker)
             trickle(job, lambda: drains(job, worker) or worker not in job.pids, "a worker that is let go")  # noqa: B023
             if victim in job.pids:
                 job.kill(victim, may_have_ended=True)
             trickle(job, lambda: worker in job.codes, "its end")  # noqa: B023
         assert job.view.generation == 1, job.story()
         job.held.add("ps")  # without another one it cannot be let go
-        told(job, "ps-0")
+        reported(job, "ps-0")
         trickle(job, lambda: drains(job, "ps-0"), "a server that is to be let go")
         job.kill("ps-0")
         job.held.clear()

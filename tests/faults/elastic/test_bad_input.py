@@ -11,7 +11,7 @@ from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import RequestOutcome, Size
 from elastic_runtime.errors import BadInput
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 def failed(job: LiveJob) -> str:
     """Wait for the job's failure and for the end of all its processes; its line."""
     job.allow(job.steps)
-    job.until(lambda: job.view.phase in {Phase.FAILED, Phase.FINISHED}, "the failure")
-    assert job.view.phase is Phase.FAILED, job.story()
+    job.until(lambda: job.view.phase in {JobPhase.FAILED, JobPhase.FINISHED}, "the failure")
+    assert job.view.phase is JobPhase.FAILED, job.story()
     job.until(lambda: set(job.pids) <= {COORDINATOR}, "the end of all processes")
     return job.view.failure
 
@@ -106,7 +106,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_no_step_is_lost(forks: Forks, t
         shard = next(folder.glob("*.safetensors"))
         shard.write_bytes(shard.read_bytes()[:-1])
         job.resume(2, 2)
-        job.until(lambda: job.view.phase is Phase.RUNNING and job.view.generation > 1, "the job goes on")
+        job.until(lambda: job.view.phase is JobPhase.RUNNING and job.view.generation > 1, "the job goes on")
         assert job.view.start_step == older
         assert f"going back to step {older}: {folder.name} is passed over: {shard} has " in job.view.notice
         assert not any(code for codes in job.codes.values() for code in codes), "nobody ended with a failure"

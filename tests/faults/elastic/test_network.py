@@ -8,7 +8,7 @@ from live_job import COORDINATOR, NEVER_SECONDS, LiveJob
 from resize_states import STATES, moving
 
 from elastic_runtime.control.messages import RequestOutcome
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
@@ -75,7 +75,7 @@ def test_a_server_that_no_worker_reaches_is_given_up(forks: Forks, tmp_path: Pat
         job.adjust(suspect_seconds=0.5)
         job.until(lambda: job.view.member("ps-0") is None, "the loss")
         job.adjust(suspect_seconds=NEVER_SECONDS)
-        job.until(lambda: job.view.generation > 1 and job.view.phase is Phase.RUNNING, "a new generation")
+        job.until(lambda: job.view.generation > 1 and job.view.phase is JobPhase.RUNNING, "a new generation")
         job.finish()
         assert job.codes["ps-0"] == [1]
         assert "took ps-0 for dead" in job.last_line("ps-0")
@@ -123,7 +123,7 @@ def test_who_is_not_heard_of_for_long_is_replaced_and_ends_when_it_learns_that(
         job.train_until_durable()
         job.wire.cut()
         is_lost(job, task)
-        job.until(lambda: job.allow_changes(moves=True) or job.view.phase is Phase.RUNNING, "its replacement")
+        job.until(lambda: job.allow_changes(moves=True) or job.view.phase is JobPhase.RUNNING, "its replacement")
         job.wire.mend()
         job.allow(job.limit + 3)  # a script learns it at the end of its step
         job.until(lambda: task in job.codes, "its end")
@@ -138,7 +138,7 @@ def test_a_process_that_hangs_is_replaced(forks: Forks, tmp_path: Path, task: st
         job.train_until_durable()
         job.pause(task)
         is_lost(job, task)
-        job.until(lambda: job.allow_changes(moves=True) or job.view.phase is Phase.RUNNING, "its replacement")
+        job.until(lambda: job.allow_changes(moves=True) or job.view.phase is JobPhase.RUNNING, "its replacement")
         job.go_on(task)
         job.allow(job.limit + 3)  # a script learns it at the end of its step
         job.until(lambda: task in job.codes, "its end")

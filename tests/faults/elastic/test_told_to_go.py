@@ -13,7 +13,7 @@ from elastic_runtime.protocol.plan import Timeline
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
 
-def told(job: LiveJob, task: str) -> None:
+def reported(job: LiveJob, task: str) -> None:
     assert task in job.pids, job.story()
     os.kill(job.pids[task], signal.SIGTERM)
 
@@ -35,8 +35,8 @@ def test_a_server_and_a_worker_go_and_the_job_goes_on_as_if_nothing_were(forks: 
         for task, path in ready.items():
             job.own_environment[task] = {"ELASTIC_READY_FILE": str(path)}
         job.train_until_durable()
-        told(job, "ps-0")
-        told(job, "worker-0")
+        reported(job, "ps-0")
+        reported(job, "worker-0")
         training(job, "ps-1", "ps-2", "worker-1", "worker-2")
         assert all(path.exists() for path in ready.values())
         job.until(lambda: job.allow_changes(moves=True) or {"ps-0", "worker-0"} <= set(job.codes), "their ends")
@@ -51,13 +51,13 @@ def test_a_worker_that_is_not_let_go_in_time_ends_as_a_dead_one(forks: Forks, tm
     environment = {} if way == "again" else {"ELASTIC_GRACE_SECONDS": "0.1"}
     with LiveJob(forks, tmp_path, environment=environment) as job:
         job.train_until_durable()
-        told(job, "worker-1")
+        reported(job, "worker-1")
         # It cannot leave, as nobody is let come to a change's clock.
         job.until(
             lambda: "drain-requested" in job.log("worker-1").read_text(errors="replace"), "the first signal's effect"
         )
         if way == "again":
-            told(job, "worker-1")
+            reported(job, "worker-1")
         job.until(lambda: "worker-1" in job.codes, "its end")
         assert job.codes["worker-1"] == [-signal.SIGTERM]
         training(job, "ps-0", "worker-0", "worker-2")
@@ -69,7 +69,7 @@ def test_a_server_that_nobody_relieves_ends_and_the_job_goes_back(forks: Forks, 
     with LiveJob(forks, tmp_path, environment={"ELASTIC_GRACE_SECONDS": "0.2"}) as job:
         job.train_until_durable()
         job.held.add("ps")
-        told(job, "ps-0")
+        reported(job, "ps-0")
         job.until(lambda: "ps-0" in job.codes, "its end")
         assert job.codes["ps-0"] == [0]
         assert "drain-expired" in job.log("ps-0").read_text()
@@ -82,7 +82,7 @@ def test_a_server_that_nobody_relieves_ends_and_the_job_goes_back(forks: Forks, 
 def test_a_server_that_waits_for_its_job_to_begin_just_ends(forks: Forks, tmp_path: Path) -> None:
     with LiveJob(forks, tmp_path, held=["worker"]) as job:
         job.until(lambda: job.view.member("ps-0"), "a registered server")
-        told(job, "ps-0")
+        reported(job, "ps-0")
         job.until(lambda: "ps-0" in job.codes, "its end")
         assert job.codes["ps-0"] == [0]
         job.held.clear()

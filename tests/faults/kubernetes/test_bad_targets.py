@@ -38,7 +38,7 @@ class Site:
         found = self.cluster.status_of(name).get("conditions", ())
         return next((each for each in found if each["type"] == kind), {})
 
-    def told(self, reason: str, kind: str = "ElasticTarget") -> float:
+    def reported(self, reason: str, kind: str = "ElasticTarget") -> float:
         return self.agent.counted("fedl2_agent_object_reasons_total", kind=kind, reason=reason)
 
     def wait_told(self, condition: tuple[str, str], words: str, reason: str, **sizes: int) -> None:
@@ -51,7 +51,7 @@ class Site:
             return found.get("status") == status and found.get("reason") == reason and words in found["message"]
 
         wait_for(stands, lambda: self.condition(kind))
-        assert self.told(reason) >= 1
+        assert self.reported(reason) >= 1
         if self.agent_user == "auto":
             wait_for(lambda: ("ElasticTarget", reason) in {each[:2] for each in self.cluster.events()})
         else:
@@ -92,10 +92,10 @@ def test_a_spec_that_cannot_be_used(site: Site, what: str) -> None:
     site.cluster.target("bad", **{"updateMode": "Auto", "most": 4, **more})
     site.wait_told(("Ready", "False"), words, "NotUsable")
     assert site.cluster.size("bad") == 2
-    before = site.told("NotUsable")
+    before = site.reported("NotUsable")
     for _ in range(3):
         site.decide()
-    assert site.told("NotUsable") == before, "told once"
+    assert site.reported("NotUsable") == before, "told once"
 
 
 def test_pods_without_resources(site: Site) -> None:
@@ -133,7 +133,7 @@ def test_a_job_that_is_over_is_no_trouble(site: Site) -> None:
         return "is over" in str(site.condition("Ready").get("message"))
 
     wait_for(says)
-    assert site.told("NotUsable") == 0
+    assert site.reported("NotUsable") == 0
 
 
 def test_a_namespace_without_permission(site: Site) -> None:
@@ -186,7 +186,7 @@ def test_a_node_that_vanishes(site: Site) -> None:
     site.cluster.node("b", gpus=4)
 
     def seen() -> bool:
-        return [each.node_id for each in site.agent.backend._look().state.nodes] == ["b"]
+        return [each.node_id for each in site.agent.backend._poll().state.nodes] == ["b"]
 
     wait_for(seen)
     site.cluster.follow("good", on="b")
@@ -201,8 +201,8 @@ def test_an_image_that_never_pulls_keeps_others_from_nothing(site: Site) -> None
     site.cluster.target("bad", updateMode="Auto")
     for _ in range(2):
         site.decide(bad=3)
-    wait_for(lambda: "bad-0" in {name for _, name in site.agent.backend._sight.pods.entries()})
-    assert not site.agent.backend._look().members["team/bad"].is_whole
+    wait_for(lambda: "bad-0" in {name for _, name in site.agent.backend._watch.pods.entries()})
+    assert not site.agent.backend._poll().members["team/bad"].is_whole
     assert site.agent.progress
     assert all(each.samples == 0.0 for each in site.agent.progress if each.job_id == "team/bad")
 

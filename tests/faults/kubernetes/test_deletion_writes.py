@@ -13,11 +13,11 @@ import pytest
 from apiserver.asked import Fault
 from fault_table import STRIKES, Once, Strike
 from simulated_training import Killed
-from test_training_writes import BIG, FIRST, LASTS_SECONDS, LOOK_SECONDS, NOTHING, UID, Cluster, check
+from test_training_writes import BIG, FIRST, LASTS_SECONDS, NOTHING, POLL_SECONDS, UID, Cluster, check
 
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.kubernetes.errors import ApiUnanswered
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import Allocation
 
 LAST_CHECKPOINT_SECONDS = 300.0
@@ -48,7 +48,7 @@ class Site(Cluster):
     def is_lost(self) -> bool:
         """Whether nobody can save any more what it has trained, or could not when it went."""
         brain = self.brain
-        return self._was_lost if brain is None else brain.unsaved and brain.phase is not Phase.FINISHED
+        return self._was_lost if brain is None else brain.unsaved and brain.phase is not JobPhase.FINISHED
 
     def start_agent(self) -> None:
         del self.told_events[self.sent :]
@@ -56,13 +56,13 @@ class Site(Cluster):
 
     def live(self) -> None:
         super().live()
-        if self.is_quick and self.brain is not None and self.brain.phase is Phase.SUSPENDED:
+        if self.is_quick and self.brain is not None and self.brain.phase is JobPhase.SUSPENDED:
             super().live()
         self.has_trained = self.has_trained or (self.brain is not None and self.brain.unsaved)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         self.sent = len(self.told_events)
-        super().look()
+        super().poll()
 
     def vanish(self, name: str) -> None:
         self._was_lost = self.is_lost
@@ -105,17 +105,17 @@ class Departure:
         self.decisions += 1
         self.site.controller.grant(UID, Granted(size, f"d{self.decisions}", "v1", "", 7, 1e9))
 
-    def look(self) -> None:
-        self.site.now += LOOK_SECONDS
+    def poll(self) -> None:
+        self.site.now += POLL_SECONDS
         self.site.live()
-        self.site.look()
+        self.site.poll()
         check(self.site)
 
     def until(self, holds: Callable[[], object]) -> None:
         for _ in range(60):
             if holds():
                 return
-            self.look()
+            self.poll()
         raise AssertionError(f"it does not come to it: {self.site.status}, {self.site.brain}")
 
     def watch(self) -> None:
@@ -150,7 +150,7 @@ class Departure:
             site.delete_job()
         while not site.is_gone:
             was_struck = self.struck_at
-            self.look()
+            self.poll()
             if self.struck_at != was_struck:
                 since = self.struck_at
                 if self.restart:
@@ -161,28 +161,28 @@ class Departure:
                 since = self.struck_at + LASTS_SECONDS
                 self.once.is_over = site.now >= since
             assert site.now - since <= GONE_SECONDS, f"it is still there: {site.status}, {site.brain}, {site.tasks()}"
-        told = any(reason == "NoLastCheckpoint" for reason, _ in site.told_events) or NONE in site.last_words
+        reported = any(reason == "NoLastCheckpoint" for reason, _ in site.told_events) or NONE in site.last_words
         line = f"lost: {site.is_lost}, told: {site.told_events}, {site.last_words!r}"
-        assert told or not site.is_lost, line
-        assert not told or site.is_lost or site.nobody_knows or not site.has_trained, line
+        assert reported or not site.is_lost, line
+        assert not reported or site.is_lost or site.nobody_knows or not site.has_trained, line
 
 
 def waits(life: Departure) -> None:
     life.site.others = life.site.room_asks
-    life.look()
+    life.poll()
     life.decide(FIRST)
-    life.look()
+    life.poll()
 
 
 def starts(life: Departure) -> None:
     life.site.images = lambda task: not task.startswith("worker")
-    life.look()
+    life.poll()
     life.decide(FIRST)
     life.until(life.site.tasks)
 
 
 def trains(life: Departure) -> None:
-    life.look()
+    life.poll()
     life.decide(FIRST)
     life.until(lambda: life.site.status.get("phase") == "Running")
 
@@ -190,13 +190,13 @@ def trains(life: Departure) -> None:
 def grows(life: Departure) -> None:
     trains(life)
     life.decide(BIG)
-    life.until(lambda: life.site.brain is not None and life.site.brain.phase is Phase.RESIZING)
+    life.until(lambda: life.site.brain is not None and life.site.brain.phase is JobPhase.RESIZING)
 
 
 def is_being_suspended(life: Departure) -> None:
     trains(life)
     life.site.change_spec(suspend=True)
-    life.until(lambda: life.site.brain is not None and life.site.brain.phase is Phase.SUSPENDING)
+    life.until(lambda: life.site.brain is not None and life.site.brain.phase is JobPhase.SUSPENDING)
 
 
 def is_suspended(life: Departure) -> None:
@@ -214,7 +214,7 @@ def goes_on(life: Departure) -> None:
 def finishes(life: Departure) -> None:
     trains(life)
     assert life.site.brain is not None
-    life.site.brain.phase = Phase.FINISHED
+    life.site.brain.phase = JobPhase.FINISHED
     life.site.keep()
 
 
@@ -288,7 +288,7 @@ def lives(departure: Departure) -> None:
         (lambda: site.change_spec(suspend=False), lambda: site.status.get("phase") == "Running"),
         (lambda: finishes_now(site), lambda: site.status.get("phase") == "Complete"),
     )
-    departure.look()
+    departure.poll()
     for begin, holds in stages:
         begin()
         departure.until(lambda holds=holds: holds() or departure.struck_at >= 0.0)  # type: ignore[misc]
@@ -298,7 +298,7 @@ def lives(departure: Departure) -> None:
 
 def finishes_now(site: Site) -> None:
     assert site.brain is not None
-    site.brain.phase = Phase.FINISHED
+    site.brain.phase = JobPhase.FINISHED
     site.keep()
 
 
@@ -338,10 +338,10 @@ def test_a_coordinator_that_is_silent_is_waited_for_no_longer_than_was_said(rest
     life.site.delete_job()
     began = life.site.now
     while not life.site.is_gone:
-        life.look()
+        life.poll()
         if restarts and not life.site.is_gone:
             life.site.start_agent()
-        assert life.site.now - began <= LAST_CHECKPOINT_SECONDS + 2 * LOOK_SECONDS, life.site.status
+        assert life.site.now - began <= LAST_CHECKPOINT_SECONDS + 2 * POLL_SECONDS, life.site.status
     assert life.site.now - began >= LAST_CHECKPOINT_SECONDS
     assert "within 300 s" in life.site.last_words
 

@@ -77,7 +77,7 @@ class Site:
         for name in ("gives", "gets"):
             self.cluster.follow(name)
         self.agent.skipped_seconds += TICK_SECONDS
-        sight = self.agent.backend._sight
+        sight = self.agent.backend._watch
         wait_for(lambda: sight.is_fresh and not sight.namespaces()[1])
         wait_for(self.sees_all)
 
@@ -88,7 +88,7 @@ class Site:
 
     def sees_all(self) -> bool:
         """Whether the agent has seen how pods and jobs are now: a tick is minutes, and a watch is not."""
-        sight = self.agent.backend._sight
+        sight = self.agent.backend._watch
         caches = {PODS: sight.pods, JOBS: sight.objects["Job"]}
         for plural, cache in caches.items():
             found = self.cluster.server.call(lambda plural=plural: list(self.cluster.server.store.all(plural, "team")))  # type: ignore[misc]
@@ -221,7 +221,7 @@ def test_the_writes_that_are_hit_are_all_that_there_are(tmp_path: Path) -> None:
 def test_a_fault_of_an_event_costs_that_event_and_nothing_else(name: str) -> None:
     """Made and counted up: both are writes of events."""
     with kube_cluster() as cluster:
-        told = EventRecorder(api_of(cluster.server, "root"), "agent", lambda: 0.0, lambda: 1.8e9)
+        reported = EventRecorder(api_of(cluster.server, "root"), "agent", lambda: 0.0, lambda: 1.8e9)
         cluster.server.tokens, cluster.server.may = {}, lambda asked: True
         job = About("batch/v1", "Job", "team", "train", "1")
         for faulty in (True, False, True, False):
@@ -231,8 +231,8 @@ def test_a_fault_of_an_event_costs_that_event_and_nothing_else(name: str) -> Non
                 return strike.fault if faulty and asked.resource == "events" and asked.verb in strike.verbs else None
 
             cluster.server.faults = faults
-            told.tell(job, "Resized", "from 1 to 2")
-            while told.step(0.0):
+            reported.tell(job, "Resized", "from 1 to 2")
+            while reported.step(0.0):
                 pass
         (event, *more) = cluster.server.call(lambda: list(cluster.server.store.all("events")))
         assert 1 <= event["count"] <= 4

@@ -22,17 +22,17 @@ from simulated_training import Killed, World
 from training_objects import job_object, template
 
 from cluster_agent.backends.kubernetes.training import controller, objects
-from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.backends.kubernetes.training.free_capacity import ClusterCapacity
 from cluster_agent.backends.kubernetes.training.step import Request
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.kubernetes.capacity import pod_facts
 from cluster_agent.kubernetes.errors import ApiUnanswered, Forbidden
 from cluster_agent.kubernetes.training.training_job import training_job
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
 
 Json = dict[str, Any]
-LOOK_SECONDS = 5.0
+POLL_SECONDS = 5.0
 TICK_SECONDS = 60.0
 """Of decisions; settings begin at much more."""
 TICKS = 2
@@ -63,11 +63,11 @@ class Cluster(World):
             self.ends_as_it_grows = False
             self.end(next(name for name in self.brain.of("worker", "member") if self.alive(name)), 1)
 
-    def room(self) -> Room:
+    def room(self) -> ClusterCapacity:
         self.room_cpu = self.room_asks - self.others
         pods = [pod_facts(pod) for pod in self.objects.values() if pod["kind"] == "Pod"]
         on_it = [pod for pod in pods if pod is not None]
-        return Room([self.node()], on_it)
+        return ClusterCapacity([self.node()], on_it)
 
     def taken(self) -> int:
         """Millicores of the pods that have not ended."""
@@ -108,7 +108,7 @@ _numbers = itertools.count()
 
 def finish(world: Cluster) -> None:
     assert world.brain is not None
-    world.brain.phase = Phase.FINISHED
+    world.brain.phase = JobPhase.FINISHED
     world.keep()
 
 
@@ -153,7 +153,7 @@ def stands(world: Cluster, stage: Stage, size: Allocation) -> bool:
     if size == SUSPENDED:
         return not live and (stage.phase == "Complete" or not world.exists("coordinator"))
     brain = world.brain
-    return brain is not None and brain.phase is Phase.RUNNING and not brain.of("worker", "wanted", "leaving")
+    return brain is not None and brain.phase is JobPhase.RUNNING and not brain.of("worker", "wanted", "leaving")
 
 
 def check(world: Cluster) -> None:
@@ -214,31 +214,31 @@ class Life:
             began, pods = self.world.now, self.pods()
             is_struck = self.is_struck
             while not (self.stands(stage) and (not self.is_struck or self.is_over)):
-                self.look()
+                self.poll()
                 since = began if is_struck or not self.is_struck else max(began, self.ends_at)
                 line = f"{self.world.status.get('phase')} {self.world.status.get('message')!r}"
                 late = f"{stage.name}: not there: {line}, {self.world.tasks()}, {self.world.brain}"
                 assert self.world.now - since <= TICKS * TICK_SECONDS, late
             assert not stage.keeps or pods <= self.pods(), f"{stage.name}: pods were lost: {pods - self.pods()}"
             for _ in range(3):  # what would still change, changes now
-                self.look()
+                self.poll()
                 assert self.stands(stage) or not self.is_over, f"{stage.name}: it does not stay"
-        told, happened = len(self.world.told_once), len(self.world.resized)
-        assert told == happened > 0, f"{happened} resizes, of which {told} were told"
+        reported, happened = len(self.world.told_once), len(self.world.resized)
+        assert reported == happened > 0, f"{happened} resizes, of which {reported} were told"
 
     def pods(self) -> set[str]:
         """Uids of those that run."""
         found = [each for each in self.world.objects.values() if each["kind"] == "Pod"]
         return {each["metadata"]["uid"] for each in found if each["status"]["phase"] == "Running"}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         world = self.world
-        world.now += LOOK_SECONDS
+        world.now += POLL_SECONDS
         if world.now >= self.decided_at + TICK_SECONDS and self.decides_again:
             self.decide()
         world.live()
         world.note_resizes()
-        world.look()
+        world.poll()
         check(world)
         if self.struck_at == world.now and self.restart:
             world.start_agent()
@@ -367,14 +367,14 @@ def test_a_node_that_is_not_there_is_waited_for_and_given_back() -> None:
     """A pod that requires a node which is gone is Pending for ever: its gang is given up in time, and begun anew."""
     world = Cluster()
     world.images = lambda task: not task.startswith("worker")  # it never comes to run
-    world.look()
+    world.poll()
     world.controller.grant(UID, Granted(SMALL, "d0", "v1", "", 7, 1e9))
     seen = set()
     for _ in range(200):
-        world.now += 2 * LOOK_SECONDS
+        world.now += 2 * POLL_SECONDS
         world.live()
         world.note_resizes()
-        world.look()
+        world.poll()
         check(world)
         seen.add(bool(world.tasks()))
         if "did not come in" in str(world.status.get("message")):
@@ -382,10 +382,10 @@ def test_a_node_that_is_not_there_is_waited_for_and_given_back() -> None:
     assert world.status["phase"] == "Queued"
     world.images = lambda task: True
     for _ in range(40):
-        world.now += 2 * LOOK_SECONDS
+        world.now += 2 * POLL_SECONDS
         world.live()
         world.note_resizes()
-        world.look()
+        world.poll()
         check(world)
     assert world.status["phase"] == "Running"
 
@@ -399,20 +399,20 @@ def test_pods_of_a_job_that_is_gone_are_waited_for() -> None:
         metadata = {"name": f"digits-{task}", "namespace": "team", "uid": f"old-{task}", "labels": labels}
         pod = {"kind": "Pod", "metadata": {**metadata, "ownerReferences": [owner]}, "status": {"phase": "Running"}}
         world.put({**pod, "spec": {"containers": [{"name": "main"}]}})
-    world.look()
+    world.poll()
     world.controller.grant(UID, Granted(SMALL, "d0", "v1", "", 7, 1e9))
     for _ in range(6):
-        world.now += LOOK_SECONDS
-        world.look()
+        world.now += POLL_SECONDS
+        world.poll()
     assert "of an earlier job of this name is still there" in world.status["message"]
     assert [write for write in world.writes if write[0] in ("create", "delete")] == []
     for task in ("coordinator", "ps-0", "worker-0"):
         world.vanish(task)
     for _ in range(8):
-        world.now += LOOK_SECONDS
+        world.now += POLL_SECONDS
         world.live()
         world.note_resizes()
-        world.look()
+        world.poll()
         check(world)
     assert world.status["phase"] == "Running"
 
@@ -438,7 +438,7 @@ def pods_in(world: Cluster) -> list[str]:
 
 def test_half_a_gang_whose_deletion_failed_is_given_back_at_the_next_look() -> None:
     world = Cluster()
-    world.look()
+    world.poll()
     refuse_workers(world)
     refused, failing = world.before_write, [True] * 3
 
@@ -450,19 +450,19 @@ def test_half_a_gang_whose_deletion_failed_is_given_back_at_the_next_look() -> N
 
     world.before_write = strike
     grant(world)
-    world.look()
+    world.poll()
     assert len(pods_in(world)) == 4, "its coordinator, its parameter servers and a worker"
     for _ in range(3):
         world.now += 1.0
         world.live()
-        world.look()
+        world.poll()
     assert pods_in(world) == []
     assert "exceeded quota" in world.status["message"]
 
 
 def test_half_a_gang_of_an_agent_that_was_killed_is_given_back_by_the_next_that_is_refused() -> None:
     world = Cluster()
-    world.look()
+    world.poll()
 
     def kill(verb: str, path: str) -> None:
         if verb == "create" and path.endswith("/pods") and "worker-0" in world.made:
@@ -471,13 +471,13 @@ def test_half_a_gang_of_an_agent_that_was_killed_is_given_back_by_the_next_that_
 
     world.before_write = kill
     grant(world)
-    world.look()
+    world.poll()
     assert len(pods_in(world)) == 4
     refuse_workers(world)
     for _ in range(4):
-        world.now += LOOK_SECONDS
+        world.now += POLL_SECONDS
         world.live()
-        world.look()
+        world.poll()
         if not pods_in(world):
             break
     assert pods_in(world) == []

@@ -22,7 +22,7 @@ from rollout_fleet import FakeAgent
 from global_learner.storage.audit_chain import AuditLine, checked_chain
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
-from policy_net.exchange.rollout_duty import DutyRole
+from policy_net.exchange.rollout_assignment import AssignmentRole
 from policy_net.exchange.wire import push_request
 
 CLUSTERS = 6
@@ -156,7 +156,7 @@ class DisturbedFleet:
 
     def live(self, on_place: Callable[[Place], None], *, abort_in: str = "") -> Place:
         """Go on to the end, and tell of every place as it is reached; an operator promotes where it is asked."""
-        told: list[Place] = []
+        reported: list[Place] = []
         deadline = time.monotonic() + 3 * DEADLINE_SECONDS
         while True:
             here = self.place()
@@ -166,8 +166,8 @@ class DisturbedFleet:
             if here[0] == "asking" and here[1] not in ASKED:
                 self.beat(here)  # the evidence was under way, or is now: it goes on by itself, at any moment
                 continue
-            if here not in told:
-                told.append(here)
+            if here not in reported:
+                reported.append(here)
                 on_place(here)
                 # A shadow stage is over when its time is; without evidence an operator is asked.
                 assert self.place() in (here, ("asking", here[1])), "where it stood it stands"
@@ -178,7 +178,9 @@ class DisturbedFleet:
                 return here
             if here == ("running", abort_in):
                 self.hear()
-                assert any(agent.duty is not None and agent.duty.role is DutyRole.ALTERNATING for agent in self.agents)
+                assert any(
+                    agent.duty is not None and agent.duty.role is AssignmentRole.ALTERNATING for agent in self.agents
+                )
                 self.act("abort")
             elif here[0] == "asking":
                 self.act("promote")

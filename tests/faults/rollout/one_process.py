@@ -30,10 +30,10 @@ from global_learner.rollout_driver import RolloutDriver
 from global_learner.section_settings import RolloutSettings
 from global_learner.storage.audit_chain import checked_chain
 from global_learner.storage.commits import Commits
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from global_learner.updates.parts import Process
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty, candidate_acts
+from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment, candidate_acts
 
 CLUSTERS = tuple(f"cluster-{number}" for number in range(6))
 VERDICT = {"margin_percent": 50, "held_loss_percent": 100, "least_pairs": 1, "shadow_decisions": 5}
@@ -126,13 +126,13 @@ class Cluster:
         self.acting, self.duty = 1, None
         self.decisions = self.block = 0
 
-    def told(self) -> tuple[int, int | None]:
+    def reported(self) -> tuple[int, int | None]:
         return self.acting, None if self.duty is None else self.duty.beside_version
 
     def evidence(self) -> pb.ShareEvidenceRequest:
         assert self.duty is not None
         request = pb.ShareEvidenceRequest(cluster=self.name, rollout=self.duty.rollout)
-        if self.duty.role is DutyRole.SHADOW:
+        if self.duty.role is AssignmentRole.SHADOW:
             self.decisions += 10
             request.shadow.CopyFrom(pb.ShadowSums(decisions=self.decisions, agreed=self.decisions))
         else:
@@ -140,7 +140,7 @@ class Cluster:
             request.blocks.extend(self._block(self.duty, number) for number in blocks)
         return request
 
-    def _block(self, duty: RolloutDuty, number: int) -> pb.SwitchbackBlock:
+    def _block(self, duty: RolloutAssignment, number: int) -> pb.SwitchbackBlock:
         candidate = candidate_acts(duty.seed, self.name, number)
         noise = random.Random(f"{self.name}:{number}").uniform(-0.01, 0.01)
         jobs = 5.0 * (1.0 + noise) * (1.0 + self.loss * candidate)
@@ -185,7 +185,7 @@ class World:
     def _open(self, registry: FaultyRegistry) -> None:
         self.registry = registry
         self.thread = FaultyThread(registry)
-        telemetry = Telemetry()
+        telemetry = LearnerTelemetry()
         process = Process(telemetry, lambda: self.now, asyncio.get_running_loop().create_future())
         self.fleet: Fleet[pb.ClusterStatus] = Fleet(registry.registrations(), {}, lambda: self.now)
         servers = [{"address": query["address"]} for query in self.queries]
@@ -222,7 +222,7 @@ class World:
             self.fleet.on_status(entry, status)
             self.fleet.on_answered(entry)
             cluster.acting, cluster.duty = entry.assigned_version, entry.duty
-            self.ever_told[cluster.name].add(cluster.told())
+            self.ever_told[cluster.name].add(cluster.reported())
 
     async def round(self) -> None:
         """Heartbeats with evidence, and a look of the driver's; where that met no fault, everybody then knows all."""
@@ -230,13 +230,13 @@ class World:
         for cluster in self.clusters:
             if cluster.duty is not None:
                 await self.guarded(self._share(cluster))
-        well = await self.guarded(self.driver.look())
+        well = await self.guarded(self.driver.poll())
         self.now += ROUND_SECONDS
         self.hear()
         if well:
             decided = self.decided()
             for cluster in self.clusters:
-                assert cluster.told() == decided[cluster.name][-1], cluster.name
+                assert cluster.reported() == decided[cluster.name][-1], cluster.name
 
     async def _share(self, cluster: Cluster) -> None:
         _, following = await self.driver.on_evidence(cluster.name, cluster.evidence())
@@ -253,13 +253,13 @@ class World:
 
     def decided(self) -> dict[str, list[tuple[int, int | None]]]:
         """What the audit log says that each cluster was to act on, the latest last."""
-        told: dict[str, list[tuple[int, int | None]]] = {name: [(1, None)] for name in CLUSTERS}
+        reported: dict[str, list[tuple[int, int | None]]] = {name: [(1, None)] for name in CLUSTERS}
         for line in self.registry.audit():
             if line.action == "rollout-assigned":
                 found = re.fullmatch(r".* to v(\d+)(?: beside v(\d+))? \([a-z]+\)", line.detail)
                 assert found is not None, line.detail
-                told[line.subject].append((int(found[1]), None if found[2] is None else int(found[2])))
-        return told
+                reported[line.subject].append((int(found[1]), None if found[2] is None else int(found[2])))
+        return reported
 
     def lines(self) -> list[tuple[str, str, str]]:
         """What stands in the audit log of rollouts, without the figures of verdicts."""
@@ -274,8 +274,8 @@ class World:
         lines = self.registry.audit()
         assert checked_chain(lines[0].log, lines).misfit is None
         decided = self.decided()
-        for name, told in self.ever_told.items():
-            assert told <= set(decided[name]), name
+        for name, reported in self.ever_told.items():
+            assert reported <= set(decided[name]), name
 
     def close(self) -> None:
         self.last, self.audited = self.place(), self.lines()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from global_learner.rollout.plan import Stage
-from global_learner.rollout.state import Phase, RolloutState
+from global_learner.rollout.state import RolloutPhase, RolloutState
 
 Place = tuple[str, str]
 """Phase, and kind of the stage."""
@@ -46,7 +46,11 @@ def place(state: RolloutState) -> Place:
 
 def all_places() -> set[Place]:
     """Every place that can be reached but for an end, behind which nothing is written."""
-    asking = {(Phase.ASKING.value, kind) for kind in ASKED}
-    back = {(Phase.ROLLING_BACK.value, kind) for kind in KINDS if kind not in BACK_AT_ONCE}
-    others = [phase for phase in Phase if not phase.over and phase not in (Phase.ASKING, Phase.ROLLING_BACK)]
+    asking = {(RolloutPhase.ASKING.value, kind) for kind in ASKED}
+    back = {(RolloutPhase.ROLLING_BACK.value, kind) for kind in KINDS if kind not in BACK_AT_ONCE}
+    others = [
+        phase
+        for phase in RolloutPhase
+        if not phase.over and phase not in (RolloutPhase.ASKING, RolloutPhase.ROLLING_BACK)
+    ]
     return asking | back | {(phase.value, kind) for phase in others for kind in KINDS}

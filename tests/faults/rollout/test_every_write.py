@@ -13,14 +13,14 @@ import pytest
 from one_process import Fault, Met, World
 from places import ASKED, BACK_AT_ONCE, KINDS, NOWHERE, STAGES, all_places
 
-from global_learner.rollout.state import Phase
+from global_learner.rollout.state import RolloutPhase
 
 MOST_ROUNDS = 60
 ENDS = ("fleet", "failed", "aborted in wave", "aborted in fleet")
 ACTIONS = ("pause", "resume", "promote", "abort")
 
 
-async def _until(world: World, action: str, *phases: Phase) -> None:
+async def _until(world: World, action: str, *phases: RolloutPhase) -> None:
     """An operator who asks again if need be."""
     for _ in range(3):
         if world.place()[0] not in phases:
@@ -35,21 +35,21 @@ async def _live(world: World, end: str) -> None:
     paused = {"canary"} if end == "failed" else set()
     for _ in range(MOST_ROUNDS):
         phase, kind = world.place()
-        if Phase(phase).over:
+        if RolloutPhase(phase).over:
             await world.round()
             await world.round()
             return
         if kind not in paused and phase == ("asking" if kind == "gate" else "running"):
             paused.add(kind)
-            await _until(world, "pause", Phase.PAUSED)
+            await _until(world, "pause", RolloutPhase.PAUSED)
             await world.round()
             await world.round()
             if end == f"aborted in {kind}":
-                await _until(world, "abort", Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+                await _until(world, "abort", RolloutPhase.ROLLING_BACK, RolloutPhase.ROLLED_BACK)
             else:
-                await _until(world, "resume", Phase.RUNNING)
+                await _until(world, "resume", RolloutPhase.RUNNING)
         elif phase == "asking" and kind in paused:
-            await _until(world, "promote", Phase.RUNNING)
+            await _until(world, "promote", RolloutPhase.RUNNING)
         await world.round()
     raise AssertionError(f"never over: {world.place()}")
 
@@ -78,7 +78,7 @@ async def test_a_fault_at_any_write_changes_no_end(
         whole = await without_fault(end)
         faulty = await _lived(tmp_path / end, fault, met, end)
         assert faulty.audited == whole.audited
-        assert [cluster.told() for cluster in faulty.clusters] == [cluster.told() for cluster in whole.clusters]
+        assert [cluster.reported() for cluster in faulty.clusters] == [cluster.reported() for cluster in whole.clusters]
         assert faulty.last == whole.last
         assert faulty.last[0] == ("done" if end == "fleet" else "rolled-back")
     assert {where for _, where in met} >= {NOWHERE, *all_places()}

@@ -99,7 +99,7 @@ async def test_without_answers_an_operator_is_asked_and_with_them_it_goes_on_by_
     for _ in range(6):
         await _round(of)
     assert of.place() == ("asking", "canary")
-    assert {cluster.told() for cluster in of.clusters} == {(1, None), (1, 2)}
+    assert {cluster.reported() for cluster in of.clusters} == {(1, None), (1, 2)}
     server.behave = says(GOOD)
     assert await _live(of, "done") == "done fleet"
     of.check()

@@ -40,11 +40,11 @@ async def test_a_heartbeat_that_was_under_way_before_agents_were_told_does_not_e
     for cluster in alternating:
         # Composed before the answer that it brings: until then the agent may begin with its next decision.
         under_way(world, cluster)
-    await world.driver.look()
+    await world.driver.poll()
     assert world.place() == ("rolling-back", "canary")
     world.hear()
-    await world.driver.look()
+    await world.driver.poll()
     assert world.place() == ("rolled-back", "canary")
-    assert {cluster.told() for cluster in world.clusters} == {(1, None)}
+    assert {cluster.reported() for cluster in world.clusters} == {(1, None)}
     world.check()
     world.close()

@@ -79,12 +79,12 @@ def test_without_its_database_a_rollout_stands_still_and_then_goes_on(tmp_path: 
             if where[1] not in DISTURBED or where[0] != "running":
                 return
             fleet.hear()
-            told = [agent.now() for agent in fleet.agents]
+            reported = [agent.now() for agent in fleet.agents]
             server.stop()
             until(lambda: not fleet.agents[0].is_answered(), "no learner answers without its database")
             server.start()
             fleet.hear()
-            assert [agent.now() for agent in fleet.agents] == told
+            assert [agent.now() for agent in fleet.agents] == reported
 
         fleet.start()
         assert fleet.live(away, abort_in="canary") == ("rolled-back", "canary")

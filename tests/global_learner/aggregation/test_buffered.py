@@ -13,9 +13,9 @@ from global_learner.aggregation.cohort import Cohort
 from global_learner.aggregation.optimizer import apply_adam
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.aggregation.vote_memory import VoteMemory
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.storage.snapshot import AdamState
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from policy_net.learning.adam import AdamConstants
 
 RATE = 1e-3
@@ -151,16 +151,16 @@ def test_a_cohort_closes_at_its_size_and_early_only_with_enough_clusters() -> No
     for step, name in enumerate(itertools.chain("aaaaaaab", "c", "abc", "d"), start=1):
         kinds.append(aggregator.kind_of_next(name))
         aggregator.apply(state, AppliedUpdate(step, RATE, 4, 0.0, applied(step, cluster=name).update, kinds[-1]))
-    assert [index for index, kind in enumerate(kinds) if kind is Kind.CLOSING] == [8, 12]
+    assert [index for index, kind in enumerate(kinds) if kind is UpdateKind.CLOSING] == [8, 12]
 
 
 def test_a_strategy_that_makes_nothing_of_a_cohort_leaves_the_head_and_the_next_cohort_begins() -> None:
-    told = []
+    reported = []
     aggregator = make("Bulyan", buffer=3, parameters={"num_malicious_nodes": 1})
-    aggregator.on_closed = lambda clusters, moved: told.append((clusters, moved))
+    aggregator.on_closed = lambda clusters, moved: reported.append((clusters, moved))
     state = feed(aggregator, FIVE[:3])
     assert state.weights.tobytes() == vector(0).tobytes()
-    assert (aggregator.waiting, told) == (0, [(3, False)])
+    assert (aggregator.waiting, reported) == (0, [(3, False)])
 
 
 def test_gradients_that_overflow_when_aggregated_leave_the_head() -> None:
@@ -180,7 +180,7 @@ def test_gradients_that_overflow_when_aggregated_leave_the_head() -> None:
     ],
 )
 def test_a_wrong_strategy_or_parameter_is_refused_in_one_line(changes, message: str) -> None:
-    with pytest.raises(BadConfig, match=message) as caught:
+    with pytest.raises(BadLearnerConfig, match=message) as caught:
         make(**changes)
     assert "\n" not in str(caught.value)
 

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learner_makers import SPEC, vector
 
-from global_learner.aggregation.gathered import Gathered, Parcel, Part
+from global_learner.aggregation.gathered import Gathered, GatheredGradient, Parcel
 
 
-def part(seed: int, weight: float = 1.0, samples: int = 10, base: int = 0) -> Part:
-    return Part(vector(seed), weight, samples, samples / 2.0, 1, {base: samples})
+def part(seed: int, weight: float = 1.0, samples: int = 10, base: int = 0) -> GatheredGradient:
+    return GatheredGradient(vector(seed), weight, samples, samples / 2.0, 1, {base: samples})
 
 
-def gathered(*parts: Part) -> Gathered:
+def gathered(*parts: GatheredGradient) -> Gathered:
     found = Gathered(SPEC.parameter_count)
     for one in parts:
         found.add(one)

@@ -78,8 +78,8 @@ def test_a_region_takes_what_the_learner_above_takes(tmp_path: Path) -> None:
     east = learner_settings(tmp_path, upstream=UPSTREAM)
     assert (east.only_replays(SET), east.only_replays(DL2)) == (True, False)
     assert east.optimizer_for(SET) == OptimizerSettings(), "it takes no steps, and its log is what it was"
-    told = learner_settings(tmp_path, upstream=UPSTREAM, optimizer={"units": "weights"})
-    assert not told.only_replays(SET)
+    reported = learner_settings(tmp_path, upstream=UPSTREAM, optimizer={"units": "weights"})
+    assert not reported.only_replays(SET)
     for section in ({"units": "spreads"}, {"units": "weights", "beta1": 0.5}):
         with pytest.raises(ValidationError, match="a region takes no steps"):
             learner_settings(tmp_path, upstream=UPSTREAM, optimizer=section)

@@ -11,9 +11,9 @@ from learner_makers import SPEC, update, vector
 from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
-from global_learner.errors import BadConfig, StateUnusable
+from global_learner.errors import BadLearnerConfig, StateUnusable
 from global_learner.storage.snapshot import AdamState
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 
 RATE = 1e-4
 
@@ -32,7 +32,7 @@ class Region:
         self.aggregator = aggregator
         self.state = AdamState.start(vector(0))
 
-    def feed(self, kind: Kind, rate: float = RATE, **changes: Any) -> None:
+    def feed(self, kind: UpdateKind, rate: float = RATE, **changes: Any) -> None:
         step = self.state.step + 1
         moved = self.aggregator.apply(self.state, AppliedUpdate(step, rate, 1, 0.0, update(step, **changes), kind))
         assert not moved
@@ -40,7 +40,7 @@ class Region:
 
     def head(self, above: int, seed: int = 7, *, gives_up: bool = False, incarnation: int = 3) -> None:
         changes = {"cluster": "", "incarnation": incarnation, "sequence": 0, "base_step": above}
-        self.feed(Kind.HEAD_ABOVE, gradient=vector(seed), samples=int(gives_up), **changes)
+        self.feed(UpdateKind.HEAD_ABOVE, gradient=vector(seed), samples=int(gives_up), **changes)
 
     def push(self, cluster: str, seed: int, samples: int = 10, rate: float = RATE, base: int | None = None) -> None:
         base_step = self.state.step if base is None else base
@@ -48,7 +48,7 @@ class Region:
         self.feed(kind, rate, cluster=cluster, gradient=vector(seed), samples=samples, base_step=base_step)
 
     def pass_up(self, sequence: int = 1, incarnation: int = 3) -> None:
-        self.feed(Kind.PASSED_UP, cluster="", incarnation=incarnation, sequence=sequence, samples=0)
+        self.feed(UpdateKind.PASSED_UP, cluster="", incarnation=incarnation, sequence=sequence, samples=0)
 
 
 def begun(**settings: Any) -> Region:
@@ -123,7 +123,7 @@ def test_a_bad_cluster_is_outvoted_before_anything_goes_up() -> None:
     for number, cluster in enumerate("abcd"):
         region.push(cluster, number)
     assert (region.aggregator.gathered, region.aggregator.waiting) == (0, 4)
-    region.feed(Kind.CLOSING, cluster="bad", gradient=-900 * vector(0), base_step=1)
+    region.feed(UpdateKind.CLOSING, cluster="bad", gradient=-900 * vector(0), base_step=1)
     region.pass_up()
     pending = region.aggregator.pending
     assert pending is not None
@@ -150,13 +150,13 @@ def test_what_was_computed_at_heads_that_are_given_up_is_forgotten() -> None:
     [{"mode": "rounds"}, {"mode": "buffered", "strategy": "FedAdam"}, {"mode": "buffered", "server_step": "strategy"}],
 )
 def test_what_would_take_steps_here_is_refused(settings: dict[str, str]) -> None:
-    with pytest.raises(BadConfig, match="which takes the steps"):
+    with pytest.raises(BadLearnerConfig, match="which takes the steps"):
         make(**settings)
 
 
 def test_a_record_of_another_mode_is_not_taken() -> None:
     with pytest.raises(StateUnusable, match="kind step"):
-        begun().feed(Kind.STEP)
+        begun().feed(UpdateKind.STEP)
 
 
 _Event = tuple[str, int]

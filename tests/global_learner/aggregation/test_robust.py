@@ -11,13 +11,13 @@ from learner_in_process import serving
 from learner_makers import SPEC, settings, update, vector
 
 from global_learner.aggregation.modes import build_aggregator
-from global_learner.aggregation.settings import AggregationSettings, Mode, OptimizerSettings
-from global_learner.errors import BadConfig
+from global_learner.aggregation.settings import AggregationMode, AggregationSettings, OptimizerSettings
+from global_learner.errors import BadLearnerConfig
 from global_learner.fleet import Fleet
-from global_learner.registry.registrations import Registration
+from global_learner.registry.registrations import ClusterRegistration
 from global_learner.settings import read_settings
 from global_learner.storage.snapshot import AdamState
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.spec import Weights
 
@@ -86,7 +86,7 @@ def test_who_pushes_fifty_times_as_often_or_claims_any_samples_weighs_no_more() 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 7])
 def test_a_cohort_is_all_that_take_part_and_at_most_the_buffer(count: int) -> None:
     present = [f"cluster{number}" for number in range(count)]
-    aggregator = build_aggregator(AggregationSettings(mode=Mode.ROBUST), OptimizerSettings(), SPEC)
+    aggregator = build_aggregator(AggregationSettings(mode=AggregationMode.ROBUST), OptimizerSettings(), SPEC)
     state = AdamState.start(vector(0))
     kinds = []
     for step in range(1, 2 * min(count, 5) + 1):
@@ -95,13 +95,13 @@ def test_a_cohort_is_all_that_take_part_and_at_most_the_buffer(count: int) -> No
         sent = update(step, cluster=name)
         aggregator.apply(state, AppliedUpdate(step, 1e-3, count, 0.0, sent, kinds[-1]))
     closing = min(count, 5)
-    assert [number for number, kind in enumerate(kinds, 1) if kind is Kind.CLOSING] == [closing, 2 * closing]
+    assert [number for number, kind in enumerate(kinds, 1) if kind is UpdateKind.CLOSING] == [closing, 2 * closing]
 
 
 def test_a_cluster_that_is_gone_or_has_nothing_to_do_is_waited_for_no_longer_than_it_should() -> None:
     now = [0.0]
-    fleet: Fleet[None] = Fleet([Registration("old", 1, 1)], {}, lambda: now[0])
-    fleet.on_registered(Registration("new", 1, 1))
+    fleet: Fleet[None] = Fleet([ClusterRegistration("old", 1, 1)], {}, lambda: now[0])
+    fleet.on_registered(ClusterRegistration("new", 1, 1))
     assert fleet.present() == ["old"], "who took part before a restart is waited for"
     entry = fleet.on_heard("new", 1)
     assert entry is not None
@@ -119,18 +119,18 @@ def test_it_is_the_default_where_others_can_reach_the_learner_and_nowhere_else(t
     assert settings(tmp_path).aggregation == AggregationSettings()
     for listen in ("0.0.0.0:7070", "10.0.0.1:7070", "learner.example:7070"):
         robust = settings(tmp_path, listen=listen, **CERTIFICATES).aggregation
-        assert (robust.mode, robust.strategy, robust.vote_momentum) == (Mode.ROBUST, "MultiKrum", 0.9)
+        assert (robust.mode, robust.strategy, robust.vote_momentum) == (AggregationMode.ROBUST, "MultiKrum", 0.9)
         assert AggregationSettings.model_validate(robust.model_dump(mode="json")) == robust
         for chosen in ({}, {"mode": "async"}):
             said = settings(tmp_path, listen=listen, aggregation=chosen, **CERTIFICATES).aggregation
-            assert said.mode is Mode.ASYNC, "who says something of aggregation is taken at their word"
+            assert said.mode is AggregationMode.ASYNC, "who says something of aggregation is taken at their word"
 
 
 def test_its_strategy_is_not_for_choosing(tmp_path: Path) -> None:
     (tmp_path / "learner.yaml").write_text(
         "state_dir: state\ninitial_policy: set\naggregation: {mode: robust, strategy: FedAvg}\n"
     )
-    with pytest.raises(BadConfig, match="mode robust has a strategy"):
+    with pytest.raises(BadLearnerConfig, match="mode robust has a strategy"):
         read_settings(tmp_path / "learner.yaml")
 
 
@@ -210,7 +210,7 @@ def closings(order: list[str], present: list[str]) -> list[int]:
         kind = aggregator.kind_of_next(name, present)
         sent = update(1, cluster=name, gradient=TRUE, samples=20)
         aggregator.apply(state, AppliedUpdate(state.step + 1, 1e-2, len(present), 0.0, sent, kind))
-        if kind is Kind.CLOSING:
+        if kind is UpdateKind.CLOSING:
             closed.append(number)
     return closed
 

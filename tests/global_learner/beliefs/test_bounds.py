@@ -14,7 +14,7 @@ from learner_makers import fleet_beliefs
 
 from global_learner.beliefs.bounds import ALONE, ALONE_IN_ALL, FARTHEST, LARGEST_MOVE, bounded
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.domain import JobKind
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.statistics import SpeedStatistic
@@ -24,7 +24,7 @@ SHIPPED = default_set_file().priors
 NOISE = 0.05
 
 
-def told(shift: float = 0.0, seed: int = 0, count: int = 16, rows: Sequence[SpeedStatistic] = SHIPPED):
+def reported(shift: float = 0.0, seed: int = 0, count: int = 16, rows: Sequence[SpeedStatistic] = SHIPPED):
     """A report on the shipped types, so much faster, with a cluster's own noise."""
     noise = np.random.default_rng(seed).normal(0.0, NOISE, len(rows))
     return [
@@ -51,7 +51,7 @@ class Fleet(World):
     def restart(self) -> None:
         """A learner that begins again on what is on disk."""
         self.store.close()
-        self.beliefs = fleet_beliefs(self.config, RegistryThread(self.registry), Telemetry())
+        self.beliefs = fleet_beliefs(self.config, RegistryThread(self.registry), LearnerTelemetry())
         self.store = self.beliefs._store
 
 
@@ -65,9 +65,9 @@ def moves(version: PolicyFile, since: Sequence[SpeedStatistic] = SHIPPED) -> np.
 
 def test_one_report_moves_nothing_far(tmp_path: Path) -> None:
     unbound = Fleet(tmp_path / "unbound", large_move_clusters=1)
-    assert (moves(unbound.version({"liar": told(10.0)})) > 1.0).all(), "the attack, where one cluster is enough"
+    assert (moves(unbound.version({"liar": reported(10.0)})) > 1.0).all(), "the attack, where one cluster is enough"
     fleet = Fleet(tmp_path / "fleet")
-    version = fleet.version({"liar": told(10.0)})
+    version = fleet.version({"liar": reported(10.0)})
     assert np.abs(moves(version)).max() <= ALONE + 1e-6
     assert len(version.card["priors"]["held_back"]) == len({entry.job_type for entry in SHIPPED})
 
@@ -75,15 +75,15 @@ def test_one_report_moves_nothing_far(tmp_path: Path) -> None:
 def test_nor_does_one_cluster_wear_the_fleets_beliefs_down_version_by_version(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     for _ in range(8):
-        version = fleet.version({"liar": told(-10.0)})
+        version = fleet.version({"liar": reported(-10.0)})
     assert np.abs(moves(version)).max() <= ALONE_IN_ALL + 1e-6
 
 
 @pytest.mark.parametrize("lie", [10.0, 2.0, 1.0, -1.0])
 def test_two_liars_of_five_move_next_to_nothing(tmp_path: Path, lie: float) -> None:
     fleet = Fleet(tmp_path)
-    reports = {name: told(seed=number) for number, name in enumerate(("north", "south", "east"))}
-    reports |= {"liar": told(lie, 8), "other-liar": told(lie, 9)}
+    reports = {name: reported(seed=number) for number, name in enumerate(("north", "south", "east"))}
+    reports |= {"liar": reported(lie, 8), "other-liar": reported(lie, 9)}
     for _ in range(3):
         version = fleet.version(reports)
     assert np.abs(moves(version)).max() < 0.35
@@ -92,14 +92,16 @@ def test_two_liars_of_five_move_next_to_nothing(tmp_path: Path, lie: float) -> N
 
 def test_a_fleet_whose_machines_all_become_three_times_as_fast_is_followed_at_once(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    fleet.version({name: told(seed=number) for number, name in enumerate(("north", "south"))})
-    version = fleet.version({name: told(math.log(3.0), seed=number) for number, name in enumerate(("north", "south"))})
+    fleet.version({name: reported(seed=number) for number, name in enumerate(("north", "south"))})
+    version = fleet.version(
+        {name: reported(math.log(3.0), seed=number) for number, name in enumerate(("north", "south"))}
+    )
     assert np.median(moves(version)) == pytest.approx(math.log(3.0), abs=0.05)
     assert "held_back" not in version.card["priors"]
 
 
 def test_an_honest_fleet_has_the_very_same_priors_as_without_bounds(tmp_path: Path, monkeypatch) -> None:
-    reports = {name: told(seed=number) for number, name in enumerate(("north", "south", "east"))}
+    reports = {name: reported(seed=number) for number, name in enumerate(("north", "south", "east"))}
     held = Fleet(tmp_path / "held")
     free = Fleet(tmp_path / "free", large_move_clusters=1)
     for _ in range(3):
@@ -108,9 +110,9 @@ def test_an_honest_fleet_has_the_very_same_priors_as_without_bounds(tmp_path: Pa
 
 def test_when_a_second_cluster_confirms_it_the_move_is_made(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    first = fleet.version({"north": told(1.5)})
+    first = fleet.version({"north": reported(1.5)})
     assert np.median(moves(first)) == pytest.approx(ALONE, abs=0.01)
-    second = fleet.version({"north": told(1.5), "south": told(1.5, seed=1)})
+    second = fleet.version({"north": reported(1.5), "south": reported(1.5, seed=1)})
     assert np.median(moves(second)) == pytest.approx(1.5, abs=0.05)
 
 
@@ -118,7 +120,7 @@ def test_when_the_reporters_are_turned_out_the_first_versions_priors_are_back_at
     fleet = Fleet(tmp_path)
     out: set[str] = set()
     fleet.beliefs.priors.exclude(lambda cluster, at: cluster in out)
-    fleet.version({"north": told(1.5), "south": told(1.5, seed=1)})
+    fleet.version({"north": reported(1.5), "south": reported(1.5, seed=1)})
     out |= {"north", "south"}
     assert np.abs(moves(fleet.version({}))).max() < 1e-5
 
@@ -259,11 +261,11 @@ def test_whatever_the_last_reporter_says_it_stays_within_twofold_of_what_two_agr
 
 def test_a_newcomer_counts_less_than_clusters_that_had_a_part_in_many_versions(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    honest = {name: told(seed=number) for number, name in enumerate(("north", "south"))}
+    honest = {name: reported(seed=number) for number, name in enumerate(("north", "south"))}
     for _ in range(8):
         fleet.version(honest)
     assert fleet.store.standings() == {"north": 8, "south": 8}
-    version = fleet.version(honest | {"new": told(0.2, seed=7)})
+    version = fleet.version(honest | {"new": reported(0.2, seed=7)})
     # By the mean of three that count alike it would be a third of 0.2.
     assert np.mean(moves(version)) < 0.2 / 6
     assert fleet.store.standings() == {"north": 8, "south": 8, "new": 1}

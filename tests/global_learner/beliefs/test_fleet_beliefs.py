@@ -139,8 +139,8 @@ def test_a_version_says_what_the_fleet_has_seen_and_from_how_much(tmp_path: Path
     for cluster in ("north", "south", "east"):
         world.store.report(cluster, 1, 1, STATISTICS, 1.0)
     version = world.publish(100)
-    told = {(entry.job_type, entry.ps, entry.workers): entry for entry in version.priors}
-    assert {split: (round(e.mean_log_speed, 3), e.count) for split, e in told.items()} == {
+    reported = {(entry.job_type, entry.ps, entry.workers): entry for entry in version.priors}
+    assert {split: (round(e.mean_log_speed, 3), e.count) for split, e in reported.items()} == {
         ("ring", 0, 4): (6.25, 27),
         ("vgg-16", 1, 1): (3.5, 12),
         ("vgg-16", 2, 4): (4.5, 6),

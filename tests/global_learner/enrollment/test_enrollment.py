@@ -14,9 +14,9 @@ from identity_makers import NOON, Clock, enrolling
 from made_certificates import MadeAuthority
 
 from global_learner.enrollment.identity_store import IdentityStore
-from global_learner.enrollment.types import State
+from global_learner.enrollment.types import EnrollmentState
 from global_learner.errors import (
-    BadConfig,
+    BadLearnerConfig,
     BadRequest,
     EnrollmentRefused,
     IdentityRefused,
@@ -158,7 +158,7 @@ async def test_a_renewed_certificate_stands_beside_the_present_one_and_unreceive
         assert {first.fingerprint, kept.fingerprint} <= set(known)  # type: ignore[attr-defined]
         assert lost.fingerprint not in known  # type: ignore[attr-defined]
         [status] = await here.identities.registrar.clusters()
-        assert (status.state, status.fingerprint) == (State.ENROLLED, kept.fingerprint)  # type: ignore[attr-defined]
+        assert (status.state, status.fingerprint) == (EnrollmentState.ENROLLED, kept.fingerprint)  # type: ignore[attr-defined]
 
 
 async def test_a_certificate_that_ran_out_is_refused_on_a_connection_that_lasts(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ async def test_a_certificate_that_ran_out_is_refused_on_a_connection_that_lasts(
         with pytest.raises(IdentityRefused, match="expired"):
             here.identities.identity.cluster("", here.context(north))
         [status] = await here.identities.registrar.clusters()
-        assert status.state is State.EXPIRED
+        assert status.state is EnrollmentState.EXPIRED
 
 
 async def test_a_certificate_of_another_authority_is_nobodys(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_an_authority_that_ran_out_stops_the_start(tmp_path: Path) -> None:
     with enrolling(tmp_path, clock):
         pass
     clock.now += 3651 * DAY
-    with pytest.raises(BadConfig, match="has expired"), enrolling(tmp_path, clock):
+    with pytest.raises(BadLearnerConfig, match="has expired"), enrolling(tmp_path, clock):
         pass
 
 

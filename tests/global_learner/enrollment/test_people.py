@@ -15,16 +15,16 @@ from identity_makers import NOON, Enrolling, enrolling
 
 from global_learner.enrollment.authority import Authority
 from global_learner.enrollment.authority_files import read_authority
-from global_learner.enrollment.types import State
+from global_learner.enrollment.types import EnrollmentState
 from global_learner.errors import BadRequest, IdentityRefused, NoAuthority, UnknownPerson
-from global_learner.identity import Caller, Identity
-from global_learner.roles import PEOPLE, Role, role_uri
+from global_learner.identity import Caller, CallerIdentity
+from global_learner.roles import PEOPLE, CallerRole, role_uri
 from policy_net.exchange.identity_file import IdentityFile, new_key, parse_identity, read_identity, signing_request
 
 YEAR = 365 * 86_400.0
 
 
-async def enrolled(here: Enrolling, name: str, role: Role) -> IdentityFile:
+async def enrolled(here: Enrolling, name: str, role: CallerRole) -> IdentityFile:
     key = new_key()
     grant, _ = await here.identities.registrar.enroll_person(name, role, signing_request(key, "whatever"), "policyctl")
     return parse_identity(key + grant.pem + here.identities.registrar.authority_pem)
@@ -41,7 +41,7 @@ def uris(identity: IdentityFile) -> list[str]:
 
 
 @pytest.mark.parametrize("role", PEOPLE)
-async def test_a_certificate_says_name_and_role_and_is_good_for_them(tmp_path: Path, role: Role) -> None:
+async def test_a_certificate_says_name_and_role_and_is_good_for_them(tmp_path: Path, role: CallerRole) -> None:
     with enrolling(tmp_path) as here:
         ada = await enrolled(here, "ada", role)
         assert (ada.name, uris(ada)) == ("ada", [f"fedl2:role:{role}"])
@@ -51,7 +51,7 @@ async def test_a_certificate_says_name_and_role_and_is_good_for_them(tmp_path: P
             with pytest.raises(IdentityRefused, match=f"says {role}, and is no cluster's"):
                 here.identities.identity.cluster(claimed, here.context(ada))
         (person,) = [entry for entry in await here.identities.registrar.people() if entry.name == "ada"]
-        assert (person.role, person.state, person.fingerprint) == (role, State.ENROLLED, ada.fingerprint)
+        assert (person.role, person.state, person.fingerprint) == (role, EnrollmentState.ENROLLED, ada.fingerprint)
         assert "ada" not in [entry.cluster for entry in await here.identities.registrar.clusters()]
         line = (await here.identities.registrar.audit(0.0))[-1]
         assert (line.actor, line.action, line.subject) == ("policyctl", "operator-enrolled", "ada")
@@ -60,34 +60,38 @@ async def test_a_certificate_says_name_and_role_and_is_good_for_them(tmp_path: P
 
 async def test_whoever_is_enrolled_again_has_the_new_role_alone(tmp_path: Path) -> None:
     with enrolling(tmp_path) as here:
-        before = await enrolled(here, "ada", Role.ADMIN)
-        after = await enrolled(here, "ada", Role.VIEWER)
-        assert caller(here, after) == Caller("ada", Role.VIEWER)
+        before = await enrolled(here, "ada", CallerRole.ADMIN)
+        after = await enrolled(here, "ada", CallerRole.VIEWER)
+        assert caller(here, after) == Caller("ada", CallerRole.VIEWER)
         with pytest.raises(IdentityRefused, match="was revoked"):
             caller(here, before)
         admin = read_identity(here.folder / "admin.pem")
-        assert caller(here, admin) == Caller("policyctl", Role.ADMIN)
+        assert caller(here, admin) == Caller("policyctl", CallerRole.ADMIN)
 
 
 async def test_whoever_is_revoked_is_out_and_may_come_back(tmp_path: Path) -> None:
     with enrolling(tmp_path) as here:
         registrar = here.identities.registrar
-        ada, bob = await enrolled(here, "ada", Role.OPERATOR), await enrolled(here, "bob", Role.VIEWER)
+        ada, bob = await enrolled(here, "ada", CallerRole.OPERATOR), await enrolled(here, "bob", CallerRole.VIEWER)
         assert await registrar.revoke_person("ada", "bob") == 1
         assert await registrar.revoke_person("ada", "bob") == 0
         with pytest.raises(IdentityRefused, match="was revoked"):
             caller(here, ada)
-        assert caller(here, bob).role is Role.VIEWER
+        assert caller(here, bob).role is CallerRole.VIEWER
         states = {entry.name: entry.state for entry in await registrar.people()}
-        assert states == {"ada": State.REVOKED, "bob": State.ENROLLED, "policyctl": State.ENROLLED}
+        assert states == {
+            "ada": EnrollmentState.REVOKED,
+            "bob": EnrollmentState.ENROLLED,
+            "policyctl": EnrollmentState.ENROLLED,
+        }
         with pytest.raises(UnknownPerson, match="nobody called eve"):
             await registrar.revoke_person("eve", "bob")
-        again = await enrolled(here, "ada", Role.OPERATOR)
-        assert caller(here, again).role is Role.OPERATOR
+        again = await enrolled(here, "ada", CallerRole.OPERATOR)
+        assert caller(here, again).role is CallerRole.OPERATOR
         here.clock.now += YEAR + 1
         with pytest.raises(IdentityRefused, match="expired"):
             caller(here, again)
-        assert {entry.state for entry in await registrar.people()} == {State.EXPIRED}
+        assert {entry.state for entry in await registrar.people()} == {EnrollmentState.EXPIRED}
 
 
 async def test_a_name_is_a_persons_or_a_clusters_and_never_both(tmp_path: Path) -> None:
@@ -95,10 +99,10 @@ async def test_a_name_is_a_persons_or_a_clusters_and_never_both(tmp_path: Path) 
         registrar = here.identities.registrar
         await here.member("north")
         await registrar.invite("south", "policyctl")
-        await enrolled(here, "ada", Role.VIEWER)
+        await enrolled(here, "ada", CallerRole.VIEWER)
         for name in ("north", "south"):
             with pytest.raises(BadRequest, match=f"{name} is a cluster's name"):
-                await enrolled(here, name, Role.VIEWER)
+                await enrolled(here, name, CallerRole.VIEWER)
         with pytest.raises(BadRequest, match="ada is a person's name"):
             await registrar.invite("ada", "policyctl")
         await registrar.revoke_person("ada", "policyctl")
@@ -145,7 +149,7 @@ async def test_the_learners_own_identity_file_is_not_revoked_by_name(tmp_path: P
 
 async def test_a_role_that_was_changed_in_the_database_is_not_believed(tmp_path: Path) -> None:
     with enrolling(tmp_path) as here:
-        ada = await enrolled(here, "ada", Role.VIEWER)
+        ada = await enrolled(here, "ada", CallerRole.VIEWER)
     with closing(sqlite3.connect(here.folder / "identities.sqlite")) as connection:
         connection.execute("UPDATE certificates SET role = 'admin' WHERE name = 'ada'")
         connection.commit()
@@ -154,7 +158,7 @@ async def test_a_role_that_was_changed_in_the_database_is_not_believed(tmp_path:
 
 
 @pytest.mark.parametrize("role", PEOPLE)
-async def test_a_cluster_that_the_database_makes_a_person_is_none(tmp_path: Path, role: Role) -> None:
+async def test_a_cluster_that_the_database_makes_a_person_is_none(tmp_path: Path, role: CallerRole) -> None:
     with enrolling(tmp_path) as here:
         north = await here.member("north")
     with closing(sqlite3.connect(here.folder / "identities.sqlite")) as connection:
@@ -174,13 +178,13 @@ async def test_an_admins_certificate_of_before_there_were_roles_stays_an_admins(
             connection.commit()
     with enrolling(tmp_path) as here:
         assert uris(old) == []
-        assert caller(here, old) == Caller("policyctl", Role.ADMIN)
+        assert caller(here, old) == Caller("policyctl", CallerRole.ADMIN)
 
 
-def certificate(authority: Authority, name: str, role: Role | None) -> IdentityFile:
+def certificate(authority: Authority, name: str, role: CallerRole | None) -> IdentityFile:
     key = new_key()
     public = serialization.load_pem_private_key(key, None).public_key()
-    issued = authority.for_client(public, name, NOON, YEAR, role or Role.CLUSTER)
+    issued = authority.for_client(public, name, NOON, YEAR, role or CallerRole.CLUSTER)
     return parse_identity(key + issued.pem + authority.pem)
 
 
@@ -207,17 +211,17 @@ def uri(text: str) -> x509.GeneralName:
 
 
 def test_of_certificates_made_elsewhere_a_uri_lessens_what_a_named_admin_may() -> None:
-    identity = Identity(authenticated=True, admin_names=("ada", "bob"), clock=lambda: NOON)
-    assert identity.caller(elsewhere("ada"), "") == Caller("ada", Role.ADMIN), "as before there were roles"
+    identity = CallerIdentity(authenticated=True, admin_names=("ada", "bob"), clock=lambda: NOON)
+    assert identity.caller(elsewhere("ada"), "") == Caller("ada", CallerRole.ADMIN), "as before there were roles"
     for role in PEOPLE:
         assert identity.caller(elsewhere("ada", uri(role_uri(role))), "") == Caller("ada", role)
     spiffe = elsewhere("bob", x509.DNSName("bob"), uri("spiffe://example.org/bob"))
-    assert identity.caller(spiffe, "") == Caller("bob", Role.ADMIN)
+    assert identity.caller(spiffe, "") == Caller("bob", CallerRole.ADMIN)
 
 
 def test_of_certificates_made_elsewhere_a_uri_makes_nobody_more_than_the_settings_say() -> None:
-    identity = Identity(authenticated=True, admin_names=("ada",), clock=lambda: NOON)
-    assert identity.caller(elsewhere("north", x509.DNSName("north")), "") == Caller("north", Role.CLUSTER)
+    identity = CallerIdentity(authenticated=True, admin_names=("ada",), clock=lambda: NOON)
+    assert identity.caller(elsewhere("north", x509.DNSName("north")), "") == Caller("north", CallerRole.CLUSTER)
     for role in PEOPLE:
         posing = elsewhere("north", x509.DNSName("north"), uri(role_uri(role)))
         for asked in (

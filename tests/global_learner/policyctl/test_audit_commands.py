@@ -158,16 +158,16 @@ def test_bad_input_is_one_line(typed: Typed, words: tuple[str, ...]) -> None:
 def test_a_learner_that_tells_no_digests_is_of_an_earlier_version(
     typed: Typed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = [pb.AuditEntry(unix_seconds=1.0, actor="ada", action="pinned", subject="v1")]
-    monkeypatch.setattr(AdminClient, "ask", lambda _self, _request: pb.ListAuditReply(entries=told))
+    reported = [pb.AuditEntry(unix_seconds=1.0, actor="ada", action="pinned", subject="v1")]
+    monkeypatch.setattr(AdminClient, "ask", lambda _self, _request: pb.ListAuditReply(entries=reported))
     code, out, err = typed("audit", "verify")
     assert (code, out) == (1, "")
     assert "of an earlier version" in err
 
 
 def test_the_list_needs_no_name(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = [pb.AuditEntry(actor="ada", action="pinned")]
-    monkeypatch.setattr(AdminClient, "ask", lambda _self, _request: pb.ListAuditReply(entries=told))
+    reported = [pb.AuditEntry(actor="ada", action="pinned")]
+    monkeypatch.setattr(AdminClient, "ask", lambda _self, _request: pb.ListAuditReply(entries=reported))
     for words in (("audit",), ("audit", "list"), ("audit", "--since", "7d")):
         code, out, _ = typed(*words, "-o", "json")
         assert (code, [line["actor"] for line in json.loads(out)]) == (0, ["ada"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.policyctl.client import AdminClient, TlsFiles
 from policy_net.exchange.generated import fleet_pb2 as pb
 
@@ -37,6 +37,6 @@ def test_a_trial_is_asked_of_a_learner_that_knows_it_alone(
             ask()
             assert len(asked) == 1
         else:
-            with pytest.raises(BadConfig, match=r"knows no --dry-run here and would do it; upgrade it first"):
+            with pytest.raises(BadLearnerConfig, match=r"knows no --dry-run here and would do it; upgrade it first"):
                 ask()
             assert asked == []

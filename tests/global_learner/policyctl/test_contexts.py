@@ -12,8 +12,8 @@ from global_learner.policyctl import client, context_commands
 from global_learner.policyctl import options as options_module
 from global_learner.policyctl.cli import app
 from global_learner.policyctl.contexts import Context, contexts_file, read_contexts, write_contexts
-from global_learner.policyctl.looks import looks
 from global_learner.policyctl.options import CallOptions
+from global_learner.policyctl.polling import polls
 
 Typed = Callable[..., tuple[int, str, str]]
 NOBODY = "127.0.0.1:1"
@@ -86,7 +86,7 @@ def test_a_list_that_is_watched_is_printed_again_and_again(typed: Typed, monkeyp
         if len(pauses) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(context_commands, "looks", lambda once, every: looks(once, every, sleep=pause))
+    monkeypatch.setattr(context_commands, "polls", lambda once, every: polls(once, every, sleep=pause))
     code, out, err = typed("context", "list", "--watch", "--every", "5", "-o", "json")
     assert (code, err, pauses) == (0, "", [5.0, 5.0])
     assert [[entry["name"] for entry in json.loads(line)] for line in out.splitlines()] == [["lab"], ["lab"]]

@@ -12,7 +12,7 @@ from learner_makers import update
 from learner_process import LearnerProcess
 
 from foundation.command_line import run
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.policyctl import cli as policyctl
 from global_learner.policyctl.options import moment_of
 from policy_net.exchange.generated import fleet_pb2 as pb
@@ -218,14 +218,14 @@ def _is_on_the_page(asked: Callable[..., Any], out: Path, http_port: int) -> Non
         entries = [event for event in json.loads(content)["events"]["entries"] if "published" not in event["text"]]
         return [(event["actor"], event["text"], event["why"]) for event in reversed(entries)][1:]  # v1 is there
 
-    told = acts(inlined)
-    assert told[3:6] == [
+    reported = acts(inlined)
+    assert reported[3:6] == [
         ("operator", "took the assignment from north: v1 in place of v2", "a trial"),
         ("operator", "took south back from v2 to v3", "v2 is slow"),
         ("operator", "pinned v2", "for the audit"),
     ]
-    assert told[-1] == ("operator", "reset the head to v2, from step 2", "")
-    assert acts(live) == [(None, f"an operator {text}", "") for _, text, _ in told]
+    assert reported[-1] == ("operator", "reset the head to v2, from step 2", "")
+    assert acts(live) == [(None, f"an operator {text}", "") for _, text, _ in reported]
     assert "v2 is slow" not in live
     assert asked("audit", "--since", "2200-01-01") == []
 
@@ -265,7 +265,7 @@ def test_moments_as_people_type_them(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "7", "d", "-1d", "1w", "99999999d", "2026-13-01", "٣d"])
 def test_what_is_no_moment_is_said(text: str) -> None:
-    with pytest.raises(BadConfig, match="is no moment"):
+    with pytest.raises(BadLearnerConfig, match="is no moment"):
         moment_of(text, 1e6)
 
 

@@ -12,7 +12,7 @@ from rich.console import Group
 from deploy.reference.commands import all_commands
 from foundation.output import Form
 from foundation.tables import NOTHING, Column, FactSheet, FittedTable
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.policyctl.client import AdminClient
 from global_learner.policyctl.options import CallOptions, version_asked
 
@@ -36,12 +36,12 @@ def test_every_command_ends_with_the_same_options(words: str, command: click.Com
 
 def test_every_command_that_only_looks_can_be_watched() -> None:
     watched = {words for words, command in COMMANDS if "watch" in {parameter.name for parameter in command.params}}
-    looks = ("list", "show", "status", "history")
+    polls = ("list", "show", "status", "history")
     assert watched == {
         "policyctl fleet",
         "policyctl audit",
         "policyctl version diff",
-        *(words for words, _ in COMMANDS if words.rpartition(" ")[2] in looks),
+        *(words for words, _ in COMMANDS if words.rpartition(" ")[2] in polls),
     }
 
 
@@ -59,7 +59,7 @@ def test_a_connection_is_closed_also_after_an_error(monkeypatch: pytest.MonkeyPa
 
 def test_an_address_is_looked_at_when_the_learner_is_asked_and_no_sooner() -> None:
     options = CallOptions(learner="nowhere")
-    with pytest.raises(BadConfig, match="--learner 'nowhere'"), options.client():
+    with pytest.raises(BadLearnerConfig, match="--learner 'nowhere'"), options.client():
         pass
 
 
@@ -101,7 +101,7 @@ def test_wide_has_all_columns_and_csv_a_line_a_fact(capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("word", ["v1.2", "v2-ok", "V3", "0", "v0", "-x", "3rd", ""])
 def test_what_is_neither_a_number_nor_could_be_an_alias_is_no_version(word: str) -> None:
-    with pytest.raises(BadConfig, match="is no version"):
+    with pytest.raises(BadLearnerConfig, match="is no version"):
         version_asked(word)
 
 

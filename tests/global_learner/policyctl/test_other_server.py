@@ -21,7 +21,7 @@ from global_learner.enrollment.authority import Authority
 from global_learner.enrollment.authority_files import open_authority
 from global_learner.errors import LearnerError
 from global_learner.policyctl.client import AdminClient, TlsFiles
-from global_learner.roles import Role
+from global_learner.roles import CallerRole
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import new_key, parse_identity
 from policy_net.exchange.other_server import OtherServers
@@ -58,7 +58,7 @@ def certificates(folder: Path) -> Certificates:
     authority = open_authority(folder, now)
     key = new_key()
     public_key = load_pem_private_key(key, None).public_key()
-    issued = authority.for_client(public_key, "policyctl", now, 3600.0, Role.ADMIN)
+    issued = authority.for_client(public_key, "policyctl", now, 3600.0, CallerRole.ADMIN)
     parse_identity(key + issued.pem + authority.pem).write(folder / "admin.pem")
     return Certificates(authority, authority.for_server(("127.0.0.1",), now), folder / "admin.pem")
 
@@ -84,7 +84,7 @@ def calls(
         server.stop(None).wait()
 
 
-def told(port: int, *words: str) -> str:
+def reported(port: int, *words: str) -> str:
     """The one line that `policyctl fleet` prints about a port; it ends with 3, and none of it is gRPC's.
 
     In a process of its own: the server here prints lines of gRPC's too.
@@ -99,7 +99,7 @@ def told(port: int, *words: str) -> str:
 
 def test_a_port_of_pages_is_called_one() -> None:
     with pages() as port:
-        line = told(port)
+        line = reported(port)
     assert f"no learner answers at 127.0.0.1:{port}: what listens there speaks HTTP" in line
     assert "name the HOST:PORT of a learner's `listen` with --learner" in line
 
@@ -111,38 +111,38 @@ def test_a_port_of_encrypted_pages_is_called_one(tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair)
     with pages(context) as port:
-        assert "what listens there speaks HTTPS; name the HOST:PORT of a learner's" in told(port)
+        assert "what listens there speaks HTTPS; name the HOST:PORT of a learner's" in reported(port)
 
 
 def test_a_learner_that_wants_certificates_is_called_one(tmp_path: Path) -> None:
     with calls(certificates(tmp_path / "authority")) as port:
-        assert "what listens there speaks TLS; name your identity file with --cert" in told(port)
+        assert "what listens there speaks TLS; name your identity file with --cert" in reported(port)
 
 
 def test_certificates_of_another_fleet_are_called_that(tmp_path: Path) -> None:
     ours, theirs = certificates(tmp_path / "ours"), certificates(tmp_path / "theirs")
     with calls(theirs) as port:
-        line = told(port, "--cert", str(ours.admin))
+        line = reported(port, "--cert", str(ours.admin))
     assert "but not with these certificates (its certificate is signed by another authority); name those of" in line
 
 
 def test_a_learner_without_certificates_wants_none(tmp_path: Path) -> None:
     with calls() as port:
-        line = told(port, "--cert", str(certificates(tmp_path / "authority").admin))
+        line = reported(port, "--cert", str(certificates(tmp_path / "authority").admin))
     assert "what listens there speaks no TLS; leave out --cert, --key and --ca (and FEDL2_CERT)" in line
 
 
 def test_a_port_of_enrollments_is_called_one(tmp_path: Path) -> None:
     made = certificates(tmp_path / "authority")
     with calls(made, of_callers=False) as port:
-        line = told(port, "--cert", str(made.admin))
+        line = reported(port, "--cert", str(made.admin))
     assert f"no learner answers at 127.0.0.1:{port}: what listens there takes no operator's commands, as a" in line
     assert "enrollment port (identity.enroll_port) does; name the HOST:PORT of a learner's `listen`" in line
 
 
 def test_a_port_of_enrollments_is_told_from_a_learners_also_without_a_certificate(tmp_path: Path) -> None:
     with calls(certificates(tmp_path / "authority"), of_callers=False) as port:
-        line = told(port)
+        line = reported(port)
         agents = OtherServers(WORDS, 60.0).explained("Register", "UNAVAILABLE", BROKEN, f"127.0.0.1:{port}", False)
     assert "asks for no certificate, as a learner's enrollment port (identity.enroll_port) does; name the HOST" in line
     assert (
@@ -169,5 +169,5 @@ def test_a_learner_of_before_is_no_other_server() -> None:
 def test_who_is_not_there_is_to_be_started() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound, not listening
-        line = told(held.getsockname()[1])
+        line = reported(held.getsockname()[1])
     assert "nobody listens there; start it, or name another one with --learner" in line

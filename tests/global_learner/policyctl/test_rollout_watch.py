@@ -14,7 +14,7 @@ from foundation.command_line import run
 from global_learner.errors import LearnerError, RolledBack, Unknown, Unreachable
 from global_learner.policyctl import cli as policyctl
 from global_learner.policyctl import rollout_commands
-from global_learner.policyctl.rollout_watch import Patience, RolloutWatch
+from global_learner.policyctl.rollout_watch import RolloutWatch, WatchPatience
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 AWAY = Unreachable("no learner answers at 127.0.0.1:7070 within 5 s")
@@ -46,7 +46,7 @@ class Watched:
         self.waits.append(seconds)
 
     def watch(self, first: pb.Rollout, away_seconds: float = 600.0, days: float | None = None) -> None:
-        patience = Patience(5.0, away_seconds, days)
+        patience = WatchPatience(5.0, away_seconds, days)
         watch = RolloutWatch(
             self.ask, patience, self.lines.append, self.remarks.append, lambda: self.now, self.sleep, seed=1
         )

@@ -12,8 +12,8 @@ from learner_makers import settings as learner_settings
 from postgres_server import own_server, shared_server
 from reserved_port import ReservedPort
 
-from global_learner.errors import BadConfig, DatabaseAway, LeaseLost, StateUnusable
-from global_learner.postgres.lease_table import Holder, LeaseTable, hold
+from global_learner.errors import BadLearnerConfig, DatabaseAway, LeaseLost, StateUnusable
+from global_learner.postgres.lease_table import LeaseHolder, LeaseTable, hold
 from global_learner.postgres.server import Server, checked_url
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
@@ -43,9 +43,9 @@ def test_one_has_it_until_it_is_over_and_every_holder_has_a_higher_number(table:
     assert table.holder() is None
     assert table.take("first", LONG) == 1
     assert table.take("second", LONG) is None
-    assert table.holder() == Holder("first", 1, in_force=True)
+    assert table.holder() == LeaseHolder("first", 1, in_force=True)
     table.release(1)
-    assert table.holder() == Holder("first", 1, in_force=False)
+    assert table.holder() == LeaseHolder("first", 1, in_force=False)
     assert table.take("second", OVER) == 2
     assert table.take("first", LONG) == 3
 
@@ -59,7 +59,7 @@ def test_it_is_renewed_until_somebody_took_it_also_after_it_ran_out(table: Lease
     with pytest.raises(LeaseLost, match="another learner took the lease that this one held under number 1"):
         table.renew(1, LONG)
     table.release(1)
-    assert table.holder() == Holder("second", 2, in_force=True), "an earlier holder has nothing to give back"
+    assert table.holder() == LeaseHolder("second", 2, in_force=True), "an earlier holder has nothing to give back"
 
 
 def test_of_many_that_ask_at_once_one_gets_it(url: str) -> None:
@@ -129,10 +129,10 @@ def test_a_server_that_is_away_is_told_from_settings_that_are_wrong(url: str) ->
     reserved = ReservedPort()
     with contextlib.closing(reserved), pytest.raises(DatabaseAway, match="come again"):
         LeaseTable(Server(f"postgresql://fleet:secret@127.0.0.1:{reserved.port}/fleet")).take("first", LONG)
-    with pytest.raises(BadConfig, match="mend the URL") as refusal:
+    with pytest.raises(BadLearnerConfig, match="mend the URL") as refusal:
         LeaseTable(Server(f"{url.replace('fleet@', 'fleet:secret@')}_that_there_is_not")).take("first", LONG)
     assert "secret" not in str(refusal.value)
-    with pytest.raises(BadConfig, match="mend the URL"):
+    with pytest.raises(BadLearnerConfig, match="mend the URL"):
         LeaseTable(Server(url.replace("fleet@", "nobody@"))).take("first", LONG)
 
 

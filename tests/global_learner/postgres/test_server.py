@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from global_learner.errors import BadConfig, DatabaseAway, LearnerError
+from global_learner.errors import BadLearnerConfig, DatabaseAway, LearnerError
 from global_learner.postgres import server as server_module
 from global_learner.postgres.server import Server, is_away, is_full
 from global_learner.storage.disk import is_disk_full
@@ -25,7 +25,7 @@ def test_what_passes_is_waited_for(code: str | None) -> None:
     error = failure(code)
     assert is_away(error)
     assert not is_disk_full(error)
-    assert isinstance(SERVER.told(error), DatabaseAway)
+    assert isinstance(SERVER.reported(error), DatabaseAway)
 
 
 def test_a_full_disk_is_one_wherever_it_is() -> None:
@@ -45,16 +45,16 @@ def test_a_full_disk_is_one_wherever_it_is() -> None:
     ],
 )
 def test_what_stays_wrong_is_for_the_owner_to_mend(code: str | None, message: str) -> None:
-    told = SERVER.told(failure(code, message))
-    assert isinstance(told, BadConfig)
-    assert "secret" not in str(told)
-    assert "\n" not in str(told)
+    reported = SERVER.reported(failure(code, message))
+    assert isinstance(reported, BadLearnerConfig)
+    assert "secret" not in str(reported)
+    assert "\n" not in str(reported)
 
 
 @pytest.mark.parametrize("code", ["42501", "42P01", "23505"])
 def test_a_fault_is_neither(code: str) -> None:
-    told = SERVER.told(failure(code))
-    assert type(told) is LearnerError
+    reported = SERVER.reported(failure(code))
+    assert type(reported) is LearnerError
 
 
 def test_errors_of_other_databases_are_not_a_servers() -> None:
@@ -67,5 +67,5 @@ def test_without_the_driver_the_line_says_what_to_install(monkeypatch: pytest.Mo
         raise ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
 
     monkeypatch.setattr(server_module, "create_engine", missing)
-    with pytest.raises(BadConfig, match=r"pip install 'fedl2\[postgres\]'"):
+    with pytest.raises(BadLearnerConfig, match=r"pip install 'fedl2\[postgres\]'"):
         SERVER.engine("public")

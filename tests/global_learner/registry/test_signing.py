@@ -14,7 +14,7 @@ from global_learner.registry.fleet_keys import FOLDER, FleetKeys
 from global_learner.registry.registry import Registry
 from global_learner.registry.signing import Signing, signed_document
 from policy_net.errors import NotTrusted, SecretExposed
-from policy_net.exchange.signed_documents import Role, SignedDocument, timestamp, version_statement
+from policy_net.exchange.signed_documents import KeyRole, SignedDocument, timestamp, version_statement
 
 pytestmark = pytest.mark.usefixtures("each_database")
 
@@ -73,7 +73,7 @@ def test_keys_are_made_once_and_only_their_owner_reads_them(state: State) -> Non
     folder = state.folder / FOLDER
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.glob("*.key")} == {
-        f"{role}.key": 0o600 for role in Role
+        f"{role}.key": 0o600 for role in KeyRole
     }
     assert FleetKeys(folder).root == FleetKeys(folder).root
 
@@ -110,19 +110,19 @@ def test_what_was_changed_since_it_was_signed_is_named_and_never_signed_again(st
     assert state.reopened().sign_versions() == (0, [2])
     signing = state.registry.signing
     assert signing is not None
-    signing.rotate(Role.VERSION)
+    signing.rotate(KeyRole.VERSION)
     assert state.registry.sign_versions() == (1, [2])
 
 
-@pytest.mark.parametrize("role", Role)
-def test_a_rotated_key_signs_what_the_old_one_signed(state: State, role: Role) -> None:
+@pytest.mark.parametrize("role", KeyRole)
+def test_a_rotated_key_signs_what_the_old_one_signed(state: State, role: KeyRole) -> None:
     signing = state.registry.signing
     assert signing is not None
     before = signing.root
     signing.rotate(role)
     state.registry.sign_versions()
     assert signing.root.number == 2
-    assert {one for one in Role if signing.root.keys[one] != before.keys[one]} == {role}
+    assert {one for one in KeyRole if signing.root.keys[one] != before.keys[one]} == {role}
     assert state.believed() == [1, 2]
     timestamp(signing.timestamp("north", 1), signing.root)
     state.reopened()
@@ -137,7 +137,7 @@ def test_a_key_file_that_is_changed_while_the_learner_runs_counts_for_nothing(st
     state.registry.publish(policy(seed=20), 20, 1e9 + 20, {}, 0.0, assign_all=False)
     assert state.believed() == [1, 2, 3]
     assert state.registry.signing is not None
-    state.registry.signing.rotate(Role.VERSION)
+    state.registry.signing.rotate(KeyRole.VERSION)
     state.registry.sign_versions()
     assert state.believed() == [1, 2, 3]
     assert FleetKeys(state.folder / FOLDER).root.number == 2, "a rotation leaves files that a start can read"
@@ -148,10 +148,10 @@ def test_a_rotation_that_was_cut_off_is_of_the_old_key_before_the_root_is_writte
 ) -> None:
     keys = FleetKeys(state.folder / FOLDER)
     before = keys.root
-    keys.next_root(Role.VERSION)  # the new key is on disk, the root is not
+    keys.next_root(KeyRole.VERSION)  # the new key is on disk, the root is not
     assert FleetKeys(state.folder / FOLDER).root == before
     waiting = (state.folder / FOLDER / "version.next.key").read_bytes()
-    keys.rotate(Role.VERSION)
+    keys.rotate(KeyRole.VERSION)
     # As after a death between the root's file and the key's name.
     (state.folder / FOLDER / "version.key").rename(state.folder / FOLDER / "version.next.key")
     state.reopened()
@@ -170,16 +170,16 @@ def test_a_root_key_that_is_kept_elsewhere_is_not_needed_but_for_the_next_root(s
     signing = state.registry.signing
     assert signing is not None
     assert not signing.keys.root_key_present
-    payload = signing.keys.next_root(Role.VERSION)
+    payload = signing.keys.next_root(KeyRole.VERSION)
     with pytest.raises(BadRequest, match="not signed"):
-        signing.install(Role.VERSION, signed(payload, []))
+        signing.install(KeyRole.VERSION, signed(payload, []))
     with pytest.raises(BadRequest, match="more than the timestamp key"):
-        signing.install(Role.TIMESTAMP, signed(payload, [read_signing_key(kept)]))
-    signing.install(Role.VERSION, signed(payload, [read_signing_key(kept)]))
+        signing.install(KeyRole.TIMESTAMP, signed(payload, [read_signing_key(kept)]))
+    signing.install(KeyRole.VERSION, signed(payload, [read_signing_key(kept)]))
     assert state.registry.sign_versions() == (2, [])
     assert state.believed() == [1, 2]
     with pytest.raises(BadRequest, match="--new-root-key"):
-        signing.keys.next_root(Role.ROOT)
+        signing.keys.next_root(KeyRole.ROOT)
 
 
 @pytest.mark.parametrize("name", ["version.key", "timestamp.key"])

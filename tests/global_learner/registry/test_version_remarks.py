@@ -41,8 +41,8 @@ def test_a_note_is_kept_with_who_and_when_and_the_log_has_those_before(tmp_path:
         ("ada", "noted", "v2", "of the new queue"),
         ("eve", "noted", "v2", "of the old queue"),
     ]
-    told = version_message(card).note
-    assert (told.text, told.actor, told.unix_seconds) == ("of the old queue", "eve", 7.0)
+    reported = version_message(card).note
+    assert (reported.text, reported.actor, reported.unix_seconds) == ("of the old queue", "eve", 7.0)
     assert not version_message(again.version(1)[0]).HasField("note")
 
 

@@ -14,7 +14,7 @@ DRAW = random.Random(11)
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[pb.Rollout], float]:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[pb.Rollout], float]:
     """Rollouts, newest first, of which one runs, one was rolled back and one is done; and when that was."""
     return three_rollouts(tmp_path_factory.mktemp("state"), "ada", "learned from the new queue")
 
@@ -42,8 +42,8 @@ def test_with_replays_the_table_has_the_same_figures_as_the_curve() -> None:
     assert {row["version"]: row["score"] for row in content["acting"]} == {6: curve[6], 1: curve[1]}
 
 
-def test_what_a_rollout_judged_is_there_with_the_outcome(told: tuple[list[pb.Rollout], float]) -> None:
-    rollouts, now = told
+def test_what_a_rollout_judged_is_there_with_the_outcome(reported: tuple[list[pb.Rollout], float]) -> None:
+    rollouts, now = reported
     content = report_content(report(fleet(), versions=8, rollouts=rollouts, made_unix_seconds=now))
     rows = {row["version"]: row for row in content["acting"]}
     cards = {card["version"]: card for card in content["rollouts"]["cards"]}
@@ -54,8 +54,8 @@ def test_what_a_rollout_judged_is_there_with_the_outcome(told: tuple[list[pb.Rol
         assert rows[version]["fared"] == "not scored"
 
 
-def test_of_the_newest_version_is_said_that_it_was_taken_back(told: tuple[list[pb.Rollout], float]) -> None:
-    rollouts, now = told
+def test_of_the_newest_version_is_said_that_it_was_taken_back(reported: tuple[list[pb.Rollout], float]) -> None:
+    rollouts, now = reported
     back = next(rollout.candidate_version for rollout in rollouts if rollout.phase == "rolled-back")
     found = report(fleet(), versions=back, rollouts=rollouts, made_unix_seconds=now)
     found.fleet.latest_version = back
@@ -67,9 +67,9 @@ def test_of_the_newest_version_is_said_that_it_was_taken_back(told: tuple[list[p
 
 
 def test_a_version_that_was_brought_again_after_it_had_been_taken_back_is_not_said_to_be(
-    told: tuple[list[pb.Rollout], float],
+    reported: tuple[list[pb.Rollout], float],
 ) -> None:
-    rollouts, now = told
+    rollouts, now = reported
     back = next(rollout for rollout in rollouts if rollout.phase == "rolled-back")
     again = pb.Rollout()
     again.CopyFrom(next(rollout for rollout in rollouts if rollout.phase == "done"))
@@ -87,9 +87,9 @@ def test_of_a_learner_that_has_ended_what_was_assigned_stands_for_what_acts() ->
 
 
 def test_events_are_versions_and_rollouts_newest_first_and_alerts_are_marked(
-    told: tuple[list[pb.Rollout], float],
+    reported: tuple[list[pb.Rollout], float],
 ) -> None:
-    rollouts, now = told
+    rollouts, now = reported
     lost = view("lost", DRAW, seconds_since_heard=7200.0)
     content = report_content(report([*fleet(), lost], versions=3, rollouts=rollouts, made_unix_seconds=now))
     entries = content["events"]["entries"]

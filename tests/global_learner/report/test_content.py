@@ -72,13 +72,13 @@ def test_where_that_is_not_known_the_fallback_stands_for_it_and_is_named() -> No
 
 
 def test_a_baseline_that_is_not_known_for_a_moment_leaves_the_headline_as_it_is() -> None:
-    told: pb.Comparison | None = None
+    reported: pb.Comparison | None = None
 
     def heard(cluster: pb.ClusterView) -> str:
-        nonlocal told
-        told = latest_comparison(told, cluster.status)
-        assert told is not None
-        cluster.compared.CopyFrom(told)
+        nonlocal reported
+        reported = latest_comparison(reported, cluster.status)
+        assert reported is not None
+        cluster.compared.CopyFrom(reported)
         return headline([cluster]).text
 
     assert "under DRF: 10 hours" in heard(jobs(10, 3600.0, 7200.0))  # what most clusters run is not worked out yet

@@ -52,8 +52,8 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 def test_within_a_second_everybody_gets_the_same_answer(loop: asyncio.AbstractEventLoop) -> None:
-    told, clock = Told(), Clock()
-    live = LiveReport(told, loop, clock, DEADLINE_SECONDS)
+    reported, clock = Told(), Clock()
+    live = LiveReport(reported, loop, clock, DEADLINE_SECONDS)
     first = live.data()
     assert first is not None
     assert [row["cluster"] for row in json.loads(first)["clusters"]] == ["language", "mixed", "vision"]
@@ -61,20 +61,20 @@ def test_within_a_second_everybody_gets_the_same_answer(loop: asyncio.AbstractEv
     assert live.data() is first
     clock.now += 0.2
     live.data()
-    assert told.answers == 2
+    assert reported.answers == 2
 
 
 @pytest.mark.parametrize("hold", [False, True])
 def test_a_learner_that_does_not_answer_is_not_asked_again_by_everybody(
     loop: asyncio.AbstractEventLoop, hold: bool
 ) -> None:
-    told, clock = Told(), Clock()
-    told.hold, told.failure = hold, LearnerError("the disk is gone")
-    live = LiveReport(told, loop, clock, patience_seconds=0.05 if hold else DEADLINE_SECONDS)
+    reported, clock = Told(), Clock()
+    reported.hold, reported.failure = hold, LearnerError("the disk is gone")
+    live = LiveReport(reported, loop, clock, patience_seconds=0.05 if hold else DEADLINE_SECONDS)
     assert live.data() is None
     assert live.data() is None
-    assert told.answers == 1 or (hold and not told.answers)  # it was busy for longer than the patience
-    told.hold, told.failure = False, None
+    assert reported.answers == 1 or (hold and not reported.answers)  # it was busy for longer than the patience
+    reported.hold, reported.failure = False, None
     clock.now += 1.5
     live._patience_seconds = DEADLINE_SECONDS
     assert live.data() is not None

@@ -30,10 +30,10 @@ def beat(learner: LearnerProcess, running: int) -> None:
         job = pb.JobTimeline(
             number=1, job_type=EVIL, held=[pb.JobTimeline.Held(seconds=0, workers=2, ps=1)], seconds=600.0
         )
-        told = pb.ClusterStatus(
+        reported = pb.ClusterStatus(
             jobs_running=running, decisions=9, guard_interventions={"deadline": 2}, job_timelines=[job]
         )
-        request = pb.HeartbeatRequest(cluster="north", incarnation=reply.incarnation, status=told)
+        request = pb.HeartbeatRequest(cluster="north", incarnation=reply.incarnation, status=reported)
         stub.Heartbeat(request, timeout=DEADLINE_SECONDS)
 
 

@@ -8,8 +8,8 @@ from report_makers import NOW, view
 
 from global_learner.report.load import load_section
 from global_learner.report.replayed_pasts import believed_past
+from global_learner.report.reported_load import MOMENTS, reported_load
 from global_learner.report.savings import headline
-from global_learner.report.told_load import MOMENTS, told_load
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 STEP = 600.0
@@ -35,12 +35,12 @@ def past(jobs: int = 40, avg: float = 600.0, twin: float = 630.0, used: float = 
 
 
 def real(name: str, replayed: pb.ReplayedPast | None, **changes: Any) -> pb.ClusterView:
-    told = {} if replayed is None else {"replayed": replayed}
-    return view(name, random.Random(2), **{"load": [curve(4.0)], **REAL, **told, **changes})
+    reported = {} if replayed is None else {"replayed": replayed}
+    return view(name, random.Random(2), **{"load": [curve(4.0)], **REAL, **reported, **changes})
 
 
 def test_a_real_cluster_is_beside_its_own_past_under_other_schedulers_as_far_as_it_was_replayed() -> None:
-    (scope,) = told_load([real("north", past())], NOW)
+    (scope,) = reported_load([real("north", past())], NOW)
     assert [shown.label for shown in scope.curves] == [
         "FIFO with EASY backfill, simulated", "DRF, the fallback, simulated", "as it ran, simulated", "as it ran",
     ]  # fmt: skip
@@ -70,7 +70,7 @@ def test_a_real_cluster_is_beside_its_own_past_under_other_schedulers_as_far_as_
 )
 def test_a_replay_that_is_far_from_what_happened_says_nothing_of_others(replayed: pb.ReplayedPast, said: str) -> None:
     views = [real("north", replayed)]
-    (scope,) = told_load(views, NOW)
+    (scope,) = reported_load(views, NOW)
     assert [shown.label for shown in scope.curves] == ["as it ran"]
     assert "No other scheduler is shown" in scope.note
     assert said in scope.note
@@ -84,19 +84,19 @@ def test_a_difference_of_few_gpus_is_none_however_few_are_in_use() -> None:
 
 
 def test_an_agent_that_tells_no_past_is_said_to() -> None:
-    (scope,) = told_load([real("north", None)], NOW)
+    (scope,) = reported_load([real("north", None)], NOW)
     assert "is told once 20 jobs have ended here" in scope.note
     assert [shown.label for shown in scope.curves] == ["as it ran"]
 
 
 def test_clusters_are_added_up_where_each_was_replayed_and_every_job_counts_the_same() -> None:
     views = [real("a", past(40, 600.0, 600.0)), real("b", past(120, 1000.0, 1000.0, fifo_easy=2000.0, drf=1500.0))]
-    fleet, *_ = told_load(views, NOW)
+    fleet, *_ = reported_load(views, NOW)
     times = dict(fleet.times)
     assert times["as it ran"] == pytest.approx((40 * 600.0 + 120 * 1000.0) / 160)
     assert times["FIFO with EASY backfill, simulated"] == pytest.approx((40 * 900.0 + 120 * 2000.0) / 160)
     assert fleet.curves[0].used[0] == 12.0
-    fleet, *_ = told_load([*views, real("c", past(twin=6000.0)), real("d", None)], NOW)
+    fleet, *_ = reported_load([*views, real("c", past(twin=6000.0)), real("d", None)], NOW)
     assert [shown.label for shown in fleet.curves] == ["as it ran"]
     assert "not those of c and d" in fleet.note
 
@@ -110,14 +110,14 @@ def test_the_headline_of_real_clusters_compares_simulations_with_each_other_and_
 
 def test_a_cluster_that_shrank_holds_no_more_gpus_in_a_replay_than_there_were() -> None:
     ran = curve(1.0, gpus=2.0)
-    (scope,) = told_load([real("north", past(used=1.1), load=[ran])], NOW)
+    (scope,) = reported_load([real("north", past(used=1.1), load=[ran])], NOW)
     assert max(amount for amount in scope.curves[0].used if amount is not None) == 2.0
 
 
 def test_days_long_ago_are_not_shown() -> None:
-    told = past()
+    reported = past()
     for days, shown in ((1.9, True), (2.1, False)):
-        seen = real("north", told, time_seconds=told.end_seconds + days * 86_400.0)
+        seen = real("north", reported, time_seconds=reported.end_seconds + days * 86_400.0)
         assert (believed_past(seen) is not None) is shown
 
 

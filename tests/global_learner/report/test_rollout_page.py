@@ -35,23 +35,25 @@ def browser() -> Iterator[WebDriver]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> pb.GetReportReply:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> pb.GetReportReply:
     """A fleet with one rollout that runs, one that was rolled back and one that is done."""
     rollouts, now = three_rollouts(tmp_path_factory.mktemp("state"))
     return report(three(), rollouts=rollouts, made_unix_seconds=now)
 
 
-def opened(browser: WebDriver, told: pb.GetReportReply, folder: Path, width: int = 1280, dark: bool = False) -> None:
-    (page := folder / "page.html").write_text(static_page(report_content(told)), encoding="utf-8")
+def opened(
+    browser: WebDriver, reported: pb.GetReportReply, folder: Path, width: int = 1280, dark: bool = False
+) -> None:
+    (page := folder / "page.html").write_text(static_page(report_content(reported)), encoding="utf-8")
     look(browser, width, dark)
     browser.get(page.as_uri())
 
 
 @pytest.mark.parametrize("width", [1280, 1000, 360])
 def test_rollouts_are_drawn_at_any_width_without_a_complaint(
-    browser: WebDriver, told: pb.GetReportReply, tmp_path: Path, width: int
+    browser: WebDriver, reported: pb.GetReportReply, tmp_path: Path, width: int
 ) -> None:
-    opened(browser, told, tmp_path, width)
+    opened(browser, reported, tmp_path, width)
     assert [card.tag_name for card in browser.find_elements(By.CSS_SELECTOR, ".rollout")] == [
         "article", "details", "details",
     ]  # fmt: skip
@@ -74,17 +76,17 @@ def test_rollouts_are_drawn_at_any_width_without_a_complaint(
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_rollouts_can_be_read_in_the_light_and_in_the_dark(
-    browser: WebDriver, told: pb.GetReportReply, tmp_path: Path, dark: bool
+    browser: WebDriver, reported: pb.GetReportReply, tmp_path: Path, dark: bool
 ) -> None:
-    opened(browser, told, tmp_path, dark=dark)
+    opened(browser, reported, tmp_path, dark=dark)
     browser.execute_script(OPEN_ALL)
     assert browser.execute_script(CONTRAST) == []
 
 
 def test_the_chart_of_the_evidence_is_read_with_the_keyboard_and_as_a_table(
-    browser: WebDriver, told: pb.GetReportReply, tmp_path: Path
+    browser: WebDriver, reported: pb.GetReportReply, tmp_path: Path
 ) -> None:
-    opened(browser, told, tmp_path)
+    opened(browser, reported, tmp_path)
     chart = browser.find_element(By.CSS_SELECTOR, "#rollout-3-evidence svg")
     assert "passes below +3.0% and fails above 0" in chart.get_attribute("aria-label")
     assert chart.find_elements(By.CSS_SELECTOR, ".line.passes")
@@ -95,15 +97,15 @@ def test_the_chart_of_the_evidence_is_read_with_the_keyboard_and_as_a_table(
     said = text(browser, "#tip")
     assert "of blocks" in said
     assert "verdict: " in said
-    points = report_content(told)["rollouts"]["cards"][0]["evidence"]["points"]
+    points = report_content(reported)["rollouts"]["cards"][0]["evidence"]["points"]
     browser.find_element(By.CSS_SELECTOR, "#rollout-3-evidence summary").click()
     assert len(browser.find_elements(By.CSS_SELECTOR, "#rollout-3-evidence tbody tr")) == len(points)
 
 
-def hostile(told: pb.GetReportReply) -> pb.GetReportReply:
+def hostile(reported: pb.GetReportReply) -> pb.GetReportReply:
     """The same, in the words of somebody who means ill."""
     changed = pb.GetReportReply()
-    changed.CopyFrom(told)
+    changed.CopyFrom(reported)
     for rollout in changed.rollouts:
         rollout.actor, rollout.why, rollout.reason = HOSTILE, HOSTILE, HOSTILE
         for event in rollout.events:
@@ -118,9 +120,9 @@ def hostile(told: pb.GetReportReply) -> pb.GetReportReply:
 
 @pytest.mark.parametrize("width", [1280, 360])
 def test_nothing_that_an_operator_says_becomes_markup_or_breaks_the_page(
-    browser: WebDriver, told: pb.GetReportReply, tmp_path: Path, width: int
+    browser: WebDriver, reported: pb.GetReportReply, tmp_path: Path, width: int
 ) -> None:
-    opened(browser, hostile(told), tmp_path, width)
+    opened(browser, hostile(reported), tmp_path, width)
     browser.execute_script(OPEN_ALL)
     assert browser.title == "Fleet report · fedl2"
     assert complaints(browser) == []
@@ -157,9 +159,9 @@ def live(content: dict[str, Any]) -> Iterator[str]:
 
 
 def test_the_live_page_follows_a_rollout_and_leaves_open_what_was_opened(
-    browser: WebDriver, told: pb.GetReportReply
+    browser: WebDriver, reported: pb.GetReportReply
 ) -> None:
-    content = report_content(told)
+    content = report_content(reported)
     look(browser, 1280)
     with live(content) as address:
         browser.get(address)
@@ -167,7 +169,7 @@ def test_the_live_page_follows_a_rollout_and_leaves_open_what_was_opened(
         browser.execute_script(OPEN_ALL)
         browser.execute_script("window.chart = document.querySelector('#rollout-3-evidence svg')")
         later = pb.GetReportReply()
-        later.CopyFrom(told)
+        later.CopyFrom(reported)
         later.rollouts[0].phase = "asking"
         content.update(report_content(later))
         until(browser, "#rollouts h3", "v4 waits for an operator")
@@ -176,30 +178,30 @@ def test_the_live_page_follows_a_rollout_and_leaves_open_what_was_opened(
         assert browser.execute_script("return window.chart.isConnected")  # what has not changed is not drawn again
         content["rollouts"] = report_content(report(three()))["rollouts"]
         until(browser, "#rollouts-part", "No rollout yet")
-        content["rollouts"] = report_content(told)["rollouts"]
+        content["rollouts"] = report_content(reported)["rollouts"]
         until(browser, "#rollouts h3", "v4 takes turns")
         assert browser.find_elements(By.CSS_SELECTOR, "#rollout-3-evidence svg")
     assert not [entry for entry in complaints(browser) if "report.json" not in entry["message"]]
 
 
 def test_on_paper_ended_rollouts_are_open_and_all_events_there(
-    browser: WebDriver, told: pb.GetReportReply, tmp_path: Path
+    browser: WebDriver, reported: pb.GetReportReply, tmp_path: Path
 ) -> None:
-    opened(browser, told, tmp_path)
+    opened(browser, reported, tmp_path)
     assert not browser.find_element(By.ID, "rollout-1-history").is_displayed()
     assert browser.print_page()
     assert browser.find_element(By.ID, "rollout-1-history").is_displayed()
-    events = report_content(told)["rollouts"]["cards"][2]["history"]
+    events = report_content(reported)["rollouts"]["cards"][2]["history"]
     assert len(browser.find_elements(By.CSS_SELECTOR, "#rollout-1-history li")) == len(events)
     look(browser, 800, media="print")
     assert browser.execute_script(CONTRAST) == []
 
 
 def test_evidence_of_which_nothing_is_known_is_a_sentence_and_no_empty_chart(
-    browser: WebDriver, told: pb.GetReportReply, tmp_path: Path
+    browser: WebDriver, reported: pb.GetReportReply, tmp_path: Path
 ) -> None:
     early = pb.GetReportReply()
-    early.CopyFrom(told)
+    early.CopyFrom(reported)
     del early.rollouts[1:]
     for verdict in early.rollouts[0].verdicts:
         verdict.ClearField("loss_at_least")

@@ -21,25 +21,25 @@ from global_learner.report.rollouts import rollout_section, waiting
 from global_learner.rollout.events import Abort, Pause, Pin, Promote, What
 from global_learner.rollout.evidence_store import KeptEvent, KeptVerdict
 from global_learner.rollout.overview import MOST_ROLLOUTS, Overview
-from global_learner.rollout.plan import Plan
+from global_learner.rollout.plan import RolloutPlan
 from global_learner.rollout.rollout_messages import overview_message
-from global_learner.rollout.rollout_store import Record
-from global_learner.rollout.state import Phase, RolloutState
+from global_learner.rollout.rollout_store import RolloutRecord
+from global_learner.rollout.state import RolloutPhase, RolloutState
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 REASON = "learned from the new queue"
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[pb.Rollout], float]:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[pb.Rollout], float]:
     """One that runs, one that was rolled back and one that is done; and when that was."""
     return three_rollouts(tmp_path_factory.mktemp("state"), "ada", REASON)
 
 
 @pytest.fixture(scope="module")
-def cards(told: tuple[list[pb.Rollout], float]) -> list[dict[str, Any]]:
+def cards(reported: tuple[list[pb.Rollout], float]) -> list[dict[str, Any]]:
     """Of the three."""
-    rollouts, now = told
+    rollouts, now = reported
     content = report_content(report(three(), rollouts=rollouts, made_unix_seconds=now))
     json.dumps(content, allow_nan=False)
     section = content["rollouts"]
@@ -55,8 +55,10 @@ def texts(card: dict[str, Any]) -> list[str]:
     return [entry["text"] for entry in card["history"]]
 
 
-def test_a_stage_is_as_long_as_its_plan_says_in_a_unit_that_can_be_read(told: tuple[list[pb.Rollout], float]) -> None:
-    (first, *_), now = told
+def test_a_stage_is_as_long_as_its_plan_says_in_a_unit_that_can_be_read(
+    reported: tuple[list[pb.Rollout], float],
+) -> None:
+    (first, *_), now = reported
     rollout = pb.Rollout.FromString(first.SerializeToString())
     plan = json.loads(rollout.plan_json)
     for hours, said in ((8, "8 h in every cluster"), (2 / 3600, "2 s in every cluster")):
@@ -145,12 +147,12 @@ def test_a_bound_that_cannot_be_is_not_told_and_fewer_jobs_than_none_are_never_s
     for loss, least, most in ((-0.03, -1.27, 1.113), (-0.3, -0.5, -0.1)):
         verdict = said.verdicts.add(stage=2, pairs=13, loss=loss, outcome="wait")
         verdict.loss_at_least, verdict.loss_at_most = least, most
-    assert Plan().stages[2].kind == "canary"
+    assert RolloutPlan().stages[2].kind == "canary"
     early = pb.Rollout(number=1, candidate_version=2, verdicts=said.verdicts[:1])
-    told, later = evidence(early, Plan()), evidence(said, Plan())
-    assert told is not None
-    assert told["points"][0]["least"] == -1.0
-    assert told["finding"] == (
+    reported, later = evidence(early, RolloutPlan()), evidence(said, RolloutPlan())
+    assert reported is not None
+    assert reported["points"][0]["least"] == -1.0
+    assert reported["finding"] == (
         "With v2 the clusters have at most 111.3% more jobs in the system, after 13 pairs of blocks: 3.0% fewer by"
         " estimate."
     )
@@ -169,10 +171,10 @@ def test_an_estimate_that_rests_on_one_cluster_alone_is_no_figure() -> None:
     said.verdicts.add(
         stage=2, pairs=90, loss=-0.15, loss_at_least=-0.02, loss_at_most=0.2, outcome="wait", rests_on="mallory"
     )
-    told = evidence(said, Plan())
-    assert told is not None
-    assert told["points"][0]["estimate"] is None
-    assert told["finding"].endswith("after 90 pairs of blocks: the estimate rests on mallory alone.")
+    reported = evidence(said, RolloutPlan())
+    assert reported is not None
+    assert reported["points"][0]["estimate"] is None
+    assert reported["finding"].endswith("after 90 pairs of blocks: the estimate rests on mallory alone.")
 
 
 def test_no_rollout_yet_is_no_card() -> None:
@@ -180,7 +182,7 @@ def test_no_rollout_yet_is_no_card() -> None:
 
 
 def message(state: RolloutState, events: list[KeptEvent], verdicts: tuple[KeptVerdict, ...] = ()) -> pb.Rollout:
-    return overview_message(Overview(Record(state, 7, "ada", ""), {}, {}, verdicts, events))
+    return overview_message(Overview(RolloutRecord(state, 7, "ada", ""), {}, {}, verdicts, events))
 
 
 def after(*whats: What) -> pb.Rollout:
@@ -249,7 +251,7 @@ def test_stages_are_right_though_events_of_long_ago_are_left_out() -> None:
 
 
 def test_what_is_in_every_phase_can_be_shown() -> None:
-    for phase in Phase:
+    for phase in RolloutPhase:
         card = only(message(started().model_copy(update={"phase": phase, "reason": "something"}), []))
         assert card["title"].startswith(f"v{CANDIDATE} ")
         assert card["word"] != phase or phase in ("running", "paused", "done")

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from global_learner.rollout.brought import MOST_BLOCKS, MOST_BLOCKS_A_CALL
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.rollout_duty import DutyRole, candidate_acts
+from policy_net.exchange.rollout_assignment import AssignmentRole, candidate_acts
 
 PLAN = {"stages": [{"kind": "canary", "count": 3}, {"kind": "fleet"}]}
 
@@ -16,7 +16,9 @@ PLAN = {"stages": [{"kind": "canary", "count": 3}, {"kind": "fleet"}]}
 async def test_a_year_that_was_made_up_counts_for_the_time_that_there_was(tmp_path: Path) -> None:
     async with simulated_fleet(tmp_path, CLUSTERS) as fleet:
         await fleet.driver.begin(2, json.dumps(PLAN), "ada", "a test", dry_run=False)
-        liar = next(entry for entry in fleet.fleet.entries() if entry.duty and entry.duty.role is DutyRole.ALTERNATING)
+        liar = next(
+            entry for entry in fleet.fleet.entries() if entry.duty and entry.duty.role is AssignmentRole.ALTERNATING
+        )
         duty = liar.duty
         assert duty is not None
 

@@ -16,10 +16,10 @@ from global_learner.rollout.brought import (
     checked_shadow,
 )
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty, candidate_acts
+from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment, candidate_acts
 
 SOUND: dict[str, Any] = {"number": 2, "jobs": 4.0, "usual_jobs": 5.0, "decisions": 9, "end_seconds": 60.0}
-DUTY = RolloutDuty(1, DutyRole.ALTERNATING, 2, 77, 7200.0, 2400.0)
+DUTY = RolloutAssignment(1, AssignmentRole.ALTERNATING, 2, 77, 7200.0, 2400.0)
 
 
 @given(st.integers(0, MOST_BLOCKS - 1), st.floats(0.0, 1e6), st.booleans(), st.floats(0.0, 1e6))
@@ -71,7 +71,7 @@ def test_the_version_that_acted_is_the_coins(number: int, candidate: bool) -> No
 
 
 def test_a_cluster_that_only_shadows_has_no_blocks() -> None:
-    shadow = RolloutDuty(1, DutyRole.SHADOW, 2, 77, 7200.0, 2400.0)
+    shadow = RolloutAssignment(1, AssignmentRole.SHADOW, 2, 77, 7200.0, 2400.0)
     check_asked((), "north", shadow)
     with pytest.raises(EvidenceRefused, match="not-asked"):
         check_asked(checked_blocks([pb.SwitchbackBlock(**SOUND)]), "north", shadow)

@@ -16,25 +16,25 @@ from global_learner.rollout.events import (
     Pin,
     Promote,
     Resume,
-    Seen,
     StageVerdict,
     VersionDamaged,
     VersionGone,
+    VersionSeen,
 )
 from global_learner.rollout.machine import FleetCluster, assignment_of, start, step
-from global_learner.rollout.plan import Plan
-from global_learner.rollout.state import Phase, Role, RolloutState
-from global_learner.rollout.verdicts.verdict import Outcome
+from global_learner.rollout.plan import RolloutPlan
+from global_learner.rollout.state import RolloutPhase, RolloutState, VersionRole
+from global_learner.rollout.verdicts.verdict import StageOutcome
 
 CLUSTERS = st.sampled_from([*fleet_of(5), "stranger"])
 VERSIONS = st.sampled_from([1, 7, 8, CANDIDATE])
 WHATS = st.one_of(
-    st.builds(StageVerdict, stage=st.integers(0, 4), outcome=st.sampled_from(Outcome), held=st.tuples(CLUSTERS)),
+    st.builds(StageVerdict, stage=st.integers(0, 4), outcome=st.sampled_from(StageOutcome), held=st.tuples(CLUSTERS)),
     st.builds(Promote),
     st.builds(Pause),
     st.builds(Resume),
     st.builds(Abort),
-    st.builds(Seen, cluster=CLUSTERS, acting=VERSIONS),
+    st.builds(VersionSeen, cluster=CLUSTERS, acting=VERSIONS),
     st.builds(Away, cluster=CLUSTERS),
     st.builds(Joined, cluster=CLUSTERS, incumbent=VERSIONS),
     st.builds(Left, cluster=CLUSTERS),
@@ -50,7 +50,7 @@ FLEETS = st.dictionaries(
 
 def _lived(fleet, history):  # type: ignore[no-untyped-def]
     """Every state with the event and what came of it."""
-    transition = start(1, CANDIDATE, Plan(), fleet, NOW, actor="ada")
+    transition = start(1, CANDIDATE, RolloutPlan(), fleet, NOW, actor="ada")
     yield None, None, transition
     state = transition.state
     for what, later in history:
@@ -65,28 +65,28 @@ def _lived(fleet, history):  # type: ignore[no-untyped-def]
 
 @given(FLEETS, HISTORIES)
 def test_no_cluster_is_told_a_version_that_nobody_decided(fleet: dict[str, FleetCluster], history: list) -> None:  # type: ignore[type-arg]
-    told: dict[str, object] = {}
+    reported: dict[str, object] = {}
     decided = {name: {found.acting} for name, found in fleet.items()}
     for before, event, transition in _lived(fleet, history):
         if event is not None and isinstance(event.what, Joined) and before.member(event.what.cluster) is None:
             decided[event.what.cluster] = {event.what.incumbent}
-            told.pop(event.what.cluster, None)
+            reported.pop(event.what.cluster, None)
         if event is not None and isinstance(event.what, VersionGone):
             for versions in decided.values():
                 versions.add(event.what.instead)
         lines = {line.subject for line in transition.audit if line.action == "rollout-assigned"}
         assert {command.cluster for command in transition.commands} == lines
         for command in transition.commands:
-            told[command.cluster] = command
+            reported[command.cluster] = command
             own = transition.state.member(command.cluster)
             assert own is not None
             assert command.acting in {CANDIDATE, *decided[command.cluster]}
             if command.acting == CANDIDATE and own.incumbent != CANDIDATE:
-                assert own.role is Role.CANDIDATE
+                assert own.role is VersionRole.CANDIDATE
             assert command.beside in {None, CANDIDATE}
         for member in transition.state.members:  # what was told last is what stands in the state
-            if member.cluster in told:
-                assert told[member.cluster] == assignment_of(member, CANDIDATE)
+            if member.cluster in reported:
+                assert reported[member.cluster] == assignment_of(member, CANDIDATE)
 
 
 @given(FLEETS, HISTORIES)
@@ -100,8 +100,8 @@ def test_an_event_makes_one_transition_at_most(fleet: dict[str, FleetCluster], h
         if before.phase.over:
             assert transition.state.phase is before.phase
             assert transition.commands == ()
-        if before.phase is Phase.ROLLING_BACK:
-            assert transition.state.phase in (Phase.ROLLING_BACK, Phase.ROLLED_BACK)
+        if before.phase is RolloutPhase.ROLLING_BACK:
+            assert transition.state.phase in (RolloutPhase.ROLLING_BACK, RolloutPhase.ROLLED_BACK)
         assert transition.state.latest_unix_seconds >= before.latest_unix_seconds
 
 
@@ -109,9 +109,9 @@ def test_an_event_makes_one_transition_at_most(fleet: dict[str, FleetCluster], h
 def test_after_a_rollback_nobody_has_the_candidate(fleet: dict[str, FleetCluster], history: list) -> None:  # type: ignore[type-arg]
     for _, _, transition in _lived(fleet, history):
         state = transition.state
-        if state.phase in (Phase.ROLLING_BACK, Phase.ROLLED_BACK):
+        if state.phase in (RolloutPhase.ROLLING_BACK, RolloutPhase.ROLLED_BACK):
             for member in state.members:
-                assert member.role in (Role.INCUMBENT, Role.PINNED, Role.HELD)
+                assert member.role in (VersionRole.INCUMBENT, VersionRole.PINNED, VersionRole.HELD)
                 assert assignment_of(member, CANDIDATE).beside is None
 
 

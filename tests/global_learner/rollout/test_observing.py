@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rollout_makers import CANDIDATE, at_stage, fleet_of, started, take, with_role
 
-from global_learner.rollout.events import Abort, Away, Joined, Left, Pin, Seen
+from global_learner.rollout.events import Abort, Away, Joined, Left, Pin, VersionSeen
 from global_learner.rollout.observing import MOST_EVENTS, Heard, observed
-from global_learner.rollout.state import Role, RolloutState
+from global_learner.rollout.state import RolloutState, VersionRole
 
 QUIET = {name: Heard(7, acting=7) for name in fleet_of()}
 
@@ -35,16 +35,16 @@ def test_who_joins_leaves_is_away_or_held() -> None:
 
 def test_one_that_alternates_acts_on_the_candidate_whatever_block_it_is_in() -> None:
     state = at_stage("canary")
-    name = sorted(with_role(state, Role.ALTERNATING))[0]
+    name = sorted(with_role(state, VersionRole.ALTERNATING))[0]
     for acting in (7, CANDIDATE):
         heard = Heard(7, acting=acting, rollout=state.number, duty="alternating")
-        assert observed(state, {name: heard}, (), 60.0) == [Seen(cluster=name, acting=CANDIDATE)]
-    state = take(state, Seen(cluster=name, acting=CANDIDATE)).state
+        assert observed(state, {name: heard}, (), 60.0) == [VersionSeen(cluster=name, acting=CANDIDATE)]
+    state = take(state, VersionSeen(cluster=name, acting=CANDIDATE)).state
     assert observed(state, {name: heard}, (), 60.0) == []
     back = take(state, Abort()).state
     assert observed(back, {name: heard}, (), 60.0) == []
-    assert observed(back, {name: Heard(7, acting=7)}, (), 60.0) == [Seen(cluster=name, acting=7)]
-    assert observed(back, {name: Heard(7, acting=0)}, (), 60.0) == [Seen(cluster=name, acting=7)]
+    assert observed(back, {name: Heard(7, acting=7)}, (), 60.0) == [VersionSeen(cluster=name, acting=7)]
+    assert observed(back, {name: Heard(7, acting=0)}, (), 60.0) == [VersionSeen(cluster=name, acting=7)]
     assert observed(back, {name: Heard(7, acting=7, rollout=9, duty="alternating")}, (), 60.0) != []
 
 
@@ -77,13 +77,13 @@ def test_a_flood_is_told_bit_by_bit() -> None:
     st.sets(st.sampled_from([*fleet_of(4), "new"])),
 )
 def test_what_was_told_once_is_not_told_again(fleet: dict[str, Heard], stage: str, gone: set[str]) -> None:
-    def told(state: RolloutState) -> RolloutState:
+    def reported(state: RolloutState) -> RolloutState:
         for _ in range(2):  # who joins is seen a look later
             for what in observed(state, fleet, gone, 60.0):
                 state = take(state, what).state
         return state
 
-    state = told(at_stage(stage, fleet=fleet_of(4)))
+    state = reported(at_stage(stage, fleet=fleet_of(4)))
     assert observed(state, fleet, gone, 60.0) == []
-    state = told(take(state, Abort()).state)
+    state = reported(take(state, Abort()).state)
     assert observed(state, fleet, gone, 60.0) == []

@@ -8,7 +8,7 @@ from rollout_makers import started
 
 from global_learner.rollout.evidence_store import KeptEvent, KeptVerdict
 from global_learner.rollout.overview import Overview, thinned, thinned_verdicts
-from global_learner.rollout.rollout_store import Record
+from global_learner.rollout.rollout_store import RolloutRecord
 
 OUTCOMES = st.sampled_from(["wait", "pass", "fail", "inconclusive"])
 
@@ -44,5 +44,5 @@ def test_of_events_the_line_of_every_cluster_is_left_out_but_not_of_the_held() -
         "rollout-assigned south: v1 to v1 beside v2 (alternating)",
     )
     event = KeptEvent(3, 1.0, "learner", "verdict", "wait", lines)
-    shown = thinned(Overview(Record(started(), 7, "ada", ""), {}, {}, [], [event]))
+    shown = thinned(Overview(RolloutRecord(started(), 7, "ada", ""), {}, {}, [], [event]))
     assert shown.events[0].came_of_it == lines[:2]

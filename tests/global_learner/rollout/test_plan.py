@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from global_learner.errors import BadRequest
-from global_learner.rollout.plan import Plan, check_names, read_plan
+from global_learner.rollout.plan import RolloutPlan, check_names, read_plan
 from policy_net.errors import BadInput
 
 GOOD_QUERY = {
@@ -22,7 +22,7 @@ def _flow(query: dict[str, str]) -> str:
 ONE_QUERY = _flow(GOOD_QUERY | {"stages": "[canary]"})
 
 
-def _read(tmp_path: Path, text: str) -> Plan:
+def _read(tmp_path: Path, text: str) -> RolloutPlan:
     path = tmp_path / "plan.yaml"
     path.write_text(text, encoding="utf-8")
     return read_plan(path)
@@ -149,7 +149,7 @@ def test_a_query_is_read_and_its_stages_have_a_default(tmp_path: Path) -> None:
         "fleet",
     ]
     plan = _read(tmp_path, f"queries: [{ONE_QUERY}]")
-    assert Plan.model_validate_json(plan.model_dump_json()) == plan
+    assert RolloutPlan.model_validate_json(plan.model_dump_json()) == plan
 
 
 def test_a_cluster_that_is_not_enrolled_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_cluster_that_is_not_enrolled_is_named_with_the_one_that_was_meant(tmp
     with pytest.raises(BadRequest, match="canary names cluster 'nort', which is not enrolled; did you mean 'north'"):
         check_names(plan, ["north", "south"])
     with pytest.raises(BadRequest, match="pinned names cluster 'x', which is not enrolled; the fleet has north"):
-        check_names(Plan(pinned=("x",)), ["north"])
+        check_names(RolloutPlan(pinned=("x",)), ["north"])
     check_names(plan, ["nort"])
 
 
@@ -181,7 +181,7 @@ freeze:
     assert plan.freeze_end(_at("2026-12-13T08:00:00")) is None
     # The dates end at the midnight before Sunday 2027-01-03, within the window of the Friday before.
     assert plan.freeze_end(_at("2026-12-24T00:00:00")) == _at("2027-01-03T08:00:00")
-    assert Plan().freeze_end(_at("2026-12-24T00:00:00")) is None
+    assert RolloutPlan().freeze_end(_at("2026-12-24T00:00:00")) is None
 
 
 def test_a_window_that_ends_within_another_ends_with_it(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ freeze:
 
 def test_a_week_without_a_gap_never_ends_and_still_answers() -> None:
     every = {"kind": "weekly", "days": ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]}
-    plan = Plan.model_validate({"freeze": [every]})
+    plan = RolloutPlan.model_validate({"freeze": [every]})
     now = _at("2026-12-21T12:00:00")
     end = plan.freeze_end(now)
     assert end is not None

@@ -10,12 +10,12 @@ from global_learner.policyctl.rollout_views import rollout_facts, rollout_table
 from global_learner.rollout.evidence_store import Brought
 from global_learner.rollout.judging import Judge
 from global_learner.rollout.overview import Overview
-from global_learner.rollout.plan import Plan
+from global_learner.rollout.plan import RolloutPlan
 from global_learner.rollout.queries import (
-    Answer,
     Query,
+    QueryAnswer,
+    QueryStanding,
     ShownQuery,
-    Standing,
     after,
     is_due,
     line_of,
@@ -25,11 +25,11 @@ from global_learner.rollout.queries import (
     within,
 )
 from global_learner.rollout.rollout_messages import overview_message
-from global_learner.rollout.rollout_store import Record
+from global_learner.rollout.rollout_store import RolloutRecord
 from global_learner.rollout.shadow import Shadowed
-from global_learner.rollout.state import Role
-from global_learner.rollout.verdicts.evidence import Block
-from global_learner.rollout.verdicts.verdict import Outcome, Verdict
+from global_learner.rollout.state import VersionRole
+from global_learner.rollout.verdicts.evidence import SwitchbackBlock
+from global_learner.rollout.verdicts.verdict import StageOutcome, Verdict
 
 DAY, MINUTE = 86_400.0, 60.0
 TEXT = 'sum(rate(failed_total{cluster=~"$clusters"}[30m]))'
@@ -41,12 +41,12 @@ def query(**changes: object) -> Query:
     return Query.model_validate(content | changes)
 
 
-def lived(answers: Sequence[float | None], of: Query | None = None, every: float = MINUTE) -> Standing | None:
+def lived(answers: Sequence[float | None], of: Query | None = None, every: float = MINUTE) -> QueryStanding | None:
     """What is known after answers, one each minute, the last of them now; None is no answer."""
     standing = None
     for place, value in enumerate(answers):
         at = NOW - (len(answers) - 1 - place) * every
-        answer = Answer(at, fault="silent") if value is None else Answer(at, value)
+        answer = QueryAnswer(at, fault="silent") if value is None else QueryAnswer(at, value)
         standing = after(of or query(), standing, answer)
     return standing
 
@@ -91,7 +91,7 @@ def test_an_old_answer_says_nothing_and_nothing_does_while_a_clock_jumps() -> No
     assert settled(query(), standing, NOW + 6 * MINUTE) is None
     assert settled(query(), standing, NOW - DAY) is None
     for jump in (DAY, -DAY):
-        jumped = after(query(), standing, Answer(NOW + jump, 0.1))
+        jumped = after(query(), standing, QueryAnswer(NOW + jump, 0.1))
         assert settled(query(), jumped, NOW + jump) is None
         assert is_due(query(), standing, NOW + jump)
     assert not is_due(query(), standing, NOW + 59.0)
@@ -110,73 +110,75 @@ def test_against_the_incumbent_bounds_are_times_its_number() -> None:
     assert "nothing can be" in str(within(against, 1.0, -1.0))
     assert "nothing can be" in str(within(against, 1.0, None))
     assert within(query(at_most=None, at_least=2.0), 1.0, None) is False
-    standing = after(against, None, Answer(NOW, 1.0, 0.0))
+    standing = after(against, None, QueryAnswer(NOW, 1.0, 0.0))
     assert state_of(against, standing, NOW) == "unanswered"
     assert "endlessly" in line_of(against, standing, NOW)
 
 
-PASSED = Verdict(Outcome.PASS, reasons=("others pass",))
+PASSED = Verdict(StageOutcome.PASS, reasons=("others pass",))
 
 
-def judged(standing: Standing | None, verdict: Verdict = PASSED, *, began: float = NOW - DAY, over: float = -DAY):  # type: ignore[no-untyped-def]
+def judged(standing: QueryStanding | None, verdict: Verdict = PASSED, *, began: float = NOW - DAY, over: float = -DAY):  # type: ignore[no-untyped-def]
     standings = {} if standing is None else {"failed": standing}
     return with_queries(verdict, [query()], standings, NOW, stage_unix_seconds=began, over_seconds=over)
 
 
 def test_a_stage_passes_with_a_good_number_and_fails_with_a_bad_one() -> None:
     good = judged(lived([0.1] * 11))
-    assert good.outcome is Outcome.PASS
+    assert good.outcome is StageOutcome.PASS
     assert good.reasons == ("others pass", "query failed: 0.1 is within its bounds, for 10 of 10 min")
-    waits = Verdict(Outcome.WAIT)
-    assert judged(lived([0.1] * 11), waits).outcome is Outcome.WAIT
-    for others in (PASSED, waits, Verdict(Outcome.INCONCLUSIVE)):
+    waits = Verdict(StageOutcome.WAIT)
+    assert judged(lived([0.1] * 11), waits).outcome is StageOutcome.WAIT
+    for others in (PASSED, waits, Verdict(StageOutcome.INCONCLUSIVE)):
         bad = judged(lived([0.9] * 11), others)
-        assert bad.outcome is Outcome.FAIL
+        assert bad.outcome is StageOutcome.FAIL
         assert bad.reasons == ("query failed: 0.9 is beyond its bounds (at most 0.5), for 10 of 10 min",)
-    failed = Verdict(Outcome.FAIL, reasons=("others fail",))
+    failed = Verdict(StageOutcome.FAIL, reasons=("others fail",))
     assert judged(lived([0.1] * 11), failed) == failed
 
 
 def test_without_an_answer_nothing_passes_or_fails_and_an_operator_is_asked_when_nothing_else_is_waited_for() -> None:
     silent = lived([None] * 200)
     asked = judged(silent)
-    assert asked.outcome is Outcome.INCONCLUSIVE
+    assert asked.outcome is StageOutcome.INCONCLUSIVE
     assert asked.reasons[-1] == "query failed: no answer: silent"
-    assert judged(None).outcome is Outcome.INCONCLUSIVE
+    assert judged(None).outcome is StageOutcome.INCONCLUSIVE
     # For two hours it is waited for, from the begin of the stage or the latest answer on.
-    assert judged(silent, began=NOW - 119 * MINUTE).outcome is Outcome.WAIT
-    assert judged(silent, began=NOW - 120 * MINUTE).outcome is Outcome.INCONCLUSIVE
-    assert judged(lived([0.1, *[None] * 100])).outcome is Outcome.WAIT
-    assert judged(lived([0.1, *[None] * 120])).outcome is Outcome.INCONCLUSIVE
-    for outcome in (Outcome.WAIT, Outcome.INCONCLUSIVE):
+    assert judged(silent, began=NOW - 119 * MINUTE).outcome is StageOutcome.WAIT
+    assert judged(silent, began=NOW - 120 * MINUTE).outcome is StageOutcome.INCONCLUSIVE
+    assert judged(lived([0.1, *[None] * 100])).outcome is StageOutcome.WAIT
+    assert judged(lived([0.1, *[None] * 120])).outcome is StageOutcome.INCONCLUSIVE
+    for outcome in (StageOutcome.WAIT, StageOutcome.INCONCLUSIVE):
         assert judged(silent, Verdict(outcome)).outcome is outcome
 
 
 def test_a_number_that_is_now_good_and_now_bad_is_asked_about_when_the_stage_is_over() -> None:
     restless = lived([0.1, 0.9] * 100)
-    assert judged(restless).outcome is Outcome.WAIT
-    assert judged(restless, over=9 * MINUTE).outcome is Outcome.WAIT
-    assert judged(restless, over=10 * MINUTE).outcome is Outcome.INCONCLUSIVE
+    assert judged(restless).outcome is StageOutcome.WAIT
+    assert judged(restless, over=9 * MINUTE).outcome is StageOutcome.WAIT
+    assert judged(restless, over=10 * MINUTE).outcome is StageOutcome.INCONCLUSIVE
 
 
-@given(st.lists(st.sampled_from([0.1, 0.9, None]), max_size=40), st.sampled_from(Outcome))
-def test_a_query_never_passes_in_silence_and_never_fails_by_it(answers: list[float | None], others: Outcome) -> None:
+@given(st.lists(st.sampled_from([0.1, 0.9, None]), max_size=40), st.sampled_from(StageOutcome))
+def test_a_query_never_passes_in_silence_and_never_fails_by_it(
+    answers: list[float | None], others: StageOutcome
+) -> None:
     outcome = judged(lived(answers), Verdict(others)).outcome
     latest = answers[-11:]
-    if outcome is Outcome.PASS:
-        assert others is Outcome.PASS
+    if outcome is StageOutcome.PASS:
+        assert others is StageOutcome.PASS
         assert latest[-1] == 0.1
         assert 0.9 not in latest
-    if outcome is Outcome.FAIL and others is not Outcome.FAIL:
+    if outcome is StageOutcome.FAIL and others is not StageOutcome.FAIL:
         assert latest[-1] == 0.9
         assert 0.1 not in latest
-    if others is Outcome.FAIL:
-        assert outcome is Outcome.FAIL
+    if others is StageOutcome.FAIL:
+        assert outcome is StageOutcome.FAIL
 
 
 def test_a_query_is_filled_in_with_the_clusters_that_have_the_candidate_and_those_that_do_not() -> None:
     state = at_stage("canary")
-    canaries = sorted(with_role(state, Role.ALTERNATING))
+    canaries = sorted(with_role(state, VersionRole.ALTERNATING))
     assert sorted(state.trying) == canaries
     assert set(state.trying) | set(state.untouched) == {member.cluster for member in state.members}
     own = query().texts(["a.b", "a"], ["c"])
@@ -191,29 +193,29 @@ def test_a_query_is_filled_in_with_the_clusters_that_have_the_candidate_and_thos
 
 def test_stages_are_judged_by_the_queries_that_name_them() -> None:
     content = query(stages=["canary"]).model_dump(exclude_none=True)
-    plan = Plan.model_validate({"queries": [content]})
+    plan = RolloutPlan.model_validate({"queries": [content]})
     thrives = {f"cluster-{number}": blocks(60) for number in range(8)}
     good = {"failed": lived([0.1] * 11)}
     bad = {"failed": lived([0.9] * 11)}
     canary, wave, shadow = (at_stage(kind, plan) for kind in ("canary", "wave", "shadow"))
     for state, standings, outcome in [
-        (canary, {}, Outcome.WAIT),
-        (canary, good, Outcome.PASS),
-        (canary, bad, Outcome.FAIL),
-        (wave, bad, Outcome.PASS),
+        (canary, {}, StageOutcome.WAIT),
+        (canary, good, StageOutcome.PASS),
+        (canary, bad, StageOutcome.FAIL),
+        (wave, bad, StageOutcome.PASS),
     ]:
         assert Judge().judge(state, Brought(thrives), None, standings, NOW).outcome is outcome
     late = Judge().judge(canary, Brought(thrives), None, {}, NOW + DAY)
-    assert late.outcome is Outcome.INCONCLUSIVE
-    shadowed = Brought({}, {name: Shadowed(100, agreed=100) for name in with_role(shadow, Role.SHADOW)})
-    assert Judge().judge(shadow, shadowed, None, bad, NOW + DAY).outcome is Outcome.PASS
-    assert Judge().judge(started(plan), Brought(), None, bad, NOW).outcome is Outcome.WAIT
+    assert late.outcome is StageOutcome.INCONCLUSIVE
+    shadowed = Brought({}, {name: Shadowed(100, agreed=100) for name in with_role(shadow, VersionRole.SHADOW)})
+    assert Judge().judge(shadow, shadowed, None, bad, NOW + DAY).outcome is StageOutcome.PASS
+    assert Judge().judge(started(plan), Brought(), None, bad, NOW).outcome is StageOutcome.WAIT
 
 
-def blocks(pairs: int) -> list[Block]:
+def blocks(pairs: int) -> list[SwitchbackBlock]:
     """Pairs in which the candidate has fewer jobs."""
     return [
-        Block(number, number % 2 == 0, 5.0 * (1.0 - 0.3 * (number % 2 == 0)) + 0.01 * (number % 3), 5.0)
+        SwitchbackBlock(number, number % 2 == 0, 5.0 * (1.0 - 0.3 * (number % 2 == 0)) + 0.01 * (number % 3), 5.0)
         for number in range(2 * pairs)
     ]
 
@@ -221,9 +223,9 @@ def blocks(pairs: int) -> list[Block]:
 def test_status_shows_a_query_in_a_line_and_its_numbers_as_json() -> None:
     state = at_stage("canary")
     of = query(against="incumbent", at_most=2.0)
-    compared = after(of, None, Answer(NOW, 3.0, 1.0))
+    compared = after(of, None, QueryAnswer(NOW, 3.0, 1.0))
     queries = [ShownQuery.of(of, compared, NOW), ShownQuery.of(query(name="unasked"), None, NOW)]
-    shown = Overview(Record(state, 1, "ada", ""), {}, {}, [], [], queries=queries)
+    shown = Overview(RolloutRecord(state, 1, "ada", ""), {}, {}, [], [], queries=queries)
     facts = rollout_facts(overview_message(shown))
     first, second = facts["queries"]
     assert first == {

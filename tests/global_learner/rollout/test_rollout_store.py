@@ -25,22 +25,22 @@ from global_learner.rollout.events import (
     Pin,
     Promote,
     Resume,
-    Seen,
     StageVerdict,
     VersionDamaged,
     VersionGone,
+    VersionSeen,
 )
-from global_learner.rollout.evidence_store import EvidenceStore, Held
+from global_learner.rollout.evidence_store import EvidenceStore, StoredEvidence
 from global_learner.rollout.machine import assignment_of
-from global_learner.rollout.plan import Plan
+from global_learner.rollout.plan import RolloutPlan
 from global_learner.rollout.rollout_store import RolloutStore, SeenRollout
 from global_learner.rollout.shadow import Shadowed
-from global_learner.rollout.state import Phase, Role
-from global_learner.rollout.verdicts.evidence import Block
-from global_learner.rollout.verdicts.verdict import Outcome
+from global_learner.rollout.state import RolloutPhase, VersionRole
+from global_learner.rollout.verdicts.evidence import SwitchbackBlock
+from global_learner.rollout.verdicts.verdict import StageOutcome
 from global_learner.storage.audit import KEEPER
 from global_learner.storage.commits import Commits
-from policy_net.exchange.rollout_duty import DutyRole, candidate_acts
+from policy_net.exchange.rollout_assignment import AssignmentRole, candidate_acts
 from policy_net.exchange.spec import PolicySpec
 
 pytestmark = pytest.mark.usefixtures("each_database")
@@ -48,9 +48,9 @@ pytestmark = pytest.mark.usefixtures("each_database")
 CLUSTERS = ("east", "north", "south", "west")
 NAMES = st.sampled_from([*CLUSTERS, "stranger"])
 WHATS = st.one_of(
-    st.builds(StageVerdict, stage=st.integers(0, 4), outcome=st.sampled_from(Outcome), held=st.tuples(NAMES)),
+    st.builds(StageVerdict, stage=st.integers(0, 4), outcome=st.sampled_from(StageOutcome), held=st.tuples(NAMES)),
     st.sampled_from([Promote(), Promote(), Pause(), Resume(), Abort()]),
-    st.builds(Seen, cluster=NAMES, acting=st.sampled_from([1, 2])),
+    st.builds(VersionSeen, cluster=NAMES, acting=st.sampled_from([1, 2])),
     st.builds(Away, cluster=NAMES),
     st.builds(Left, cluster=NAMES),
     st.builds(Pin, cluster=NAMES),
@@ -74,8 +74,10 @@ def filled(folder: Path, versions: int = 2) -> Registry:
     return registry
 
 
-def begun(store: RolloutStore, version: int = 2, plan: Plan | None = None, **options):  # type: ignore[no-untyped-def]
-    return store.start(version, plan or Plan(), SPEC.digest, (), (), {"east": 7200.0}, NOW, actor="ada", **options)
+def begun(store: RolloutStore, version: int = 2, plan: RolloutPlan | None = None, **options):  # type: ignore[no-untyped-def]
+    return store.start(
+        version, plan or RolloutPlan(), SPEC.digest, (), (), {"east": 7200.0}, NOW, actor="ada", **options
+    )
 
 
 def consistent(registry: Registry) -> None:
@@ -84,7 +86,7 @@ def consistent(registry: Registry) -> None:
     assert record is not None
     for row in registry.registrations():
         member = record.state.member(row.cluster)
-        if record.state.phase.over or member is None or member.role is Role.PINNED:
+        if record.state.phase.over or member is None or member.role is VersionRole.PINNED:
             assert (row.rollout, row.duty) == (0, None)
             continue
         said = assignment_of(member, record.state.candidate)
@@ -146,11 +148,11 @@ def test_all_events_of_a_call_are_taken_or_none(registry: Registry) -> None:
 def test_blocks_are_as_long_as_a_cluster_needs_and_its_seed_is_the_rollouts(registry: Registry) -> None:
     store = RolloutStore(registry)
     begun(store)
-    told = store.take(1, [Promote(), Promote()], {"east": 3 * 3600.0, "north": 60.0}, NOW, actor="ada").told
-    duties = {entry.cluster: entry.duty for entry in told if entry.duty is not None}
-    assert {duty.role for duty in duties.values()} == {DutyRole.ALTERNATING}
+    reported = store.take(1, [Promote(), Promote()], {"east": 3 * 3600.0, "north": 60.0}, NOW, actor="ada").reported
+    tasks = {entry.cluster: entry.duty for entry in reported if entry.duty is not None}
+    assert {duty.role for duty in tasks.values()} == {AssignmentRole.ALTERNATING}
     usual = {"east": 6 * 3600.0, "north": 2 * 3600.0}
-    for cluster, duty in duties.items():
+    for cluster, duty in tasks.items():
         assert duty.block_seconds == usual.get(cluster, 4 * 3600.0)
 
 
@@ -162,8 +164,8 @@ def test_a_dry_run_says_what_would_come_of_it_and_keeps_nothing(registry: Regist
     assert begun(store).lines == said.lines
     said = store.take(1, [Abort()], {}, NOW, actor="ada", dry_run=True)
     assert said.record is not None
-    assert said.record.state.phase is Phase.ROLLED_BACK
-    assert store.latest().state.phase is Phase.RUNNING
+    assert said.record.state.phase is RolloutPhase.ROLLED_BACK
+    assert store.latest().state.phase is RolloutPhase.RUNNING
 
 
 def test_a_candidate_of_another_spec_is_refused(registry: Registry) -> None:
@@ -197,10 +199,10 @@ def test_an_operators_word_and_the_pin_are_one_transaction(registry: Registry) -
     store.take(1, [Promote()], {}, NOW, actor="ada")
     with pytest.raises(LearnerError, match="no cluster 'stranger' is registered"):
         store.assign(2, SPEC.digest, ["west", "stranger"], "ada", NOW, False)
-    assert store.latest().state.member("west").role is Role.SHADOW
+    assert store.latest().state.member("west").role is VersionRole.SHADOW
     done = store.assign(2, SPEC.digest, ["west"], "ada", NOW, False)
     assert done.pinned == ("west",)
-    assert store.latest().state.member("west").role is Role.PINNED
+    assert store.latest().state.member("west").role is VersionRole.PINNED
     row = next(row for row in registry.registrations() if row.cluster == "west")
     assert (row.assigned_version, row.held, row.rollout, row.duty) == (2, True, 0, None)
     consistent(registry)
@@ -209,42 +211,44 @@ def test_an_operators_word_and_the_pin_are_one_transaction(registry: Registry) -
 def test_what_was_said_first_of_a_block_stands_and_nobody_else_is_heard(registry: Registry) -> None:
     store, evidence = RolloutStore(registry), EvidenceStore(registry)
     begun(store)
-    assert evidence.add(1, "east", [Block(0, True, 1.0, 1.0)], None, NOW) is None  # the gate asks for nothing
+    assert evidence.add(1, "east", [SwitchbackBlock(0, True, 1.0, 1.0)], None, NOW) is None  # the gate asks for nothing
     store.take(1, [Promote()], {}, NOW, actor="ada")
-    assert evidence.add(1, "east", [], Shadowed(10, 9), NOW) == Held(0)
-    assert evidence.add(1, "east", [], Shadowed(3, 3), NOW) == Held(0)
+    assert evidence.add(1, "east", [], Shadowed(10, 9), NOW) == StoredEvidence(0)
+    assert evidence.add(1, "east", [], Shadowed(3, 3), NOW) == StoredEvidence(0)
     record = store.take(1, [Promote(), Promote(), Promote()], {}, NOW, actor="ada").record
     assert record is not None
-    own = next(member.cluster for member in record.state.members if member.role is Role.ALTERNATING)
+    own = next(member.cluster for member in record.state.members if member.role is VersionRole.ALTERNATING)
     acted = [candidate_acts(record.seed, own, number) for number in range(5)]
-    blocks = [Block(number, acted[number], float(number), 1.0) for number in (0, 1, 4)]
+    blocks = [SwitchbackBlock(number, acted[number], float(number), 1.0) for number in (0, 1, 4)]
     later = NOW + 86_400.0
-    assert evidence.add(1, own, blocks, None, later) == Held(5)
-    again = [Block(0, acted[0], 99.0, 1.0), Block(3, acted[3], 99.0, 1.0)]
-    assert evidence.add(1, own, again, None, later) == Held(5)
+    assert evidence.add(1, own, blocks, None, later) == StoredEvidence(5)
+    again = [SwitchbackBlock(0, acted[0], 99.0, 1.0), SwitchbackBlock(3, acted[3], 99.0, 1.0)]
+    assert evidence.add(1, own, again, None, later) == StoredEvidence(5)
     assert evidence.add(2, own, blocks, None, later) is None
     assert evidence.brought(1).blocks == {own: blocks}
     assert evidence.brought(1).shadowed == {"east": Shadowed(10, 9)}
     store.take(1, [Abort()], {}, NOW, actor="ada")
-    assert evidence.add(1, own, [Block(7, True, 1.0, 1.0)], None, NOW) is None
+    assert evidence.add(1, own, [SwitchbackBlock(7, True, 1.0, 1.0)], None, NOW) is None
 
 
 def alternating(store: RolloutStore) -> tuple[str, float]:
     """A cluster that alternates from `NOW` on, and how long its blocks are."""
     begun(store)
-    told = store.take(1, [Promote(), Promote()], {}, NOW, actor="ada").told
-    return next((entry.cluster, entry.duty.block_seconds) for entry in told if entry.duty is not None)
+    reported = store.take(1, [Promote(), Promote()], {}, NOW, actor="ada").reported
+    return next((entry.cluster, entry.duty.block_seconds) for entry in reported if entry.duty is not None)
 
 
 def test_blocks_for_which_there_was_no_time_wait_until_there_was(registry: Registry) -> None:
     store, evidence = RolloutStore(registry), EvidenceStore(registry)
     own, lasts = alternating(store)
-    story = [Block(number, True, 1.0, 1.0) for number in range(64)]
-    assert evidence.add(1, own, story, None, NOW) == Held(2, waiting=62)
-    assert evidence.add(1, own, story, None, NOW + 0.99 * lasts) == Held(2, waiting=62)
-    assert evidence.add(1, own, story, None, NOW + 5 * lasts) == Held(7, waiting=57)
-    assert evidence.add(1, own, story, None, NOW - 86_400.0) == Held(7, waiting=57)  # a clock that goes back takes none
-    assert evidence.add(1, own, story, None, NOW + 70 * lasts) == Held(64)
+    story = [SwitchbackBlock(number, True, 1.0, 1.0) for number in range(64)]
+    assert evidence.add(1, own, story, None, NOW) == StoredEvidence(2, waiting=62)
+    assert evidence.add(1, own, story, None, NOW + 0.99 * lasts) == StoredEvidence(2, waiting=62)
+    assert evidence.add(1, own, story, None, NOW + 5 * lasts) == StoredEvidence(7, waiting=57)
+    assert evidence.add(1, own, story, None, NOW - 86_400.0) == StoredEvidence(
+        7, waiting=57
+    )  # a clock that goes back takes none
+    assert evidence.add(1, own, story, None, NOW + 70 * lasts) == StoredEvidence(64)
     assert evidence.brought(1).blocks == {own: story}
 
 
@@ -254,48 +258,48 @@ def test_an_honest_cluster_loses_nothing_to_a_fast_clock_an_outage_or_numbers_th
 ) -> None:
     store, evidence = RolloutStore(registry), EvidenceStore(registry)
     own, lasts = alternating(store)
-    lived: list[Block] = []
+    lived: list[SwitchbackBlock] = []
     for number in range(300):  # its clock is 2% fast, and every tenth pair was interrupted
         if number // 2 % 10:
-            lived.append(Block(number, True, float(number), 1.0))
+            lived.append(SwitchbackBlock(number, True, float(number), 1.0))
         held = evidence.add(1, own, lived[-64:], None, NOW + (number + 1) * lasts / 1.02)
         assert held is not None
         assert held.waiting == 0
     # Nobody answered it for 60 blocks.
-    late = [Block(number, True, float(number), 1.0) for number in range(300, 360)]
-    assert evidence.add(1, own, late, None, NOW + 361 * lasts) == Held(360)
+    late = [SwitchbackBlock(number, True, float(number), 1.0) for number in range(300, 360)]
+    assert evidence.add(1, own, late, None, NOW + 361 * lasts) == StoredEvidence(360)
     assert evidence.brought(1).blocks == {own: lived + late}
 
 
 def test_time_counts_from_when_a_cluster_is_asked_anew(registry: Registry) -> None:
     store, evidence = RolloutStore(registry), EvidenceStore(registry)
     own, lasts = alternating(store)
-    first = [Block(number, True, 1.0, 1.0) for number in range(10)]
-    assert evidence.add(1, own, first, None, NOW + 10 * lasts) == Held(10)
+    first = [SwitchbackBlock(number, True, 1.0, 1.0) for number in range(10)]
+    assert evidence.add(1, own, first, None, NOW + 10 * lasts) == StoredEvidence(10)
     store.take(1, [Left(cluster=own)], {}, NOW + 10 * lasts, actor=KEEPER)
     anew = NOW + 50 * lasts
     store.take(1, [Joined(cluster=own, incumbent=1)], {}, anew, actor=KEEPER)
     asked: list[float] = []
     while not asked:  # in the wave, or else with the fleet
-        told = store.take(1, [Promote()], {own: 6 * 3600.0}, anew, actor="ada").told
-        asked = [entry.duty.block_seconds for entry in told if entry.cluster == own and entry.duty is not None]
+        reported = store.take(1, [Promote()], {own: 6 * 3600.0}, anew, actor="ada").reported
+        asked = [entry.duty.block_seconds for entry in reported if entry.cluster == own and entry.duty is not None]
     assert asked == [12 * 3600.0]
-    story = [Block(number, True, 1.0, 1.0) for number in range(10, 20)]
-    assert evidence.add(1, own, story, None, anew + 3 * 12 * 3600.0) == Held(15, waiting=5)
+    story = [SwitchbackBlock(number, True, 1.0, 1.0) for number in range(10, 20)]
+    assert evidence.add(1, own, story, None, anew + 3 * 12 * 3600.0) == StoredEvidence(15, waiting=5)
 
 
 def test_simulated_clusters_live_as_much_faster_as_is_set(registry: Registry) -> None:
     store, evidence = RolloutStore(registry), EvidenceStore(registry)
     own, lasts = alternating(store)
-    story = [Block(number, True, 1.0, 1.0) for number in range(64)]
-    assert evidence.add(1, own, story, None, NOW + lasts / 100.0, 1000.0) == Held(12, waiting=52)
+    story = [SwitchbackBlock(number, True, 1.0, 1.0) for number in range(64)]
+    assert evidence.add(1, own, story, None, NOW + lasts / 100.0, 1000.0) == StoredEvidence(12, waiting=52)
 
 
 def test_in_a_rollout_that_an_earlier_program_began_time_counts_from_its_begin(registry: Registry) -> None:
     store, evidence = RolloutStore(registry), EvidenceStore(registry)
     begun(store)
-    told = store.take(1, [Promote(), Promote()], {}, NOW + 86_400.0, actor="ada").told
-    own, lasts = next((entry.cluster, entry.duty.block_seconds) for entry in told if entry.duty is not None)
+    reported = store.take(1, [Promote(), Promote()], {}, NOW + 86_400.0, actor="ada").reported
+    own, lasts = next((entry.cluster, entry.duty.block_seconds) for entry in reported if entry.duty is not None)
     with registry.transaction() as session:
         row = session.get(RolloutRow, 1)
         assert row is not None
@@ -303,9 +307,9 @@ def test_in_a_rollout_that_an_earlier_program_began_time_counts_from_its_begin(r
         for member in state["members"]:
             del member["since_unix_seconds"]
         row.state = json.dumps(state)
-    story = [Block(number, True, 1.0, 1.0) for number in range(64)]
+    story = [SwitchbackBlock(number, True, 1.0, 1.0) for number in range(64)]
     expected = int(86_400.0 / lasts) + 2
-    assert evidence.add(1, own, story, None, NOW + 86_400.0) == Held(expected, waiting=64 - expected)
+    assert evidence.add(1, own, story, None, NOW + 86_400.0) == StoredEvidence(expected, waiting=64 - expected)
 
 
 def test_a_word_on_a_rollout_that_went_on_since_it_was_seen_is_refused(tmp_path: Path) -> None:
@@ -319,7 +323,7 @@ def test_a_word_on_a_rollout_that_went_on_since_it_was_seen_is_refused(tmp_path:
         return taken.record.state.stage
 
     both_saw = SeenRollout(1, 0)
-    store.take(1, [Seen(cluster="east", acting=1)], {}, NOW, actor="learner")  # decides nothing
+    store.take(1, [VersionSeen(cluster="east", acting=1)], {}, NOW, actor="learner")  # decides nothing
     assert promote(both_saw, dry_run=True) == 1
     assert promote(both_saw) == 1
     for options in ({}, {"dry_run": True}):
@@ -343,7 +347,7 @@ def test_every_word_of_an_operator_is_compared(tmp_path: Path, what: Pause | Abo
         store.take(1, [what], {}, NOW, actor="ben", seen=SeenRollout(1, 0))
     assert store.latest() == before
     # Who wants less of a version is not refused because the learner brought it further.
-    store.take(1, [StageVerdict(stage=1, outcome=Outcome.PASS)], {}, NOW, actor=KEEPER)
+    store.take(1, [StageVerdict(stage=1, outcome=StageOutcome.PASS)], {}, NOW, actor=KEEPER)
     with pytest.raises(ChangedSince):
         store.take(1, [Promote()], {}, NOW, actor="ben", seen=SeenRollout(1, 1))
     store.take(1, [what], {}, NOW, actor="ben", seen=SeenRollout(1, 1))

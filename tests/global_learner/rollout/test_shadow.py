@@ -4,7 +4,7 @@ import pytest
 
 from global_learner.rollout.plan import VerdictSettings
 from global_learner.rollout.shadow import Shadowed, judge_shadow
-from global_learner.rollout.verdicts.verdict import Outcome
+from global_learner.rollout.verdicts.verdict import StageOutcome
 
 SETTINGS = VerdictSettings()
 GOOD = Shadowed(100, agreed=90, incumbent_interventions=5, candidate_interventions=6)
@@ -17,20 +17,20 @@ CLUSTERS = ("east", "north", "south")
 def test_two_clusters_fail_a_version_at_once_and_one_is_held(bad: Shadowed) -> None:
     one = {"east": bad, "north": GOOD, "south": GOOD}
     verdict = judge_shadow(one, CLUSTERS, SETTINGS, time_over=False)
-    assert (verdict.outcome, verdict.held) == (Outcome.WAIT, ("east",))
-    assert judge_shadow(one, CLUSTERS, SETTINGS, time_over=True).outcome is Outcome.PASS
+    assert (verdict.outcome, verdict.held) == (StageOutcome.WAIT, ("east",))
+    assert judge_shadow(one, CLUSTERS, SETTINGS, time_over=True).outcome is StageOutcome.PASS
     failed = judge_shadow({**one, "north": bad}, CLUSTERS, SETTINGS, time_over=False)
-    assert failed.outcome is Outcome.FAIL
+    assert failed.outcome is StageOutcome.FAIL
     assert [reason.partition(":")[0] for reason in failed.reasons] == ["east", "north"]
 
 
 def test_it_passes_only_when_its_hours_are_over_and_says_how_alike_they_are() -> None:
     good = dict.fromkeys(CLUSTERS, GOOD)
-    assert judge_shadow(good, CLUSTERS, SETTINGS, time_over=False).outcome is Outcome.WAIT
+    assert judge_shadow(good, CLUSTERS, SETTINGS, time_over=False).outcome is StageOutcome.WAIT
     passed = judge_shadow(good, CLUSTERS, SETTINGS, time_over=True)
     said = "3 clusters, 300 decisions made twice: in 90.0% of them every job got the same"
     assert (passed.outcome, passed.reasons) == (
-        Outcome.PASS,
+        StageOutcome.PASS,
         (f"{said}; believed progress of all jobs +0.0%, + is faster",),
     )
 
@@ -48,10 +48,10 @@ def test_where_no_decision_is_alike_it_says_how_near_they_are() -> None:
 def test_where_fewer_than_two_said_enough_an_operator_is_asked() -> None:
     few = {"east": GOOD, "north": Shadowed(19)}
     asked = judge_shadow(few, CLUSTERS, SETTINGS, time_over=True)
-    assert asked.outcome is Outcome.INCONCLUSIVE
+    assert asked.outcome is StageOutcome.INCONCLUSIVE
     assert asked.reasons == ("1 clusters computed 20 decisions twice; it takes 2",)
     away = judge_shadow({"east": GOOD, "north": GOOD}, ("east",), SETTINGS, time_over=True)
-    assert away.outcome is Outcome.INCONCLUSIVE
+    assert away.outcome is StageOutcome.INCONCLUSIVE
 
 
 def test_what_fails_in_too_few_decisions_says_nothing() -> None:

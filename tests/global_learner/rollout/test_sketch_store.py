@@ -9,7 +9,7 @@ from rollout_makers import NOW
 
 from global_learner.registry.registry import Registry
 from global_learner.registry.signing import Signing
-from global_learner.rollout.plan import Plan
+from global_learner.rollout.plan import RolloutPlan
 from global_learner.rollout.replays import FrozenSketch, own_work
 from global_learner.rollout.rollout_store import RolloutStore
 from global_learner.rollout.sketch_store import MOST_FROZEN, SketchStore
@@ -31,8 +31,8 @@ def registry_of(folder: Path, clusters: int) -> Registry:
     return registry
 
 
-def begin(registry: Registry, plan: Plan | None = None, gone: frozenset[str] = frozenset()) -> int:
-    taken = RolloutStore(registry).start(2, plan or Plan(), SPEC.digest, (), gone, {}, NOW, actor="ada")
+def begin(registry: Registry, plan: RolloutPlan | None = None, gone: frozenset[str] = frozenset()) -> int:
+    taken = RolloutStore(registry).start(2, plan or RolloutPlan(), SPEC.digest, (), gone, {}, NOW, actor="ada")
     assert taken.record is not None
     return taken.record.state.number
 
@@ -73,7 +73,7 @@ def test_no_gate_no_set_and_of_many_so_many(tmp_path: Path) -> None:
     store = SketchStore(registry)
     for number in range(MOST_FROZEN + 3):
         store.keep(f"cluster-{number}", SKETCH, NOW)
-    dry = RolloutStore(registry).start(2, Plan(), SPEC.digest, (), (), {}, NOW, actor="ada", dry_run=True)
+    dry = RolloutStore(registry).start(2, RolloutPlan(), SPEC.digest, (), (), {}, NOW, actor="ada", dry_run=True)
     assert dry.record is not None
     assert store.frozen(1) == []
     assert len(store.frozen(begin(registry))) == MOST_FROZEN

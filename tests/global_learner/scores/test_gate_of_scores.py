@@ -109,8 +109,8 @@ async def test_clusters_own_work_is_replayed_at_the_gate_and_one_that_takes_too_
 ) -> None:
     async with scoring_learner(tmp_path, monkeypatch) as caller:
         sizes = {"east": (6, 900.0), "north": (4, 600.0), "south": (3, 60.0), "west": (12, 3600.0)}
-        told = {cluster: sketch(*size) for cluster, size in sizes.items()}
-        for cluster, own in told.items():
+        reported = {cluster: sketch(*size) for cluster, size in sizes.items()}
+        for cluster, own in reported.items():
             registered = await caller.register(cluster)
             request = pb.ShareSketchRequest(cluster=cluster, incarnation=registered.incarnation, sketch=own)
             assert (await caller.call("ShareSketch", request)).taken

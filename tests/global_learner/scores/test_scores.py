@@ -20,7 +20,7 @@ from global_learner.scores.replay_set import BASELINES, NAME, REPLAYS, set_diges
 from global_learner.scores.scorer import Scorer
 from global_learner.scores.scoring import baseline_jcts, score
 from global_learner.section_settings import Retention, ScoreSettings
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.policy_file import read_policy_file
@@ -31,9 +31,9 @@ GOOD = {"replay_set": NAME, "replay_set_digest": set_digest(), "over": {"drf": 0
 ANSWERS = f"import json; print(json.dumps({GOOD!r}))"
 
 
-async def scored(folder: Path, code: str, versions: int = 1, **settings: Any) -> tuple[list, Telemetry]:
+async def scored(folder: Path, code: str, versions: int = 1, **settings: Any) -> tuple[list, LearnerTelemetry]:
     """The cards' scores once a process that runs `code` was asked for each version."""
-    registry, telemetry = Registry(folder), Telemetry()
+    registry, telemetry = Registry(folder), LearnerTelemetry()
     for number in range(len(registry.versions()), versions):
         registry.publish(policy(seed=number), 10 * number, 0.0, {}, 0.0, assign_all=False)
     thread = RegistryThread(registry)
@@ -53,7 +53,7 @@ async def _breathe() -> None:
     await asyncio.sleep(0.005)
 
 
-def outcomes(telemetry: Telemetry) -> dict[str, float]:
+def outcomes(telemetry: LearnerTelemetry) -> dict[str, float]:
     counted = {
         outcome: telemetry.registry.get_sample_value("fedl2_learner_scores_total", {"outcome": outcome})
         for outcome in ("scored", "failed")
@@ -119,7 +119,7 @@ async def test_a_learner_that_ends_takes_its_process_along(tmp_path: Path) -> No
     thread = RegistryThread(registry)
     marker = tmp_path / "started"
     code = f"import pathlib, signal; pathlib.Path({str(marker)!r}).touch(); signal.pause()"
-    scorer = Scorer(ScoreSettings(), tmp_path, thread, Telemetry(), lambda: 0.0, (sys.executable, "-c", code))
+    scorer = Scorer(ScoreSettings(), tmp_path, thread, LearnerTelemetry(), lambda: 0.0, (sys.executable, "-c", code))
     scorer.start()
     while not marker.exists():
         await _breathe()
@@ -146,8 +146,8 @@ async def test_a_version_without_a_score_says_whether_one_is_to_come(tmp_path: P
     async with serving(tmp_path, scores={"enabled": enabled}) as caller:
         shown = await caller.call("ShowVersion", pb.ShowVersionRequest(version=1))
         (listed,) = (await caller.call("ListVersions", pb.ListVersionsRequest())).versions
-        told = (await caller.call("GetReport", pb.GetReportRequest())).versions[0]
-    assert [card.score.state for card in (shown.card, listed, told)] == [state] * 3
+        reported = (await caller.call("GetReport", pb.GetReportRequest())).versions[0]
+    assert [card.score.state for card in (shown.card, listed, reported)] == [state] * 3
 
 
 @pytest.mark.heavy

@@ -44,7 +44,7 @@ def test_the_silent_connections_of_whoever_has_most_are_closed_and_callers_are_l
         few = [port.connect("127.0.0.3")]
         for caller in callers:
             guard.on_call(f"ipv4:127.0.0.2:{caller.getsockname()[1]}")
-        assert guard.look(port.number) == 5
+        assert guard.poll(port.number) == 5
         assert [is_open(one) for one in greedy].count(False) == 5
         assert all(map(is_open, (*callers, *few)))
 
@@ -53,7 +53,7 @@ def test_where_there_is_room_nothing_is_closed() -> None:
     with contextlib.ExitStack() as stack:
         port, guard = Port(stack), ConnectionGuard(room=20)
         connections = [port.connect("127.0.0.2") for _ in range(14)]
-        assert guard.look(port.number) == 0
+        assert guard.poll(port.number) == 0
         assert all(map(is_open, connections))
 
 
@@ -61,7 +61,7 @@ def test_connections_of_another_port_are_none_of_its_business() -> None:
     with contextlib.ExitStack() as stack:
         port, other, guard = Port(stack), Port(stack), ConnectionGuard(room=4)
         connections = [other.connect("127.0.0.2") for _ in range(10)]
-        assert guard.look(port.number) == 0
+        assert guard.poll(port.number) == 0
         assert all(map(is_open, connections))
 
 
@@ -72,11 +72,11 @@ def test_what_once_was_another_ports_is_looked_at_again_when_it_is_another_file(
             other = Port(others)
             for _ in range(6):
                 other.connect("127.0.0.2")
-            assert guard.look(port.number) == 0
-            assert guard.look(port.number) == 0
+            assert guard.poll(port.number) == 0
+            assert guard.poll(port.number) == 0
         # These have the numbers that the others' files had.
         greedy = [port.connect("127.0.0.2") for _ in range(6)]
-        assert guard.look(port.number) == 4
+        assert guard.poll(port.number) == 4
         assert [is_open(one) for one in greedy].count(False) == 4
 
 
@@ -90,5 +90,5 @@ def test_callers_are_known_over_ipv6_too() -> None:
         near = stack.enter_context(socket.create_connection(("::1", number), SECONDS))
         stack.enter_context(listening.accept()[0])
         guard.on_call(f"ipv6:%5B::1%5D:{near.getsockname()[1]}")
-        assert guard.look(number) == 0
+        assert guard.poll(number) == 0
         assert is_open(near)

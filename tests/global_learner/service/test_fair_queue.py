@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from global_learner.errors import ShareTaken
-from global_learner.service.fair_queue import FairQueue, Seat, Share
+from global_learner.service.fair_queue import FairQueue, QueueShare, Seat
 
-SHARE = Share(seats=4, seats_per_caller=2, waiting_per_caller=3, bytes_per_caller=100)
+SHARE = QueueShare(seats=4, seats_per_caller=2, waiting_per_caller=3, bytes_per_caller=100)
 CALLERS = ("north", "south", "east")
 STEPS = st.lists(
     st.one_of(
@@ -66,7 +66,7 @@ def _check(queue: FairQueue, seats: list[Seat]) -> None:
 
 
 async def test_a_free_seat_goes_round_and_not_to_whoever_asked_most() -> None:
-    queue = FairQueue(Share(seats=1, seats_per_caller=1, waiting_per_caller=50, bytes_per_caller=100))
+    queue = FairQueue(QueueShare(seats=1, seats_per_caller=1, waiting_per_caller=50, bytes_per_caller=100))
     now = queue.ask("greedy")
     greedy = [queue.ask("greedy") for _ in range(50)]
     others = [queue.ask(caller) for caller in ("north", "south")]
@@ -79,7 +79,7 @@ async def test_a_free_seat_goes_round_and_not_to_whoever_asked_most() -> None:
 
 
 async def test_answers_that_are_not_read_hold_up_only_their_own_caller() -> None:
-    queue = FairQueue(Share(seats=10, seats_per_caller=5, waiting_per_caller=5, bytes_per_caller=100))
+    queue = FairQueue(QueueShare(seats=10, seats_per_caller=5, waiting_per_caller=5, bytes_per_caller=100))
     unread = queue.ask("greedy")
     queue.hold(unread, 100)
     next_one = queue.ask("greedy")
@@ -91,7 +91,7 @@ async def test_answers_that_are_not_read_hold_up_only_their_own_caller() -> None
 
 
 async def test_one_call_too_many_of_a_caller_is_refused_and_leaves_nothing() -> None:
-    queue = FairQueue(Share(seats=1, seats_per_caller=1, waiting_per_caller=0, bytes_per_caller=100))
+    queue = FairQueue(QueueShare(seats=1, seats_per_caller=1, waiting_per_caller=0, bytes_per_caller=100))
     seat = queue.ask("north")
     with pytest.raises(ShareTaken, match="come again"):
         queue.ask("north")
@@ -100,7 +100,7 @@ async def test_one_call_too_many_of_a_caller_is_refused_and_leaves_nothing() -> 
 
 
 def test_who_is_refused_leaves_nothing_behind() -> None:
-    queue = FairQueue(Share(seats=1, seats_per_caller=1, waiting_per_caller=0, bytes_per_caller=1))
+    queue = FairQueue(QueueShare(seats=1, seats_per_caller=1, waiting_per_caller=0, bytes_per_caller=1))
 
     async def ask() -> None:
         seat = queue.ask("north")

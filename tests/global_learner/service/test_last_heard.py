@@ -66,7 +66,7 @@ def test_a_silence_of_before_the_start_counts_and_the_phase_of_no_rollout_is_non
         async with serving(tmp_path) as caller:
             await caller.register("north")
             learner = caller.learner
-            await learner.rollouts.look()
+            await learner.rollouts.poll()
             samples = learner._telemetry.registry.get_sample_value
             assert {samples(PHASE, {"phase": phase}) for phase in ("running", "asking", "rolled-back")} == {0.0}
 

@@ -10,12 +10,12 @@ from foundation.refusal_log import MOST_KEYS, QUIET_SECONDS
 from global_learner.errors import Rejection
 from global_learner.folded_lines import OTHERS
 from global_learner.service.push_lines import PushLines
-from global_learner.updates.pushes import Outcome, PushAnswer
+from global_learner.updates.pushes import UpdateAnswer, UpdateOutcome
 
-APPLIED = PushAnswer(Outcome.APPLIED, 7, None)
-DUPLICATE = PushAnswer(Outcome.DUPLICATE, 7, None)
-FLOODED = PushAnswer(Outcome.DUPLICATE, 7, None, is_beyond_rate=True)
-QUARANTINED = PushAnswer(Outcome.REJECTED, 7, None, reason=Rejection.QUARANTINED, is_beyond_rate=True)
+APPLIED = UpdateAnswer(UpdateOutcome.APPLIED, 7, None)
+DUPLICATE = UpdateAnswer(UpdateOutcome.DUPLICATE, 7, None)
+FLOODED = UpdateAnswer(UpdateOutcome.DUPLICATE, 7, None, is_beyond_rate=True)
+QUARANTINED = UpdateAnswer(UpdateOutcome.REJECTED, 7, None, reason=Rejection.QUARANTINED, is_beyond_rate=True)
 
 
 class World:
@@ -25,7 +25,7 @@ class World:
         self.clock = FoldingClock()
         self.lines = PushLines(self.clock, self.clock.later)
 
-    def answered(self, answer: PushAnswer, times: int = 1, cluster: str = "north") -> None:
+    def answered(self, answer: UpdateAnswer, times: int = 1, cluster: str = "north") -> None:
         for _ in range(times):
             self.lines.on_answer(update(1, cluster=cluster), answer, 0.001)
 
@@ -48,8 +48,8 @@ def test_beyond_it_the_first_has_one_and_the_others_are_told_by_number() -> None
         world.answered(APPLIED)
         assert [line["outcome"] for line in lines] == ["duplicate", "rejected", "duplicate", "applied"]
         world.clock.pass_time(QUIET_SECONDS)
-        told = [line for line in lines if line["event"] == "updates-answered"]
-        assert told == [
+        reported = [line for line in lines if line["event"] == "updates-answered"]
+        assert reported == [
             {
                 "event": "updates-answered",
                 "log_level": "warning",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from global_learner.errors import TooOften
 from global_learner.identity import Caller
-from global_learner.roles import PEOPLE, Role
+from global_learner.roles import PEOPLE, CallerRole
 from global_learner.service.lanes import Hosts, Lane, lanes_of
 from global_learner.service.rate_limits import RateLimits
 from global_learner.settings import IdentitySettings, LearnerSettings
@@ -59,7 +59,7 @@ def test_rates_are_kept_where_certificates_tell_callers_apart() -> None:
             state_dir=Path("state"), initial_policy=Path("policy"), listen="127.0.0.1:7100", identity=identity
         )
         lanes = lanes_of(Hosts(), settings, message_bytes=1 << 20, clock=Clock())
-        north = Caller("north", Role.CLUSTER)
+        north = Caller("north", CallerRole.CLUSTER)
         for _ in range(settings.calls.burst):
             assert lanes.lane(north, "FetchPolicy") is Lane.REGISTRY
         if kept:

@@ -18,10 +18,10 @@ from learner_makers import settings
 from made_certificates import DAY_SECONDS, MadeAuthority, MountedSecret
 from prometheus_client import CollectorRegistry
 
-from foundation.followed_files import LOOK_SECONDS
+from foundation.followed_files import POLL_SECONDS
 from global_learner.enrollment.authority_files import follow_authority
-from global_learner.errors import BadConfig
-from global_learner.service.admission import Limits, bounded_server
+from global_learner.errors import BadLearnerConfig
+from global_learner.service.admission import AdmissionLimits, bounded_server
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.service.identity_setup import (
     ExternalCredentials,
@@ -31,7 +31,7 @@ from global_learner.service.identity_setup import (
 )
 from global_learner.service.lanes import OPERATOR_SHARE, Hosts, one_lane
 from global_learner.service.listener import bind, server_credentials
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.secrets_in_use import what_expired
 
 HOUR_SECONDS = 3600.0
@@ -44,9 +44,9 @@ class Files:
         self.secret = MountedSecret(folder / "mounted")
         self.authority = MadeAuthority()
         self.begins = time.time() - DAY_SECONDS
-        self.clock, self.looks = Clock(), Clock()
+        self.clock, self.polls = Clock(), Clock()
         self.clock.now = time.time()
-        self.telemetry = Telemetry()
+        self.telemetry = LearnerTelemetry()
         self.put(2)
         names = {"certificate_file": "tls.crt", "key_file": "tls.key", "client_ca_file": "ca.crt"}
         tls = {name: str(self.secret.folder / file) for name, file in names.items()}
@@ -55,7 +55,7 @@ class Files:
         self.telemetry.secrets.add(*self.external.secrets)
 
     def read(self) -> ExternalCredentials:
-        return read_external_credentials(self.settings, self.clock, self.telemetry.secrets.on_replaced, self.looks)
+        return read_external_credentials(self.settings, self.clock, self.telemetry.secrets.on_replaced, self.polls)
 
     def put(self, days: float, authority: MadeAuthority | None = None) -> bytes:
         signer = authority or self.authority
@@ -70,8 +70,8 @@ class Files:
         (self.secret.folder / name).write_bytes(content)
 
     def after_a_while(self) -> None:
-        self.looks.now += LOOK_SECONDS
-        self.telemetry.secrets.look()
+        self.polls.now += POLL_SECONDS
+        self.telemetry.secrets.poll()
 
     def counted(self, name: str, labels: dict[str, str]) -> float | None:
         return self.telemetry.registry.get_sample_value(f"fedl2_learner_{name}", labels)
@@ -90,7 +90,7 @@ def files(tmp_path: Path) -> Files:
 
 @contextlib.asynccontextmanager
 async def served(credentials: grpc.ServerCredentials) -> AsyncIterator[int]:
-    server = bounded_server(Limits(1 << 20, 64), one_lane(Hosts(), OPERATOR_SHARE), Telemetry())
+    server = bounded_server(AdmissionLimits(1 << 20, 64), one_lane(Hosts(), OPERATOR_SHARE), LearnerTelemetry())
     port = bind("listen", server, "127.0.0.1:0", credentials)
     await server.start()
     try:
@@ -114,7 +114,7 @@ async def test_a_replaced_certificate_is_shown_in_the_next_handshake(files: File
         first = await asyncio.to_thread(shown_at, port)
         second = files.put(5)
         assert same(await asyncio.to_thread(shown_at, port), first), "not yet looked at again"
-        files.looks.now += LOOK_SECONDS
+        files.polls.now += POLL_SECONDS
         assert same(await asyncio.to_thread(shown_at, port), second)
     assert files.counted("certificate_expiry_seconds", {"certificate": "service"}) == pytest.approx(
         files.begins + 5 * DAY_SECONDS, abs=1.0
@@ -141,7 +141,7 @@ async def test_callers_of_a_replaced_authority_get_in_and_those_of_the_one_befor
         assert await status(files.authority, files.authority) is grpc.StatusCode.UNIMPLEMENTED
         assert await status(other, files.authority) is grpc.StatusCode.UNAVAILABLE
         files.put(5, other)
-        files.looks.now += LOOK_SECONDS
+        files.polls.now += POLL_SECONDS
         assert await status(other, other) is grpc.StatusCode.UNIMPLEMENTED
         assert await status(files.authority, other) is grpc.StatusCode.UNAVAILABLE
 
@@ -209,7 +209,7 @@ async def test_files_are_looked_at_though_nobody_connects(files: Files) -> None:
 
     async def sleep(seconds: float) -> None:
         nonlocal turns
-        files.looks.now += seconds
+        files.polls.now += seconds
         turns += 1
         if turns == 1:
             files.put(5)
@@ -240,11 +240,11 @@ class Authorities:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.made = folder, MadeAuthority("platform-ca")
-        self.clock, self.looks = Clock(), Clock()
+        self.clock, self.polls = Clock(), Clock()
         self.write(self.made, 30)
         self.replaced = 0
         self.followed = follow_authority(
-            folder / "ca.pem", folder / "ca.key", self.clock, self.count, look_clock=self.looks
+            folder / "ca.pem", folder / "ca.key", self.clock, self.count, poll_clock=self.polls
         )
 
     def count(self) -> None:
@@ -257,7 +257,7 @@ class Authorities:
         (self.folder / "ca.key").chmod(0o600)
 
     def after_a_while(self) -> None:
-        self.looks.now += LOOK_SECONDS
+        self.polls.now += POLL_SECONDS
         self.followed.current()
 
 
@@ -285,7 +285,7 @@ def test_an_authoritys_renewed_certificate_signs_at_once_and_another_authority_i
 def test_an_authority_that_cannot_be_used_at_the_start_is_said(tmp_path: Path) -> None:
     Authorities(tmp_path)
     (tmp_path / "ca.pem").write_bytes(b"")
-    with pytest.raises(BadConfig, match="no authority's certificate"):
+    with pytest.raises(BadLearnerConfig, match="no authority's certificate"):
         follow_authority(tmp_path / "ca.pem", tmp_path / "ca.key", Clock())
 
 

@@ -16,8 +16,11 @@ def test_all_clusters_are_those_that_were_not_turned_out(tmp_path: Path) -> None
                 await caller.register(cluster)
             rollouts = caller.learner.rollouts
             rollouts.turned_out = lambda cluster: cluster == "south"
-            told = await caller.call("AssignVersion", pb.AssignVersionRequest(version=1, all=True))
-            assert ([entry.cluster for entry in told.assignments], list(told.passed_over)) == (["north"], ["south"])
+            reported = await caller.call("AssignVersion", pb.AssignVersionRequest(version=1, all=True))
+            assert ([entry.cluster for entry in reported.assignments], list(reported.passed_over)) == (
+                ["north"],
+                ["south"],
+            )
             held = {view.cluster: view.held for view in (await caller.fleet()).clusters}
             assert held == {"north": True, "south": False}
             named = await caller.call("AssignVersion", pb.AssignVersionRequest(version=1, clusters=["south"]))

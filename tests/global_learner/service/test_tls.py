@@ -16,7 +16,7 @@ from learner_process import DEADLINE_SECONDS, LearnerProcess
 from made_certificates import DAY_SECONDS, MadeAuthority, MountedSecret
 
 from foundation.command_line import run
-from foundation.followed_files import LOOK_SECONDS
+from foundation.followed_files import POLL_SECONDS
 from global_learner.policyctl import cli as policyctl
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
@@ -117,11 +117,11 @@ def test_policyctl_shows_its_certificate(learner: LearnerProcess, certificates: 
 def test_a_uri_in_somebody_elses_certificate_lessens_what_a_name_may(
     learner: LearnerProcess, certificates: Path
 ) -> None:
-    look, pin, rotate = pb.GetFleetRequest(), pb.PinVersionRequest(version=1, pinned=True), pb.RotateKeyRequest()
+    poll, pin, rotate = pb.GetFleetRequest(), pb.PinVersionRequest(version=1, pinned=True), pb.RotateKeyRequest()
     denied = grpc.StatusCode.PERMISSION_DENIED
     with channel(learner, certificates, "vera") as wire:
         admin = rpc.AdminStub(wire)
-        admin.GetFleet(look, timeout=CALL_SECONDS)
+        admin.GetFleet(poll, timeout=CALL_SECONDS)
         assert status_of(admin.PinVersion, pin) is denied
         assert status_of(rpc.FleetStub(wire).Register, pb.RegisterRequest(cluster="vera")) is denied
     with channel(learner, certificates, "olga") as wire:
@@ -135,7 +135,7 @@ def test_a_uri_in_somebody_elses_certificate_lessens_what_a_name_may(
     with channel(learner, certificates, "policyctl") as wire:
         assert status_of(rpc.AdminStub(wire).RotateKey, rotate) is grpc.StatusCode.INVALID_ARGUMENT, "no role to rotate"
     with channel(learner, certificates, "posing") as wire:
-        assert status_of(rpc.AdminStub(wire).GetFleet, look) is denied
+        assert status_of(rpc.AdminStub(wire).GetFleet, poll) is denied
         assert status_of(rpc.FleetStub(wire).Register, pb.RegisterRequest(cluster="posing")) is denied
         assert status_of(rpc.FleetStub(wire).FetchPolicy, pb.FetchPolicyRequest(version=1)) is denied
 
@@ -195,7 +195,7 @@ def test_a_replaced_certificate_is_shown_and_readiness_tells_when_one_has_expire
             time.sleep(0.2)
 
     try:
-        short = put(time.time() + 2.5 * LOOK_SECONDS)
+        short = put(time.time() + 2.5 * POLL_SECONDS)
         wait_until(lambda: shows(short), "a replaced certificate is shown")
         wait_until(lambda: page("readyz").startswith("not ready: certificate service has expired, on 20"), "expired")
         (secret.folder / "tls.key").write_bytes(b"")

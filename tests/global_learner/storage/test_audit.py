@@ -85,9 +85,9 @@ def test_a_refusal_is_one_line_for_each_cluster_version_and_reason(tmp_path: Pat
         with contextlib.closing(Registry(tmp_path)) as registry:
             if registry.newest() is None:
                 registry.publish(policy(), 0, 1.0, {}, 0.0, assign_all=True)
-            for told in (("north", 1, "unusable"), ("north", 1, "expired"), ("south", 1, "unusable")):
-                registry.note_refusal(*told, 5.0)
-                registry.note_refusal(*told, 6.0)
+            for reported in (("north", 1, "unusable"), ("north", 1, "expired"), ("south", 1, "unusable")):
+                registry.note_refusal(*reported, 5.0)
+                registry.note_refusal(*reported, 6.0)
             for unknown in (2, 2**63, 2**64 - 1):
                 registry.note_refusal("north", unknown, "unusable", 7.0)
             lines = [(line.actor, line.action, line.subject, line.detail) for line in registry.audit()]

@@ -20,7 +20,7 @@ from global_learner.registry.registry import Registry
 from global_learner.storage.receipts import audit, read_receipts
 from global_learner.storage.snapshot import AdamState, Snapshot, snapshot_parts
 from global_learner.storage.state_dir import StateDir
-from global_learner.storage.update_records import AppliedUpdate, Kind
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from policy_net.exchange.generated import fleet_pb2 as pb
@@ -44,7 +44,7 @@ def new_head(settings: AggregationSettings, average_decay: float = 0.5) -> Head:
 
 def reset_record(step: int, target: bytes, version: int = 2, head_step: int = 0) -> AppliedUpdate:
     update = GradientUpdate("ada", 0, version, head_step, SPEC.digest, np.empty(0, np.float32), 0, 0.0)
-    return AppliedUpdate(step, 0.0, 0, 1.0, update, Kind.RESET, target)
+    return AppliedUpdate(step, 0.0, 0, 1.0, update, UpdateKind.RESET, target)
 
 
 def kept(head: Head) -> bytes:

@@ -10,7 +10,7 @@ from learner_in_process import serving
 from learner_makers import SPEC, policy, settings, update, vector
 from pydantic import ValidationError
 
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.policyctl.version_views import version_facts
 from global_learner.policyctl.views import fleet_facts
 from global_learner.recovery import recover
@@ -185,7 +185,7 @@ def test_a_budget_for_no_update_is_one_line_of_the_configuration(tmp_path) -> No
         "privacy": {"clip_norm": 1, "noise_multiplier": 1, "target_epsilon": 1},
     }
     path.write_text(yaml.safe_dump(content))
-    with pytest.raises(BadConfig, match="target_epsilon = 1 allows no update") as caught:
+    with pytest.raises(BadLearnerConfig, match="target_epsilon = 1 allows no update") as caught:
         read_settings(path)
     assert "\n" not in str(caught.value)
 

@@ -17,13 +17,13 @@ from global_learner.aggregation.settings import (
     AGGREGATION_NAME,
     SET_TRUST_RADIUS,
     SPREADS_TRUST_RADIUS,
+    AggregationMode,
     AggregationSettings,
-    Mode,
     OptimizerSettings,
     Units,
 )
 from global_learner.aggregation.settings import read_settings as read_logged_settings
-from global_learner.errors import BadConfig
+from global_learner.errors import BadLearnerConfig
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.settings import SET_AVERAGE_DECAY, PublishSettings, read_settings
@@ -105,9 +105,9 @@ def test_in_spreads_the_head_moves_and_stays_in_what_each_parameter_has_to_move_
         assert moved.weights == pytest.approx(-slope * units * min(0.1 * step, 0.5), rel=1e-3)
 
 
-@pytest.mark.parametrize("mode", [Mode.ASYNC, Mode.BUFFERED, Mode.ROBUST])
-def test_a_policy_without_spreads_is_refused_in_one_line(mode: Mode) -> None:
-    with pytest.raises(BadConfig, match=r"optimizer\.units: spreads are of set policies, and this is dl2"):
+@pytest.mark.parametrize("mode", [AggregationMode.ASYNC, AggregationMode.BUFFERED, AggregationMode.ROBUST])
+def test_a_policy_without_spreads_is_refused_in_one_line(mode: AggregationMode) -> None:
+    with pytest.raises(BadLearnerConfig, match=r"optimizer\.units: spreads are of set policies, and this is dl2"):
         build_aggregator(
             AggregationSettings.model_validate({"mode": mode}),
             OptimizerSettings(units=Units.SPREADS),
@@ -117,7 +117,7 @@ def test_a_policy_without_spreads_is_refused_in_one_line(mode: Mode) -> None:
 
 @pytest.mark.parametrize("aggregation", [{"mode": "rounds"}, {"mode": "buffered", "strategy": "FedAdam"}])
 def test_who_leaves_the_steps_to_a_strategy_cannot_count_them_in_spreads(aggregation: dict[str, str]) -> None:
-    with pytest.raises(BadConfig, match=r"optimizer\.units"):
+    with pytest.raises(BadLearnerConfig, match=r"optimizer\.units"):
         build_aggregator(AggregationSettings.model_validate(aggregation), OptimizerSettings(units=Units.SPREADS), SPEC)
 
 
@@ -217,8 +217,8 @@ def test_a_configuration_names_the_shipped_policy_by_its_word(tmp_path: Path) ->
     assert read_settings(config).initial_policy == tmp_path / "mine" / "set"
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_every_mode_has_a_place_for_it(tmp_path: Path, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", list(AggregationMode))
+def test_every_mode_has_a_place_for_it(tmp_path: Path, mode: AggregationMode) -> None:
     aggregation = AggregationSettings(mode=mode, buffer=3).model_dump(mode="json")
     config = learner_settings(tmp_path, aggregation=aggregation)
     with StateDir(config.state_dir) as state:

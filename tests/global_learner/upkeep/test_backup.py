@@ -22,7 +22,7 @@ from foundation.command_line import run
 from foundation.locks import FileLock, FolderLock
 from global_learner import cli
 from global_learner.enrollment.authority_files import open_authority
-from global_learner.errors import BadConfig, NotCopied, StateUnusable
+from global_learner.errors import BadLearnerConfig, NotCopied, StateUnusable
 from global_learner.loss import find_losses
 from global_learner.policyctl import cli as policyctl
 from global_learner.recovery import recover
@@ -215,7 +215,7 @@ def test_what_bears_an_unfinished_backups_name_is_not_written_to(tmp_path: Path)
     config = begun(tmp_path)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "copy.partial").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BadConfig, match=r"copy\.partial: is there, and not a folder of this user's"):
+    with pytest.raises(BadLearnerConfig, match=r"copy\.partial: is there, and not a folder of this user's"):
         taken(config, tmp_path / "copy")
     assert not list((tmp_path / "elsewhere").iterdir())
 
@@ -265,7 +265,7 @@ def test_a_target_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
         ("a\0b", "cannot be"),
         ("other", "no unfinished backup"),
     ):
-        with pytest.raises(BadConfig, match=says):
+        with pytest.raises(BadLearnerConfig, match=says):
             taken(config, tmp_path / target)
     assert (tmp_path / "other.partial" / "mine").exists()
     (tmp_path / "empty").mkdir()
@@ -274,15 +274,15 @@ def test_a_target_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_no_state_or_somebody_elses_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = learner_settings(tmp_path)
-    with pytest.raises(BadConfig, match="holds no learner's state"):
+    with pytest.raises(BadLearnerConfig, match="holds no learner's state"):
         taken(config, tmp_path / "copy")
     begun(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     monkeypatch.setattr(places.pwd, "getpwuid", lambda _: SimpleNamespace(pw_name="fedl2"))
-    with pytest.raises(BadConfig, match="sudo -u fedl2"):
+    with pytest.raises(BadLearnerConfig, match="sudo -u fedl2"):
         taken(config, tmp_path / "copy")
     monkeypatch.setattr(places.pwd, "getpwuid", {}.__getitem__)
-    with pytest.raises(BadConfig, match="sudo -u #"):
+    with pytest.raises(BadLearnerConfig, match="sudo -u #"):
         taken(config, tmp_path / "copy")
 
 

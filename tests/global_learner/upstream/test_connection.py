@@ -26,7 +26,7 @@ GRPC_WORDS = (
 )
 
 
-def told(folder: Path, address: str, error: type[Exception], call_seconds: float = 60.0) -> str:
+def reported(folder: Path, address: str, error: type[Exception], call_seconds: float = 60.0) -> str:
     """What a region's log says of its registration there; none of it is gRPC's."""
     settings = UpstreamSettings.model_validate({"address": address, "name": "east", "call_seconds": call_seconds})
 
@@ -41,14 +41,14 @@ def told(folder: Path, address: str, error: type[Exception], call_seconds: float
 
 def test_nobody_there_is_said_so(tmp_path: Path) -> None:
     with closing(ReservedPort()) as nobody:
-        assert told(tmp_path, nobody.address, LearnerUnreachable) == (
+        assert reported(tmp_path, nobody.address, LearnerUnreachable) == (
             f"Register: no learner above answers at {nobody.address}: nobody listens there"
         )
 
 
 def test_a_port_of_pages_is_called_one(tmp_path: Path) -> None:
     with pages() as port:
-        line = told(tmp_path, f"127.0.0.1:{port}", LearnerUnreachable)
+        line = reported(tmp_path, f"127.0.0.1:{port}", LearnerUnreachable)
     assert f"no learner above answers at 127.0.0.1:{port}: what listens there speaks HTTP" in line
     assert line.endswith("; set upstream.address to the HOST:PORT of a learner's `listen`")
 
@@ -57,7 +57,7 @@ def test_a_port_that_takes_no_clusters_is_called_one(tmp_path: Path) -> None:
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    line = told(tmp_path, f"127.0.0.1:{port}", LearnerRefused)
+    line = reported(tmp_path, f"127.0.0.1:{port}", LearnerRefused)
     server.stop(None).wait()
     assert f"what listens at 127.0.0.1:{port} takes no clusters, as a learner's enrollment port" in line
     assert line.endswith("; set upstream.address to the HOST:PORT of a learner's `listen`")
@@ -65,7 +65,7 @@ def test_a_port_that_takes_no_clusters_is_called_one(tmp_path: Path) -> None:
 
 def test_silence_is_said_with_how_long_it_was(tmp_path: Path) -> None:
     with silence() as port:
-        line = told(tmp_path, f"127.0.0.1:{port}", LearnerUnreachable, call_seconds=0.2)
+        line = reported(tmp_path, f"127.0.0.1:{port}", LearnerUnreachable, call_seconds=0.2)
     assert line == f"Register: the learner above at 127.0.0.1:{port} gave no answer within 0.2 s"
 
 

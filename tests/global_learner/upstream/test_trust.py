@@ -15,7 +15,7 @@ from policy_net.errors import IdentityFileError, VersionRejected
 from policy_net.exchange.fleet_trust import TRUST_FILE, FleetTrust
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.learner_answers import FetchedPolicy
-from policy_net.exchange.signed_documents import Role, SignedDocument
+from policy_net.exchange.signed_documents import KeyRole, SignedDocument
 
 HOUR_SECONDS = 3600.0
 
@@ -61,7 +61,7 @@ def test_what_the_fleet_signed_for_this_region_is_taken_and_its_key_is_pinned(ro
     assert first.fleet == ""
     first.check(root.version())
     assert trust(tmp_path).fleet == root.signing.root.fleet
-    root.signing.rotate(Role.VERSION)
+    root.signing.rotate(KeyRole.VERSION)
     root.registry.sign_versions()
     trust(tmp_path).check(root.version())
 

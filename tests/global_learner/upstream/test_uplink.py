@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.settings import UpstreamSettings
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from global_learner.upstream.uplink import Uplink
 from policy_net.domain import JobKind
 from policy_net.errors import LearnerRefused, LearnerUnreachable
@@ -53,7 +53,7 @@ class Parent:
         self.lose_answers = 0
         self.rejection = ""
         self.statuses: list[pb.ClusterStatus] = []
-        self.told: list[tuple[int, int, tuple[SpeedStatistic, ...]]] = []
+        self.reported: list[tuple[int, int, tuple[SpeedStatistic, ...]]] = []
 
     def close(self) -> None:
         pass
@@ -94,7 +94,7 @@ class Parent:
     def share_beliefs(
         self, registration: Registration, revision: int, statistics: Sequence[SpeedStatistic]
     ) -> ShareAnswer:
-        self.told.append((registration.incarnation, revision, tuple(statistics)))
+        self.reported.append((registration.incarnation, revision, tuple(statistics)))
         return ShareAnswer(taken=True)
 
     def fetch_policy(self, version: int) -> FetchedPolicy:
@@ -112,7 +112,7 @@ class Region:
 
     def __init__(self, caller: Caller, parent: Parent, folder: Path) -> None:
         self.caller, self.parent, self.learner = caller, parent, caller.learner
-        self.telemetry = Telemetry()
+        self.telemetry = LearnerTelemetry()
         self.now = 0.0
         registry = self.learner.registry
         self.uplink = Uplink(
@@ -432,7 +432,7 @@ def test_what_clusters_saw_of_speeds_goes_up_merged_when_it_is_new(tmp_path: Pat
                 await found.caller.call("ShareBeliefs", report)
             for _ in range(20):
                 await found.beat()
-            [(incarnation, revision, statistics)] = found.parent.told
+            [(incarnation, revision, statistics)] = found.parent.reported
             assert incarnation == found.parent.incarnation
             [entry] = statistics
             assert (entry.job_type, entry.ps, entry.workers) == ("bert", 1, 2)
@@ -441,8 +441,8 @@ def test_what_clusters_saw_of_speeds_goes_up_merged_when_it_is_new(tmp_path: Pat
             await found.caller.call("ShareBeliefs", empty)
             for _ in range(7):
                 await found.beat()
-            assert len(found.parent.told) == 2
-            assert found.parent.told[1][1] > revision, "else the learner above would take it for an old one"
+            assert len(found.parent.reported) == 2
+            assert found.parent.reported[1][1] > revision, "else the learner above would take it for an old one"
 
     run(work)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from states import CPU_TASK, GPU_WORKER, TYPES, make_job, make_state
 
 from policy_net.dl2.action import GRANT_KINDS, Grant
-from policy_net.dl2.batch import Batch, BatchEncoder
+from policy_net.dl2.batch import BatchEncoder, JobBatch
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import Allocation, CapacityMode, ClusterState, JobKind, Resources, Trigger
 from policy_net.exchange.spec import PolicySpec
@@ -27,8 +27,8 @@ def allreduce_job(number: int, **changes: object):
     return make_job(number, "bert-64-allreduce", **{**ALLREDUCE, **changes})
 
 
-def batch_of(state: ClusterState) -> Batch:
-    return Batch(state.jobs, state, open_capacity(state), BatchEncoder(SPEC))
+def batch_of(state: ClusterState) -> JobBatch:
+    return JobBatch(state.jobs, state, open_capacity(state), BatchEncoder(SPEC))
 
 
 def sampling(seed: int) -> LearnedPolicy:
@@ -138,7 +138,7 @@ def test_sampled_decisions_for_all_kinds_keep_to_caps_and_capacity_and_never_idl
 def test_a_mask_admits_what_caps_minimum_and_capacity_allow(state: ClusterState, data: st.DataObject) -> None:
     capacity = open_capacity(state)
     jobs_here = state.jobs[: SPEC.jobs_per_batch]
-    batch = Batch(jobs_here, state, capacity, BatchEncoder(SPEC))
+    batch = JobBatch(jobs_here, state, capacity, BatchEncoder(SPEC))
     granted = False
     while True:
         admitted = {batch.void}
@@ -180,7 +180,7 @@ def test_imitation_demonstrates_workers_alone_for_an_allreduce_job() -> None:
     assert sharp == {0, GRANT_KINDS + Grant.BUNDLE, SPEC.action_count - 1}
 
 
-def walk_digest(batch_class: type[Batch]) -> str:
+def walk_digest(batch_class: type[JobBatch]) -> str:
     """Masks and inputs (to four decimals) of random walks through random states of parameter-server jobs."""
     digest, rng = hashlib.sha256(), random.Random(1)
     for _ in range(40):
@@ -207,7 +207,7 @@ def walk_digest(batch_class: type[Batch]) -> str:
 
 def test_what_parameter_server_jobs_are_offered_is_what_it_was_before_allreduce_jobs_were_known() -> None:
     # Worked out with the code of the release before; policies trained then decide the same now.
-    assert walk_digest(Batch) == "2805d975dbb6013cf9feff7604ff5da26d25629ca352a886bb41bd6e62906b0b"
+    assert walk_digest(JobBatch) == "2805d975dbb6013cf9feff7604ff5da26d25629ca352a886bb41bd6e62906b0b"
 
 
 NO_BUNDLES = SPEC.model_copy(update={"bundles": False})
@@ -215,7 +215,7 @@ NO_BUNDLES = SPEC.model_copy(update={"bundles": False})
 
 def test_without_bundles_no_action_gives_both_and_a_job_is_completed_before_others_are_begun() -> None:
     state = make_state([make_job(0), make_job(1)])
-    batch = Batch(state.jobs, state, open_capacity(state), BatchEncoder(NO_BUNDLES))
+    batch = JobBatch(state.jobs, state, open_capacity(state), BatchEncoder(NO_BUNDLES))
     assert np.flatnonzero(batch.mask_A).tolist() == [Grant.WORKER, Grant.PS, 3 + Grant.WORKER, 3 + Grant.PS]
     batch.grant(3 + Grant.PS)
     assert np.flatnonzero(batch.mask_A).tolist() == [3 + Grant.WORKER]

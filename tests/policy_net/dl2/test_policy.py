@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from states import make_job, make_state, states
 
 from policy_net.dl2.action import GRANT_KINDS
-from policy_net.dl2.batch import Batch, BatchEncoder
+from policy_net.dl2.batch import BatchEncoder, JobBatch
 from policy_net.dl2.network import ActingNetwork, actor_logits, initial_weights, tensors_of
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import ClusterState, Resources, Trigger
@@ -55,14 +55,14 @@ def test_a_sampled_decision_stays_within_capacity_and_caps(state: ClusterState, 
 @given(states(most_jobs=20), st.data())
 def test_a_mask_admits_exactly_what_caps_and_capacity_allow(state: ClusterState, data: st.DataObject) -> None:
     capacity = open_capacity(state)
-    batch = Batch(state.jobs, state, capacity, BatchEncoder(SPEC))
+    batch = JobBatch(state.jobs, state, capacity, BatchEncoder(SPEC))
     while True:
         expected = np.zeros_like(batch.mask_A)
         expected[batch.void] = True
         for column, job in enumerate(state.jobs):
             demands = ((job.worker_demand,), (job.ps_demand,), (job.worker_demand, job.ps_demand))
-            room = (batch.workers[column] < job.max_workers, batch.ps[column] < job.max_ps)
-            caps = (room[0], room[1], room[0] and room[1])
+            free_capacity = (batch.workers[column] < job.max_workers, batch.ps[column] < job.max_ps)
+            caps = (free_capacity[0], free_capacity[1], free_capacity[0] and free_capacity[1])
             for kind in range(GRANT_KINDS):
                 expected[GRANT_KINDS * column + kind] = caps[kind] and capacity.fits(*demands[kind])
         trains = any(workers and ps for workers, ps in zip(batch.workers, batch.ps, strict=True))
@@ -95,7 +95,7 @@ def test_no_weights_can_idle_a_cluster_on_which_a_job_could_train(state: Cluster
 
 def test_features_after_grants_are_those_of_the_definition() -> None:
     state = make_state([make_job(0, run_seconds=2400.0), make_job(1, "never-seen")])
-    batch = Batch(state.jobs, state, open_capacity(state), BatchEncoder(SPEC))
+    batch = JobBatch(state.jobs, state, open_capacity(state), BatchEncoder(SPEC))
     batch.grant(2)  # a bundle for the first job
     batch.grant(1)  # and another parameter server
     row = SPEC.type_columns + 5
@@ -113,7 +113,7 @@ def test_updating_the_first_layer_gives_what_computing_it_again_gives() -> None:
     weights = random_weights(3)
     network = ActingNetwork(SPEC, weights)
     state = make_state([make_job(number) for number in range(5)])
-    batch = Batch(state.jobs, state, open_capacity(state), BatchEncoder(SPEC))
+    batch = JobBatch(state.jobs, state, open_capacity(state), BatchEncoder(SPEC))
     network.start(batch.features_F)
     for index in (2, 5, 4, 1, 9):
         network.change(*batch.grant(index))
@@ -175,7 +175,7 @@ def test_weights_of_another_spec_are_refused() -> None:
 )
 def test_exploration_proposes_what_repairs_a_lopsided_job(workers: int, ps: int, expected: int | None) -> None:
     state = make_state([make_job(0)], nodes=40)
-    batch = Batch(state.jobs, state, open_capacity(state), BatchEncoder(SPEC))
+    batch = JobBatch(state.jobs, state, open_capacity(state), BatchEncoder(SPEC))
     for index, count in ((0, workers), (1, ps)):
         for _ in range(count):
             batch.grant(index)

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy_net.errors import NotTrusted
-from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
+from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 from policy_net.exchange.signed_documents import (
     Distrust,
-    Role,
+    KeyRole,
     Root,
     SignedDocument,
     Timestamp,
@@ -21,10 +21,10 @@ from policy_net.exchange.signed_documents import (
     version_statement,
 )
 
-KEYS = {role: Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number, role in enumerate(Role)}
+KEYS = {role: Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number, role in enumerate(KeyRole)}
 OTHER = Ed25519PrivateKey.from_private_bytes(bytes([9]) * 32)
 ROOT = Root("f" * 32, 1, {role: (public_hex(key),) for role, key in KEYS.items()})
-FIRST = signed(ROOT.to_bytes(), [KEYS[Role.ROOT]])
+FIRST = signed(ROOT.to_bytes(), [KEYS[KeyRole.ROOT]])
 STATEMENT = VersionStatement(ROOT.fleet, 3, 2, 200, "d" * 64, "5" * 64)
 
 
@@ -37,7 +37,7 @@ def refused(reason: Distrust) -> pytest.RaisesExc[NotTrusted]:
 
 
 def test_a_statement_comes_back_as_it_was_signed_also_from_a_file() -> None:
-    document = signed(STATEMENT.to_bytes(), [KEYS[Role.VERSION]])
+    document = signed(STATEMENT.to_bytes(), [KEYS[KeyRole.VERSION]])
     assert version_statement(document, ROOT) == STATEMENT
     assert version_statement(SignedDocument.from_json(document.to_json()), ROOT) == STATEMENT
     assert SignedDocument.of(document.message()) == document
@@ -45,7 +45,7 @@ def test_a_statement_comes_back_as_it_was_signed_also_from_a_file() -> None:
 
 @given(st.data())
 def test_no_changed_byte_of_a_statement_or_its_signature_is_believed(data: st.DataObject) -> None:
-    document = signed(STATEMENT.to_bytes(), [KEYS[Role.VERSION]])
+    document = signed(STATEMENT.to_bytes(), [KEYS[KeyRole.VERSION]])
     ((key, signature),) = document.signatures
     parts = [document.payload, key, signature]
     which = data.draw(st.integers(0, 2))
@@ -57,7 +57,7 @@ def test_no_changed_byte_of_a_statement_or_its_signature_is_believed(data: st.Da
         version_statement(SignedDocument(parts[0], ((parts[1], parts[2]),)), ROOT)
 
 
-@pytest.mark.parametrize("key", [KEYS[Role.TIMESTAMP], KEYS[Role.ROOT], OTHER])
+@pytest.mark.parametrize("key", [KEYS[KeyRole.TIMESTAMP], KEYS[KeyRole.ROOT], OTHER])
 def test_a_key_of_another_role_or_fleet_signs_no_version(key: Ed25519PrivateKey) -> None:
     with refused(Distrust.BAD_SIGNATURE):
         version_statement(signed(STATEMENT.to_bytes(), [key]), ROOT)
@@ -66,45 +66,45 @@ def test_a_key_of_another_role_or_fleet_signs_no_version(key: Ed25519PrivateKey)
 def test_a_statement_of_one_kind_is_none_of_another() -> None:
     stamp = Timestamp(ROOT.fleet, "north", 1, 3, 10)
     with refused(Distrust.UNREADABLE):
-        version_statement(signed(stamp.to_bytes(), [KEYS[Role.VERSION]]), ROOT)
+        version_statement(signed(stamp.to_bytes(), [KEYS[KeyRole.VERSION]]), ROOT)
     with refused(Distrust.OTHER_FLEET):
         foreign = dataclasses.replace(stamp, fleet="other")
-        timestamp(signed(foreign.to_bytes(), [KEYS[Role.TIMESTAMP]]), ROOT)
+        timestamp(signed(foreign.to_bytes(), [KEYS[KeyRole.TIMESTAMP]]), ROOT)
 
 
 def test_a_timestamp_says_the_duty_and_without_one_what_it_always_said() -> None:
     stamp = Timestamp(ROOT.fleet, "north", 1, 3, 10)
     assert b"duty" not in stamp.to_bytes()
-    duty = RolloutDuty(2, DutyRole.SHADOW, 4, 0, 7200.0, 0.0)
+    duty = RolloutAssignment(2, AssignmentRole.SHADOW, 4, 0, 7200.0, 0.0)
     for said in (stamp, dataclasses.replace(stamp, duty=duty)):
-        assert timestamp(signed(said.to_bytes(), [KEYS[Role.TIMESTAMP]]), ROOT) == said
+        assert timestamp(signed(said.to_bytes(), [KEYS[KeyRole.TIMESTAMP]]), ROOT) == said
 
 
 def test_a_timestamp_whose_duty_is_none_is_refused() -> None:
-    duty = RolloutDuty(2, DutyRole.SHADOW, 4, 0, 7200.0, 0.0)
+    duty = RolloutAssignment(2, AssignmentRole.SHADOW, 4, 0, 7200.0, 0.0)
     payload = Timestamp(ROOT.fleet, "north", 1, 3, 10, duty).to_bytes().replace(b'"shadow"', b'"acting"')
     with refused(Distrust.UNREADABLE):
-        timestamp(signed(payload, [KEYS[Role.TIMESTAMP]]), ROOT)
+        timestamp(signed(payload, [KEYS[KeyRole.TIMESTAMP]]), ROOT)
 
 
 @given(st.binary(max_size=200))
 def test_whatever_is_signed_it_is_read_or_refused(payload: bytes) -> None:
     with pytest.raises(NotTrusted):
-        version_statement(signed(payload, [KEYS[Role.VERSION]]), ROOT)
+        version_statement(signed(payload, [KEYS[KeyRole.VERSION]]), ROOT)
 
 
 def test_a_rotated_root_is_followed_where_the_old_and_the_new_key_sign() -> None:
-    second = following(ROOT, keys={**ROOT.keys, Role.ROOT: (public_hex(OTHER),)})
-    document = signed(second.to_bytes(), [KEYS[Role.ROOT], OTHER])
+    second = following(ROOT, keys={**ROOT.keys, KeyRole.ROOT: (public_hex(OTHER),)})
+    document = signed(second.to_bytes(), [KEYS[KeyRole.ROOT], OTHER])
     assert follow_roots([FIRST, document]) == second
     assert follow_roots([FIRST, document], pinned=FIRST) == second
-    for keys in ([KEYS[Role.ROOT]], [OTHER]):
+    for keys in ([KEYS[KeyRole.ROOT]], [OTHER]):
         with refused(Distrust.BAD_SIGNATURE):
             follow_roots([FIRST, signed(second.to_bytes(), keys)])
 
 
 def test_a_chain_that_ends_before_the_pinned_root_is_refused() -> None:
-    document = signed(following(ROOT).to_bytes(), [KEYS[Role.ROOT]])
+    document = signed(following(ROOT).to_bytes(), [KEYS[KeyRole.ROOT]])
     with refused(Distrust.OLD_ROOT):
         follow_roots([FIRST], pinned=document)
 
@@ -112,12 +112,12 @@ def test_a_chain_that_ends_before_the_pinned_root_is_refused() -> None:
 def test_a_chain_of_another_fleet_is_refused() -> None:
     other = dataclasses.replace(ROOT, fleet="0" * 32)
     with refused(Distrust.OTHER_FLEET):
-        follow_roots([signed(other.to_bytes(), [KEYS[Role.ROOT]])], pinned=FIRST)
+        follow_roots([signed(other.to_bytes(), [KEYS[KeyRole.ROOT]])], pinned=FIRST)
 
 
 def test_a_chain_with_a_gap_or_without_its_beginning_is_refused() -> None:
     second = following(ROOT)
-    third = signed(following(second).to_bytes(), [KEYS[Role.ROOT]])
+    third = signed(following(second).to_bytes(), [KEYS[KeyRole.ROOT]])
     for chain in ([FIRST, third], [third]):
         with refused(Distrust.UNREADABLE):
             follow_roots(chain)

@@ -9,8 +9,8 @@ from policy_net.errors import BadInput
 from policy_net.laboratory.training_runs import (
     POINTS,
     Curve,
-    Run,
     RunRecorder,
+    TrainingRun,
     differing,
     final_figures,
     last_value,
@@ -103,8 +103,8 @@ def test_a_curve_that_cannot_be_written_costs_the_curve_and_is_told_at_the_end(t
         recorder.end({})
 
 
-def run_of(name: str, settings: dict[str, object], final: dict[str, object]) -> Run:
-    return Run(name, settings, final, ())
+def run_of(name: str, settings: dict[str, object], final: dict[str, object]) -> TrainingRun:
+    return TrainingRun(name, settings, final, ())
 
 
 def test_settings_that_differ_and_figures_that_came_of_it_are_told_apart() -> None:

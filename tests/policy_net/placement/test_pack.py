@@ -82,17 +82,19 @@ def plainly(nodes: tuple[Node, ...], wanted: list[Wanted]) -> dict[tuple[str, in
     for job_id, role, demand, count in sorted(pieces, key=lambda piece: (*placing_order(piece[2]), -piece[3])):
         left = count
         while left:
-            rooms = [next(n for n in range(left, -1, -1) if (demand * n).fits_in(room)) for room in free]
-            short = [room.gpu if demand.gpu else room.cpu_milli for room in free]
+            capacities = [
+                next(n for n in range(left, -1, -1) if (demand * n).fits_in(free_capacity)) for free_capacity in free
+            ]
+            short = [free_capacity.gpu if demand.gpu else free_capacity.cpu_milli for free_capacity in free]
             node = min(
                 range(len(free)),
-                key=lambda n: (rooms[n] < left, short[n] if rooms[n] == left else -rooms[n], n),
+                key=lambda n: (capacities[n] < left, short[n] if capacities[n] == left else -capacities[n], n),
             )
-            if not rooms[node]:
+            if not capacities[node]:
                 return None
-            free[node] -= demand * rooms[node]
-            found.setdefault((job_id, role), {})[node] = rooms[node]
-            left -= rooms[node]
+            free[node] -= demand * capacities[node]
+            found.setdefault((job_id, role), {})[node] = capacities[node]
+            left -= capacities[node]
     return found
 
 

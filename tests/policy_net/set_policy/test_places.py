@@ -32,9 +32,9 @@ from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.workload import JobSpec
+from policy_net.laboratory.workloads.workload import WorkloadJob
 from policy_net.set_policy.policy import SetPolicy, default_set_file, set_spec_of
-from policy_net.set_policy.pools import ALL, PlaceTables, Pool
+from policy_net.set_policy.pools import ALL, GpuPool, PlaceTables
 from policy_net.set_policy.reasons import reasons_of
 
 SPEEDS = default_speeds()
@@ -65,7 +65,7 @@ def ring(number: int, job_type: str = RING, **changes: object) -> Job:
     return make_job(number, job_type, **{**values, **changes})
 
 
-def ring_spec(number: int, **changes: object) -> JobSpec:
+def ring_spec(number: int, **changes: object) -> WorkloadJob:
     values: dict[str, object] = {"kind": JobKind.ALLREDUCE, "min_ps": 0, "max_ps": 0, "requested": Allocation(1, 0)}
     return make_spec(number, **{"job_type": RING, "ps_demand": Resources(0, 0), **values, **changes})
 
@@ -391,8 +391,14 @@ def test_nodes_without_gpus_are_dealt_out_by_gpus_and_no_cpu_is_granted_twice() 
 
 
 def test_the_fewest_nodes_are_those_with_most_room_and_the_first_that_holds_all() -> None:
-    rooms = [2, 5, 3, 5]
-    pool = Pool(ALL, tuple(Node(str(number), Resources(64_000, room), str(room)) for number, room in enumerate(rooms)))
+    capacities = [2, 5, 3, 5]
+    pool = GpuPool(
+        ALL,
+        tuple(
+            Node(str(number), Resources(64_000, free_capacity), str(free_capacity))
+            for number, free_capacity in enumerate(capacities)
+        ),
+    )
     demand = Resources(1000, 1)
     found = [pool.fewest(demand, workers) for workers in (0, 1, 3, 5, 9, 15, 16)]
     one = ((), (("2", 1),), (("5", 3),), (("5", 5),))

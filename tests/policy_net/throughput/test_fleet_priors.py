@@ -70,8 +70,8 @@ def test_one_cluster_is_told_as_it_is_with_its_counts_capped() -> None:
     merged = merge_fleet({"a": report})
     assert merged.clusters == 1
     assert merged.observations == 20 * len(CELLS)
-    told = {(entry.ps, entry.workers): entry.mean_log_speed for entry in report}
-    assert {(entry.ps, entry.workers): entry.mean_log_speed for entry in merged.statistics} == pytest.approx(told)
+    reported = {(entry.ps, entry.workers): entry.mean_log_speed for entry in report}
+    assert {(entry.ps, entry.workers): entry.mean_log_speed for entry in merged.statistics} == pytest.approx(reported)
     assert {entry.count for entry in merged.statistics} == {CLUSTER_COUNT}
 
 
@@ -92,8 +92,8 @@ def test_clusters_of_other_speeds_are_aligned_before_they_are_averaged() -> None
     assert worst_error(merge_fleet(fleet)) < 0.2
 
 
-@pytest.mark.parametrize("lie", ["a hundred times too fast", "noise", "half of the cells upside down"])
-def test_a_cluster_whose_speeds_are_absurd_changes_little(lie: str) -> None:
+@pytest.mark.parametrize("shares_now", ["a hundred times too fast", "noise", "half of the cells upside down"])
+def test_a_cluster_whose_speeds_are_absurd_changes_little(shares_now: str) -> None:
     sound = {str(seed): cluster(seed) for seed in range(4)}
     liar = {
         "a hundred times too fast": tuple(replace(e, mean_log_speed=e.mean_log_speed + 4.6) for e in cluster(9)),
@@ -101,7 +101,7 @@ def test_a_cluster_whose_speeds_are_absurd_changes_little(lie: str) -> None:
         "half of the cells upside down": tuple(
             replace(e, mean_log_speed=-e.mean_log_speed) if e.ps > 2 else e for e in cluster(9)
         ),
-    }[lie]
+    }[shares_now]
     clean, poisoned = merge_fleet(sound), merge_fleet({**sound, "liar": liar})
     assert poisoned.left_out == (("liar", "vgg-16"),)
     assert poisoned.statistics == clean.statistics

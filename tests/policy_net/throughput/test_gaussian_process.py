@@ -94,8 +94,8 @@ def test_an_allreduce_type_has_a_posterior_in_row_zero_only() -> None:
 def test_what_many_workers_give_is_believed_where_a_job_may_have_them_and_changes_nothing_else() -> None:
     few, many = make_job(0, "ring", kind=JobKind.ALLREDUCE), make_job(1, "ring", kind=JobKind.ALLREDUCE, max_workers=64)
     priors = tuple(SpeedStatistic("ring", JobKind.ALLREDUCE, 0, workers, 5.0 + workers / 9, 4) for workers in (3, 12))
-    for told in ((), priors):
-        plain, wide = GaussianProcessBeliefs(told), GaussianProcessBeliefs(told)
+    for reported in ((), priors):
+        plain, wide = GaussianProcessBeliefs(reported), GaussianProcessBeliefs(reported)
         plain.introduce([few])
         for beliefs in (plain, wide):
             for workers in (1, 4, 4, 16):

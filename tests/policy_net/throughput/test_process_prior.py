@@ -14,7 +14,7 @@ from policy_net.throughput.process_prior import (
 )
 
 
-def told(ps: int, workers: int, speed: float, count: int = 20) -> SpeedStatistic:
+def reported(ps: int, workers: int, speed: float, count: int = 20) -> SpeedStatistic:
     return SpeedStatistic("a", JobKind.PS, ps, workers, math.log(speed), count)
 
 
@@ -29,10 +29,10 @@ def test_the_prior_of_a_kind_is_a_covariance_in_which_no_scale_is_known(kind: Jo
 
 
 def test_reports_say_most_where_they_were_made_and_leave_the_scale_here_open() -> None:
-    predicted = predicted_by_type((told(1, 1, 30.0), told(2, 2, 55.0), told(4, 4, 100.0)))
+    predicted = predicted_by_type((reported(1, 1, 30.0), reported(2, 2, 55.0), reported(4, 4, 100.0)))
     assert predicted[4, 4][0] == pytest.approx(math.log(100.0), abs=0.1)
     assert predicted[4, 4][1] < predicted[8, 8][1] < predicted[16, 16][1]
-    prior = prior_of_type((told(4, 4, 100.0),))
+    prior = prior_of_type((reported(4, 4, 100.0),))
     assert prior.of_type
     assert (np.sqrt(prior.smooth.diagonal()) >= LOCAL_SCALE_SD).all()
 

@@ -23,7 +23,7 @@ from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.set_policy.policy import SetPolicy, default_set_file
 from policy_net.twin.library import notice
 
@@ -125,7 +125,7 @@ def test_a_policy_that_has_learned_of_many_workers_goes_on_from_there_with_few()
     name, seen = "vgg16-256-allreduce", []
     for most in (64, 16, 40):
         jobs = tuple(
-            JobSpec(
+            WorkloadJob(
                 *(f"job-{number}", name, 900.0 * number, 300.0 + number, 2560.0),
                 *(Resources(2000, 1), Resources(2000, 0), Allocation(most, 0)),
                 *(most if number % 2 else min(most, 16), 0),
@@ -157,12 +157,12 @@ def test_jobs_that_are_alike_come_by_arrival_as_in_the_reference(seed: int) -> N
     assert isinstance(content.spec, SetSpec)
     spec = replace_hidden(content.spec, (16,))
     weights = (0.5 * generator.normal(size=spec.parameter_count)).astype(np.float32)
-    jobs: list[JobSpec] = []
+    jobs: list[WorkloadJob] = []
     for _ in range(int(generator.integers(3, 8))):
         now += float(generator.choice([0, 600, 2400]))
         name, epochs = str(generator.choice(("vgg-16", "resnet-50", "seq2seq"))), float(generator.choice([20, 60]))
         jobs += [
-            JobSpec(
+            WorkloadJob(
                 *(f"job-{len(jobs) + number}", name, now, epochs, 50_000.0),
                 *(Resources(2000, 1), Resources(2000, 0), Allocation(2, 1), 8, 8),
             )
@@ -179,7 +179,7 @@ def test_a_policy_that_has_learned_goes_on_from_there(stall_seconds: float) -> N
     environment = Environment(4, decide_on=DecideOn.EVENT, speed_noise=0.273, **pauses)
     for job_types in (("vgg-16", "drawn-ps"), ("resnet-50", "vgg-16"), ("drawn-ps", "drawn-async")):
         jobs = tuple(
-            JobSpec(
+            WorkloadJob(
                 *(f"job-{number}", job_types[number % 2], 400.0 * number, 10.0 + number, 2000.0),
                 *(Resources(2000, 1), Resources(2000, 0), Allocation(1, 1)),
                 kind=kind_of(job_types[number % 2]),

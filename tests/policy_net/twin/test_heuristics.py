@@ -26,7 +26,7 @@ from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import SchedulerPolicy, build_policy, policy_factory, policy_names
 from policy_net.throughput.beliefs import beliefs_of
 from policy_net.twin.library import library, notice
@@ -105,7 +105,7 @@ def test_types_that_were_of_another_kind_are_for_the_reference(name: str) -> Non
 def ring_jobs(*rows: tuple[Resources, int, float]) -> Workload:
     """All-reduce jobs that come at 0: what a worker needs, how many they ask for and may have, and epochs."""
     jobs = tuple(
-        JobSpec(
+        WorkloadJob(
             *(f"job-{number}", "vgg16-256-allreduce", 0.0, epochs, 2000.0),
             *(demand, demand, Allocation(workers, 0), workers, 0),
             kind=JobKind.ALLREDUCE,
@@ -214,7 +214,7 @@ def many_jobs(job_types: tuple[str, ...], most_workers: int, gap_seconds: float)
         with_ps = kind_of(job_type).uses_ps
         most = min(most_workers, 16) if with_ps else most_workers
         jobs.append(
-            JobSpec(
+            WorkloadJob(
                 *(f"job-{number}", job_type, gap_seconds * (number // 2), 5.0 + 7.0 * (number % 11), 2000.0),
                 *(demands[number % 3], Resources(1000 * (number % 3), 0)),
                 Allocation(1 + (5 * number) % most, (1 + number % 4) if with_ps else 0),

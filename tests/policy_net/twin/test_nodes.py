@@ -16,7 +16,7 @@ from policy_net.laboratory.simulation.environment import DecideOn, Environment, 
 from policy_net.laboratory.simulation.node_changes import NodeTimeline
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import SchedulerPolicy, build_policy
 from policy_net.set_policy.policy import SetPolicy, default_set_file
 from policy_net.twin.library import notice
@@ -41,7 +41,7 @@ def jobs_of(job_types: tuple[str, ...], count: int = 12) -> Workload:
     for number in range(count):
         kind = kind_of(job_types[number % len(job_types)])
         jobs.append(
-            JobSpec(
+            WorkloadJob(
                 *(
                     f"job-{number}",
                     job_types[number % len(job_types)],

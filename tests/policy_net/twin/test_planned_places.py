@@ -27,7 +27,7 @@ from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect, default_placement_effect
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.set_policy.policy import SetPolicy, default_set_file
 from policy_net.throughput.place_effects import PlaceBeliefs
 from policy_net.twin.library import notice
@@ -129,7 +129,7 @@ def crowded(job_types: tuple[str, ...], count: int = 40) -> Workload:
     return Workload(
         "crowded",
         tuple(
-            JobSpec(
+            WorkloadJob(
                 *(f"job-{number}", name, 200.0 * number, 60.0 + 7.0 * (number % 11), 2560.0),
                 *(Resources(2000, 1), Resources(2000, 0), Allocation(4, 4 if kind_of(name).uses_ps else 0)),
                 *((2, 4, 8, 16)[number % 4], 4 if kind_of(name).uses_ps else 0),

@@ -14,25 +14,25 @@ from dataclasses import replace
 
 import structlog
 
-from cluster_agent.backends.kubernetes.training.coordinators import Line
-from cluster_agent.backends.kubernetes.training.memory import Memory, Told
-from cluster_agent.backends.kubernetes.training.objects import JobObjects, Refused
-from cluster_agent.backends.kubernetes.training.pace import Pace
-from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
-from cluster_agent.backends.kubernetes.training.plan import plan
-from cluster_agent.backends.kubernetes.training.ranks.plan import plan_ranks
-from cluster_agent.backends.kubernetes.training.room import (
+from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorConnection
+from cluster_agent.backends.kubernetes.training.free_capacity import (
     ChosenNodes,
-    Room,
+    ClusterCapacity,
     asks_of,
     choices_of,
     needs_of,
     promised,
     reserve,
 )
-from cluster_agent.backends.kubernetes.training.step import Ask, Ended, Parting, Standing, Step, parting
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
+from cluster_agent.backends.kubernetes.training.objects import JobObjects, ObjectRefused
+from cluster_agent.backends.kubernetes.training.pace import JobPace
+from cluster_agent.backends.kubernetes.training.parts import Hands, WatchedObjects
+from cluster_agent.backends.kubernetes.training.plan import plan
+from cluster_agent.backends.kubernetes.training.ranks.plan import plan_ranks
+from cluster_agent.backends.kubernetes.training.step import Ask, Ended, JobStanding, JobStep, Parting, parting
+from cluster_agent.backends.kubernetes.training.story.reporter import Reporter
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
-from cluster_agent.backends.kubernetes.training.story.telling import Teller
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.backends.kubernetes.training.templates import breaks_rule, said
 from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, NotActing
@@ -42,13 +42,13 @@ from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, leader, role_of
 from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TrainingJob
 from elastic_runtime.control.messages import Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.clocks import AwakeClock
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
-RoomNow = Callable[[], Room]
+CapacityNow = Callable[[], ClusterCapacity]
 Wishes = list[tuple[str, str]]
 Clock = Callable[[], float]
 _NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
@@ -67,18 +67,20 @@ class TrainingController:
         unix_clock: the time of day in seconds.
     """
 
-    def __init__(self, sight: Sight, hands: Hands, clock: Clock, unix_clock: Clock, pace: Pace | None = None) -> None:
-        self._sight, self._hands = sight, hands
+    def __init__(
+        self, watch: WatchedObjects, hands: Hands, clock: Clock, unix_clock: Clock, pace: JobPace | None = None
+    ) -> None:
+        self._watch, self._hands = watch, hands
         self._clock, self._unix_clock = clock, unix_clock
         self._lock = threading.Lock()
-        self._chosen, self._pace = ChosenNodes(), pace or Pace(clock)
-        self._memories: dict[str, Memory] = {}
+        self._chosen, self._pace = ChosenNodes(), pace or JobPace(clock)
+        self._memories: dict[str, JobMemory] = {}
         self._awake = AwakeClock(_GAP_SECONDS, clock)
         self._missed_seconds, self._renewed_seconds = 0.0, -math.inf
-        self._steps: dict[str, Step] = {}
-        self._objects = JobObjects(hands.api, sight.pods, sight.services, hands.keys, hands.may_write)
-        self._teller = Teller(
-            hands.api, sight.jobs, sight.pods, hands.events, self._objects.check_acting, clock, unix_clock
+        self._steps: dict[str, JobStep] = {}
+        self._objects = JobObjects(hands.api, watch.pods, watch.services, hands.keys, hands.may_write)
+        self._reporter = Reporter(
+            hands.api, watch.jobs, watch.pods, hands.events, self._objects.check_acting, clock, unix_clock
         )
 
     def grant(self, uid: str, granted: Granted, nodes: Sequence[tuple[str, str]] = ()) -> None:
@@ -87,21 +89,21 @@ class TrainingController:
         Args:
             nodes: where its tasks should be: a role and a node, as often as that many may be there.
         """
-        self._teller.grant(uid, granted)
+        self._reporter.grant(uid, granted)
         self._chosen.choose(uid, nodes)
 
     def advise(self, uid: str, size: Allocation) -> None:
         """Say of a job whose size is not set what it would be."""
-        self._teller.advise(uid, size)
+        self._reporter.advise(uid, size)
 
     def wanted(self, job: TrainingJob) -> Allocation:
         """What a job is to have: as decided last, by this agent or by the one before it."""
         if job.suspend or job.outcome or job.deleting:
             return SUSPENDED
-        granted = self._teller.current(job)
+        granted = self._reporter.current(job)
         return job.within(job.granted if granted is None else granted.size)
 
-    def latest(self, uid: str) -> Step | None:
+    def latest(self, uid: str) -> JobStep | None:
         """What was planned last for a job."""
         with self._lock:
             return self._steps.get(uid)
@@ -122,26 +124,26 @@ class TrainingController:
     def step(self) -> bool:
         """Look at the jobs, and do what is to be done; whether some are left for a step right after this one."""
         self._see_to_gaps()
-        unread, seen = self._sight.unread(), self._sight.jobs.entries()
+        unread, seen = self._watch.unread(), self._watch.jobs.entries()
         jobs = self._pace.begin([entry.kept for key, entry in seen.items() if key[0] not in unread])
         pods: dict[tuple[str, str], list[TaskPod]] = {}
-        for entry in self._sight.pods.entries().values():
+        for entry in self._watch.pods.entries().values():
             pods.setdefault((entry.kept.namespace, entry.kept.job), []).append(entry.kept)
-        self._hands.coordinators.follow(self._lines(jobs, pods))
+        self._hands.coordinators.follow(self._connections(jobs, pods))
         self._forget({job.uid for job in jobs})
         if not self._hands.may_write():
-            self._teller.take_back()
+            self._reporter.take_back()
             return False
-        room: list[Room] = []
+        free_capacity: list[ClusterCapacity] = []
 
-        def room_now() -> Room:
-            if not room:
-                room.append(self._sight.room())
+        def capacity_now() -> ClusterCapacity:
+            if not free_capacity:
+                free_capacity.append(self._watch.free_capacity())
                 for job in jobs:
-                    memory, told = self._known(job)
+                    memory, job_report = self._known(job)
                     ours = pods.get((job.namespace, job.name), ())
-                    reserve(room[0], job, ours, told, memory, self._clock(), self._known_choices(job))
-            return room[0]
+                    reserve(free_capacity[0], job, ours, job_report, memory, self._clock(), self._known_choices(job))
+            return free_capacity[0]
 
         for number, job in enumerate(jobs):
             ours = pods.get((job.namespace, job.name), [])
@@ -151,159 +153,166 @@ class TrainingController:
                 return True
             try:
                 do = self._part if job.deleting else self._look_after
-                do(job, ours, room_now)
+                do(job, ours, capacity_now)
             except NotActing:
                 return False
             except ApiError as error:
                 # One job's trouble is no other's; what may have happened all the same is seen at the next look.
                 _log.warning("training-job-step", job=job.job_id, error=plain_line(str(error)))
-                self._teller.warn(job, self._known(job)[0], "ApiTrouble", str(error))
+                self._reporter.warn(job, self._known(job)[0], "ApiTrouble", str(error))
             except Exception as error:
                 # A fault of ours that one job brought out: the others are looked after all the same.
                 _log.exception("training-job-step", job=job.job_id)
-                self._teller.warn(job, self._known(job)[0], "AgentFault", repr(error))
+                self._reporter.warn(job, self._known(job)[0], "AgentFault", repr(error))
         return False
 
-    def _look_after(self, job: TrainingJob, pods: list[TaskPod], room: RoomNow) -> None:
+    def _look_after(self, job: TrainingJob, pods: list[TaskPod], free_capacity: CapacityNow) -> None:
         job = self._hands.tried(job)
         is_held = LAST_CHECKPOINT in job.finalizers
         if is_held if job.outcome else (job.last_on_delete and not is_held):
             self._objects.set_finalizer(job, present=not is_held)
-        memory, told = self._known(job)
-        quota = self._hands.kueue.look(job, self.wanted(job), pods, told) if job.queue else None
+        memory, job_report = self._known(job)
+        quota = self._hands.kueue.poll(job, self.wanted(job), pods, job_report) if job.queue else None
         wanted = self.wanted(job) if quota is None else quota.allowed
-        step = self._planned(job, wanted, pods, told, memory, room)
+        step = self._planned(job, wanted, pods, job_report, memory, free_capacity)
         step = step if quota is None else quota.limit(step, pods)
-        if step.standing is Standing.QUEUED and self.wanted(job) == SUSPENDED:
-            step = self._explained(job, step, memory, room)
+        if step.standing is JobStanding.QUEUED and self.wanted(job) == SUSPENDED:
+            step = self._explained(job, step, memory, free_capacity)
         reported = [self._report(job, ended, memory) for ended in step.report]
         if not all(reported):
             step = replace(step, create=())  # an end is known before another task takes its place
-        if job.last_on_delete and step.delete and told is not None and told.status.phase is Phase.SUSPENDED:
-            self._teller.say(job, step, told)  # once its pods are gone nothing else says that it is saved
+        if (
+            job.last_on_delete
+            and step.delete
+            and job_report is not None
+            and job_report.status.phase is JobPhase.SUSPENDED
+        ):
+            self._reporter.say(job, step, job_report)  # once its pods are gone nothing else says that it is saved
         for pod in step.delete:
             self._objects.delete(pod, step.grace_seconds)
         if step.create:
-            if (created := self._create(job, pods, step, memory, room)) is None:
+            if (created := self._create(job, pods, step, memory, free_capacity)) is None:
                 return  # it is not as it was seen any more: at the next look
             step = created
         if step.ask is not None:
-            step = self._ask(job, step, step.ask, memory, room)
+            step = self._ask(job, step, step.ask, memory, free_capacity)
         step = replace(step, forbidden=memory.forbids(self._clock()))
         if quota is not None:
             step = replace(step, admission=quota.condition)
-            if quota.is_told and job.condition("Admitted").get("reason") != quota.reason:
-                self._teller.tell(
+            if quota.is_reported and job.condition("Admitted").get("reason") != quota.reason:
+                self._reporter.tell(
                     job, quota.reason, quota.line, EventType.WARNING if quota.is_trouble else EventType.NORMAL
                 )
         with self._lock:
             before, self._steps[job.uid] = self._steps.get(job.uid), step
-        self._teller.say(job, step, self._hands.coordinators.told(job.uid))
-        if told is not None and told.doubt:
-            self._teller.warn(job, memory, "NotBelieved", told.lie or told.doubt, told.doubt)
+        self._reporter.say(job, step, self._hands.coordinators.job_report(job.uid))
+        if job_report is not None and job_report.doubt:
+            self._reporter.warn(job, memory, "NotBelieved", job_report.falsehood or job_report.doubt, job_report.doubt)
         for pod in [each for each in pods if each.owner == job.uid and each.trouble]:
             # For ErrImagePull, ImagePullBackOff, ...
-            self._teller.warn(job, memory, "PodWaits", f"{pod.task}: {pod.trouble}", pod.uid)
-        self._teller.tell_step(job, before, step, told)
-        self._pace.note(job, pods, told, self._teller.current(job), step, wanted)
+            self._reporter.warn(job, memory, "PodWaits", f"{pod.task}: {pod.trouble}", pod.uid)
+        self._reporter.report_step(job, before, step, job_report)
+        self._pace.note(job, pods, job_report, self._reporter.current(job), step, wanted)
 
     def _rests(self, job: TrainingJob, pods: Iterable[TaskPod]) -> bool:
-        return self._pace.is_at_rest(job, pods, self._hands.coordinators.told(job.uid), self._teller.current(job))
+        return self._pace.is_at_rest(
+            job, pods, self._hands.coordinators.job_report(job.uid), self._reporter.current(job)
+        )
 
     def _planned(
         self,
         job: TrainingJob,
         wanted: Allocation,
         pods: list[TaskPod],
-        told: Told | None,
-        memory: Memory,
-        room: RoomNow,
-    ) -> Step:
+        job_report: CoordinatorReport | None,
+        memory: JobMemory,
+        free_capacity: CapacityNow,
+    ) -> JobStep:
         """What is to be done; of a gang whose ranks go, what has to be written before is written."""
         now = self._clock()
         if not job.is_all_reduce:
-            return plan(job, wanted, self._teller.decision(job), pods, told, memory, now)
-        step = plan_ranks(job, wanted, pods, told, memory, now, self._unix_clock())
-        if step.grows and not room().take(needs_of(job, ["worker"] * step.grows, self._choices(job))):
+            return plan(job, wanted, self._reporter.decision(job), pods, job_report, memory, now)
+        step = plan_ranks(job, wanted, pods, job_report, memory, now, self._unix_clock())
+        if step.grows and not free_capacity().take(needs_of(job, ["worker"] * step.grows, self._choices(job))):
             return replace(step, standing=step.meanwhile, line="waits for room to grow", delete=())
-        if step.delete and not self._teller.note(job):
+        if step.delete and not self._reporter.note(job):
             return replace(step, delete=())
         if step.delete and step.notes:
             # A failure is counted once, whoever deletes what is left.
-            if not self._teller.write(job, {"ranks": step.notes}):
+            if not self._reporter.write(job, {"ranks": step.notes}):
                 return replace(step, delete=())
-            self._teller.tell(job, "RankFailed", step.line, EventType.WARNING)
+            self._reporter.tell(job, "RankFailed", step.line, EventType.WARNING)
         return step
 
-    def _explained(self, job: TrainingJob, step: Step, memory: Memory, room: RoomNow) -> Step:
+    def _explained(self, job: TrainingJob, step: JobStep, memory: JobMemory, free_capacity: CapacityNow) -> JobStep:
         """A step that waits for resources, with why it would wait for ever, if it would."""
-        line, looked_at = memory.too_large
-        if self._clock() - looked_at >= _NODES_SECONDS:
+        line, polled_at = memory.too_large
+        if self._clock() - polled_at >= _NODES_SECONDS:
             choices = self._known_choices(job).items()
-            found = (room().too_large(role, asks_of(job, role), choice) for role, choice in choices)
+            found = (free_capacity().too_large(role, asks_of(job, role), choice) for role, choice in choices)
             line = next(filter(None, found), "")
             memory.too_large = line, self._clock()
         if not line:
             return step
-        self._teller.warn(job, memory, "TooLarge", line)
+        self._reporter.warn(job, memory, "TooLarge", line)
         return replace(step, line=f"{step.line}: {line}")
 
-    def _part(self, job: TrainingJob, pods: list[TaskPod], room: RoomNow) -> None:
+    def _part(self, job: TrainingJob, pods: list[TaskPod], free_capacity: CapacityNow) -> None:
         """Have a deleted job write its last checkpoint, and let it go."""
-        memory, told = self._known(job)
+        memory, job_report = self._known(job)
         if not memory.may_go:  # what is found once stays: its pods go as soon as it does, before anybody sees it go
-            found = parting(job, pods, told, memory, self._unix_clock(), self._hands.last_checkpoint_seconds)
+            found = parting(job, pods, job_report, memory, self._unix_clock(), self._hands.last_checkpoint_seconds)
             if found is not None and found.line:
                 job = self._note_parting(job, found)
                 reason, kind = ("LastCheckpoint", EventType.NORMAL) if found.is_written else _NO_LAST_CHECKPOINT
-                self._teller.tell(job, reason, found.line, kind)
+                self._reporter.tell(job, reason, found.line, kind)
             memory.may_go = found is not None
         if memory.may_go:
             self._objects.set_finalizer(job, present=False)
             return
-        step = plan(job, SUSPENDED, f"deleted-{job.uid[:8]}", pods, told, memory, self._clock())
-        self._teller.tell_resizes(job, step, told)
+        step = plan(job, SUSPENDED, f"deleted-{job.uid[:8]}", pods, job_report, memory, self._clock())
+        self._reporter.report_resizes(job, step, job_report)
         for ended in step.report:
             self._report(job, ended, memory)
-        for pod in step.delete if told is not None else ():  # who was told to leave, and has not
+        for pod in step.delete if job_report is not None else ():  # who was told to leave, and has not
             self._objects.delete(pod)
         if step.ask is not None:
-            self._ask(job, step, step.ask, memory, room)
+            self._ask(job, step, step.ask, memory, free_capacity)
 
     def _note_parting(self, job: TrainingJob, found: Parting) -> TrainingJob:
         """Whoever follows knows of a last checkpoint too, though all pods may be gone; the job as it is then."""
-        phase = {"phase": Standing.SUSPENDED.value} if found.is_written else {}
+        phase = {"phase": JobStanding.SUSPENDED.value} if found.is_written else {}
         try:
-            self._teller.write(job, {**phase, "message": plain_line(found.line)})
+            self._reporter.write(job, {**phase, "message": plain_line(found.line)})
         except ApiRefused as error:  # no reason to hold it up
             _log.warning("training-job-parting", job=job.job_id, error=plain_line(str(error)))
-        entry = self._sight.jobs.get((job.namespace, job.name))
+        entry = self._watch.jobs.get((job.namespace, job.name))
         return entry.kept if entry is not None and entry.uid == job.uid else job
 
-    def _known(self, job: TrainingJob) -> tuple[Memory, Told | None]:
+    def _known(self, job: TrainingJob) -> tuple[JobMemory, CoordinatorReport | None]:
         """What is remembered of a job, and what its coordinator says."""
-        memory = self._memories.setdefault(job.uid, Memory())
+        memory = self._memories.setdefault(job.uid, JobMemory())
         memory.trouble = self._hands.coordinators.trouble(job.uid)
-        return memory, self._hands.coordinators.told(job.uid)
+        return memory, self._hands.coordinators.job_report(job.uid)
 
-    def _report(self, job: TrainingJob, ended: Ended, memory: Memory) -> bool:
+    def _report(self, job: TrainingJob, ended: Ended, memory: JobMemory) -> bool:
         """Whether the coordinator knows of an end now."""
         if not ended.uid and self._objects.is_there(job, ended.task):
             return True
         known = self._hands.coordinators.report(job.uid, ended)
         if known and ended.uid:
             memory.reported.add(ended.uid)
-        told = self._hands.coordinators.told(job.uid)
-        if known and ended.exit_code and told is not None and ended.task not in told.status.leaving:
+        job_report = self._hands.coordinators.job_report(job.uid)
+        if known and ended.exit_code and job_report is not None and ended.task not in job_report.status.leaving:
             words = ended.last_words or f"code {ended.exit_code}"
-            self._teller.warn(job, memory, "TaskLost", f"{ended.task}: {words}", ended.uid or ended.task)
+            self._reporter.warn(job, memory, "TaskLost", f"{ended.task}: {words}", ended.uid or ended.task)
         return known
 
-    def _ask(self, job: TrainingJob, step: Step, ask: Ask, memory: Memory, room: RoomNow) -> Step:
+    def _ask(self, job: TrainingJob, step: JobStep, ask: Ask, memory: JobMemory, free_capacity: CapacityNow) -> JobStep:
         """Ask the coordinator for something; the step as it is to be told."""
-        if not self._has_room_to_grow(job, ask, memory, room):
+        if not self._has_capacity_to_grow(job, ask, memory, free_capacity):
             return replace(step, line="waits for room to grow", ask=None)
-        if not self._teller.note(job):
+        if not self._reporter.note(job):
             return replace(step, ask=None)  # nobody would know: at the next look
         self._objects.check_acting()
         memory.asked = ask.size, self._clock()
@@ -311,14 +320,16 @@ class TrainingController:
         if given_up is not None:
             memory.on_asked(ask.request_id, given_up, self._clock())
         if given_up:
-            self._teller.tell(job, "ResizeRefused", given_up, EventType.WARNING)
+            self._reporter.tell(job, "ResizeRefused", given_up, EventType.WARNING)
         return step
 
-    def _create(self, job: TrainingJob, pods: list[TaskPod], step: Step, memory: Memory, room: RoomNow) -> Step | None:
+    def _create(
+        self, job: TrainingJob, pods: list[TaskPod], step: JobStep, memory: JobMemory, free_capacity: CapacityNow
+    ) -> JobStep | None:
         """Make the pods that are missing; the step as it is to be told, None where the job has changed meanwhile."""
         if step.is_gang:
-            if not room().take(needs_of(job, step.needs, self._choices(job))):
-                return Step(Standing.QUEUED, "waits for room for its first pods")
+            if not free_capacity().take(needs_of(job, step.needs, self._choices(job))):
+                return JobStep(JobStanding.QUEUED, "waits for room for its first pods")
             memory.asked = Size(step.begin.ps, step.begin.workers), self._clock()
         elif self._clock() < memory.made_again_at:
             return replace(step, line=step.line or "a pod was refused; it is tried again")
@@ -326,40 +337,46 @@ class TrainingController:
         nodes, made = self._chosen.left(job.uid, ((role_of(pod.task), pod.node) for pod in ours)), list[str]()
         memory.forbidden = ""
         try:
-            return self._make(job, step, memory, room, nodes, made)
-        except Refused as refused:
+            return self._make(job, step, memory, free_capacity, nodes, made)
+        except ObjectRefused as refused:
             line = str(refused)
-            self._teller.warn(job, memory, "PodRefused", line)
+            self._reporter.warn(job, memory, "PodRefused", line)
         except ApiRefused as refused:
             is_rule = breaks_rule(refused)
             words = said(refused) if is_rule else str(refused)
             line = f"pod {manifests.pod_name(job, step.create[len(made)])} was refused: {words}"
             memory.forbidden = line if is_rule else ""
-            self._teller.warn(job, memory, "PodRefused", line)
+            self._reporter.warn(job, memory, "PodRefused", line)
         except ApiUnanswered as error:  # such as a webhook that is down
-            self._teller.warn(job, memory, "ApiTrouble", str(error))
+            self._reporter.warn(job, memory, "ApiTrouble", str(error))
             if made:
                 return replace(step, line=str(error))  # what is missing is made at the next look
             line = str(error)
         # A gang of which an earlier life of the agent, or an earlier look, has made a part is one as well.
         first = {pod.task for pod in pods if pod.owner == job.uid and not pod.ended}
-        if not step.is_gang and not (step.standing is Standing.STARTING and not job.trained_under):
+        if not step.is_gang and not (step.standing is JobStanding.STARTING and not job.trained_under):
             memory.on_pod_refused(self._clock())
             return replace(step, line=line)
         memory.on_gang_failed(f"{plain_line(line)}; it is tried again", self._clock())
         self._objects.take_back(job, list(first.union(made)))
-        return Step(Standing.QUEUED, memory.refused)
+        return JobStep(JobStanding.QUEUED, memory.refused)
 
     def _make(
-        self, job: TrainingJob, step: Step, memory: Memory, room: RoomNow, nodes: Wishes, made: list[str]
-    ) -> Step | None:
+        self,
+        job: TrainingJob,
+        step: JobStep,
+        memory: JobMemory,
+        free_capacity: CapacityNow,
+        nodes: Wishes,
+        made: list[str],
+    ) -> JobStep | None:
         opens = step.is_gang or COORDINATOR in step.create
         address = self._objects.open_address(job) if opens else self._objects.address(job)
-        if opens and not self._teller.begin(job, step):
+        if opens and not self._reporter.begin(job, step):
             return None
         for task in step.create:
             fit = functools.partial(self._hands.kueue.fit, job, task)
-            node = self._node_for(job, task, nodes, room)
+            node = self._node_for(job, task, nodes, free_capacity)
             is_new = self._objects.make_pod(job, task, step, address, node, fit)
             made.append(task)
             memory.seen.add(task)
@@ -367,7 +384,9 @@ class TrainingController:
                 return replace(step, create=())
         return step
 
-    def _lines(self, jobs: Sequence[TrainingJob], pods: Mapping[tuple[str, str], Sequence[TaskPod]]) -> dict[str, Line]:
+    def _connections(
+        self, jobs: Sequence[TrainingJob], pods: Mapping[tuple[str, str], Sequence[TaskPod]]
+    ) -> dict[str, CoordinatorConnection]:
         """The ways to the coordinators that run."""
         lines = {}
         for job in jobs:
@@ -382,14 +401,14 @@ class TrainingController:
 
     # Where there is room.
 
-    def _has_room_to_grow(self, job: TrainingJob, ask: Ask, memory: Memory, room: RoomNow) -> bool:
-        told = self._hands.coordinators.told(job.uid)
-        if told is None:
+    def _has_capacity_to_grow(self, job: TrainingJob, ask: Ask, memory: JobMemory, free_capacity: CapacityNow) -> bool:
+        job_report = self._hands.coordinators.job_report(job.uid)
+        if job_report is None:
             return False
         # What it was promised before is taken already.
-        size, now = ask.size, promised(job, told, memory, self._clock())
+        size, now = ask.size, promised(job, job_report, memory, self._clock())
         more = ["worker"] * (size.workers - now.workers) + ["ps"] * (size.servers - now.servers)
-        return not more or room().take(needs_of(job, more, self._choices(job)))
+        return not more or free_capacity().take(needs_of(job, more, self._choices(job)))
 
     def _choices(self, job: TrainingJob) -> dict[str, NodeChoice]:
         """By role, the nodes that its pods may come to.
@@ -406,13 +425,13 @@ class TrainingController:
         except ApiError:
             return choices_of(job)
 
-    def _node_for(self, job: TrainingJob, task: str, nodes: Wishes, room: RoomNow) -> str:
+    def _node_for(self, job: TrainingJob, task: str, nodes: Wishes, free_capacity: CapacityNow) -> str:
         """Where a task should be, which is taken off; a policy knows nothing of what its pods may use."""
         if not nodes or task == COORDINATOR:
             return ""
         role = role_of(task)
         choice = self._choices(job)[role]
-        found = next((each for each in nodes if each[0] == role and room().allows(each[1], choice)), None)
+        found = next((each for each in nodes if each[0] == role and free_capacity().allows(each[1], choice)), None)
         if found is None:
             return ""
         nodes.remove(found)
@@ -425,5 +444,5 @@ class TrainingController:
                     del kept[uid]
         self._chosen.forget(uids)
         self._objects.forget(uids)
-        self._teller.forget(uids)
+        self._reporter.forget(uids)
         self._hands.kueue.forget(uids)

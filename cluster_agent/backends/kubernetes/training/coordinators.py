@@ -14,13 +14,13 @@ from typing import Protocol
 
 import structlog
 
-from cluster_agent.backends.kubernetes.training.memory import Told, goes_back
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, goes_back
 from cluster_agent.backends.kubernetes.training.step import Ask, Ended, Request
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ResizeFailed
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 _log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ _MOVING_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CoordinatorConnection:
     """The way to a coordinator.
 
     Attributes:
@@ -81,7 +81,7 @@ class CoordinatorCalls(Protocol):
         ...
 
 
-def open_line(line: Line, epoch: Callable[[], int] = lambda: 0) -> CoordinatorCalls:
+def open_connection(line: CoordinatorConnection, epoch: Callable[[], int] = lambda: 0) -> CoordinatorCalls:
     """A client of the coordinator at the other end.
 
     Args:
@@ -93,9 +93,9 @@ def open_line(line: Line, epoch: Callable[[], int] = lambda: 0) -> CoordinatorCa
 
 @dataclass(slots=True)
 class _Followed:
-    line: Line
+    line: CoordinatorConnection
     calls: CoordinatorCalls
-    told: Told | None = None
+    job_report: CoordinatorReport | None = None
     most: JobStatus | None = None
     polled_seconds: float = -float("inf")
     under_way: Future[None] | None = None
@@ -105,11 +105,11 @@ class _Followed:
     @property
     def is_steady(self) -> bool:
         """Whether it trains, and nothing is under way in its job, as far as it has said."""
-        if self.told is None or self.failures:
+        if self.job_report is None or self.failures:
             return False
-        status = self.told.status
+        status = self.job_report.status
         is_moving = status.size != status.target or status.wanted or status.leaving
-        return status.phase is Phase.RUNNING and not is_moving
+        return status.phase is JobPhase.RUNNING and not is_moving
 
 
 class Coordinators:
@@ -127,7 +127,7 @@ class Coordinators:
         self,
         clock: Callable[[], float],
         on_news: Callable[[], None],
-        connect: Callable[[Line], CoordinatorCalls] = open_line,
+        connect: Callable[[CoordinatorConnection], CoordinatorCalls] = open_connection,
         poll_seconds: float = POLL_SECONDS,
         pool: Executor | None = None,
     ) -> None:
@@ -137,12 +137,12 @@ class Coordinators:
         self._following, self._closed = threading.Lock(), False
         self._pool = pool or ThreadPoolExecutor(_THREADS, thread_name_prefix="coordinators")
 
-    def follow(self, lines: Mapping[str, Line]) -> None:
+    def follow(self, connections: Mapping[str, CoordinatorConnection]) -> None:
         """Follow these and no others, and ask those whose turn it is."""
         with self._following:
-            for uid in [uid for uid, followed in self._followed.items() if lines.get(uid) != followed.line]:
+            for uid in [uid for uid, followed in self._followed.items() if connections.get(uid) != followed.line]:
                 self._followed.pop(uid).calls.close()
-            for uid, line in lines.items():
+            for uid, line in connections.items():
                 if uid not in self._followed:
                     self._followed[uid] = _Followed(line, self._connect(line))
         self.ask_due()
@@ -169,12 +169,12 @@ class Coordinators:
                     each.polled_seconds = now
                     each.under_way = self._pool.submit(self._poll, each)
 
-    def told(self, uid: str) -> Told | None:
+    def job_report(self, uid: str) -> CoordinatorReport | None:
         """What a coordinator said last; None where that is too long ago."""
         followed = self._followed.get(uid)
         with self._lock:
-            told = None if followed is None else followed.told
-        return told if told is not None and self._clock() - told.at_seconds <= STALE_SECONDS else None
+            job_report = None if followed is None else followed.job_report
+        return job_report if job_report is not None and self._clock() - job_report.at_seconds <= STALE_SECONDS else None
 
     def trouble(self, uid: str) -> str:
         """Why it was not heard of, in a line."""
@@ -239,10 +239,14 @@ class Coordinators:
             followed.trouble, followed.failures = repr(error), followed.failures + 1
             return
         with self._lock:
-            before = followed.told
+            before = followed.job_report
             went_back = followed.most is not None and goes_back(status, followed.most)
             followed.most = followed.most if went_back else status
-            followed.told, followed.trouble, followed.failures = Told(status, asked_seconds, went_back), "", 0
+            followed.job_report, followed.trouble, followed.failures = (
+                CoordinatorReport(status, asked_seconds, went_back),
+                "",
+                0,
+            )
         shape = (status.phase, status.size, status.target, status.wanted, status.leaving)
         if before is None or shape != (
             before.status.phase,

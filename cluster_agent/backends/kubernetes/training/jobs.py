@@ -13,19 +13,20 @@ from typing import Any
 
 import structlog
 
-from cluster_agent.backends.kubernetes.places.lie import GpuTypes, Lie
+from cluster_agent.backends.kubernetes.places.job_placement import GpuTypes, JobPlacement
 from cluster_agent.backends.kubernetes.training.controller import TrainingController
 from cluster_agent.backends.kubernetes.training.coordinators import (
     POLL_SECONDS,
     CoordinatorCalls,
+    CoordinatorConnection,
     Coordinators,
-    Line,
-    open_line,
+    open_connection,
 )
+from cluster_agent.backends.kubernetes.training.free_capacity import ClusterCapacity, choices_of
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
 from cluster_agent.backends.kubernetes.training.measured import (
     Demand,
-    Measured,
+    MeasuredJob,
     current_of,
     progress_of,
     scheduled_jobs,
@@ -33,10 +34,9 @@ from cluster_agent.backends.kubernetes.training.measured import (
     usual_of,
 )
 from cluster_agent.backends.kubernetes.training.objects import service_facts
-from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
-from cluster_agent.backends.kubernetes.training.room import Room, choices_of
+from cluster_agent.backends.kubernetes.training.parts import Hands, WatchedObjects
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
-from cluster_agent.backends.kubernetes.training.task_pods import TaskPod, lie_of_tasks, task_pod_facts
+from cluster_agent.backends.kubernetes.training.task_pods import TaskPod, placement_of_tasks, task_pod_facts
 from cluster_agent.backends.kubernetes.training.templates import Templates
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
@@ -47,8 +47,8 @@ from cluster_agent.kubernetes.resources import PODS
 from cluster_agent.kubernetes.training.credentials import JobKeys
 from cluster_agent.kubernetes.training.manifests import JOB_LABEL, SERVICES
 from cluster_agent.kubernetes.training.pod_rights import NO_RIGHTS, Rights
-from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode, training_job
-from elastic_runtime.protocol.plan import Phase
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, TrainingJob, training_job
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation, Decision, Job, Progress, Share
 
 _log = structlog.get_logger()
@@ -81,22 +81,22 @@ class TrainingJobs:
         self,
         api: ApiServer,
         namespaces: Sequence[str],
-        room: Callable[[], Room],
+        free_capacity: Callable[[], ClusterCapacity],
         keys: JobKeys,
         may_write: Callable[[], bool],
         lease_epoch: Callable[[], int],
         on_news: Callable[[], None],
         clock: Callable[[], float],
         unix_clock: Callable[[], float],
-        connect: Callable[[Line, Callable[[], int]], CoordinatorCalls] = open_line,
+        connect: Callable[[CoordinatorConnection, Callable[[], int]], CoordinatorCalls] = open_connection,
         last_checkpoint_seconds: float = 300.0,
-        on_told: Callable[[str, str], None] = lambda *_: None,
-        look_seconds: float = POLL_SECONDS,
+        on_reported: Callable[[str, str], None] = lambda *_: None,
+        poll_seconds: float = POLL_SECONDS,
         on_unread: Callable[[Mapping[str, str]], None] = lambda _: None,
         rights: Rights = NO_RIGHTS,
     ) -> None:
         self._clock, self._unix_clock, self._lease_epoch = clock, unix_clock, lease_epoch
-        self._look_seconds = look_seconds
+        self._poll_seconds = poll_seconds
         self._news = threading.Event()
         self._stopping = threading.Event()
 
@@ -118,8 +118,8 @@ class TrainingJobs:
         self.jobs: Cache[TrainingJob] = jobs.cache
         self._pods: Cache[TaskPod] = pods.cache
         self._gpu_types: GpuTypes = {}
-        self._coordinators = Coordinators(clock, wake, lambda line: connect(line, lease_epoch), look_seconds)
-        self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock, on_told=on_told)
+        self._coordinators = Coordinators(clock, wake, lambda line: connect(line, lease_epoch), poll_seconds)
+        self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock, on_reported=on_reported)
         self._workloads = WorkloadWatch(api, namespaces, clock, self._news.set)
         kueue = Kueue(api, self._workloads, may_write, clock, unix_clock)
         self._templates = Templates(api, clock)
@@ -133,13 +133,13 @@ class TrainingJobs:
             last_checkpoint_seconds,
             self._templates.tried,
         )
-        sight = Sight(self.jobs, pods.cache, services.cache, room, self._unread)
-        self._controller = TrainingController(sight, hands, clock, unix_clock)
-        self._measured: dict[str, Measured] = {}
+        watch = WatchedObjects(self.jobs, pods.cache, services.cache, free_capacity, self._unread)
+        self._controller = TrainingController(watch, hands, clock, unix_clock)
+        self._measured: dict[str, MeasuredJob] = {}
         self._observed: dict[str, tuple[TrainingJob, Job]] = {}
         self._done: dict[str, float] = {}
         self._decided_seconds = clock()
-        self._looked_seconds = -math.inf
+        self._polled_seconds = -math.inf
         self._threads = [thread for each in self._followed for thread in each.threads(self._stopping.wait)]
         self._threads += [
             threading.Thread(target=self._control, name="training-jobs", daemon=True),
@@ -186,38 +186,38 @@ class TrainingJobs:
         self._observed = scheduled_jobs(
             self._unended(),
             demand,
-            lambda job: self._measured.setdefault(job.uid, Measured()),
-            self._coordinators.told,
+            lambda job: self._measured.setdefault(job.uid, MeasuredJob()),
+            self._coordinators.job_report,
             self._templates.problem,
             usual,
         )
         return [seen for _, seen in self._observed.values()]
 
-    def lie(self) -> dict[str, Lie]:
+    def job_placements(self) -> dict[str, JobPlacement]:
         """Where the tasks of each lie, by its id."""
-        found = self._lie()
+        found = self._job_placements()
         return {job.job_id: found[job.uid] for job in self._unended() if job.uid in found}
 
-    def _lie(self) -> dict[str, Lie]:
-        return lie_of_tasks(entry.kept for entry in self._pods.entries().values())
+    def _job_placements(self) -> dict[str, JobPlacement]:
+        return placement_of_tasks(entry.kept for entry in self._pods.entries().values())
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Note what the coordinators have counted by now, unless that was done just now."""
-        if self._clock() - self._looked_seconds >= self._look_seconds:
+        if self._clock() - self._polled_seconds >= self._poll_seconds:
             self._take()
 
     def _take(self) -> None:
-        self._looked_seconds = self._clock()
+        self._polled_seconds = self._clock()
         entries = self.jobs.entries().values()
         self._templates.forget({entry.uid for entry in entries})
         known = {entry.uid for entry in entries} | {job.uid for job, _ in self._observed.values()}
         self._measured = {uid: measured for uid, measured in self._measured.items() if uid in known}
-        lie = self._lie() if self._gpu_types else {}
+        job_placements = self._job_placements() if self._gpu_types else {}
         for entry in entries:
-            told = self._coordinators.told(entry.uid)
-            if told is not None:
-                workers = lie[entry.uid].workers if entry.uid in lie else {}
-                self._measured.setdefault(entry.uid, Measured()).look(told, workers)
+            job_report = self._coordinators.job_report(entry.uid)
+            if job_report is not None:
+                workers = job_placements[entry.uid].workers if entry.uid in job_placements else {}
+                self._measured.setdefault(entry.uid, MeasuredJob()).poll(job_report, workers)
 
     def apply(self, decision: Decision, unix_seconds: float, gpu_types: GpuTypes = MappingProxyType({})) -> None:
         """Have the jobs get what was decided.
@@ -232,9 +232,9 @@ class TrainingJobs:
         self._decided_seconds = self._clock()
         placement = decision.placement or {}
         for job_id, (job, seen) in self._observed.items():
-            self._measured.setdefault(job.uid, Measured()).begin_interval()
+            self._measured.setdefault(job.uid, MeasuredJob()).begin_interval()
             wanted, reason = self._wanted(job, seen, decision.of(job_id))
-            if job.mode is UpdateMode.OFF:
+            if job.mode is JobUpdateMode.OFF:
                 self._controller.advise(job.uid, decision.of(job_id))
             if wanted != self._controller.wanted(job):
                 granted = Granted(
@@ -258,7 +258,7 @@ class TrainingJobs:
             finished = now is not None and now.outcome == "Complete"
             if finished:
                 self._done[job.uid] = self._unix_clock() - seen.submit_time_seconds
-            current = SUSPENDED if now is None else current_of(now, self._coordinators.told(job.uid))
+            current = SUSPENDED if now is None else current_of(now, self._coordinators.job_report(job.uid))
             measured = self._measured[job.uid]
             entry_of_it = progress_of(seen, measured, current, whole, finished)
             found.append(replace(entry_of_it, places=measured.places(self._gpu_types, gpu_types)))
@@ -279,19 +279,19 @@ class TrainingJobs:
     def counts(self) -> tuple[int, int, list[float]]:
         """Jobs that run, and that wait; and the completion times of those that this agent saw complete."""
         unended = [job for job in self._all() if not job.outcome]
-        running = sum(current_of(job, self._coordinators.told(job.uid)) != SUSPENDED for job in unended)
+        running = sum(current_of(job, self._coordinators.job_report(job.uid)) != SUSPENDED for job in unended)
         return running, len(unended) - running, list(self._done.values())
 
     def _wanted(self, job: TrainingJob, seen: Job, decided: Allocation) -> tuple[Allocation, str]:
         """What a job is to have, and why it is not what was decided, where it is not."""
-        if job.mode is UpdateMode.OFF:
+        if job.mode is JobUpdateMode.OFF:
             return (job.least if decided != SUSPENDED else decided), "updateMode is Off: its least size"
         if decided == SUSPENDED and seen.current != SUSPENDED and not job.suspend:
             if not job.keeps_checkpoints:
                 return seen.current, "kept: without checkpoints it would begin anew"
             # Taken back before it has trained, again and again, it would cost its start each time and never get on.
-            told = self._coordinators.told(job.uid)
-            if told is None or told.status.phase is Phase.STARTING:
+            job_report = self._coordinators.job_report(job.uid)
+            if job_report is None or job_report.status.phase is JobPhase.STARTING:
                 return self._controller.wanted(job), "kept: it has only just been started"
         if not job.is_resizable and SUSPENDED not in (decided, seen.current):
             return seen.current, "kept: without checkpoints it cannot be resized"
@@ -317,8 +317,8 @@ class TrainingJobs:
                 return
         stepped_seconds = -math.inf
         while not self._stopping.is_set():
-            is_news = self._news.wait(min(_ASK_SECONDS, self._look_seconds))
-            if not is_news and self._clock() - stepped_seconds < self._look_seconds:
+            is_news = self._news.wait(min(_ASK_SECONDS, self._poll_seconds))
+            if not is_news and self._clock() - stepped_seconds < self._poll_seconds:
                 self._coordinators.ask_due()
                 continue
             self._news.clear()
@@ -329,7 +329,7 @@ class TrainingJobs:
             except Exception:
                 # One look that fails is no reason to look after nothing any more; it is told, and made again.
                 _log.exception("training-jobs-step")
-                self._stopping.wait(self._look_seconds)
+                self._stopping.wait(self._poll_seconds)
             # Of very many jobs, news come faster than they can be looked through: some are taken together.
             self._stopping.wait(min(len(self.jobs.entries()) * _TOGETHER_SECONDS, _ASK_SECONDS))
 

@@ -12,12 +12,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.backends.kubernetes.training.quota import (
     WAITS,
     Act,
-    Held,
     Quota,
+    QuotaUse,
     Verb,
     held_by,
     plan_quota,
@@ -32,7 +32,7 @@ from cluster_agent.kubernetes.following import Following
 from cluster_agent.kubernetes.training import workloads
 from cluster_agent.kubernetes.training.manifests import JOB_LABEL, role_of
 from cluster_agent.kubernetes.training.training_job import TrainingJob
-from cluster_agent.kubernetes.training.workloads import FLAVORS, WORKLOADS, Placement, Workload
+from cluster_agent.kubernetes.training.workloads import FLAVORS, WORKLOADS, KueueWorkload, Placement
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
@@ -63,9 +63,9 @@ class WorkloadWatch:
         self._following = Following(
             api, WORKLOADS, workloads.workload_facts, clock, self._on_change, namespaces, ours, seed
         )
-        self.cache: Cache[Workload] = self._following.cache
+        self.cache: Cache[KueueWorkload] = self._following.cache
         self._stopping = threading.Event()
-        self._by_owner: dict[str, list[Workload]] | None = None
+        self._by_owner: dict[str, list[KueueWorkload]] | None = None
         self._threads: list[threading.Thread] = []
 
     def begin(self) -> None:
@@ -87,7 +87,7 @@ class WorkloadWatch:
         """Why they cannot be read, in a line."""
         return self._following.trouble
 
-    def of(self, uid: str) -> list[Workload]:
+    def of(self, uid: str) -> list[KueueWorkload]:
         """Those of one job; asked by one thread."""
         found = self._by_owner
         if found is None:
@@ -125,13 +125,15 @@ class Kueue:
         self._clock, self._unix_clock = clock, unix_clock
         self._waits_since: dict[str, float] = {}
         self._refused: dict[str, tuple[float, str]] = {}
-        self._grounds: dict[str, Workload | None] = {}
+        self._grounds: dict[str, KueueWorkload | None] = {}
         self._flavors: dict[str, tuple[float, Json]] = {}
 
-    def look(self, job: TrainingJob, wanted: Allocation, pods: Iterable[TaskPod], told: Told | None) -> Quota:
+    def poll(
+        self, job: TrainingJob, wanted: Allocation, pods: Iterable[TaskPod], job_report: CoordinatorReport | None
+    ) -> Quota:
         """What a job may have now; what is to be written about that is."""
         self._watch.begin()
-        held = held_by([pod for pod in pods if pod.owner == job.uid], told)
+        held = held_by([pod for pod in pods if pod.owner == job.uid], job_report)
         if self._watch.cache.has_read(job.namespace):
             now = self._clock()
             patient = now - self._waits_since.get(job.uid, now) < PATIENT_SECONDS
@@ -162,7 +164,7 @@ class Kueue:
             for uid in [uid for uid in kept if uid not in uids]:
                 del kept[uid]
 
-    def _placement(self, ground: Workload, role: str) -> Placement:
+    def _placement(self, ground: KueueWorkload, role: str) -> Placement:
         flavors = [self._flavor(name) for name in ground.flavors.get(role, ())]
         return workloads.placement(flavors, ground.updates.get(role, ()))
 
@@ -173,7 +175,7 @@ class Kueue:
             self._flavors[name] = self._clock(), found
         return found
 
-    def _carry_out(self, job: TrainingJob, quota: Quota, wanted: Allocation, held: Held) -> Quota:
+    def _carry_out(self, job: TrainingJob, quota: Quota, wanted: Allocation, held: QuotaUse) -> Quota:
         """Write what is to be written; what was refused is tried again, but not at every look."""
         until, line = self._refused.get(job.uid, (-float("inf"), ""))
         if not quota.acts or self._clock() < until:
@@ -217,14 +219,14 @@ class Kueue:
             with contextlib.suppress(NotFound):
                 self._watch.cache.put_answer(self._api.get(path))
 
-    def _on_deleted(self, workload: Workload, answer: Json) -> None:
+    def _on_deleted(self, workload: KueueWorkload, answer: Json) -> None:
         """One that is gone gives no quota any more, also before the watch says so; with finalizers it stays a while."""
         if "deletionTimestamp" in (answer.get("metadata") or {}):
             self._watch.cache.put_answer(answer)
         else:
             self._forget_workload(workload)
 
-    def _forget_workload(self, workload: Workload) -> None:
+    def _forget_workload(self, workload: KueueWorkload) -> None:
         self._watch.cache.forget((workload.namespace, workload.name), workload.uid)
 
     def _create(self, job: TrainingJob, act: Act) -> None:
@@ -240,7 +242,7 @@ class Kueue:
                 raise
             self._watch.cache.put_answer(found)
 
-    def _write_status(self, job: TrainingJob, act: Act, workload: Workload) -> None:
+    def _write_status(self, job: TrainingJob, act: Act, workload: KueueWorkload) -> None:
         """Others write into it too: it is read before, and written only where it has not changed since."""
         found = self._api.get(WORKLOADS.path(workload.namespace, workload.name))
         seen = workloads.workload_facts(found)

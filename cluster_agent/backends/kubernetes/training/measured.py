@@ -13,13 +13,13 @@ from types import MappingProxyType
 from typing import Final
 
 from cluster_agent.backends.kubernetes.observation import seconds_of
-from cluster_agent.backends.kubernetes.places.lie import GpuTypes, Places, places_of
-from cluster_agent.backends.kubernetes.training.memory import Told
-from cluster_agent.backends.kubernetes.training.room import asks_of
+from cluster_agent.backends.kubernetes.places.job_placement import GpuTypes, Places, places_of
+from cluster_agent.backends.kubernetes.training.free_capacity import asks_of
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
-from cluster_agent.kubernetes.training.training_job import TrainingJob, UpdateMode
-from elastic_runtime.protocol.plan import Phase
+from cluster_agent.kubernetes.training.training_job import JobUpdateMode, TrainingJob
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation, Job, JobKind, Progress, Resources
 
 Demand = Callable[[Amounts], Resources]
@@ -31,11 +31,11 @@ _LEAST_PER_EPOCH, _MOST_PER_EPOCH = 1e-3, 1e15
 _NOWHERE: Final[Mapping[str, int]] = MappingProxyType({})
 _FALSE_FROM = 1.01
 """An epoch has no whole number of batches: so much more than was said is no lie."""
-_UNDER_WAY = frozenset({Phase.STARTING, Phase.RECOVERING, Phase.RESIZING, Phase.SUSPENDING})
+_UNDER_WAY = frozenset({JobPhase.STARTING, JobPhase.RECOVERING, JobPhase.RESIZING, JobPhase.SUSPENDING})
 
 
 @dataclass(slots=True)
-class Hold:
+class SizePeriod:
     """A size that a job held, from one look to a later one; seconds are monotonic.
 
     Attributes:
@@ -56,7 +56,7 @@ class Hold:
 
 
 @dataclass(slots=True)
-class Measured:
+class MeasuredJob:
     """One job's counters over an agent's life.
 
     Attributes:
@@ -65,7 +65,7 @@ class Measured:
         liar: why its counters are not believed, in a line; empty where they are.
     """
 
-    hold: Hold | None = None
+    hold: SizePeriod | None = None
     samples: float = 0.0
     step: int = 0
     epoch: float = 0.0
@@ -76,34 +76,34 @@ class Measured:
     _life: int = field(default=0)
     _workers: Mapping[str, int] = field(default_factory=dict)
 
-    def look(self, told: Told, workers: Mapping[str, int] = _NOWHERE) -> None:
+    def poll(self, job_report: CoordinatorReport, workers: Mapping[str, int] = _NOWHERE) -> None:
         """Take what a coordinator said; what cannot be is not taken, and told.
 
         Args:
             workers: how many lie on which node, where somebody looked.
         """
         self._workers = workers
-        status = told.status
-        self.liar = told.lie
+        status = job_report.status
+        self.liar = job_report.falsehood
         if self.liar:
             self.hold, self._settled = None, False
             return
         size = Allocation(status.size.workers, status.size.servers)
-        settled = status.phase is Phase.RUNNING and status.size == status.target
+        settled = status.phase is JobPhase.RUNNING and status.size == status.target
         if not size.ps and status.generation != self._life:
             # Other ranks than before: between the two the job paused, which nobody was there to say.
             self._settled, self._life = False, status.generation
         held = self.hold
         goes_on = held is not None and held.size == size and status.samples >= held.to_samples
         if settled and self._settled and goes_on and held is not None:
-            if told.at_seconds > held.to_seconds:
-                self.run_seconds += told.at_seconds - held.to_seconds
-                held.to_seconds, held.to_samples = told.at_seconds, float(status.samples)
+            if job_report.at_seconds > held.to_seconds:
+                self.run_seconds += job_report.at_seconds - held.to_seconds
+                held.to_seconds, held.to_samples = job_report.at_seconds, float(status.samples)
             if held.workers != workers:
                 held.workers = None
         elif settled:
-            now, samples = told.at_seconds, float(status.samples)
-            self.hold = Hold(size, now, samples, now, samples, workers)
+            now, samples = job_report.at_seconds, float(status.samples)
+            self.hold = SizePeriod(size, now, samples, now, samples, workers)
         self._settled = settled
         self.samples, self.step = max(self.samples, float(status.samples)), max(self.step, status.step)
         self.epoch, self.total_epochs = max(self.epoch, status.epoch), status.total_epochs
@@ -125,7 +125,7 @@ class Measured:
         if self.hold is not None:
             held = self.hold
             seconds, samples = held.to_seconds, held.to_samples
-            self.hold = Hold(held.size, seconds, samples, seconds, samples, self._workers)
+            self.hold = SizePeriod(held.size, seconds, samples, seconds, samples, self._workers)
 
     def places(self, before: GpuTypes, now: GpuTypes) -> Places:
         """Where the workers of what is held lay all the time; nothing where that is not known, or changed.
@@ -141,11 +141,11 @@ class Measured:
         return found if found == places_of(held.workers, held.size.workers, now) else ()
 
 
-def current_of(job: TrainingJob, told: Told | None) -> Allocation:
+def current_of(job: TrainingJob, job_report: CoordinatorReport | None) -> Allocation:
     """What a job has, or is about to have: a change that is under way goes on by itself."""
-    if told is None or told.lie:
+    if job_report is None or job_report.falsehood:
         return job.granted if job.has_started and not job.suspend else SUSPENDED
-    size = told.status.target if told.status.phase in _UNDER_WAY else told.status.size
+    size = job_report.status.target if job_report.status.phase in _UNDER_WAY else job_report.status.size
     whole = size.workers and (size.servers or job.is_all_reduce)
     return Allocation(size.workers, size.servers) if whole else SUSPENDED
 
@@ -163,9 +163,9 @@ class Usual:
     steps: float = 0.0
 
 
-def usual_of(jobs: Iterable[tuple[str, Measured]]) -> dict[str, Usual]:
+def usual_of(jobs: Iterable[tuple[str, MeasuredJob]]) -> dict[str, Usual]:
     """By type: the medians of its jobs."""
-    known: dict[str, list[Measured]] = {}
+    known: dict[str, list[MeasuredJob]] = {}
     for model_type, measured in jobs:
         if measured.samples_per_epoch and measured.steps_per_epoch and not measured.liar:
             known.setdefault(model_type, []).append(measured)
@@ -180,7 +180,7 @@ def usual_of(jobs: Iterable[tuple[str, Measured]]) -> dict[str, Usual]:
 _UNKNOWN: Final = Usual()
 
 
-def _declared_epochs(job: TrainingJob, measured: Measured, usual: Usual) -> float | None:
+def _declared_epochs(job: TrainingJob, measured: MeasuredJob, usual: Usual) -> float | None:
     """What the whole job is: as its script says once it trains, else as its author did; None: nobody did.
 
     Steps are epochs once it is known how many make one, from the job itself or from others of its type.
@@ -193,7 +193,7 @@ def _declared_epochs(job: TrainingJob, measured: Measured, usual: Usual) -> floa
 
 def scheduled_job(
     job: TrainingJob,
-    measured: Measured,
+    measured: MeasuredJob,
     current: Allocation,
     demands: tuple[Resources, Resources],
     submitted_unix_seconds: float,
@@ -214,7 +214,7 @@ def scheduled_job(
     least, most = job.least, job.most
     if job.suspend:
         least, most = job.least, SUSPENDED
-    elif (job.mode is UpdateMode.FROZEN or job.problem or not job.is_resizable) and current != SUSPENDED:
+    elif (job.mode is JobUpdateMode.FROZEN or job.problem or not job.is_resizable) and current != SUSPENDED:
         least = most = current
     return Job(
         job_id=job.job_id,
@@ -246,8 +246,8 @@ def unended(jobs: Iterable[TrainingJob]) -> list[TrainingJob]:
 def scheduled_jobs(
     jobs: Iterable[TrainingJob],
     demand: Demand,
-    measured: Callable[[TrainingJob], Measured],
-    told: Callable[[str], Told | None],
+    measured: Callable[[TrainingJob], MeasuredJob],
+    job_report: Callable[[str], CoordinatorReport | None],
     problem: Callable[[TrainingJob], str],
     usual: Mapping[str, Usual],
 ) -> dict[str, tuple[TrainingJob, Job]]:
@@ -261,7 +261,7 @@ def scheduled_jobs(
     """
     found = {}
     for job in jobs:
-        counted, current = measured(job), current_of(job, told(job.uid))
+        counted, current = measured(job), current_of(job, job_report(job.uid))
         if (job.suspend or job.problem or problem(job)) and current == SUSPENDED:
             continue
         # Whoever has a PS has a coordinator too: where there is room for the one, there is for the other.
@@ -272,12 +272,12 @@ def scheduled_jobs(
     return found
 
 
-def noted(job: TrainingJob) -> Measured:
+def noted(job: TrainingJob) -> MeasuredJob:
     """What is known of a job from its status alone, where its coordinator cannot be asked."""
     progress = job.status.get("progress")
     stated = progress if isinstance(progress, dict) else {}
     number = {name: _number(stated.get(name)) for name in ("samples", "step", "epoch", "totalEpochs")}
-    return Measured(
+    return MeasuredJob(
         samples=number["samples"],
         step=int(number["step"]),
         epoch=number["epoch"],
@@ -294,7 +294,7 @@ def _number(stated: object) -> float:
     return value if 0.0 <= value <= _MOST_PER_EPOCH else 0.0
 
 
-def progress_of(job: Job, measured: Measured, current: Allocation, whole_seconds: float, finished: bool) -> Progress:
+def progress_of(job: Job, measured: MeasuredJob, current: Allocation, whole_seconds: float, finished: bool) -> Progress:
     """What a job did in an interval.
 
     Args:

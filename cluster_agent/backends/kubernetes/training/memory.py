@@ -23,7 +23,7 @@ _GONE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CoordinatorReport:
     """What a job's coordinator said last.
 
     Attributes:
@@ -36,7 +36,7 @@ class Told:
     went_back: bool = False
 
     @property
-    def lie(self) -> str:
+    def falsehood(self) -> str:
         """What cannot be of what it counts, in a line; empty where all may be."""
         status = self.status
         counted = (status.samples, status.epoch, status.total_epochs, status.samples_per_second)
@@ -51,7 +51,7 @@ class Told:
     @property
     def doubt(self) -> str:
         """What is wrong with what it counts, in words that stay the same; empty where nothing is."""
-        if self.lie:
+        if self.falsehood:
             return "its coordinator counts what cannot be: nothing of it is believed"
         if self.status.epoch > _FALSE_FROM * self.status.total_epochs > 0.0:
             return "its coordinator counts more epochs than there are: how far it is, nobody knows"
@@ -72,7 +72,7 @@ def goes_back(status: JobStatus, most: JobStatus) -> bool:
 
 
 @dataclass(slots=True)
-class Memory:
+class JobMemory:
     """What is remembered of a job between two looks; forgetting it costs waits, and nothing else. Monotonic seconds.
 
     Attributes:
@@ -131,9 +131,9 @@ class Memory:
         self.ended_since = dict.fromkeys(self.ended_since, now)
         self.unneeded_since = dict.fromkeys(self.unneeded_since, now)
 
-    def is_said_before(self, told: Told, task: str) -> bool:
+    def is_said_before(self, job_report: CoordinatorReport, task: str) -> bool:
         """Whether a coordinator spoke before a task's pod was gone: it may want the pod that it had, and no other."""
-        return told.at_seconds <= self.gone_at.get(task, -math.inf)
+        return job_report.at_seconds <= self.gone_at.get(task, -math.inf)
 
     def warns(self, trouble: str, now: float) -> bool:
         """Whether to tell somebody of a trouble: not again at every look."""

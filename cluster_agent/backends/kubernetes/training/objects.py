@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 
 import structlog
 
-from cluster_agent.backends.kubernetes.training.coordinators import Line
+from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorConnection
 from cluster_agent.backends.kubernetes.training.plan import GIVEN_BACK_GRACE_SECONDS
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
-from cluster_agent.backends.kubernetes.training.step import Step
+from cluster_agent.backends.kubernetes.training.step import JobStep
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json
 from cluster_agent.kubernetes.cache import Cache
@@ -58,7 +58,7 @@ def service_facts(found: Json) -> ServiceFacts:
     )
 
 
-class Refused(Exception):
+class ObjectRefused(Exception):
     """Something could not be made; the line is for people."""
 
 
@@ -86,7 +86,7 @@ class JobObjects:
         self._keys, self._may_write = keys, may_write
         self._without_key: set[str] = set()
         self._pairs: dict[str, tuple[list[str], ServingPair]] = {}
-        self._lines: dict[str, tuple[str, Line]] = {}
+        self._connections: dict[str, tuple[str, CoordinatorConnection]] = {}
         """By the job's uid; with the address of its Service."""
 
     def check_acting(self) -> None:
@@ -106,7 +106,7 @@ class JobObjects:
         return entry is not None and entry.kept.owner == job.uid
 
     def make_pod(
-        self, job: TrainingJob, task: str, step: Step, address: str, node: str, fit: Callable[[Json], None]
+        self, job: TrainingJob, task: str, step: JobStep, address: str, node: str, fit: Callable[[Json], None]
     ) -> bool:
         """Make a task's pod, or find the one that an earlier try has made.
 
@@ -130,7 +130,7 @@ class JobObjects:
                 pod = manifests.task_pod(job, task, address, node)
             fit(pod)
         except (TypeError, AttributeError, ValueError, KeyError) as error:  # templates keep whatever was written
-            raise Refused(f"the template of {task} is no pod's: {error}") from error
+            raise ObjectRefused(f"the template of {task} is no pod's: {error}") from error
         path = PODS.path(job.namespace)
         self.check_acting()
         try:
@@ -139,12 +139,12 @@ class JobObjects:
             try:
                 found = self._api.get(PODS.path(job.namespace, manifests.pod_name(job, task)))
             except NotFound:
-                raise Refused(f"{error}; it goes just now") from error
+                raise ObjectRefused(f"{error}; it goes just now") from error
             owners = [each.get("uid") for each in found["metadata"].get("ownerReferences") or ()]
             if job.uid not in owners:
-                raise Refused(f"{error}; it is not this job's") from error
+                raise ObjectRefused(f"{error}; it is not this job's") from error
             if _gang_label(found) != _gang_label(pod):
-                raise Refused(f"{error}; it is of another gang") from error
+                raise ObjectRefused(f"{error}; it is of another gang") from error
             self._pods.put_answer(found)
             return False
         return True
@@ -198,7 +198,7 @@ class JobObjects:
         address = self.address(job)
         key = self._key(job)
         if key is None:
-            raise Refused(f"{self._missing_key(job)}; name it in the agent's backend.training.earlier_key_files")
+            raise ObjectRefused(f"{self._missing_key(job)}; name it in the agent's backend.training.earlier_key_files")
         token, pair = token_of(key, job.uid), self._pair(job, key)
         self.check_acting()
         with contextlib.suppress(AlreadyExists):  # it was made like this
@@ -213,7 +213,7 @@ class JobObjects:
         """
         service = self.service(job)
         if service is None:
-            raise Refused(f"service {manifests.pod_name(job, leader(job))} is another's, or has no address yet")
+            raise ObjectRefused(f"service {manifests.pod_name(job, leader(job))} is another's, or has no address yet")
         host = f"[{service.cluster_ip}]" if ":" in service.cluster_ip else service.cluster_ip
         return f"{host}:{PORT}"
 
@@ -245,7 +245,7 @@ class JobObjects:
             self._pairs[job.uid] = hosts, pair
         return pair
 
-    def line(self, job: TrainingJob, pod: str) -> Line | None:
+    def line(self, job: TrainingJob, pod: str) -> CoordinatorConnection | None:
         """The way to the coordinator in a pod; None before there is an address.
 
         Args:
@@ -254,18 +254,21 @@ class JobObjects:
         service = self.service(job)
         if service is None:
             return None
-        known = self._lines.get(job.uid)
+        known = self._connections.get(job.uid)
         if known is None or (known[0], known[1].pod) != (service.cluster_ip, pod):
             key = self._key(job)
             if key is None:
-                self._tell_missing_key(job)
+                self._report_missing_key(job)
                 key = self._keys.newest  # its coordinator then says that this is not the job's token
             token, certificate = token_of(key, job.uid), self._pair(job, key).certificate
-            known = service.cluster_ip, Line(self.address(job), job.runtime_name, token, certificate, pod)
-            self._lines[job.uid] = known
+            known = (
+                service.cluster_ip,
+                CoordinatorConnection(self.address(job), job.runtime_name, token, certificate, pod),
+            )
+            self._connections[job.uid] = known
         return known[1]
 
-    def _tell_missing_key(self, job: TrainingJob) -> None:
+    def _report_missing_key(self, job: TrainingJob) -> None:
         if job.uid in self._without_key:
             return
         self._without_key.add(job.uid)
@@ -280,7 +283,7 @@ class JobObjects:
         """Keep nothing but of these jobs."""
         self._pairs = {uid: pair for uid, pair in self._pairs.items() if uid in uids}
         self._without_key &= uids
-        self._lines = {uid: line for uid, line in self._lines.items() if uid in uids}
+        self._connections = {uid: line for uid, line in self._connections.items() if uid in uids}
 
 
 def _gang_label(pod: Json) -> str:

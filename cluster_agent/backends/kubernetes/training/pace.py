@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from cluster_agent.backends.kubernetes.training.memory import Told
-from cluster_agent.backends.kubernetes.training.step import Standing, Step
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
+from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from policy_net.domain import SUSPENDED, Allocation
 
-LOOKS_A_SECOND = 200.0
+POLLS_A_SECOND = 200.0
 """At jobs of which nothing is new; each is some tenths of a millisecond."""
 STEP_SECONDS = 2.0
 """Longest step: starts of many jobs at once, or a slow server, must not keep the others from being looked at."""
-_RESTING = frozenset({Standing.QUEUED, Standing.SUSPENDED, Standing.INVALID})
+_RESTING = frozenset({JobStanding.QUEUED, JobStanding.SUSPENDED, JobStanding.INVALID})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class _Seen:
     at_seconds: float
 
 
-class Pace:
+class JobPace:
     """Says which jobs are looked at in a step, in which order; used by one thread.
 
     Args:
@@ -44,9 +44,9 @@ class Pace:
     """
 
     def __init__(
-        self, clock: Callable[[], float], step_seconds: float = 1.0, looks_a_second: float = LOOKS_A_SECOND
+        self, clock: Callable[[], float], step_seconds: float = 1.0, polls_a_second: float = POLLS_A_SECOND
     ) -> None:
-        self._clock, self._step_seconds, self._looks_a_second = clock, step_seconds, looks_a_second
+        self._clock, self._step_seconds, self._polls_a_second = clock, step_seconds, polls_a_second
         self._seen: dict[str, _Seen] = {}
         self._waiting: set[str] = set()
         self._pause_seconds = 0.0
@@ -55,7 +55,7 @@ class Pace:
     def begin(self, jobs: Collection[TrainingJob]) -> list[TrainingJob]:
         """A step begins; the jobs in the order in which they are looked at: first those that the last one left."""
         self._began = self._clock()
-        self._pause_seconds = len(jobs) / self._looks_a_second
+        self._pause_seconds = len(jobs) / self._polls_a_second
         uids = {job.uid for job in jobs}
         self._seen = {uid: seen for uid, seen in self._seen.items() if uid in uids}
         ordered = sorted(jobs, key=lambda job: (job.uid not in self._waiting, job.created, job.namespace, job.name))
@@ -69,22 +69,29 @@ class Pace:
         self._waiting = {job.uid for job in left}
         return True
 
-    def is_at_rest(self, job: TrainingJob, pods: Iterable[TaskPod], told: Told | None, granted: Granted | None) -> bool:
+    def is_at_rest(
+        self, job: TrainingJob, pods: Iterable[TaskPod], job_report: CoordinatorReport | None, granted: Granted | None
+    ) -> bool:
         """Whether nothing about a job is new, and it was looked at not long ago."""
         if self._pause_seconds <= self._step_seconds:
             return False
         seen = self._seen.get(job.uid)
         if seen is None or self._clock() - seen.at_seconds >= self._pause_seconds:
             return False
-        return (seen.version, seen.pods, seen.said, seen.granted) == (job.version, tuple(pods), _said(told), granted)
+        return (seen.version, seen.pods, seen.said, seen.granted) == (
+            job.version,
+            tuple(pods),
+            _said(job_report),
+            granted,
+        )
 
     def note(
         self,
         job: TrainingJob,
         pods: Iterable[TaskPod],
-        told: Told | None,
+        job_report: CoordinatorReport | None,
         granted: Granted | None,
-        step: Step,
+        step: JobStep,
         wanted: Allocation,
     ) -> None:
         """A job was looked at.
@@ -92,26 +99,26 @@ class Pace:
         Args:
             wanted: the size that it is to have.
         """
-        if self._pause_seconds > self._step_seconds and _rests(job, told, step, wanted):
-            self._seen[job.uid] = _Seen(job.version, tuple(pods), _said(told), granted, self._clock())
+        if self._pause_seconds > self._step_seconds and _rests(job, job_report, step, wanted):
+            self._seen[job.uid] = _Seen(job.version, tuple(pods), _said(job_report), granted, self._clock())
         else:
             self._seen.pop(job.uid, None)
 
 
-def _rests(job: TrainingJob, told: Told | None, step: Step, wanted: Allocation) -> bool:
+def _rests(job: TrainingJob, job_report: CoordinatorReport | None, step: JobStep, wanted: Allocation) -> bool:
     """Whether there was nothing to do about a job, and will not be until something changes, or time passes."""
     if step.create or step.delete or step.report or step.ask is not None or job.queue or job.deleting:
         return False
     if job.outcome:
         return True
-    if step.standing is Standing.RUNNING:
-        return told is not None and told.status.size == told.status.target
+    if step.standing is JobStanding.RUNNING:
+        return job_report is not None and job_report.status.size == job_report.status.target
     return step.standing in _RESTING and wanted == SUSPENDED
 
 
-def _said(told: Told | None) -> object:
+def _said(job_report: CoordinatorReport | None) -> object:
     """What a coordinator said, without how far the job is."""
-    if told is None:
+    if job_report is None:
         return None
-    status = told.status
-    return status.phase, status.size, status.target, status.wanted, status.leaving, status.requests, told.doubt
+    status = job_report.status
+    return status.phase, status.size, status.target, status.wanted, status.leaving, status.requests, job_report.doubt

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cluster_agent.backends.kubernetes.training.coordinators import Coordinators
+from cluster_agent.backends.kubernetes.training.free_capacity import ClusterCapacity
 from cluster_agent.backends.kubernetes.training.kueue import Kueue
 from cluster_agent.backends.kubernetes.training.objects import ServiceFacts
-from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
@@ -18,7 +18,7 @@ from cluster_agent.kubernetes.training.training_job import TrainingJob
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class WatchedObjects:
     """What the controller sees; each cache is followed by somebody else.
 
     Attributes:
@@ -29,7 +29,7 @@ class Sight:
     jobs: Cache[TrainingJob]
     pods: Cache[TaskPod]
     services: Cache[ServiceFacts]
-    room: Callable[[], Room]
+    free_capacity: Callable[[], ClusterCapacity]
     unread: Callable[[], Mapping[str, str]] = dict
 
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from cluster_agent.backends.kubernetes.training.memory import Memory, Told
-from cluster_agent.backends.kubernetes.training.step import Ended, Standing, Step, first_tasks, next_ask
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
+from cluster_agent.backends.kubernetes.training.step import Ended, JobStanding, JobStep, first_tasks, next_ask
 from cluster_agent.backends.kubernetes.training.task_pods import KILLED, TaskPod
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, pod_name
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from elastic_runtime.control.messages import JobStatus
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.errors import BAD_INPUT
 from policy_net.domain import SUSPENDED, Allocation
 
@@ -35,21 +35,21 @@ SILENT_SECONDS = 120.0
 GIVEN_BACK_GRACE_SECONDS = 1
 """Of pods that have not trained: they have nothing to write, and hold their quota until they are gone."""
 _TASK = re.compile(r"(worker|ps)-(0|[1-9][0-9]{0,5})")
-_RELEASED = frozenset({Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED})
-_GATHERING = frozenset({Phase.STARTING, Phase.RECOVERING})
+_RELEASED = frozenset({JobPhase.SUSPENDED, JobPhase.FINISHED, JobPhase.FAILED})
+_GATHERING = frozenset({JobPhase.STARTING, JobPhase.RECOVERING})
 """It does not train, and waits for tasks."""
-_TRAINS = frozenset({Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING})
+_TRAINS = frozenset({JobPhase.RUNNING, JobPhase.RESIZING, JobPhase.SUSPENDING})
 
 
-_STANDING: Mapping[Phase, Standing] = {
-    Phase.STARTING: Standing.STARTING,
-    Phase.RUNNING: Standing.RUNNING,
-    Phase.RESIZING: Standing.RESIZING,
-    Phase.RECOVERING: Standing.RECOVERING,
-    Phase.SUSPENDING: Standing.SUSPENDING,
-    Phase.SUSPENDED: Standing.SUSPENDED,
-    Phase.FINISHED: Standing.RUNNING,
-    Phase.FAILED: Standing.FAILED,
+_STANDING: Mapping[JobPhase, JobStanding] = {
+    JobPhase.STARTING: JobStanding.STARTING,
+    JobPhase.RUNNING: JobStanding.RUNNING,
+    JobPhase.RESIZING: JobStanding.RESIZING,
+    JobPhase.RECOVERING: JobStanding.RECOVERING,
+    JobPhase.SUSPENDING: JobStanding.SUSPENDING,
+    JobPhase.SUSPENDED: JobStanding.SUSPENDED,
+    JobPhase.FINISHED: JobStanding.RUNNING,
+    JobPhase.FAILED: JobStanding.FAILED,
 }
 
 
@@ -58,10 +58,10 @@ def plan(
     wanted: Allocation,
     decision: str,
     pods: Iterable[TaskPod],
-    told: Told | None,
-    memory: Memory,
+    job_report: CoordinatorReport | None,
+    memory: JobMemory,
     now: float,
-) -> Step:
+) -> JobStep:
     """What to do about one job.
 
     Args:
@@ -83,16 +83,18 @@ def plan(
         return _without_coordinator(job, wanted, ours, left, memory, now)
     if coordinator.ended:
         return _after_coordinator(job, wanted, coordinator, ours, memory, now)
-    goes = wanted != SUSPENDED and _is_given_back(job, coordinator, told, memory, now)
+    goes = wanted != SUSPENDED and _is_given_back(job, coordinator, job_report, memory, now)
     if coordinator.deleting or goes:
         standing, line = _meanwhile(job, wanted, memory, now, "its coordinator is about to end")
         leaves = _not_going(ours) if goes or wanted == SUSPENDED else ()
-        return Step(standing, line, delete=leaves, grace_seconds=GIVEN_BACK_GRACE_SECONDS if goes else None)
-    if told is None:
+        return JobStep(standing, line, delete=leaves, grace_seconds=GIVEN_BACK_GRACE_SECONDS if goes else None)
+    if job_report is None:
         return _unheard(job, wanted, coordinator, ours, memory, now)
     memory.silent_since = None
-    waiting = _gang(job, wanted, ours, told.status, memory, now) if told.status.phase in _GATHERING else None
-    return waiting or _training(job, wanted, decision, ours, told, memory, now)
+    waiting = (
+        _gang(job, wanted, ours, job_report.status, memory, now) if job_report.status.phase in _GATHERING else None
+    )
+    return waiting or _training(job, wanted, decision, ours, job_report, memory, now)
 
 
 def _is_task(job: TrainingJob, pod: TaskPod) -> bool:
@@ -100,18 +102,22 @@ def _is_task(job: TrainingJob, pod: TaskPod) -> bool:
     return pod.name == pod_name(job, pod.task) and (pod.task == COORDINATOR or bool(_TASK.fullmatch(pod.task)))
 
 
-def _is_given_back(job: TrainingJob, coordinator: TaskPod, told: Told | None, memory: Memory, now: float) -> bool:
+def _is_given_back(
+    job: TrainingJob, coordinator: TaskPod, job_report: CoordinatorReport | None, memory: JobMemory, now: float
+) -> bool:
     """Whether a gang was refused, or did not come, and what there is of it is to go before the next try; whatever could
     not be deleted at once holds quota for nothing."""
-    trains = job.trained_under == coordinator.uid or (told is not None and told.status.phase not in _GATHERING)
+    trains = job.trained_under == coordinator.uid or (
+        job_report is not None and job_report.status.phase not in _GATHERING
+    )
     return now < memory.not_before_seconds and not trains
 
 
-def _over(job: TrainingJob, ours: Mapping[str, TaskPod]) -> Step:
+def _over(job: TrainingJob, ours: Mapping[str, TaskPod]) -> JobStep:
     """Ended pods stay, for their logs; they go with the job."""
     running = tuple(pod for pod in ours.values() if not pod.ended and not pod.deleting)
     line = str(job.condition(job.outcome).get("message") or "")
-    return Step(Standing(job.outcome), line, delete=running)
+    return JobStep(JobStanding(job.outcome), line, delete=running)
 
 
 def _after_coordinator(
@@ -119,20 +125,20 @@ def _after_coordinator(
     wanted: Allocation,
     coordinator: TaskPod,
     ours: Mapping[str, TaskPod],
-    memory: Memory,
+    memory: JobMemory,
     now: float,
-) -> Step:
+) -> JobStep:
     """Its process has ended: the job is over, or goes on with another one."""
     word, _, line = coordinator.last_words.partition(":")
     line = line.strip()
-    if coordinator.exit_code == 0 and word == Phase.FINISHED:
+    if coordinator.exit_code == 0 and word == JobPhase.FINISHED:
         working = next((pod.task for pod in ours.values() if _works(pod)), "")
         if working:  # what a script does with the model takes as long as it takes
-            return Step(Standing.RUNNING, f"{working} still works with the model")
-        return Step(Standing.COMPLETE, line, outcome="Complete")
-    if word == Phase.FAILED or coordinator.exit_code == BAD_INPUT:
-        reason = line if word == Phase.FAILED else f"its coordinator cannot start: {coordinator.last_words}"
-        return Step(Standing.FAILED, reason or "no reason was given", outcome="Failed")
+            return JobStep(JobStanding.RUNNING, f"{working} still works with the model")
+        return JobStep(JobStanding.COMPLETE, line, outcome="Complete")
+    if word == JobPhase.FAILED or coordinator.exit_code == BAD_INPUT:
+        reason = line if word == JobPhase.FAILED else f"its coordinator cannot start: {coordinator.last_words}"
+        return JobStep(JobStanding.FAILED, reason or "no reason was given", outcome="Failed")
     memory.gang_since = memory.silent_since = None
     if coordinator.uid != memory.counted:
         memory.counted = coordinator.uid
@@ -140,46 +146,53 @@ def _after_coordinator(
             words = coordinator.last_words or f"code {coordinator.exit_code}"
             memory.on_gang_failed(f"its coordinator ended before it led the job ({words}); it is tried again", now)
     standing, line = _meanwhile(job, wanted, memory, now, "its coordinator has ended, and is replaced")
-    return Step(standing, line, delete=() if coordinator.deleting else (coordinator,))
+    return JobStep(standing, line, delete=() if coordinator.deleting else (coordinator,))
 
 
 def _works(pod: TaskPod) -> bool:
     return pod.task.startswith("worker-") and not pod.ended and pod.phase != "Pending"
 
 
-def _meanwhile(job: TrainingJob, wanted: Allocation, memory: Memory, now: float, line: str) -> tuple[Standing, str]:
+def _meanwhile(
+    job: TrainingJob, wanted: Allocation, memory: JobMemory, now: float, line: str
+) -> tuple[JobStanding, str]:
     """What is told while pods go, so that others can take their place."""
     if wanted == SUSPENDED:
-        return (Standing.SUSPENDED, "by its user") if job.suspend else (Standing.QUEUED, "waits for resources")
+        return (JobStanding.SUSPENDED, "by its user") if job.suspend else (JobStanding.QUEUED, "waits for resources")
     if now < memory.not_before_seconds:
-        return Standing.QUEUED, memory.refused
-    return Standing.RECOVERING, line
+        return JobStanding.QUEUED, memory.refused
+    return JobStanding.RECOVERING, line
 
 
 def _without_coordinator(
-    job: TrainingJob, wanted: Allocation, ours: Mapping[str, TaskPod], left: list[TaskPod], memory: Memory, now: float
-) -> Step:
+    job: TrainingJob,
+    wanted: Allocation,
+    ours: Mapping[str, TaskPod],
+    left: list[TaskPod],
+    memory: JobMemory,
+    now: float,
+) -> JobStep:
     """There is none: the job waits, begins, or goes on from what was written down."""
     knows = job.has_started and bool(job.journal_claim)
     may_begin = wanted != SUSPENDED and not job.problem and now >= memory.not_before_seconds
     if knows and may_begin and any(not pod.ended and not pod.deleting for pod in ours.values()):
         # Its tasks wait for it, and it finds them in its journal.
-        return Step(Standing.RECOVERING, "its coordinator was lost", create=(COORDINATOR,), begin=wanted)
+        return JobStep(JobStanding.RECOVERING, "its coordinator was lost", create=(COORDINATOR,), begin=wanted)
     if ours:
         standing, line = _meanwhile(job, wanted, memory, now, "what is left of it goes first")
-        return Step(standing, line, delete=_not_going(ours))
+        return JobStep(standing, line, delete=_not_going(ours))
     why = why_it_waits(job, wanted, left, memory, now)
     if why:
-        standing = Standing.SUSPENDED if job.suspend else Standing.INVALID if job.problem else Standing.QUEUED
-        return Step(standing, why)
+        standing = JobStanding.SUSPENDED if job.suspend else JobStanding.INVALID if job.problem else JobStanding.QUEUED
+        return JobStep(standing, why)
     memory.gang_since = now
     # A journal knows more than the numbers from which a new coordinator would count.
     tasks = () if knows else first_tasks(wanted)
     line = "its pods are made"
-    return Step(Standing.STARTING, line, create=(COORDINATOR, *tasks), relaunched=job.has_started, begin=wanted)
+    return JobStep(JobStanding.STARTING, line, create=(COORDINATOR, *tasks), relaunched=job.has_started, begin=wanted)
 
 
-def why_it_waits(job: TrainingJob, wanted: Allocation, left: list[TaskPod], memory: Memory, now: float) -> str:
+def why_it_waits(job: TrainingJob, wanted: Allocation, left: list[TaskPod], memory: JobMemory, now: float) -> str:
     """Why a job without pods does not begin, in a line; empty where it may.
 
     Args:
@@ -201,9 +214,9 @@ def _unheard(
     wanted: Allocation,
     coordinator: TaskPod,
     ours: Mapping[str, TaskPod],
-    memory: Memory,
+    memory: JobMemory,
     now: float,
-) -> Step:
+) -> JobStep:
     """Its coordinator is about to begin, or does not answer."""
     if coordinator.phase == "Pending":
         memory.silent_since = None
@@ -214,12 +227,12 @@ def _unheard(
         # One that trains would lose what it did since its last checkpoint.
         trains = any(pod.phase != "Pending" and not pod.ended for task, pod in ours.items() if task != COORDINATOR)
         if not trains or silent:
-            return Step(Standing.SUSPENDING, "it goes without its coordinator's word", delete=_not_going(ours))
-        return Step(Standing.SUSPENDING, "its coordinator does not answer")
-    standing = Standing.RECOVERING if job.trained_under else Standing.STARTING
+            return JobStep(JobStanding.SUSPENDING, "it goes without its coordinator's word", delete=_not_going(ours))
+        return JobStep(JobStanding.SUSPENDING, "its coordinator does not answer")
+    standing = JobStanding.RECOVERING if job.trained_under else JobStanding.STARTING
     if any(pod.phase == "Pending" for pod in ours.values()):
-        return _gang(job, wanted, ours, None, memory, now) or Step(standing, _lacking(ours))
-    return Step(standing, f"its coordinator does not answer{f': {memory.trouble}' if memory.trouble else ' yet'}")
+        return _gang(job, wanted, ours, None, memory, now) or JobStep(standing, _lacking(ours))
+    return JobStep(standing, f"its coordinator does not answer{f': {memory.trouble}' if memory.trouble else ' yet'}")
 
 
 def _gang(
@@ -227,14 +240,14 @@ def _gang(
     wanted: Allocation,
     ours: Mapping[str, TaskPod],
     status: JobStatus | None,
-    memory: Memory,
+    memory: JobMemory,
     now: float,
-) -> Step | None:
+) -> JobStep | None:
     """Whether what is needed to train comes in time; None: there is more to do for that."""
     lacking = [task for task in (status.wanted if status is not None else ()) if task not in ours]
     missing = [pod for pod in ours.values() if pod.phase == "Pending"]
     if wanted == SUSPENDED:
-        return Step(Standing.SUSPENDING, "it was only starting", delete=_not_going(ours))
+        return JobStep(JobStanding.SUSPENDING, "it was only starting", delete=_not_going(ours))
     if not missing and not lacking:
         memory.gang_since = None
         return None
@@ -242,9 +255,9 @@ def _gang(
     line = _lacking(ours) or job.problem or f"{lacking[0]} is not there yet"
     if now - memory.gang_since < GANG_SECONDS:
         starts = not job.trained_under and len(missing) == sum(not pod.ended for pod in ours.values())
-        return Step(Standing.STARTING, line) if starts else None
+        return JobStep(JobStanding.STARTING, line) if starts else None
     memory.on_gang_failed(f"its pods did not come in {GANG_SECONDS:g} s ({line}); it is tried again", now)
-    return Step(Standing.QUEUED, memory.refused, delete=_not_going(ours))
+    return JobStep(JobStanding.QUEUED, memory.refused, delete=_not_going(ours))
 
 
 def _lacking(ours: Mapping[str, TaskPod]) -> str:
@@ -267,24 +280,24 @@ def _training(
     wanted: Allocation,
     decision: str,
     ours: Mapping[str, TaskPod],
-    told: Told,
-    memory: Memory,
+    job_report: CoordinatorReport,
+    memory: JobMemory,
     now: float,
-) -> Step:
+) -> JobStep:
     """Its coordinator answers."""
-    status = told.status
+    status = job_report.status
     over = status.phase in _RELEASED
     if status.phase in _TRAINS:
         memory.on_trains()
     report = tuple(_ends(ours, status, memory))
-    create = () if over or job.problem or wanted == SUSPENDED else _wanted_tasks(job, ours, told, memory)
+    create = () if over or job.problem or wanted == SUSPENDED else _wanted_tasks(job, ours, job_report, memory)
     ended = {pod.task for pod in ours.values() if pod.ended}
     known = {task.task for task in status.tasks} | set(status.wanted)
     gone = [pod for pod in ours.values() if not over and _has_been_over(pod, status, memory, now)]
     late = []
     for task, pod in ours.items():
         needed = task == COORDINATOR or (task in known and task not in status.leaving and not over)
-        needed = needed or (status.phase is Phase.FINISHED and _works(pod))  # with the model, as long as it takes
+        needed = needed or (status.phase is JobPhase.FINISHED and _works(pod))  # with the model, as long as it takes
         if needed or task in ended or pod.deleting:
             memory.unneeded_since.pop(task, None)
             continue
@@ -297,38 +310,40 @@ def _training(
         line, ask = job.problem, None
     line = line or (_lacking(ours) if status.phase in _GATHERING else _troubled(ours))
     working = set(ours) - ended - {COORDINATOR}
-    if status.phase is Phase.FAILED:
-        return Step(standing, status.failure, report=report, delete=tuple(late), outcome="Failed")
-    if status.phase is Phase.FINISHED and not working:
+    if status.phase is JobPhase.FAILED:
+        return JobStep(standing, status.failure, report=report, delete=tuple(late), outcome="Failed")
+    if status.phase is JobPhase.FINISHED and not working:
         line = f"{status.epoch:g} epochs, {status.samples} samples"
-        return Step(Standing.COMPLETE, line, report=report, outcome="Complete")
-    if status.phase is Phase.SUSPENDED and wanted == SUSPENDED and not working:
+        return JobStep(JobStanding.COMPLETE, line, report=report, outcome="Complete")
+    if status.phase is JobPhase.SUSPENDED and wanted == SUSPENDED and not working:
         # Nothing of it is needed: it gives back even the little that its coordinator takes.
         why = "by its user" if job.suspend else "waits for resources"
-        return Step(standing if job.suspend else Standing.QUEUED, why, report=report, delete=_not_going(ours))
-    return Step(standing, line, create=create, report=report, delete=(*gone, *late), ask=ask)
+        return JobStep(standing if job.suspend else JobStanding.QUEUED, why, report=report, delete=_not_going(ours))
+    return JobStep(standing, line, create=create, report=report, delete=(*gone, *late), ask=ask)
 
 
-def _wanted_tasks(job: TrainingJob, ours: Mapping[str, TaskPod], told: Told, memory: Memory) -> tuple[str, ...]:
+def _wanted_tasks(
+    job: TrainingJob, ours: Mapping[str, TaskPod], job_report: CoordinatorReport, memory: JobMemory
+) -> tuple[str, ...]:
     """Tasks whose pods are to be made: not more than a job may have while as many take the others' places.
 
     One whose pod came and went is made again only where its coordinator waits for it still, and has said so since.
     """
-    room = {"worker": 2 * job.most.workers, "ps": 2 * job.most.ps}
+    free_capacity = {"worker": 2 * job.most.workers, "ps": 2 * job.most.ps}
     for task, pod in ours.items():
         if task != COORDINATOR and not pod.ended:
-            room[task.rpartition("-")[0]] -= 1
+            free_capacity[task.rpartition("-")[0]] -= 1
     found = []
-    for task in dict.fromkeys(told.status.wanted):
+    for task in dict.fromkeys(job_report.status.wanted):
         role = task.rpartition("-")[0]
-        is_missing = task not in ours and not memory.is_said_before(told, task)
-        if is_missing and _TASK.fullmatch(task) and room[role] > 0:
-            room[role] -= 1
+        is_missing = task not in ours and not memory.is_said_before(job_report, task)
+        if is_missing and _TASK.fullmatch(task) and free_capacity[role] > 0:
+            free_capacity[role] -= 1
             found.append(task)
     return tuple(found)
 
 
-def _has_been_over(pod: TaskPod, status: JobStatus, memory: Memory, now: float) -> bool:
+def _has_been_over(pod: TaskPod, status: JobStatus, memory: JobMemory, now: float) -> bool:
     """Whether the log of a task that has left was there to be read for long enough, or its name is wanted again."""
     if not pod.ended or pod.deleting or pod.uid not in memory.reported:
         return False
@@ -336,7 +351,7 @@ def _has_been_over(pod: TaskPod, status: JobStatus, memory: Memory, now: float) 
     return seconds >= (UNLISTED_SECONDS if pod.task in status.wanted else KEPT_SECONDS)
 
 
-def _ends(ours: Mapping[str, TaskPod], status: JobStatus, memory: Memory) -> Iterable[Ended]:
+def _ends(ours: Mapping[str, TaskPod], status: JobStatus, memory: JobMemory) -> Iterable[Ended]:
     """Ends that were not reported yet: of pods that are there, and of tasks whose pods are not."""
     for task, pod in ours.items():
         if pod.ended and task != COORDINATOR and pod.uid not in memory.reported:

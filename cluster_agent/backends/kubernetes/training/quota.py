@@ -15,17 +15,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from cluster_agent.backends.kubernetes.training.memory import Told
-from cluster_agent.backends.kubernetes.training.step import Standing, Step
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
+from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
 from cluster_agent.kubernetes.training.training_job import TrainingJob
-from cluster_agent.kubernetes.training.workloads import State, Workload
-from elastic_runtime.protocol.plan import Phase
+from cluster_agent.kubernetes.training.workloads import KueueWorkload, WorkloadState
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
 
 WAITS: Final = "WaitsForQuota"
-_WAITING = (Standing.QUEUED, Standing.SUSPENDING, Standing.STARTING)
+_WAITING = (JobStanding.QUEUED, JobStanding.SUSPENDING, JobStanding.STARTING)
 _QUIET = ("", "Finished", "NotAsked")
 
 
@@ -50,13 +50,13 @@ class Act:
     """
 
     verb: Verb
-    workload: Workload | None
+    workload: KueueWorkload | None
     size: Allocation = SUSPENDED
     number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class QuotaUse:
     """What a job holds of its quota now.
 
     Attributes:
@@ -90,31 +90,31 @@ class Quota:
     allowed: Allocation
     reason: str
     line: str
-    ground: Workload | None = None
+    ground: KueueWorkload | None = None
     acts: tuple[Act, ...] = ()
 
-    def limit(self, step: Step, pods: Iterable[TaskPod]) -> Step:
+    def limit(self, step: JobStep, pods: Iterable[TaskPod]) -> JobStep:
         """A step, without pods for which there is no quota, and with what people are told."""
         waits = self.ground is None or self.allowed == SUSPENDED
         if waits and self.reason not in _QUIET and step.standing in _WAITING:
             step = replace(step, line=self.line)
         size = self.ground.size if self.ground is not None else SUSPENDED
-        room = {"worker": size.workers, "ps": size.ps}
+        free_capacity = {"worker": size.workers, "ps": size.ps}
         for pod in pods:
             role = pod.task.rpartition("-")[0]
-            if role in room and not pod.ended and not pod.deleting:
-                room[role] -= 1
+            if role in free_capacity and not pod.ended and not pod.deleting:
+                free_capacity[role] -= 1
         create = []
         for task in step.create if self.ground is not None else ():
             role = task.rpartition("-")[0]
-            if room.get(role, 1) > 0:
+            if free_capacity.get(role, 1) > 0:
                 create.append(task)
-                room[role] = room.get(role, 2) - 1
+                free_capacity[role] = free_capacity.get(role, 2) - 1
         whole = not step.is_gang or len(create) == len(step.create)
         return replace(step, create=tuple(create) if whole else ())
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether it is worth an Event."""
         return self.reason not in _QUIET
 
@@ -129,20 +129,20 @@ class Quota:
         return ("Admitted", self.allowed != SUSPENDED, self.reason, self.line) if self.reason else None
 
 
-def held_by(pods: Iterable[TaskPod], told: Told | None) -> Held:
+def held_by(pods: Iterable[TaskPod], job_report: CoordinatorReport | None) -> QuotaUse:
     """What a job's pods hold, and what its coordinator says that it will have."""
     here = [pod for pod in pods if not pod.ended]
     tasks = [pod.task for pod in here if pod.task != COORDINATOR]
     size = Allocation(sum(task.startswith("worker-") for task in tasks), sum(task.startswith("ps-") for task in tasks))
-    if told is None:
-        return Held(bool(here), None if len(tasks) < len(here) else size, tasks=size)
-    target = told.status.target
-    trains = told.status.phase is Phase.RUNNING and told.status.size == target
-    return Held(bool(here), size.most(Allocation(target.workers, target.servers)), trains, size)
+    if job_report is None:
+        return QuotaUse(bool(here), None if len(tasks) < len(here) else size, tasks=size)
+    target = job_report.status.target
+    trains = job_report.status.phase is JobPhase.RUNNING and job_report.status.size == target
+    return QuotaUse(bool(here), size.most(Allocation(target.workers, target.servers)), trains, size)
 
 
 def plan_quota(
-    job: TrainingJob, wanted: Allocation, held: Held, seen: Iterable[Workload], patient: bool = True
+    job: TrainingJob, wanted: Allocation, held: QuotaUse, seen: Iterable[KueueWorkload], patient: bool = True
 ) -> Quota:
     """What a job may have, and what to write about that.
 
@@ -153,22 +153,22 @@ def plan_quota(
     """
     ours = sorted((each for each in seen if each.owner == job.uid and each.number >= 0), key=lambda each: each.number)
     left = [each for each in ours if not each.deleting]
-    live = [each for each in left if each.state is not State.FINISHED]
+    live = [each for each in left if each.state is not WorkloadState.FINISHED]
     if job.outcome:
         acts = () if held.any else tuple(Act(Verb.FINISH, each) for each in live)
         return Quota(SUSPENDED, "Finished", "the job is over", acts=acts)
     if wanted == SUSPENDED or (job.problem and not held.any):
         acts = () if held.any else tuple(Act(Verb.DELETE, each) for each in left)
         return Quota(SUSPENDED, "NotAsked", "it is to have nothing: no quota is asked for", acts=acts)
-    pending = [each for each in live if each.state is State.PENDING]
-    holding = [each for each in live if each.state is not State.PENDING]
+    pending = [each for each in live if each.state is WorkloadState.PENDING]
+    holding = [each for each in live if each.state is not WorkloadState.PENDING]
     number = max((each.number for each in ours), default=-1) + 1
     if not holding:
         # One whose Workload somebody deleted may still run: what it holds it needs, until it is gone.
         return _first(job, (wanted if patient else job.least).most(held.least), pending, number)
-    if holding[-1].state is State.EVICTED:
+    if holding[-1].state is WorkloadState.EVICTED:
         return _evicted(holding, pending, held)
-    ground = next((each for each in reversed(holding) if each.state is State.ADMITTED), None)
+    ground = next((each for each in reversed(holding) if each.state is WorkloadState.ADMITTED), None)
     if ground is None and held.any:  # it runs on the slice before, while the checks of this one are done
         ground = next((each for each in left if each.name == holding[-1].replaces), None)
     if ground is None:
@@ -177,7 +177,7 @@ def plan_quota(
     return _within(job, wanted, held, ground, left, number)
 
 
-def _first(job: TrainingJob, asked: Allocation, pending: list[Workload], number: int) -> Quota:
+def _first(job: TrainingJob, asked: Allocation, pending: list[KueueWorkload], number: int) -> Quota:
     """Nothing was admitted yet: it may have nothing."""
     newest = pending[-1] if pending else None
     line = f"waits for quota of queue {job.queue} for {_sizes(asked)}" + (f": {newest.line}" if newest else "")
@@ -189,7 +189,7 @@ def _first(job: TrainingJob, asked: Allocation, pending: list[Workload], number:
     return Quota(SUSPENDED, WAITS, line, acts=acts)
 
 
-def _evicted(holding: list[Workload], pending: list[Workload], held: Held) -> Quota:
+def _evicted(holding: list[KueueWorkload], pending: list[KueueWorkload], held: QuotaUse) -> Quota:
     """It gives back what it has, and then its quota; of several slices the newest waits again."""
     newest = holding[-1]
     acts = _deleted(pending)
@@ -199,34 +199,34 @@ def _evicted(holding: list[Workload], pending: list[Workload], held: Held) -> Qu
 
 
 def _within(
-    job: TrainingJob, wanted: Allocation, held: Held, ground: Workload, left: list[Workload], number: int
+    job: TrainingJob, wanted: Allocation, held: QuotaUse, ground: KueueWorkload, left: list[KueueWorkload], number: int
 ) -> Quota:
     """It may have what it wants, as far as that was admitted; for more a slice is asked for."""
     size = ground.size
     allowed = Allocation(min(wanted.workers, size.workers), min(wanted.ps, size.ps))
     acts: list[Act] = []
-    if ground.state is State.ADMITTED:
+    if ground.state is WorkloadState.ADMITTED:
         for each in [each for each in left if each.number < ground.number]:
             # Kueue finishes the slice before; one that does not know of slices leaves that to us.
-            finished = each.state is State.FINISHED
+            finished = each.state is WorkloadState.FINISHED
             acts.append(Act(Verb.DELETE if finished else Verb.FINISH, each))
         if held.trains and not ground.is_ready:
             acts.append(Act(Verb.READY, ground))
-    later = [each for each in left if each.number > ground.number and each.state is not State.FINISHED]
-    acts += _deleted([each for each in later[:-1] if each.state is State.PENDING])
+    later = [each for each in left if each.number > ground.number and each.state is not WorkloadState.FINISHED]
+    acts += _deleted([each for each in later[:-1] if each.state is WorkloadState.PENDING])
     asked = later[-1] if later else None
     # What it holds it needs, until it is gone; what it was never given is nobody's to ask for.
     holds = size if held.size is None else Allocation(min(held.size.workers, size.workers), min(held.size.ps, size.ps))
     need = wanted.most(holds)
     if allowed == wanted:
-        if asked is not None and asked.state is State.PENDING:
+        if asked is not None and asked.state is WorkloadState.PENDING:
             acts += _deleted([asked])
-        elif asked is None and need != size and ground.state is State.ADMITTED:
+        elif asked is None and need != size and ground.state is WorkloadState.ADMITTED:
             acts.append(Act(Verb.COUNT, ground, need))
         return Quota(allowed, "Admitted", f"queue {job.queue} has quota for {_sizes(size)}", ground, tuple(acts))
     if asked is None:
         acts.append(Act(Verb.CREATE, ground, need, number))
-    elif asked.state is State.PENDING and asked.size != need:
+    elif asked.state is WorkloadState.PENDING and asked.size != need:
         acts.append(Act(Verb.COUNT, asked, need))
     if not held.any and allowed.most(job.least) != allowed:
         allowed = SUSPENDED  # its bounds were raised meanwhile
@@ -235,7 +235,7 @@ def _within(
     return Quota(allowed, "WaitsForMoreQuota", line, ground, tuple(acts))
 
 
-def _deleted(which: Iterable[Workload]) -> tuple[Act, ...]:
+def _deleted(which: Iterable[KueueWorkload]) -> tuple[Act, ...]:
     return tuple(Act(Verb.DELETE, each) for each in which)
 
 
@@ -244,7 +244,7 @@ def _sizes(size: Allocation) -> str:
     return f"{workers} and {size.ps} PS{'s' * (size.ps != 1)}" if size.ps else workers
 
 
-def unread(wanted: Allocation, held: Held, trouble: str) -> Quota:
+def unread(wanted: Allocation, held: QuotaUse, trouble: str) -> Quota:
     """Nobody knows what was admitted: nothing begins or grows, and what runs goes on."""
     if not trouble:
         return Quota(_kept(wanted, held), "", "Kueue's Workloads are being read")
@@ -254,14 +254,14 @@ def unread(wanted: Allocation, held: Held, trouble: str) -> Quota:
     return Quota(_kept(wanted, held), "KueueMissing", line)
 
 
-def refused(quota: Quota, wanted: Allocation, held: Held, line: str) -> Quota:
+def refused(quota: Quota, wanted: Allocation, held: QuotaUse, line: str) -> Quota:
     """What holds after a write that did not work: what was admitted; who has no Workload at all keeps what it has."""
     unknown = quota.acts[-1].verb is Verb.CREATE and quota.acts[-1].workload is None
     allowed = _kept(wanted, held) if unknown else quota.allowed
     return replace(quota, allowed=allowed, reason="KueueRefused", line=f"{quota.line}; {line}")
 
 
-def _kept(wanted: Allocation, held: Held) -> Allocation:
+def _kept(wanted: Allocation, held: QuotaUse) -> Allocation:
     if not held.any or held.size is None:
         return wanted if held.any else SUSPENDED
     return Allocation(min(wanted.workers, held.size.workers), min(wanted.ps, held.size.ps))

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from cluster_agent.backends.kubernetes.training.memory import Memory, Told
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
 
 # Requests to a job's coordinator: which one is next, and under which id; pure.
@@ -41,7 +41,7 @@ class Ask:
 
 
 def next_ask(
-    wanted: Allocation, decision: str, status: JobStatus, memory: Memory, now: float
+    wanted: Allocation, decision: str, status: JobStatus, memory: JobMemory, now: float
 ) -> tuple[str, Ask | None]:
     """What to ask for, so that a job gets the size that was decided; and what people are told.
 
@@ -53,10 +53,10 @@ def next_ask(
     """
     size = Size(wanted.ps, wanted.workers)
     request = Request.RESIZE if wanted != SUSPENDED else Request.SUSPEND
-    if status.phase is Phase.SUSPENDED:
+    if status.phase is JobPhase.SUSPENDED:
         request = Request.RESUME
     done = wanted == SUSPENDED if request is Request.RESUME else status.target == size
-    if done or status.phase not in (Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDED):
+    if done or status.phase not in (JobPhase.RUNNING, JobPhase.RESIZING, JobPhase.SUSPENDED):
         return "", None
     name = f"{decision}-{request}-{size.servers}x{size.workers}"
     line = {
@@ -97,7 +97,7 @@ def _sizes(size: Allocation) -> str:
     return f"{size.workers} worker{workers} and {size.ps} PS{servers}"
 
 
-class Standing(StrEnum):
+class JobStanding(StrEnum):
     """Where a job is, for people."""
 
     QUEUED = "Queued"
@@ -127,7 +127,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class JobStep:
     """What is to be done about a job now.
 
     Attributes:
@@ -143,7 +143,7 @@ class Step:
         forbidden: why its namespace takes no pod like one of its, in a line.
     """
 
-    standing: Standing
+    standing: JobStanding
     line: str = ""
     create: tuple[str, ...] = ()
     relaunched: bool = False
@@ -159,7 +159,7 @@ class Step:
     @property
     def is_gang(self) -> bool:
         """Whether its pods are made together, or not at all; a coordinator alone joins tasks that wait for it."""
-        return COORDINATOR in self.create and self.standing is Standing.STARTING
+        return COORDINATOR in self.create and self.standing is JobStanding.STARTING
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -178,10 +178,10 @@ def first_tasks(size: Allocation) -> tuple[str, ...]:
 # it takes is seen again by an agent that has just begun: when the job was deleted, its pods, and what its coordinator
 # says.
 
-_WRITTEN = (Phase.SUSPENDED, Phase.FINISHED)
-_NOTHING_NEW = (Phase.STARTING, Phase.RECOVERING)
+_WRITTEN = (JobPhase.SUSPENDED, JobPhase.FINISHED)
+_NOTHING_NEW = (JobPhase.STARTING, JobPhase.RECOVERING)
 """It has trained nothing since its last checkpoint."""
-_WITHOUT_PODS = (Standing.QUEUED, Standing.SUSPENDED)
+_WITHOUT_PODS = (JobStanding.QUEUED, JobStanding.SUSPENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +200,8 @@ class Parting:
 def parting(
     job: TrainingJob,
     pods: Iterable[TaskPod],
-    told: Told | None,
-    memory: Memory,
+    job_report: CoordinatorReport | None,
+    memory: JobMemory,
     unix_seconds: float,
     limit_seconds: float,
 ) -> Parting | None:
@@ -215,19 +215,19 @@ def parting(
     if job.outcome or not job.has_started:
         return Parting()
     ours = [pod for pod in pods if pod.owner == job.uid]
-    found = _by_its_word(told) if told is not None else _by_its_pods(job, ours)
+    found = _by_its_word(job_report) if job_report is not None else _by_its_pods(job, ours)
     if found is None and unix_seconds - _seconds(job.deleted) >= limit_seconds:
         why = memory.given_up[1] or memory.trouble
         return _lost(f"there was none within {limit_seconds:g} s{f': {why}' if why else ''}")
     return found
 
 
-def _by_its_word(told: Told) -> Parting | None:
+def _by_its_word(job_report: CoordinatorReport) -> Parting | None:
     """What its coordinator says."""
-    status = told.status
+    status = job_report.status
     if status.phase in _WRITTEN:
         return Parting(line=f"its last checkpoint is of {status.epoch:g} epochs, {status.samples} samples")
-    if status.phase is Phase.FAILED:
+    if status.phase is JobPhase.FAILED:
         return _lost(f"it has failed: {status.failure}")
     return Parting() if status.phase in _NOTHING_NEW else None
 
@@ -240,7 +240,7 @@ def _by_its_pods(job: TrainingJob, ours: list[TaskPod]) -> Parting | None:
     stays = any(not pod.deleting and (not pod.ended or pod is coordinator) for pod in ours)
     if not stays and str(job.status.get("phase") or "") in _WITHOUT_PODS:
         return Parting()  # it was suspended, with a checkpoint
-    if coordinator is not None and coordinator.exit_code == 0 and coordinator.last_words.startswith(Phase.FINISHED):
+    if coordinator is not None and coordinator.exit_code == 0 and coordinator.last_words.startswith(JobPhase.FINISHED):
         return Parting()
     return _lost("its coordinator is gone")
 

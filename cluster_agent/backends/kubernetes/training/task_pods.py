@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cluster_agent.backends.kubernetes.places.lie import Lie
+from cluster_agent.backends.kubernetes.places.job_placement import JobPlacement
 from cluster_agent.kubernetes.capacity import LONGEST_LINE, stuck
 from cluster_agent.kubernetes.training.manifests import (
     COORDINATOR,
@@ -68,12 +68,12 @@ class TaskPod:
         return self.phase in ("Succeeded", "Failed")
 
 
-def lie_of_tasks(pods: Iterable[TaskPod]) -> dict[str, Lie]:
+def placement_of_tasks(pods: Iterable[TaskPod]) -> dict[str, JobPlacement]:
     """Where the tasks of TrainingJobs lie, by uid of the job."""
-    found: dict[str, Lie] = {}
+    found: dict[str, JobPlacement] = {}
     for pod in pods:
         if pod.node and pod.task != COORDINATOR and not pod.deleting and not pod.ended:
-            found.setdefault(pod.owner, Lie()).add(role_of(pod.task), pod.node)
+            found.setdefault(pod.owner, JobPlacement()).add(role_of(pod.task), pod.node)
     return found
 
 

@@ -37,21 +37,21 @@ from elastic_runtime.launcher.gpu_seats import read_gpus, write_used
 from elastic_runtime.launcher.job_folder import FolderPlace, JobLock
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings, launcher_clock
-from elastic_runtime.launcher.supervisor import StopSignals
+from elastic_runtime.launcher.supervisor import LauncherStopSignals
 from elastic_runtime.launcher.warm import inherited
 from elastic_runtime.launcher.warm.starter import WarmStarter
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from elastic_runtime.telemetry import configure_logging
 from foundation.backoff import Failures
 from foundation.errors import BAD_INPUT, NO_ROOM
 
 _log = structlog.get_logger()
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _RETRY_SECONDS = 1.0
 """Between two starts while the disk is full."""
 _KEPT_CHANGES = 200
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
-_OVER = frozenset({Phase.FINISHED, Phase.FAILED, Phase.SUSPENDED})
+_OVER = frozenset({JobPhase.FINISHED, JobPhase.FAILED, JobPhase.SUSPENDED})
 
 
 class ScriptSupervisor:
@@ -82,7 +82,7 @@ class ScriptSupervisor:
         self._place = FolderPlace(folder.path)
         before = folder.state()
         kept = {} if before is None else before.model_dump(include={"stall_seconds", "failures", "last_failure"})
-        self._state = ScriptState(phase=Phase.STARTING, **kept)
+        self._state = ScriptState(phase=JobPhase.STARTING, **kept)
         self._changes = tuple(change for change in folder.changes() if change.ended_unix_seconds)
         self._group: RankGroup | None = None
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -94,22 +94,22 @@ class ScriptSupervisor:
         self._failures = Failures()
         self._again_at = -math.inf
 
-    def run(self) -> Phase:
+    def run(self) -> JobPhase:
         """Until the job has ended, or is suspended.
 
         Raises:
             BadInput: something else was put in the place of the job's folder.
         """
-        with StopSignals(self._news) as signals:
+        with LauncherStopSignals(self._news) as signals:
             try:
                 self._files.stop_file.unlink(missing_ok=True)
                 self._begin(self._wanted())
                 while self._state.phase not in _OVER:
                     self._place.check()
-                    self._look(signals.count)
+                    self._poll(signals.count)
                     self._sleep()
             except OSError as error:  # of the job's own folder: what is not there can be told to nobody
-                self._note(Phase.FAILED, workers=0, target=0, failure=f"{error.filename}: {error.strerror}")
+                self._note(JobPhase.FAILED, workers=0, target=0, failure=f"{error.filename}: {error.strerror}")
             finally:
                 if self._group is not None:
                     self._group.kill()
@@ -138,10 +138,10 @@ class ScriptSupervisor:
 
     def _begin(self, target: Target) -> None:
         """Start workers; so many that nobody is left over where there is less than was asked for."""
-        self._note(Phase.STARTING, target=target.workers, workers=0, request_id=target.request_id)
+        self._note(JobPhase.STARTING, target=target.workers, workers=0, request_id=target.request_id)
         if target.workers == 0:
             self._on_change_over(done=True)
-            self._note(Phase.SUSPENDED)
+            self._note(JobPhase.SUSPENDED)
             return
         self._coming = target
         self._start()
@@ -167,7 +167,7 @@ class ScriptSupervisor:
         except OSError as error:
             line = f"no process can be started: {error.strerror or error}"
             if error.errno not in NO_ROOM:
-                self._note(Phase.FAILED, target=0, failure=line)
+                self._note(JobPhase.FAILED, target=0, failure=line)
                 return
             self._coming, self._again_at = target, self._clock() + _RETRY_SECONDS  # there may be room by then
             if self._state.failure != line:
@@ -176,13 +176,13 @@ class ScriptSupervisor:
             line = ""
         self._state = self._state.model_copy(update={"failure": line})
 
-    def _look(self, signals: int) -> None:
+    def _poll(self, signals: int) -> None:
         group = self._group
         if self._warm is not None:
-            self._warm.look(set() if group is None else group.pids, needed=True)
+            self._warm.poll(set() if group is None else group.pids, needed=True)
         if group is None:
             if signals:
-                self._note(Phase.SUSPENDED, target=0)
+                self._note(JobPhase.SUSPENDED, target=0)
             else:
                 self._start()
             return
@@ -191,20 +191,20 @@ class ScriptSupervisor:
         running = group.running
         progress = self._files.progress() if self._record.elastic else RankProgress()
         if running:
-            self._look_at_running(group, progress, signals)
+            self._poll_running(group, progress, signals)
         else:
             self._on_ended(group, progress, signals)
 
-    def _look_at_running(self, group: RankGroup, progress: RankProgress, signals: int) -> None:
+    def _poll_running(self, group: RankGroup, progress: RankProgress, signals: int) -> None:
         if group.failure:
             group.terminate()  # the others would only wait for it
             return
-        if self._state.phase is Phase.STARTING and (not self._record.elastic or progress.pid == group.first):
+        if self._state.phase is JobPhase.STARTING and (not self._record.elastic or progress.pid == group.first):
             if self._paused_at is not None:
                 pause, self._paused_at = self._clock() - self._paused_at, None
                 self._state = self._state.model_copy(update={"stall_seconds": self._state.stall_seconds + pause})
                 self._on_change_over(done=True, stall_seconds=pause)
-            self._note(Phase.RUNNING, workers=group.workers, target=group.workers)
+            self._note(JobPhase.RUNNING, workers=group.workers, target=group.workers)
         target = self._wanted()
         if not signals and target.request_id != self._state.request_id:
             self._change(group, target)
@@ -217,7 +217,7 @@ class ScriptSupervisor:
         if target.workers == group.workers and self._stop_at is None:
             self._note(self._state.phase, request_id=target.request_id)
             return
-        phase = Phase.RESIZING if target.workers else Phase.SUSPENDING
+        phase = JobPhase.RESIZING if target.workers else JobPhase.SUSPENDING
         self._on_change_begun(group.workers, target)
         self._note(phase, target=target.workers, request_id=target.request_id)
         if self._stop_at is not None:
@@ -237,15 +237,15 @@ class ScriptSupervisor:
         self._files.stop_file.unlink(missing_ok=True)
         if not failure and (progress.finished or not (self._record.elastic or stopping or signals)):
             self._on_change_over(done=False)
-            self._note(Phase.FINISHED, workers=0, target=0)
+            self._note(JobPhase.FINISHED, workers=0, target=0)
         elif signals:
             self._on_change_over(done=False)
-            self._note(Phase.SUSPENDED, workers=0, target=0)
+            self._note(JobPhase.SUSPENDED, workers=0, target=0)
         elif stopping or self._may_go_on(progress, group):
             self._begin(self._wanted())
         else:
             failure = failure or "its script ended before the job did; does it train with elastic_runtime.join?"
-            self._note(Phase.FAILED, workers=0, target=0, failure=failure)
+            self._note(JobPhase.FAILED, workers=0, target=0, failure=failure)
 
     def _on_change_begun(self, before: int, target: Target) -> None:
         """A change is under way; one that was is now on its way there."""
@@ -290,7 +290,7 @@ class ScriptSupervisor:
         _log.warning("workers-failed", folder=str(self._folder.path), line=line, pause_seconds=pause_seconds)
         return self._failures.in_a_row <= self._record.restarts
 
-    def _note(self, phase: Phase, **changes: object) -> None:
+    def _note(self, phase: JobPhase, **changes: object) -> None:
         self._state = self._state.model_copy(update={"phase": phase, **changes})
         while True:
             try:
@@ -308,7 +308,7 @@ class ScriptSupervisor:
 
     def _sleep(self) -> None:
         try:
-            self._news.get(timeout=_LOOK_SECONDS)
+            self._news.get(timeout=_POLL_SECONDS)
             while True:  # several news are one look
                 self._news.get_nowait()
         except queue.Empty:
@@ -325,7 +325,7 @@ def main() -> int:
     except BadInput as error:  # somebody else's launcher, or files that are not as they were written
         print(error, file=sys.stderr)
         return BAD_INPUT
-    return int(phase is Phase.FAILED)
+    return int(phase is JobPhase.FAILED)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.job_folder import holder_of, read_json, read_own, write_json
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.text import parse_json, plain_line
 from policy_net.settings import Section
 
@@ -87,7 +87,7 @@ class ScriptState(Section):
         last_failure: the newest, in a line; not the job's end, which is `failure`.
     """
 
-    phase: Phase
+    phase: JobPhase
     workers: int = 0
     target: int = 0
     request_id: str = ""

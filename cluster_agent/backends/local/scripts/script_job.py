@@ -11,16 +11,16 @@ from pathlib import Path
 
 import structlog
 
-from cluster_agent.backends.local.job_table import JobRecord
+from cluster_agent.backends.local.job_table import LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
-from cluster_agent.backends.local.measured import Measured
+from cluster_agent.backends.local.measured import LocalMeasurement
 from cluster_agent.backends.local.scripts.script_folder import ScriptFolder, ScriptRecord, ScriptState, Target
 from cluster_agent.backends.local.shares.machine_shares import gpu_file, thread_variables
 from elastic_runtime.checkpoint.rank_files import RankFiles
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher.job_folder import remove_folder
 from elastic_runtime.launcher.warm.script_imports import MORE_VARIABLE
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
@@ -43,7 +43,7 @@ class ScriptJob:
     def __init__(
         self,
         jobs: Path,
-        record: JobRecord,
+        record: LocalJobRecord,
         environment: Mapping[str, str],
         launchers: Launchers,
         grace_seconds: float = 10.0,
@@ -95,7 +95,7 @@ class ScriptJob:
         before = self._folder.state()
         # What an earlier launcher said is no news of this one; what it counted goes on.
         kept = {} if before is None else before.model_dump(include={"stall_seconds", "failures", "last_failure"})
-        self._folder.write_state(ScriptState(phase=Phase.STARTING, target=allocation.workers, **kept))
+        self._folder.write_state(ScriptState(phase=JobPhase.STARTING, target=allocation.workers, **kept))
         self._folder.write_target(Target(request_id="", workers=allocation.workers))
         command = [sys.executable, "-m", _LAUNCHER, str(self._folder.path)]
         environment, script = self._environment, None
@@ -104,14 +104,14 @@ class ScriptJob:
         number = self._launchers.spawn(self.name, command, self._folder.path, environment, script)
         _log.info("job-started", job=self.name, workers=allocation.workers, ps=0, process=number)
 
-    def measure(self) -> Measured:
+    def measure(self) -> LocalMeasurement:
         """How it is doing: what its launcher and its first worker wrote down last."""
         state, damage = self._folder.state(), self._folder.damage()
         if state is None:
-            return Measured(damage=damage)
+            return LocalMeasurement(damage=damage)
         alive = self.launcher is not None
         progress = RankFiles(self._folder.path).progress()
-        return Measured(
+        return LocalMeasurement(
             state.phase,
             Allocation(state.workers) if alive else SUSPENDED,
             Allocation(state.target) if alive else SUSPENDED,

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from elastic_runtime.launcher.gpu_seats import read_gpus, read_used, used_file, write_gpus
 from elastic_runtime.launcher.warm.becoming import THREAD_VARIABLES
 from foundation.figures import counted
@@ -59,7 +59,7 @@ class CpuQuota:
             trial.mkdir(exist_ok=True)
             self._limit(trial, 1000)
         except OSError as error:
-            raise BadConfig(
+            raise BadAgentConfig(
                 f"setting backend.cgroup = {folder}: no CPU quota can be set there ({error.strerror}); name a control "
                 "group with the cpu controller that this user may write to (systemd: Delegate=yes), or leave it out"
             ) from error

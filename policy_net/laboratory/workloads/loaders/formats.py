@@ -13,7 +13,7 @@ from pathlib import Path
 from foundation.files import is_file, is_folder, near_file
 from foundation.text import plain_line
 from policy_net.errors import BadInput
-from policy_net.laboratory.csv_rows import Row, open_bytes, read_rows, shown
+from policy_net.laboratory.csv_rows import CsvRow, open_bytes, read_rows, shown
 from policy_net.laboratory.workloads.loaders.helios import read_helios
 from policy_net.laboratory.workloads.loaders.intake import Intake
 from policy_net.laboratory.workloads.loaders.json_items import is_json
@@ -136,7 +136,7 @@ def _header_of(path: Path) -> str:
         return file.readline(_LONGEST_HEADER_BYTES).decode("utf-8-sig", errors="replace")
 
 
-def _record(row: Row) -> RecordedJob:
+def _record(row: CsvRow) -> RecordedJob:
     job_id, submit = row.text("job_id"), row.seconds("submit_time_s")
     seconds, gpus = row.seconds_from_zero("duration_s"), row.gpus("num_gpus")
     start = None if row.optional("start_time_s") is None else row.seconds("start_time_s")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from policy_net.laboratory.csv_rows import Row, plain_number, read_rows
+from policy_net.laboratory.csv_rows import CsvRow, plain_number, read_rows
 from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, UNFINISHED, Intake, LeftOut, Selection
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
 from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, moment_if_any, span, stated_moment, unstated
@@ -43,7 +43,7 @@ def read_helios(path: Path, strict: bool = False, vc: str | None = None) -> Reco
     )
 
 
-def _record(row: Row, intake: Intake) -> RecordedJob:
+def _record(row: CsvRow, intake: Intake) -> RecordedJob:
     job_id = row.text("job_id")
     gpus = row.gpus("gpu_num")
     submit = stated_moment(row.optional("submit_time"), "submit_time", row)

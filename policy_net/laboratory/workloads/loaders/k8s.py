@@ -25,8 +25,8 @@ from policy_net.laboratory.workloads.loaders.intake import (
 )
 from policy_net.laboratory.workloads.loaders.json_items import Item, item, read_json
 from policy_net.laboratory.workloads.loaders.record import (
+    HeldGpus,
     NodeShare,
-    Piece,
     RecordedJob,
     Recording,
     as_one_request,
@@ -72,7 +72,7 @@ class _Job:
 
     first_pod: int
     created_seconds: float
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[HeldGpus] = field(default_factory=list)
     shares: list[NodeShare] = field(default_factory=list)
     gpus: float = 0.0
     parts: bool = False
@@ -154,7 +154,7 @@ def _add(pod: Item, jobs: dict[_Key, _Job]) -> None:
     elif gpus and lost:
         job.times_lost = True
     elif gpus and times is not None:
-        job.pieces.append(Piece(*times, gpus))
+        job.pieces.append(HeldGpus(*times, gpus))
         node = pod.text_if_any(pod.an_object(pod.fields.get("spec"), "spec").get("nodeName"))
         if node:
             job.shares.append(NodeShare(node, gpus, *times))

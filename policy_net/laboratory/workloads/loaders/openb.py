@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from policy_net.laboratory.csv_rows import Row, read_rows
+from policy_net.laboratory.csv_rows import CsvRow, read_rows
 from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, UNFINISHED, Intake, LeftOut
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
 from policy_net.laboratory.workloads.loaders.times import moment, span, stated_moment
@@ -52,7 +52,7 @@ class _Pod:
     shares_gpu: bool
 
 
-def _pod(row: Row) -> _Pod:
+def _pod(row: CsvRow) -> _Pod:
     name = row.text("name")
     gpus = row.gpus("num_gpu")
     milli = row.whole("gpu_milli", at_least=0) if row.optional("gpu_milli") else WHOLE_GPU_MILLI

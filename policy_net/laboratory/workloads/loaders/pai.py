@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from policy_net.errors import BadInput, MalformedRow
-from policy_net.laboratory.csv_rows import MOST_GPUS, Row, read_rows
+from policy_net.laboratory.csv_rows import MOST_GPUS, CsvRow, read_rows
 from policy_net.laboratory.workloads.loaders.intake import (
     INCOMPLETE,
     NEVER_STARTED,
@@ -20,7 +20,7 @@ from policy_net.laboratory.workloads.loaders.intake import (
     Intake,
     LeftOut,
 )
-from policy_net.laboratory.workloads.loaders.record import Piece, RecordedJob, Recording, as_one_request
+from policy_net.laboratory.workloads.loaders.record import HeldGpus, RecordedJob, Recording, as_one_request
 from policy_net.laboratory.workloads.loaders.times import moment, span
 
 TASK_COLUMNS = (
@@ -40,7 +40,7 @@ class _Job:
     """What the task table says of one job."""
 
     line: int
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[HeldGpus] = field(default_factory=list)
     left_out: str | None = None
     incomplete: bool = False
 
@@ -105,7 +105,7 @@ def _submissions(path: Path, intake: Intake) -> tuple[dict[str, float], dict[str
     return found, users
 
 
-def _add(row: Row, jobs: dict[str, _Job]) -> None:
+def _add(row: CsvRow, jobs: dict[str, _Job]) -> None:
     """Enter one task."""
     name = row.text("job_name")
     instances = row.gpus("inst_num")
@@ -128,7 +128,7 @@ def _add(row: Row, jobs: dict[str, _Job]) -> None:
     elif end is None:
         job.left_out = UNFINISHED
     else:
-        job.pieces.append(Piece(start, end, gpus))
+        job.pieces.append(HeldGpus(start, end, gpus))
 
 
 def _record(name: str, job: _Job, submitted: dict[str, float], users: dict[str, str]) -> tuple[RecordedJob, float]:

@@ -15,8 +15,8 @@ from policy_net.errors import BadInput
 from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, NO_GPU, UNFINISHED, Intake, LeftOut, Selection
 from policy_net.laboratory.workloads.loaders.json_items import Item, item, read_json
 from policy_net.laboratory.workloads.loaders.record import (
+    HeldGpus,
     NodeShare,
-    Piece,
     RecordedJob,
     Recording,
     as_one_request,
@@ -91,9 +91,9 @@ def _record(job: Item) -> tuple[RecordedJob, int]:
     return record, len(attempts) - len(pieces)
 
 
-def _pieces(job: Item, attempts: Sequence[Any]) -> tuple[list[Piece], list[NodeShare], float | None]:
+def _pieces(job: Item, attempts: Sequence[Any]) -> tuple[list[HeldGpus], list[NodeShare], float | None]:
     """The attempts that have both times, what they held of which server, and the end of the last one."""
-    pieces: list[Piece] = []
+    pieces: list[HeldGpus] = []
     shares: list[NodeShare] = []
     end: float | None = None
     for index, value in enumerate(attempts):
@@ -110,6 +110,6 @@ def _pieces(job: Item, attempts: Sequence[Any]) -> tuple[list[Piece], list[NodeS
             held.append((job.text_if_any(server.get("ip")), there))
         if start is not None and end is not None:
             span(start, end, names, job)
-            pieces.append(Piece(start, end, sum(gpus for _, gpus in held)))
+            pieces.append(HeldGpus(start, end, sum(gpus for _, gpus in held)))
             shares += [NodeShare(ip, gpus, start, end) for ip, gpus in held if ip]
     return pieces, shares, end

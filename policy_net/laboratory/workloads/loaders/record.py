@@ -113,7 +113,7 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class HeldGpus:
     """GPUs held from start to end; fractions of a GPU are possible."""
 
     start_seconds: float
@@ -122,18 +122,18 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WholeRequest:
     """The job as one request."""
 
     gpus: float
     seconds: float
 
 
-def as_one_request(pieces: Sequence[Piece]) -> Held:
+def as_one_request(pieces: Sequence[HeldGpus]) -> WholeRequest:
     """The request that stands for all pieces; their ends must not lie before their starts."""
     lasting = [piece for piece in pieces if piece.gpus > 0 and piece.end_seconds > piece.start_seconds]
     if not lasting:
-        return Held(max((piece.gpus for piece in pieces), default=0.0), 0.0)
+        return WholeRequest(max((piece.gpus for piece in pieces), default=0.0), 0.0)
     changes = [(piece.start_seconds, piece.gpus) for piece in lasting]
     changes += [(piece.end_seconds, -piece.gpus) for piece in lasting]
     peak = held = 0.0
@@ -141,4 +141,4 @@ def as_one_request(pieces: Sequence[Piece]) -> Held:
         held += gpus
         peak = max(peak, held)
     gpu_seconds = sum(piece.gpus * (piece.end_seconds - piece.start_seconds) for piece in lasting)
-    return Held(peak, gpu_seconds / peak)
+    return WholeRequest(peak, gpu_seconds / peak)

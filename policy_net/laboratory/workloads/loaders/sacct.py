@@ -18,15 +18,15 @@ from typing import Any
 from foundation.figures import counted
 from policy_net.accelerators import MOST_ON_A_NODE, Counted, gres_counted_as, not_counted, too_many
 from policy_net.errors import BadInput, MalformedRow, OtherColumns
-from policy_net.laboratory.csv_rows import MOST_GPUS, Row, read_rows, shown
+from policy_net.laboratory.csv_rows import MOST_GPUS, CsvRow, read_rows, shown
 from policy_net.laboratory.workloads.loaders.intake import INCOMPLETE, NEVER_STARTED, UNFINISHED, Intake, LeftOut
 from policy_net.laboratory.workloads.loaders.json_items import Item, is_json, item, read_json
 from policy_net.laboratory.workloads.loaders.record import (
-    Held,
+    HeldGpus,
     NodeShare,
-    Piece,
     RecordedJob,
     Recording,
+    WholeRequest,
     as_one_request,
     even_shares,
 )
@@ -230,7 +230,7 @@ def _by_job(intake: Intake, job_id: str, runs: list[_Run]) -> list[list[_Run]]:
     return jobs
 
 
-def _rows(path: Path, intake: Intake) -> Iterator[Row]:
+def _rows(path: Path, intake: Intake) -> Iterator[CsvRow]:
     """The lines; what `sacct` printed in another way than is read is answered in its own words."""
     try:
         yield from read_rows(
@@ -250,7 +250,7 @@ def _rows(path: Path, intake: Intake) -> Iterator[Row]:
         raise BadInput(f"{path}: looks like what sacct prints, but {'; '.join(faults)}; {HOW_TO_GET}") from error
 
 
-def _json_rows(path: Path, intake: Intake) -> Iterator[Row]:
+def _json_rows(path: Path, intake: Intake) -> Iterator[CsvRow]:
     """The runs of `sacct --json`, in the columns of `sacct -P`."""
     content = read_json(path, JSON_EXPECTED)
     jobs = content.get("jobs") if isinstance(content, dict) else None
@@ -258,7 +258,7 @@ def _json_rows(path: Path, intake: Intake) -> Iterator[Row]:
         raise BadInput(f"{path}: holds no list under 'jobs'; {JSON_EXPECTED}")
     for number, value in enumerate(jobs, start=1):
         try:
-            yield Row(path, number, _cells(item(path, number, JSON_UNIT, value)), JSON_UNIT)
+            yield CsvRow(path, number, _cells(item(path, number, JSON_UNIT, value)), JSON_UNIT)
         except MalformedRow as error:
             intake.on_malformed(error)
 
@@ -319,13 +319,13 @@ def _tres(job: Item, tres: Mapping[str, Any], kind: str) -> str:
     return ",".join(found)
 
 
-def _check_columns(row: Row) -> None:
+def _check_columns(row: CsvRow) -> None:
     for names, what in ((LENGTHS, "how long a job ran"), (RESOURCES, "how many GPUs a job had")):
         if not any(name in row.cells for name in names):
             raise BadInput(f"{row.path}: none of the columns {', '.join(names)} says {what}; {HOW_TO_GET}")
 
 
-def _run(row: Row, intake: Intake) -> _Run:
+def _run(row: CsvRow, intake: Intake) -> _Run:
     submit = stated_moment(row.optional("Submit"), "Submit", row)
     state, user = _state(row), row.optional("User") or ""
     ran = not (unstated(row.optional("Start")) or unstated(row.optional("End")))
@@ -364,7 +364,9 @@ def _record(job_id: str, runs: Sequence[_Run]) -> RecordedJob:
     if runs[-1].unfinished or runs[-1].state in GOES_ON:
         raise LeftOut(UNFINISHED)
     pieces = [
-        Piece(run.began_seconds, run.began_seconds + run.seconds, run.gpus) for run in runs if run.seconds is not None
+        HeldGpus(run.began_seconds, run.began_seconds + run.seconds, run.gpus)
+        for run in runs
+        if run.seconds is not None
     ]
     if not pieces:
         raise LeftOut(NEVER_STARTED)
@@ -372,7 +374,7 @@ def _record(job_id: str, runs: Sequence[_Run]) -> RecordedJob:
     if uncounted:
         raise LeftOut(uncounted)
     first, last = runs[0], runs[-1]
-    held = as_one_request(pieces) if len(runs) > 1 else Held(last.gpus, last.seconds or 0.0)
+    held = as_one_request(pieces) if len(runs) > 1 else WholeRequest(last.gpus, last.seconds or 0.0)
     return RecordedJob(
         first.line,
         job_id,
@@ -388,7 +390,7 @@ def _record(job_id: str, runs: Sequence[_Run]) -> RecordedJob:
     )
 
 
-def _state(row: Row) -> str:
+def _state(row: CsvRow) -> str:
     """The state without what follows it, as in `CANCELLED by 1000`."""
     state = row.text("State").split()[0].rstrip("+").upper()
     if state not in ENDED and state not in ACTIVE:
@@ -396,7 +398,7 @@ def _state(row: Row) -> str:
     return state
 
 
-def _seconds(row: Row, start: float | None) -> float:
+def _seconds(row: CsvRow, start: float | None) -> float:
     """How long the job ran: from the first column that says so."""
     if not unstated(row.optional("ElapsedRaw")):
         return row.seconds_from_zero("ElapsedRaw")
@@ -409,13 +411,13 @@ def _seconds(row: Row, start: float | None) -> float:
     return span(start, end, ("Start", "End"), row)
 
 
-def _was_suspended(row: Row) -> bool:
+def _was_suspended(row: CsvRow) -> bool:
     """Whether a column says so: that time is not in the elapsed one."""
     suspended = row.optional("Suspended")
     return not (suspended is None or unstated(suspended) or set(suspended) <= set("0:."))
 
 
-def _shares(row: Row, gpus: int, start: float, end: float) -> tuple[NodeShare, ...]:
+def _shares(row: CsvRow, gpus: int, start: float, end: float) -> tuple[NodeShare, ...]:
     """What the job held of which node; nothing where its nodes are not recorded."""
     nodes = node_names(row.optional("NodeList") or "")
     cpus = _CPU.search(row.optional("AllocTRES") or "")
@@ -447,7 +449,7 @@ def node_names(text: str) -> list[str]:
     return names
 
 
-def _gpus(row: Row) -> tuple[int, str]:
+def _gpus(row: CsvRow) -> tuple[int, str]:
     """GPUs that the job was given or, if nothing is recorded of that, asked for; and why they are no number of devices,
     if so."""
     for column in RESOURCES:
@@ -469,11 +471,11 @@ def _gpus(row: Row) -> tuple[int, str]:
     return 0, ""
 
 
-def _named_nodes(row: Row) -> int:
+def _named_nodes(row: CsvRow) -> int:
     return len(node_names(row.optional("NodeList") or "")) or MOST_GPUS
 
 
-def _gpus_of(text: str, column: str, row: Row) -> int:
+def _gpus_of(text: str, column: str, row: CsvRow) -> int:
     """The whole count where there is one; counts by type (`gres/gpu:v100=4`) are parts of it."""
     typed = 0
     for part in text.split(","):

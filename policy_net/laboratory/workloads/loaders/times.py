@@ -23,7 +23,7 @@ _ELAPSED = re.compile(
 )
 
 
-class Place(Protocol):
+class ValuePlace(Protocol):
     """Where a value stands, for messages: a row of a table, a record of a list."""
 
     def bad(self, column: str, what: str, remedy: str) -> MalformedRow:
@@ -40,7 +40,7 @@ def unstated(text: str | None) -> bool:
     return text is None or text.strip().lower() in _UNSTATED or text.strip().startswith(_ZERO_DATE)
 
 
-def moment(text: str | None, column: str, place: Place) -> float | None:
+def moment(text: str | None, column: str, place: ValuePlace) -> float | None:
     """Seconds since 1970 from a date and time, or from such a number; None if unstated.
 
     Raises:
@@ -74,7 +74,7 @@ def _seconds_since_1970(text: str) -> float:
     return seconds if abs(seconds) <= LONGEST_SECONDS else math.nan  # infinite too
 
 
-def stated_moment(text: str | None, column: str, place: Place) -> float:
+def stated_moment(text: str | None, column: str, place: ValuePlace) -> float:
     """As `moment`, but the time must be stated. Raises MalformedRow if it is not."""
     seconds = moment(text, column, place)
     if seconds is None:
@@ -82,7 +82,7 @@ def stated_moment(text: str | None, column: str, place: Place) -> float:
     return seconds
 
 
-def span(start: float, end: float, columns: tuple[str, str], place: Place) -> float:
+def span(start: float, end: float, columns: tuple[str, str], place: ValuePlace) -> float:
     """Seconds from `start` to `end`. Raises MalformedRow if the end stands first, or years later."""
     if end < start:
         raise place.bad(
@@ -93,7 +93,7 @@ def span(start: float, end: float, columns: tuple[str, str], place: Place) -> fl
     return end - start
 
 
-def elapsed(text: str, column: str, place: Place) -> float:
+def elapsed(text: str, column: str, place: ValuePlace) -> float:
     """Seconds of a length written as [DD-[HH:]]MM:SS[.fraction].
 
     Raises:

@@ -15,8 +15,8 @@ from cluster_agent.backend_settings import KubernetesBackendSettings
 from cluster_agent.backends.base import AgentParts
 from cluster_agent.backends.kubernetes.backend import KubernetesBackend
 from cluster_agent.kubernetes.elector import Elector
-from cluster_agent.telemetry import Telemetry
-from policy_net.domain import Allocation, Decision, Origin, Progress, Trigger
+from cluster_agent.telemetry import AgentTelemetry
+from policy_net.domain import Allocation, Decision, DecisionOrigin, Progress, Trigger
 
 DEADLINE_SECONDS = 60.0
 _POLL_SECONDS = 0.005
@@ -39,7 +39,7 @@ class Agent:
         self._skips = "slot_seconds" not in settings
         self.stop = threading.Event()
         self.skipped_seconds = 0.0
-        self.telemetry = Telemetry()
+        self.telemetry = AgentTelemetry()
         parts = AgentParts(folder, "drf", None, self.wait, self.clock, self.telemetry)
         values = {"slot_seconds": 0.5, "debounce_seconds": 0.0, **settings}
         read = KubernetesBackendSettings.model_validate(values)
@@ -66,9 +66,9 @@ class Agent:
         return self.stop.is_set()
 
     def _has_seen_all(self) -> bool:
-        sight = self.backend._sight
-        caches = [(word, following.cache) for word, following in sight._followed.items()]
-        caches += [("namespaces", following.cache) for following in sight._opted_in.values()]
+        watch = self.backend._watch
+        caches = [(word, following.cache) for word, following in watch._followed.items()]
+        caches += [("namespaces", following.cache) for following in watch._opted_in.values()]
         seen = {(word, *key): entry.version for word, cache in caches for key, entry in cache.entries().items()}
         followed = {word for word, _ in caches}
 
@@ -84,13 +84,13 @@ class Agent:
 
     def decide(self, reasons: tuple[str, ...] = (), **workers: int) -> Trigger:
         """Take a decision, once those that are named are seen; a job that is not named gets one worker."""
-        wait_for(lambda: {f"team/{name}" for name in workers} <= set(self.backend._look().members))
+        wait_for(lambda: {f"team/{name}" for name in workers} <= set(self.backend._poll().members))
         found = self.backend.observe()
         assert found is not None
         state, trigger = found
         sizes = {job.job_id: Allocation(workers.get(job.job_id.partition("/")[2], 1), 0) for job in state.jobs}
         self.decisions += 1
-        self.progress = self.backend.apply(Decision(sizes, None, reasons, Origin("v7", self.decisions)))
+        self.progress = self.backend.apply(Decision(sizes, None, reasons, DecisionOrigin("v7", self.decisions)))
         return trigger
 
     def counted(self, metric: str, **labels: str) -> float:

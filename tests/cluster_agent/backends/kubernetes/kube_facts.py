@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cluster_agent.backends.kubernetes.limits import NamespaceFacts, Situation
-from cluster_agent.backends.kubernetes.observation import Member
+from cluster_agent.backends.kubernetes.limits import LimitSituation, NamespaceFacts
+from cluster_agent.backends.kubernetes.observation import ObservedTarget
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget, elastic_target
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
@@ -28,12 +28,12 @@ def facts(workers: int = 2, name: str = "train", gpus: int = 1, **more: Any) -> 
     return replace(found, **more)
 
 
-def member(workers: int = 2, name: str = "train", namespace: str = "team", **spec: Any) -> Member:
-    return Member(target(name, namespace, **spec), facts(workers, name), None, None)
+def member(workers: int = 2, name: str = "train", namespace: str = "team", **spec: Any) -> ObservedTarget:
+    return ObservedTarget(target(name, namespace, **spec), facts(workers, name), None, None)
 
 
-def situation(**more: Any) -> Situation:
-    return Situation(NOW, **{"namespaces": {"team": OPEN}, **more})
+def situation(**more: Any) -> LimitSituation:
+    return LimitSituation(NOW, **{"namespaces": {"team": OPEN}, **more})
 
 
 def job(name: str, workers: int, least: int = 1, most: int = 4, cpu: int = 1000, gpus: int = 1) -> Job:

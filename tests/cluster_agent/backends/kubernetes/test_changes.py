@@ -10,8 +10,8 @@ from kube_cluster import JOBS, KubeCluster, kube_cluster
 from kube_facts import target
 
 from cluster_agent.backends.kubernetes.changes import SizeWriter, Written
-from cluster_agent.backends.kubernetes.observation import Member
-from cluster_agent.backends.kubernetes.sizing import Change
+from cluster_agent.backends.kubernetes.observation import ObservedTarget
+from cluster_agent.backends.kubernetes.sizing import SizeChange
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
 from cluster_agent.kubernetes.targets.target_kind import TargetFacts
@@ -49,7 +49,7 @@ class World:
     def set(self, after: int) -> tuple[Written, str]:
         entry = self.cache.get(("team", "train"))
         assert entry is not None
-        return self.writer.set(Change(Member(TARGET, entry.kept, None, None), entry.kept.workers, after))
+        return self.writer.set(SizeChange(ObservedTarget(TARGET, entry.kept, None, None), entry.kept.workers, after))
 
     def sizes(self) -> tuple[int, int]:
         spec = self.job["spec"]
@@ -104,7 +104,7 @@ def test_what_somebody_changed_meanwhile_is_never_overwritten(world: World) -> N
 def test_a_job_made_anew_under_its_name_is_another(world: World) -> None:
     old = world.cache.get(("team", "train"))
     assert old is not None
-    change = Change(Member(TARGET, old.kept, None, None), 2, 4)
+    change = SizeChange(ObservedTarget(TARGET, old.kept, None, None), 2, 4)
     world.cluster.server.call(lambda: world.cluster.server.store.delete(JOBS, "team", "train", {}))
     world.cluster.job("train", workers=2, pods=0)
     assert world.writer.set(change)[0] is Written.CONFLICT

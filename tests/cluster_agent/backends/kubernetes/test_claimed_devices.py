@@ -12,7 +12,7 @@ from kube_cluster import KubeCluster, kube_cluster
 
 from cluster_agent.backend_settings import KubernetesBackendSettings
 from cluster_agent.backends.kubernetes.claimed_devices import ClaimedDevices
-from cluster_agent.backends.kubernetes.views import look
+from cluster_agent.backends.kubernetes.views import poll
 from cluster_agent.kubernetes.capacity import NodeFacts
 from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, Forbidden, NotFound
 
@@ -45,7 +45,7 @@ def claim(cluster: KubeCluster, name: str, *devices: str) -> None:
 
 
 def gpus(agent: Agent) -> int:
-    return sum(node.capacity.gpu for node in agent.backend._look().state.nodes)
+    return sum(node.capacity.gpu for node in agent.backend._poll().state.nodes)
 
 
 def test_a_job_grows_only_into_gpus_that_no_claim_holds(cluster: KubeCluster, tmp_path: Path) -> None:
@@ -60,10 +60,10 @@ def test_a_job_grows_only_into_gpus_that_no_claim_holds(cluster: KubeCluster, tm
         assert cluster.size("train") == 2
         cluster.server.call(lambda: cluster.server.store.delete(CLAIMS, "team", "notebook", {}))
         wait_for(lambda: gpus(agent) == 4)
-        assert look(api_of(cluster.server, "root"), "", 0.0, SETTINGS).observed.state.total.gpu == 4
+        assert poll(api_of(cluster.server, "root"), "", 0.0, SETTINGS).observed.state.total.gpu == 4
         claim(cluster, "again", "gpu-1")
         wait_for(lambda: gpus(agent) == 3)
-        assert look(api_of(cluster.server, "root"), "", 0.0, SETTINGS).observed.state.total.gpu == 3
+        assert poll(api_of(cluster.server, "root"), "", 0.0, SETTINGS).observed.state.total.gpu == 3
     finally:
         agent.close()
 

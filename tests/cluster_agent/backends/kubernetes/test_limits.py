@@ -19,9 +19,9 @@ from cluster_agent.backends.kubernetes.limits import (
     limit_of,
     namespace_facts,
 )
-from cluster_agent.backends.kubernetes.observation import Member
+from cluster_agent.backends.kubernetes.observation import ObservedTarget
 from cluster_agent.kubernetes.targets.batch_job import FINISHING, WAITS_FOR_KUEUE, BatchJob
-from cluster_agent.kubernetes.targets.target_kind import Hold
+from cluster_agent.kubernetes.targets.target_kind import ResizeHold
 
 LIMITS = KubernetesLimits(changes_per_hour=2)
 
@@ -65,19 +65,19 @@ def test_nothing_is_in_the_way_of_a_target_of_a_namespace_that_opted_in() -> Non
             "namespace team has the annotation fedl2.io/frozen",
         ),
         (
-            Member(target(annotations={"fedl2.io/frozen": "true"}), facts(), None, None),
+            ObservedTarget(target(annotations={"fedl2.io/frozen": "true"}), facts(), None, None),
             situation(),
             "Frozen",
             "the ElasticTarget has the annotation fedl2.io/frozen",
         ),
         (
-            Member(target(), facts(annotations={"fedl2.io/frozen": "yes"}), None, None),
+            ObservedTarget(target(), facts(annotations={"fedl2.io/frozen": "yes"}), None, None),
             situation(),
             "Frozen",
             "Job train has the annotation fedl2.io/frozen",
         ),
         (
-            Member(target(), facts(hold=Hold("WaitsForKueue", "Kueue starts it")), None, None),
+            ObservedTarget(target(), facts(hold=ResizeHold("WaitsForKueue", "Kueue starts it")), None, None),
             situation(),
             "WaitsForKueue",
             "Kueue starts it",
@@ -97,14 +97,16 @@ def test_nothing_is_in_the_way_of_a_target_of_a_namespace_that_opted_in() -> Non
         ),
     ],
 )
-def test_a_job_keeps_its_size_for_a_reason_that_it_says(found: Member, seen: Any, reason: str, line: str) -> None:
+def test_a_job_keeps_its_size_for_a_reason_that_it_says(
+    found: ObservedTarget, seen: Any, reason: str, line: str
+) -> None:
     why = limit_of(found, seen, LIMITS)
     assert why is not None
     assert (why.reason, why.line) == (reason, line)
 
 
 def test_false_freezes_nothing_and_changes_of_long_ago_or_of_others_do_not_count() -> None:
-    thawed = Member(target(annotations={"fedl2.io/frozen": "False"}), facts(), None, None)
+    thawed = ObservedTarget(target(annotations={"fedl2.io/frozen": "False"}), facts(), None, None)
     assert limit_of(thawed, situation(), LIMITS) is None
     old = situation(changed={"uid-train": [NOW - 3601, NOW - 60], "uid-other": [NOW, NOW, NOW]})
     assert limit_of(member(), old, LIMITS) is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cluster_agent.backends.kubernetes.observation import (
     Observed,
     OwnJobs,
-    Seen,
+    SeenCluster,
     ended_since,
     observed,
     seconds_of,
@@ -57,7 +57,7 @@ def pod(owner: str, on: str = "a", cpu: str = "1") -> Json:
     }
 
 
-def look(
+def poll(
     targets: list[Json],
     jobs: list[Json],
     nodes: list[Json] | None = None,
@@ -67,7 +67,7 @@ def look(
 ) -> Observed:
     kept = [pod_facts(each) for each in pods]
     found = {("Job", "team", each["metadata"]["name"]): BatchJob().facts(each) for each in jobs}
-    seen = Seen(
+    seen = SeenCluster(
         [node_facts(each) for each in nodes or [node()]],
         [each for each in kept if each is not None],
         [elastic_target(each) for each in targets],
@@ -77,7 +77,7 @@ def look(
 
 
 def test_a_target_and_its_job_are_an_all_reduce_job_of_the_size_that_it_has() -> None:
-    found = look([target(modelType="resnet-50")], [job()])
+    found = poll([target(modelType="resnet-50")], [job()])
     (one,) = found.state.jobs
     assert (one.job_id, one.job_type, one.kind) == ("team/train", "resnet-50", JobKind.ALLREDUCE)
     assert (one.current, one.requested) == (Allocation(2, 0), Allocation(2, 0))
@@ -91,21 +91,21 @@ def test_a_target_and_its_job_are_an_all_reduce_job_of_the_size_that_it_has() ->
     "name", ["huawei.com/Ascend910", "google.com/tpu", "gpu.intel.com/xe", "nvidia.com/gpu.shared"]
 )
 def test_accelerators_count_by_any_name_of_devices_or_of_parts_of_them(name: str) -> None:
-    room = node(gpus=0)
-    room["status"]["allocatable"] |= {name: "4", "aliyun.com/gpu-mem": "80"}
-    found = look([target()], [job(requests={"cpu": "1", name: "2", "aliyun.com/gpu-mem": "16"})], [room])
+    free_capacity = node(gpus=0)
+    free_capacity["status"]["allocatable"] |= {name: "4", "aliyun.com/gpu-mem": "80"}
+    found = poll([target()], [job(requests={"cpu": "1", name: "2", "aliyun.com/gpu-mem": "16"})], [free_capacity])
     assert [node.capacity.gpu for node in found.state.nodes] == [4]
     assert found.state.jobs[0].worker_demand.gpu == 2
 
 
 def test_what_others_take_is_not_there_and_what_its_own_pods_take_is() -> None:
-    found = look([target()], [job()], pods=[pod("uid-train"), pod("uid-train"), pod("somebody")])
+    found = poll([target()], [job()], pods=[pod("uid-train"), pod("uid-train"), pod("somebody")])
     assert [each.capacity for each in found.state.nodes] == [Resources(7000, 3)]
 
 
 def test_memory_counts_as_cpu_so_that_neither_is_promised_twice() -> None:
     big = job(requests={"cpu": "1", "memory": "4Gi"})
-    found = look([target()], [big], [node(cpu="8", memory="8Gi")])
+    found = poll([target()], [big], [node(cpu="8", memory="8Gi")])
     (one,) = found.state.jobs
     assert one.worker_demand == Resources(4000, 0)
     assert found.state.nodes[0].capacity.cpu_milli == 8000
@@ -132,7 +132,7 @@ def test_as_many_workers_are_counted_as_fit_whatever_others_take(
 ) -> None:
     nodes = [node("a", "16", "64Gi"), node("b", "16", "64Gi")]
     requests = {"cpu": asks[0], "memory": asks[1], "nvidia.com/gpu": "0"}
-    found = look([target()], [job(requests=requests)], nodes, [other(*each) for each in others])
+    found = poll([target()], [job(requests=requests)], nodes, [other(*each) for each in others])
     (one,) = found.state.jobs
     assert seats((each.capacity for each in found.state.nodes), one.worker_demand) == fit
 
@@ -147,7 +147,7 @@ def test_what_is_counted_to_fit_on_a_node_has_cpu_and_memory_there(
 ) -> None:
     jobs = [job(f"j{number}", requests={"cpu": f"{c}m", "memory": f"{m}Mi"}) for number, (c, m) in enumerate(kinds)]
     nodes = [node("a", "16", "16000Mi"), node("b", "4", "64000Mi")]
-    found = look(
+    found = poll(
         [pointing(f"j{number}") for number in range(len(kinds))],
         jobs,
         nodes,
@@ -168,9 +168,9 @@ def test_room_has_grown_where_others_left_and_a_task_more_fits() -> None:
     nodes = [node_facts(node())]
 
     def grown(left: list[Json], asks: Json | None = None) -> bool:
-        about = look([target()], [job(requests=asks)], pods=[ours, small, large])
+        about = poll([target()], [job(requests=asks)], pods=[ours, small, large])
         kept = [pod_facts(each) for each in left]
-        return about.room.has_grown(nodes, [each for each in kept if each is not None])
+        return about.free_capacity.has_grown(nodes, [each for each in kept if each is not None])
 
     assert not grown([ours, small, large])
     assert not grown([ours, small, large, pod("another")])
@@ -184,10 +184,10 @@ def test_room_has_grown_where_others_left_and_a_task_more_fits() -> None:
 def test_nodes_that_its_pods_may_not_come_to_are_left_out() -> None:
     taints = [{"key": "gpu", "value": "x", "effect": "NoSchedule"}]
     nodes = [node("a"), node("b", taints=taints), node("c", unschedulable=True)]
-    assert [each.node_id for each in look([target()], [job()], nodes).state.nodes] == ["a"]
+    assert [each.node_id for each in poll([target()], [job()], nodes).state.nodes] == ["a"]
     tolerant = job()
     tolerant["spec"]["template"]["spec"]["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
-    assert [each.node_id for each in look([target()], [tolerant], nodes).state.nodes] == ["a", "b"]
+    assert [each.node_id for each in poll([target()], [tolerant], nodes).state.nodes] == ["a", "b"]
 
 
 def confined(name: str, **selector: str) -> Json:
@@ -203,24 +203,24 @@ def pointing(name: str, **spec: Any) -> Json:
 def test_a_job_may_have_no_more_than_its_own_nodes_hold_though_others_have_room() -> None:
     nodes = [node("a", gpus=3), node("b", gpus=8)]
     nodes[0]["metadata"]["labels"] = {"pool": "small"}
-    found = look([pointing("train"), pointing("free")], [confined("train", pool="small"), job("free", 0)], nodes)
+    found = poll([pointing("train"), pointing("free")], [confined("train", pool="small"), job("free", 0)], nodes)
     most = {each.job_id: each.max_workers for each in found.state.jobs}
     assert (most, found.reach) == ({"team/train": 3, "team/free": 4}, {"team/train": frozenset("a")})
     assert [each.node_id for each in found.state.nodes] == ["a", "b"]
     # Less than its least is nothing; what it has already it keeps.
-    found = look([pointing("train", min=4), pointing("free")], [confined("train", pool="small"), job("free", 0)], nodes)
+    found = poll([pointing("train", min=4), pointing("free")], [confined("train", pool="small"), job("free", 0)], nodes)
     (one,) = [each for each in found.state.jobs if each.job_id == "team/train"]
     assert (one.max_workers, one.requested.workers) == (0, 0)
     running = job("train", 4)
     running["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "none"}
-    found = look([pointing("train"), pointing("free")], [running, job("free", 0)], nodes)
+    found = poll([pointing("train"), pointing("free")], [running, job("free", 0)], nodes)
     assert [each.max_workers for each in found.state.jobs if each.job_id == "team/train"] == [4]
 
 
 def test_what_jobs_of_the_agent_s_own_have_is_taken_first_where_no_target_has_to_be() -> None:
     nodes = [node("a", gpus=2), node("b", gpus=4)]
     nodes[0]["metadata"]["labels"] = {"pool": "small"}
-    found = look([pointing("train"), pointing("free")], [confined("train", pool="small"), job("free", 0)], nodes)
+    found = poll([pointing("train"), pointing("free")], [confined("train", pool="small"), job("free", 0)], nodes)
     theirs = replace(found.state.jobs[0], job_id="team/own", current=Allocation(3, 0))
     both = replace(found, state=replace(found.state, jobs=(*found.state.jobs, theirs)))
     alone = targets_alone(both, Decision({"team/own": Allocation(3, 0)}))
@@ -252,9 +252,9 @@ def test_jobs_of_both_sorts_are_in_the_order_of_their_arrival() -> None:
 
     jobs = [pointing("a"), pointing("b")], [job("a", 0), job("b", 0)], [node("n", gpus=8)]
     jobs[1][1]["metadata"]["creationTimestamp"] = "2026-01-01T12:00:00Z"
-    arrivals = {each.job_id: each.submit_time_seconds for each in look(*jobs).state.jobs}
+    arrivals = {each.job_id: each.submit_time_seconds for each in poll(*jobs).state.jobs}
     assert arrivals["team/b"] != arrivals["team/a"]
-    seen = [each.job_id for each in look(*jobs, own=Between()).state.jobs]
+    seen = [each.job_id for each in poll(*jobs, own=Between()).state.jobs]
     wanted = sorted([*arrivals.items(), ("team/trainingjob/own", arrivals["team/a"] + 1.0)], key=lambda each: each[1])
     assert seen == [name for name, _ in wanted]
     assert seen.index("team/trainingjob/own") == seen.index("team/a") + 1
@@ -269,19 +269,19 @@ def pooled(**gpus: int) -> list[Json]:
 
 def test_each_role_of_the_agent_s_own_jobs_has_nodes_of_its_own() -> None:
     nodes, own = pooled(a=3, b=2, c=9), "team/trainingjob/own"
-    found = look([], [], nodes, own=Own(worker="a", ps="b", coordinator="b"))
+    found = poll([], [], nodes, own=Own(worker="a", ps="b", coordinator="b"))
     (one,) = found.state.jobs
     assert (one.max_workers, one.max_ps) == (3, 2)
     assert (found.reach, found.ps_reach) == ({own: frozenset("a")}, {own: frozenset("b")})
     assert {each.node_id for each in found.state.nodes} == {"a", "b"}, "nobody's pods may come to another"
-    found = look([], [], nodes, own=Own(worker="a", ps="b", coordinator="none"))
+    found = poll([], [], nodes, own=Own(worker="a", ps="b", coordinator="none"))
     (one,) = found.state.jobs
     assert (one.max_workers, one.max_ps) == (0, 0), "without a coordinator it cannot begin"
 
 
 def test_what_each_role_of_own_jobs_has_is_taken_from_its_own_nodes() -> None:
     nodes = pooled(a=3, b=2, c=9)
-    found = look([target()], [job("train", 0)], nodes, own=Own(worker="a", ps="b", coordinator="b"))
+    found = poll([target()], [job("train", 0)], nodes, own=Own(worker="a", ps="b", coordinator="b"))
     alone = targets_alone(found, Decision({"team/trainingjob/own": Allocation(2, 1)}))
     assert {each.node_id: each.capacity.gpu for each in alone.state.nodes} == {"a": 1, "b": 1, "c": 9}
     assert (alone.reach, alone.ps_reach) == ({}, {})
@@ -291,15 +291,15 @@ def test_a_job_with_a_pod_that_does_not_start_does_not_grow() -> None:
     waiting = pod("uid-train")
     state = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
     waiting["status"] = {"phase": "Pending", "containerStatuses": [{"name": "main", "state": state}]}
-    found = look([target()], [job()], pods=[pod("uid-train"), waiting])
+    found = poll([target()], [job()], pods=[pod("uid-train"), waiting])
     assert found.members["team/train"].trouble == "p: ErrImagePull: no such image"
     assert [(each.max_workers, each.min_workers) for each in found.state.jobs] == [(2, 1)]
     for harmless in ({"reason": "ContainerCreating"}, {}):
         waiting["status"]["containerStatuses"][0]["state"]["waiting"] = harmless
-        assert look([target()], [job()], pods=[waiting]).state.jobs[0].max_workers == 4
+        assert poll([target()], [job()], pods=[waiting]).state.jobs[0].max_workers == 4
     waiting["status"]["containerStatuses"][0]["state"] = state
     waiting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert look([target()], [job()], pods=[waiting]).state.jobs[0].max_workers == 4
+    assert poll([target()], [job()], pods=[waiting]).state.jobs[0].max_workers == 4
 
 
 def test_progress_is_what_annotations_say_where_they_make_sense() -> None:
@@ -314,12 +314,12 @@ def test_progress_is_what_annotations_say_where_they_make_sense() -> None:
     ]:
         annotated = job()
         annotated["metadata"]["annotations"] = said
-        member = look([target(progressFrom=source)], [annotated]).members["team/train"]
+        member = poll([target(progressFrom=source)], [annotated]).members["team/train"]
         assert (member.samples, member.total_samples) == (samples, total)
 
 
 def test_a_job_may_have_64_workers() -> None:
-    (found,) = look([target(min=17, max=64)], [job()]).state.jobs
+    (found,) = poll([target(min=17, max=64)], [job()]).state.jobs
     assert (found.kind, found.min_workers, found.max_workers) == (JobKind.ALLREDUCE, 17, 64)
 
 
@@ -362,7 +362,7 @@ def test_a_job_may_have_64_workers() -> None:
     ],
 )
 def test_a_target_that_cannot_be_used_is_left_out_with_a_line(spec: Json, line: str) -> None:
-    found = look([target(**spec), target("good")], [job()])
+    found = poll([target(**spec), target("good")], [job()])
     assert found.left_out == {"team/train": line}
     assert list(found.members) == ["team/good"]
 
@@ -385,7 +385,7 @@ def test_a_target_that_cannot_be_used_is_left_out_with_a_line(spec: Json, line: 
     ],
 )
 def test_a_job_whose_size_means_nothing_is_left_out(spec: Json, line: str) -> None:
-    found = look([target()], [job(**spec)])
+    found = poll([target()], [job(**spec)])
     assert list(found.members) == []
     with pytest.raises(ValueError, match=line):
         raise ValueError(found.left_out["team/train"])
@@ -393,19 +393,19 @@ def test_a_job_whose_size_means_nothing_is_left_out(spec: Json, line: str) -> No
 
 def test_a_job_that_is_over_is_in_no_decision_and_takes_nothing() -> None:
     over = {**job(), "status": {"conditions": [{"type": "Complete", "status": "True"}]}}
-    assert look([target()], [over]).left_out == {"team/train": "Job train is over"}
+    assert poll([target()], [over]).left_out == {"team/train": "Job train is over"}
 
 
 def test_a_job_of_whose_end_nobody_was_told_is_in_one_more_decision_without_anything() -> None:
     over = {**job(), "status": {"conditions": [{"type": "Failed", "status": "True"}]}}
-    found = look([target()], [over], untold=frozenset({"uid-train"}))
+    found = poll([target()], [over], untold=frozenset({"uid-train"}))
     (one,) = found.state.jobs
     assert (one.current, one.requested, one.max_workers) == (SUSPENDED, SUSPENDED, 0)
     assert found.left_out == {"team/train": "Job train is over"}
 
 
 def test_of_two_targets_of_one_job_the_older_counts() -> None:
-    found = look([target("late", created="2026-02-01T00:00:00Z"), target("early")], [job()])
+    found = poll([target("late", created="2026-02-01T00:00:00Z"), target("early")], [job()])
     assert list(found.members) == ["team/early"]
     assert found.left_out == {"team/late": "ElasticTarget early points at Job train already"}
 

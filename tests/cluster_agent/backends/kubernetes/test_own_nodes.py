@@ -16,7 +16,7 @@ from cluster_agent.backends.kubernetes.namespaces import (
     selector_of,
 )
 from cluster_agent.kubernetes.capacity import node_facts
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 
 OWN = OwnNodes(selector="pool=research", reserved={"cpu": "500m", "memory": "1Gi"})
 
@@ -80,7 +80,7 @@ def test_wrong_settings_are_refused(stated: dict[str, Any], said: str) -> None:
 
 
 def test_a_namespace_that_cannot_be_read_is_counted_until_everything_of_it_can() -> None:
-    telemetry = Telemetry()
+    telemetry = AgentTelemetry()
     news = NamespaceNews(("team", "lab"), telemetry.namespace_unread)
 
     def state(name: str) -> float | None:
@@ -88,11 +88,11 @@ def test_a_namespace_that_cannot_be_read_is_counted_until_everything_of_it_can()
 
     assert (state("team"), state("lab")) == (0.0, 0.0)
     for _ in range(2):
-        news.look("ElasticTargets", {"lab": "refused"})
-        news.look("TrainingJobs", {"lab": "refused"})
+        news.poll("ElasticTargets", {"lab": "refused"})
+        news.poll("TrainingJobs", {"lab": "refused"})
     assert (state("team"), state("lab")) == (0.0, 1.0)
-    news.look("ElasticTargets", {})
+    news.poll("ElasticTargets", {})
     assert state("lab") == 1.0
     assert news.lines == ["namespace lab: refused"]
-    news.look("TrainingJobs", {})
+    news.poll("TrainingJobs", {})
     assert (state("lab"), news.lines) == (0.0, [])

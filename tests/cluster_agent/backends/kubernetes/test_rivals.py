@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kube_facts import NOW, facts, target
 
-from cluster_agent.backends.kubernetes.observation import Member
+from cluster_agent.backends.kubernetes.observation import ObservedTarget
 from cluster_agent.backends.kubernetes.rivals import ANNOTATION, Made, Rivals, allocation, as_note
 from cluster_agent.kubernetes.targets.batch_job import BatchJob
 
@@ -19,7 +19,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.now, self.rivals, self.given = NOW, Rivals(), 0
-        self.member = Member(target(), facts(2, sized_by="kubectl-create"), None, None)
+        self.member = ObservedTarget(target(), facts(2, sized_by="kubectl-create"), None, None)
 
     def give(self, workers: int) -> None:
         self.given += 1
@@ -31,16 +31,16 @@ class Bench:
         found = replace(self.member.facts, workers=workers, requested=workers, sized_by=by, annotations=notes)
         self.member = replace(self.member, facts=found)
 
-    def look(self) -> bool:
-        return self.rivals.look(self.member, self.now)
+    def poll(self) -> bool:
+        return self.rivals.poll(self.member, self.now)
 
     def contest(self, ours: int, theirs: int, by: str = "kubectl-edit") -> int:
         """Times in a row, after one more."""
         self.give(ours)
-        assert not self.look()
+        assert not self.poll()
         self.stands(theirs, by)
-        assert self.look()
-        assert not self.look(), "each is seen once"
+        assert self.poll()
+        assert not self.poll(), "each is seen once"
         return self.rivals.found["uid-train"].times
 
 
@@ -62,10 +62,10 @@ def test_a_size_that_stood_for_an_hour_ends_it() -> None:
     bench.contest(4, 2)
     bench.give(4)
     bench.now += 3599.0
-    bench.look()
+    bench.poll()
     assert bench.rivals.found
     bench.now += 1.0
-    bench.look()
+    bench.poll()
     assert not bench.rivals.found
 
 
@@ -82,7 +82,7 @@ def test_what_is_no_rival(what: str) -> None:
     else:
         bench.stands(2, "kubectl-create")
         bench.member = replace(bench.member, facts=replace(bench.member.facts, created="2099-01-01T00:00:00Z"))
-    assert not bench.look()
+    assert not bench.poll()
 
 
 def test_without_managed_fields_somebody_else_did_it() -> None:

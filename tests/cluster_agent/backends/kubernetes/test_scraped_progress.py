@@ -60,7 +60,7 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(scrapes, "EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(scrapes, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(scrapes, "_POLL_SECONDS", 0.05)
     with kube_cluster() as cluster, MetricsServer().running() as server:
         cluster.node("a")
         server.answer = page("done 100\nall 1000\n")

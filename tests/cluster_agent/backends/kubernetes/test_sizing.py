@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kube_facts import facts, member, target
 
-from cluster_agent.backends.kubernetes.observation import Member, Observed
-from cluster_agent.backends.kubernetes.sizing import Change, Holder, Room, changes_of, fitting_size
+from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarget
+from cluster_agent.backends.kubernetes.sizing import SizeChange, SizedJob, UnpromisedCapacity, changes_of, fitting_size
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, Taint
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from policy_net.domain import ClusterState
@@ -27,47 +27,51 @@ def pod(owner: str = "uid-train", on: str = "a", *, leaves: bool = False) -> Pod
     return PodFacts(on, ASKS, owner, "Running" if on else "Pending", leaves)
 
 
-def grown(before: int, after: int, name: str = "train", **spec: Any) -> Change:
-    return Change(member(before, name, **spec), before, after)
+def grown(before: int, after: int, name: str = "train", **spec: Any) -> SizeChange:
+    return SizeChange(member(before, name, **spec), before, after)
 
 
 def test_what_pods_have_is_not_free_nor_what_leaving_ones_still_have() -> None:
-    room = Room([node()], [pod(), pod("other", leaves=True)], [Holder(facts(1), 1)])
-    assert room.take(facts(1), 3) == 2
-    assert room.take(facts(1), 2) == 2
-    assert room.take(facts(1), 1) == 0
+    free_capacity = UnpromisedCapacity([node()], [pod(), pod("other", leaves=True)], [SizedJob(facts(1), 1)])
+    assert free_capacity.take(facts(1), 3) == 2
+    assert free_capacity.take(facts(1), 2) == 2
+    assert free_capacity.take(facts(1), 1) == 0
 
 
 def test_what_was_promised_is_not_free_until_its_pods_have_it() -> None:
-    promised = Holder(facts(3, "other"), 3)
-    assert Room([node()], [], [promised]).take(facts(), 4) == 1
-    waiting = Room([node()], [pod("uid-other"), pod("uid-other", on=""), pod("uid-other", on="")], [promised])
+    promised = SizedJob(facts(3, "other"), 3)
+    assert UnpromisedCapacity([node()], [], [promised]).take(facts(), 4) == 1
+    waiting = UnpromisedCapacity(
+        [node()], [pod("uid-other"), pod("uid-other", on=""), pod("uid-other", on="")], [promised]
+    )
     assert waiting.take(facts(), 4) == 1
-    assert Room([node()], [pod("uid-other")] * 3, [promised]).take(facts(), 4) == 1
+    assert UnpromisedCapacity([node()], [pod("uid-other")] * 3, [promised]).take(facts(), 4) == 1
 
 
 def test_a_pod_that_leaves_and_is_to_be_replaced_counts_twice() -> None:
-    room = Room([node()], [pod("uid-other", leaves=True), pod("uid-other")], [Holder(facts(2, "other"), 2)])
-    assert room.take(facts(), 4) == 1
+    free_capacity = UnpromisedCapacity(
+        [node()], [pod("uid-other", leaves=True), pod("uid-other")], [SizedJob(facts(2, "other"), 2)]
+    )
+    assert free_capacity.take(facts(), 4) == 1
 
 
 def test_room_is_coming_while_pods_of_these_jobs_leave_or_are_more_than_they_should_be() -> None:
-    assert Room([node()], [pod(), pod()], [Holder(facts(1), 1)]).is_coming
-    assert Room([node()], [pod(), pod(leaves=True)], [Holder(facts(1), 1)]).is_coming
-    assert not Room([node()], [pod()], [Holder(facts(1), 1)]).is_coming
-    assert not Room([node()], [pod(), pod("somebody", leaves=True)], [Holder(facts(1), 1)]).is_coming
+    assert UnpromisedCapacity([node()], [pod(), pod()], [SizedJob(facts(1), 1)]).is_coming
+    assert UnpromisedCapacity([node()], [pod(), pod(leaves=True)], [SizedJob(facts(1), 1)]).is_coming
+    assert not UnpromisedCapacity([node()], [pod()], [SizedJob(facts(1), 1)]).is_coming
+    assert not UnpromisedCapacity([node()], [pod(), pod("somebody", leaves=True)], [SizedJob(facts(1), 1)]).is_coming
 
 
 def test_a_worker_needs_one_node_that_has_all_it_asks_for_and_that_it_may_come_to() -> None:
     halves = [node("a", gpus=1), node("b", gpus=1)]
     two = facts(0, gpus=2)
-    assert Room(halves, [], []).take(two, 1) == 0
+    assert UnpromisedCapacity(halves, [], []).take(two, 1) == 0
     tainted = node("a", taints=(Taint("gpu", "", "NoSchedule"),))
-    assert Room([tainted], [], []).take(facts(), 1) == 0
-    assert Room([tainted], [], []).take(facts(choice=NodeChoice(({"operator": "Exists"},))), 1) == 1
-    assert Room([node("a", is_cordoned=True), node("b", allocatable=None)], [], []).take(facts(), 1) == 0
-    assert Room([node()], [], []).take(facts(asks={"unknown.com/device": 1}), 1) == 0
-    assert Room([node()], [], []).take(facts(asks=None), 1) == 0
+    assert UnpromisedCapacity([tainted], [], []).take(facts(), 1) == 0
+    assert UnpromisedCapacity([tainted], [], []).take(facts(choice=NodeChoice(({"operator": "Exists"},))), 1) == 1
+    assert UnpromisedCapacity([node("a", is_cordoned=True), node("b", allocatable=None)], [], []).take(facts(), 1) == 0
+    assert UnpromisedCapacity([node()], [], []).take(facts(asks={"unknown.com/device": 1}), 1) == 0
+    assert UnpromisedCapacity([node()], [], []).take(facts(asks=None), 1) == 0
 
 
 @given(
@@ -84,12 +88,12 @@ def test_no_room_is_given_twice(gpus: list[int], jobs: list[Any], asked: list[An
         here = min(most_here, left[on])
         left[on] -= here
         pods += [pod(f"uid-{number}", str(on), leaves=leaves and each == 0) for each in range(here)]
-        holders.append(Holder(facts(wanted, str(number)), wanted))
+        holders.append(SizedJob(facts(wanted, str(number)), wanted))
         promised += max(0, wanted - here + (leaves and here > 0))
-    room = Room(nodes, pods, holders)
+    free_capacity = UnpromisedCapacity(nodes, pods, holders)
     given_now = 0
     for before, more, is_last in asked:
-        size = fitting_size(room, grown(before, before + more, "new"), is_last=is_last)
+        size = fitting_size(free_capacity, grown(before, before + more, "new"), is_last=is_last)
         assert size in (0, before + more) or (is_last and before < size < before + more)
         given_now += size - before if size else 0
     assert given_now <= max(0, sum(left) - promised)
@@ -97,7 +101,7 @@ def test_no_room_is_given_twice(gpus: list[int], jobs: list[Any], asked: list[An
 
 def test_less_than_all_is_given_only_at_the_last_and_never_below_the_least() -> None:
     def size(*, is_last: bool, **spec: Any) -> int:
-        return fitting_size(Room([node(gpus=2)], [], []), grown(0, 4, **spec), is_last=is_last)
+        return fitting_size(UnpromisedCapacity([node(gpus=2)], [], []), grown(0, 4, **spec), is_last=is_last)
 
     assert size(is_last=False) == 0
     assert size(is_last=True) == 2
@@ -123,6 +127,6 @@ def test_what_gives_room_comes_first_and_then_who_has_nothing() -> None:
 
 
 def test_a_change_says_in_words_what_it_is() -> None:
-    of = Member(target(), facts(), None, None)
-    assert Change(of, 0, 3).words == "start with 3"
-    assert Change(of, 2, 3).words == "3 workers rather than 2"
+    of = ObservedTarget(target(), facts(), None, None)
+    assert SizeChange(of, 0, 3).words == "start with 3"
+    assert SizeChange(of, 2, 3).words == "3 workers rather than 2"

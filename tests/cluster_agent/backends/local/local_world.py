@@ -11,14 +11,14 @@ from pathlib import Path
 
 from cluster_agent.backend_settings import LocalBackendSettings
 from cluster_agent.backends.base import AgentParts
-from cluster_agent.backends.local.backend import LocalBackend, Machine
+from cluster_agent.backends.local.backend import LocalBackend, LocalMachine
 from cluster_agent.backends.local.job_file import JobFile
-from cluster_agent.backends.local.job_table import JobRecord, JobState, JobTable
-from cluster_agent.backends.local.measured import Measured
+from cluster_agent.backends.local.job_table import JobState, JobTable, LocalJobRecord
+from cluster_agent.backends.local.measured import LocalMeasurement
 from cluster_agent.backends.local.shares.machine_shares import CoreMap, GpuLedger, MachineShares, gpu_file
 from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
 from elastic_runtime.launcher.gpu_seats import GpuSeats
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation, Node, Resources
 
 SAMPLES_PER_EPOCH = 100.0
@@ -27,7 +27,7 @@ SAMPLES_PER_WORKER_SECOND = 10.0
 START_SECONDS = 2.0
 RESIZE_SECONDS = 0.5
 END_SECONDS = 1.0
-_UNDER_WAY = (Phase.STARTING, Phase.RESIZING, Phase.SUSPENDING, Phase.RECOVERING)
+_UNDER_WAY = (JobPhase.STARTING, JobPhase.RESIZING, JobPhase.SUSPENDING, JobPhase.RECOVERING)
 
 
 class AgentKilled(BaseException):
@@ -38,13 +38,13 @@ class AgentKilled(BaseException):
 class SimulatedJob:
     """One job's processes; they live in the world, and not with whoever handles them."""
 
-    record: JobRecord
+    record: LocalJobRecord
     log_folder: Path
     now: Callable[[], float]
     instant: Callable[[], None]
     """Before and after everything that the agent does to the world: an instant in which it may be killed."""
     process: int | None = None
-    phase: Phase | None = None
+    phase: JobPhase | None = None
     held: Allocation = SUSPENDED
     target: Allocation = SUSPENDED
     due_seconds: float = 0.0
@@ -104,7 +104,7 @@ class SimulatedJob:
         self.instant()
 
     def _start(self, allocation: Allocation) -> None:
-        self.process, self.phase = 1000 + self.starts, Phase.STARTING
+        self.process, self.phase = 1000 + self.starts, JobPhase.STARTING
         self.held, self.target, self.due_seconds = SUSPENDED, allocation, self.now() + START_SECONDS
         if self.record.file.fixed:
             self.samples = 0.0
@@ -133,11 +133,11 @@ class SimulatedJob:
                 if self.seats is not None:
                     self.seats.give_back(name)
 
-    def measure(self) -> Measured:
+    def measure(self) -> LocalMeasurement:
         if self.phase is None:
-            return Measured()
+            return LocalMeasurement()
         alive = self.process is not None
-        return Measured(
+        return LocalMeasurement(
             self.phase,
             self.held if alive else SUSPENDED,
             self.target if alive else SUSPENDED,
@@ -159,8 +159,8 @@ class SimulatedJob:
 
     def lose_task(self) -> None:
         """A server, or a worker: the job goes back to its last checkpoint, and trains on with as many."""
-        if self.process is not None and self.phase in (Phase.RUNNING, Phase.RESIZING, Phase.STARTING):
-            self.phase, self.due_seconds = Phase.RECOVERING, self.now() + START_SECONDS
+        if self.process is not None and self.phase in (JobPhase.RUNNING, JobPhase.RESIZING, JobPhase.STARTING):
+            self.phase, self.due_seconds = JobPhase.RECOVERING, self.now() + START_SECONDS
             self.samples = max(0.0, self.samples - SAMPLES_PER_EPOCH / 10)
 
     def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
@@ -176,9 +176,9 @@ class SimulatedJob:
             return "its coordinator does not answer"
         if self.process is None:
             return "nothing of it runs"
-        assert resume == (self.phase is Phase.SUSPENDED)
+        assert resume == (self.phase is JobPhase.SUSPENDED)
         assert not (self.record.file.fixed and allocation.workers), "it has a fixed size"
-        if self.phase is Phase.FINISHED:
+        if self.phase is JobPhase.FINISHED:
             return "it has finished; nothing can be changed any more"
         if not any(row.request_id == request_id for row in self.requests):
             target = Size(allocation.ps, allocation.workers)
@@ -186,7 +186,7 @@ class SimulatedJob:
             if not self.deaf:
                 self.target = allocation
                 self.seat(max(len(self.seated) - len(self.leaving), allocation.workers))
-                self.phase = Phase.RESIZING if allocation.workers else Phase.SUSPENDING
+                self.phase = JobPhase.RESIZING if allocation.workers else JobPhase.SUSPENDING
                 self.due_seconds = self.now() + (START_SECONDS if resume else RESIZE_SECONDS)
         return ""
 
@@ -200,7 +200,7 @@ class SimulatedJob:
         self.process = None
         self.held = self.target = SUSPENDED
         self.seated, self.leaving, self.seats = {}, {}, None
-        if self.phase is not Phase.FINISHED:
+        if self.phase is not JobPhase.FINISHED:
             self.samples = max(0.0, self.samples - SAMPLES_PER_EPOCH / 10)
 
     def clear(self) -> None:
@@ -226,27 +226,27 @@ class SimulatedJob:
         if self.process is None:
             return
         self.worked_seconds += seconds * self.held.workers * (self.busy or 0.0)
-        if self.phase is Phase.FINISHED:
+        if self.phase is JobPhase.FINISHED:
             if self.now() >= self.due_seconds:
                 self.seat(0)
                 if not self.leaving:  # a launcher outlives its tasks
                     self.process, self.held, self.target = None, SUSPENDED, SUSPENDED
             return
-        if self.phase is Phase.SUSPENDED and not self.record.file.kind.uses_ps and not self.leaving:
+        if self.phase is JobPhase.SUSPENDED and not self.record.file.kind.uses_ps and not self.leaving:
             self.process = None  # such a launcher ends with its job's suspension
             return
-        if self.phase is Phase.STARTING and self.now() >= self.due_seconds and self._is_too_much(self.target):
-            self.phase, self.failure = Phase.FAILED, "worker-0: elastic_runtime.errors.BadInput: ask for less"
+        if self.phase is JobPhase.STARTING and self.now() >= self.due_seconds and self._is_too_much(self.target):
+            self.phase, self.failure = JobPhase.FAILED, "worker-0: elastic_runtime.errors.BadInput: ask for less"
             self.process, self.held, self.target = None, SUSPENDED, SUSPENDED
             return
         if self.held.workers and (self.held.ps or not self.record.file.kind.uses_ps):
             self.samples += seconds * SAMPLES_PER_WORKER_SECOND * self.held.workers
         if self.samples >= self.total_samples:
-            self.samples, self.phase, self.due_seconds = self.total_samples, Phase.FINISHED, self.now() + END_SECONDS
+            self.samples, self.phase, self.due_seconds = self.total_samples, JobPhase.FINISHED, self.now() + END_SECONDS
         elif self.phase in _UNDER_WAY and self.now() >= self.due_seconds:
             self.held = self.target
             self.seat(self.held.workers)
-            self.phase = Phase.RUNNING if self.held.workers else Phase.SUSPENDED
+            self.phase = JobPhase.RUNNING if self.held.workers else JobPhase.SUSPENDED
 
     def _is_too_much(self, size: Allocation) -> bool:
         return self.fits is not None and size.most(self.fits) != self.fits
@@ -259,7 +259,7 @@ class WatchedTable(JobTable):
         super().__init__(folder)
         self._world = world
 
-    def _write(self, record: JobRecord) -> None:
+    def _write(self, record: LocalJobRecord) -> None:
         self._world.instant()
         before = self.get(record.name)
         super()._write(record)
@@ -314,10 +314,10 @@ class LocalWorld:
         suspended = [name for name in alive if (there := table.get(name)) and there.state is JobState.SUSPENDED]
         self.ledger = WatchedLedger(self, [f"GPU-{n}" for n in range(self.capacity.gpu)], running, suspended)
         self.cores = CoreMap(range(-(-self.capacity.cpu_milli // 1000)), lambda name: ())
-        machine = Machine(table, node, self.open_job, MachineShares(self.cores, self.ledger))
+        machine = LocalMachine(table, node, self.open_job, MachineShares(self.cores, self.ledger))
         self.backend = LocalBackend(self.settings, parts, machine, lambda: self.now)
 
-    def open_job(self, record: JobRecord) -> SimulatedJob:
+    def open_job(self, record: LocalJobRecord) -> SimulatedJob:
         job = self.jobs.get(record.name)
         if job is None:
             job = self.jobs[record.name] = SimulatedJob(

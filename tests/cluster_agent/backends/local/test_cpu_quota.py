@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cluster_agent.backends.local.shares.machine_shares import CoreMap, CpuQuota
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 
 
 def _is_kept_exactly(folder: Path, shows: Callable[[Path], str]) -> None:
@@ -73,8 +73,10 @@ def _removed(folder: Path) -> bool:
 
 
 def test_a_folder_that_keeps_nothing_to_a_share_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(BadConfig, match=r"setting backend.cgroup = .*no CPU quota can be set there .*leave it out"):
+    with pytest.raises(
+        BadAgentConfig, match=r"setting backend.cgroup = .*no CPU quota can be set there .*leave it out"
+    ):
         CpuQuota(tmp_path)
     assert not any(tmp_path.iterdir())
-    with pytest.raises(BadConfig, match=r"setting backend.cgroup = "):
+    with pytest.raises(BadAgentConfig, match=r"setting backend.cgroup = "):
         CpuQuota(tmp_path / "no" / "such")

@@ -18,7 +18,7 @@ from cluster_agent.backends.base import AgentParts
 from cluster_agent.backends.local.backend import open_backend
 from cluster_agent.backends.local.elastic_job import ElasticJob
 from cluster_agent.backends.local.job_file import check_job
-from cluster_agent.backends.local.job_table import JobRecord, JobTable
+from cluster_agent.backends.local.job_table import JobTable, LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
 from cluster_agent.backends.local.measured import JobProcesses
 from cluster_agent.backends.local.scripts.script_folder import ScriptRecord, ScriptState, Target
@@ -31,7 +31,7 @@ from elastic_runtime.launcher.gpu_seats import write_gpus, write_used
 from elastic_runtime.launcher.job_folder import create, write_json
 from elastic_runtime.launcher.job_spec import JobSpec
 from elastic_runtime.launcher.job_status import status_record
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.locks import FileLock
 
 Damage = Callable[[bytes], bytes]
@@ -53,12 +53,12 @@ DIGIT: Damage = lambda data: re.sub(rb'"number": \d', b'"number": 7', data)  # n
 """What only a checksum shows."""
 
 
-def job_of(folder: Path, name: str, **more: object) -> JobRecord:
+def job_of(folder: Path, name: str, **more: object) -> LocalJobRecord:
     folder.mkdir(exist_ok=True)
     script = folder / "train.py"
     script.write_text("import elastic_runtime\n", encoding="utf-8")
     file = check_job({"name": name, "modelType": "any", "script": "train.py", **more}, folder, "it")
-    return JobRecord(name=name, number=1, file=file, submitted_unix_seconds=0.0)
+    return LocalJobRecord(name=name, number=1, file=file, submitted_unix_seconds=0.0)
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES.values(), DIGIT], ids=[*DAMAGES, "digit"])
@@ -117,7 +117,7 @@ def elastic_job(folder: Path) -> JobProcesses:
     record = job_of(folder, "job", worker={"gpu": 1})
     spec = JobSpec(script=script, python=sys.executable, working_folder=folder, servers=1, workers=1)
     made = create(folder / "jobs", "job", script, spec.record())
-    status = JobStatus("job", Phase.RUNNING, size=Size(1, 1), target=Size(1, 1), samples=640)
+    status = JobStatus("job", JobPhase.RUNNING, size=Size(1, 1), target=Size(1, 1), samples=640)
     write_json(made.state_file, status_record(status))
     write_json(made.address_file, {"address": "127.0.0.1:1", "pid": 1})
     return ElasticJob(folder / "jobs", record, os.environ, Launchers(folder / "jobs"))
@@ -131,7 +131,7 @@ def ring_job(folder: Path) -> JobProcesses:
     made.make()
     script = ScriptRecord(python=sys.executable, script=folder / "train.py", workdir=folder, elastic=True)
     made.write_record(script)
-    made.write_state(ScriptState(phase=Phase.RUNNING, workers=1, target=1))
+    made.write_state(ScriptState(phase=JobPhase.RUNNING, workers=1, target=1))
     made.write_target(Target(request_id="", workers=1))
     RankFiles(made.path).tell(RankProgress(1, 1, 10, 640, 1.0, 2.0), at_once=True)
     return job

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from local_world import LocalWorld
 
 from cluster_agent.backends.local.job_table import JobState
-from cluster_agent.backends.local.measured import Measured
+from cluster_agent.backends.local.measured import LocalMeasurement
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.backends.local.shares.machine_shares import CoreMap, GpuLedger, MachineShares, gpu_file
 from elastic_runtime.launcher.gpu_seats import GpuSeats, write_gpus
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation, Decision, Resources
 
 FIXED = {"elastic": False, "communication": "AllReduce"}
@@ -83,8 +83,8 @@ class Unanswered:
     launcher = 77
     log_folder = Path()
 
-    def measure(self) -> Measured:
-        return Measured(Phase.RUNNING, held=Allocation(1, 1), target=Allocation(1, 1))
+    def measure(self) -> LocalMeasurement:
+        return LocalMeasurement(JobPhase.RUNNING, held=Allocation(1, 1), target=Allocation(1, 1))
 
 
 def test_what_a_job_was_given_last_is_its_own_until_its_coordinator_says_otherwise(tmp_path: Path) -> None:
@@ -228,14 +228,14 @@ def test_a_job_says_that_it_waits_for_what_another_still_uses_as_long_as_it_does
     world.submit("second", epochs=500, worker={"gpu": 1})
     notes: list[tuple[str, str]] = []
 
-    def look() -> None:
+    def poll() -> None:
         record = world.backend.table.get("second")
         assert record is not None
         facts = world.backend.facts(record)
         notes.append((str(facts["state"]), str(facts["note"])))
 
     decide(world, first=(1, 1))
-    world.at += [(world.now + seconds, look) for seconds in (6.0, 55.0)]
+    world.at += [(world.now + seconds, poll) for seconds in (6.0, 55.0)]
     decide(world, second=(1, 1))
     assert notes == [("queued", "it needs 1 more GPU, and none is free"), ("running", "")]
     world.jobs["second"].lingers_seconds = 1e9
@@ -374,13 +374,13 @@ def test_what_a_user_looks_at_is_measured_again_between_two_decisions(tmp_path: 
     decide(world, job=(1, 1))
     seen: list[float] = []
 
-    def look() -> None:
+    def poll() -> None:
         record = world.backend.table.get("job")
         assert record is not None
         seen.append(float(str(world.backend.facts(record)["samples"])))
 
     began = world.now
-    world.at += [(began + after, look) for after in (20.0, 25.0, 45.0, 50.0)]
+    world.at += [(began + after, poll) for after in (20.0, 25.0, 45.0, 50.0)]
     decide(world, job=(1, 1))
     assert seen[1] > seen[0], "measured since it was looked at first"
     assert seen[2] - seen[0] < 400, "nobody had looked for 20 seconds"
@@ -395,10 +395,10 @@ def test_every_end_is_told_with_one_interval_also_while_a_resize_hangs(tmp_path:
     hangs = world.submit("hangs", epochs=10_000.0)
     decide(world, hangs=(1, 1), **dict.fromkeys(names, (1, 1)))
     hangs.deaf = True
-    told: list[str] = []
-    while len(told) < len(names) and world.now < 3000.0:
+    reported: list[str] = []
+    while len(reported) < len(names) and world.now < 3000.0:
         observed = world.backend.observe()
         assert observed is not None
         sizes = {job.job_id: Allocation(1, 1) for job in observed[0].jobs} | {"hangs": Allocation(2, 2)}
-        told += [entry.job_id for entry in world.backend.apply(Decision(sizes)) if entry.finished]
-    assert sorted(told) == sorted(names)
+        reported += [entry.job_id for entry in world.backend.apply(Decision(sizes)) if entry.finished]
+    assert sorted(reported) == sorted(names)

@@ -17,7 +17,7 @@ from cluster_agent.backends.local.scripts.launcher import ScriptSupervisor
 from cluster_agent.backends.local.scripts.script_folder import ScriptFolder, ScriptRecord, Target
 from cluster_agent.errors import BackendUnavailable
 from elastic_runtime.launcher.gpu_seats import write_gpus
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import Allocation, Decision
 
 FIXED = {"elastic": False, "communication": "AllReduce", "worker": {"min": 1, "max": 1, "replicas": 1, "cpu": 1}}
@@ -40,7 +40,7 @@ class Disk:
 
 def go_on(world: LocalWorld) -> int:
     """Decide as the agent's loop does, until all jobs have ended or a minute is over; how often it was told off."""
-    told, until = 0, world.now + 60.0
+    reported, until = 0, world.now + 60.0
     while world.now < until and not world.backend.finished:
         try:
             observed = world.backend.observe()
@@ -49,9 +49,9 @@ def go_on(world: LocalWorld) -> int:
             sizes = {job.job_id: Allocation(job.min_workers, job.min_ps) for job in observed[0].jobs}
             world.backend.apply(Decision(sizes))
         except BackendUnavailable as error:
-            told += "No space left on device" in str(error) and "free space" in str(error)
+            reported += "No space left on device" in str(error) and "free space" in str(error)
             world.wait(5.0)
-    return told
+    return reported
 
 
 @pytest.mark.parametrize("full_at", [0.0, 1.0, 3.0, 8.0, 12.0])
@@ -130,16 +130,16 @@ def test_a_launcher_that_finds_no_room_for_its_workers_starts_them_once_there_is
         with structlog.testing.capture_logs() as logs:
             launcher._begin(Target(request_id="", workers=1))
             now += 1.0
-            launcher._look(signals=0)
+            launcher._poll(signals=0)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert (launcher._state.phase, launcher._group) == (Phase.STARTING, None)
+    assert (launcher._state.phase, launcher._group) == (JobPhase.STARTING, None)
     assert launcher._state.failure == "no process can be started: File too large"
     assert [line["event"] for line in logs] == ["workers-wait-for-room"], "said once"
-    launcher._look(signals=0)
+    launcher._poll(signals=0)
     assert launcher._group is None, "not ten times a second"
     now += 1.0
-    launcher._look(signals=0)
+    launcher._poll(signals=0)
     assert launcher._group is not None
     assert launcher._state.failure == ""
     launcher._group.kill()

@@ -9,7 +9,7 @@ import pytest
 from cluster_agent.backend_settings import LocalBackendSettings
 from cluster_agent.backends.local.machine import job_cores, this_node
 from cluster_agent.backends.local.shares.machine_shares import gpus_here
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from policy_net.domain import Node, Resources
 
 
@@ -83,9 +83,9 @@ def test_jobs_have_what_there_is_less_what_the_operator_keeps_back(tmp_path: Pat
     settings = LocalBackendSettings(cpu_milli=4000, reserved_cpu_milli=500)
     assert this_node(settings, 2, limit).capacity == Resources(3500, 2)
     assert this_node(settings.model_copy(update={"gpus": 1}), 2, limit).capacity == Resources(3500, 1)
-    with pytest.raises(BadConfig, match=r"backend.gpus = 3: NVIDIA's library finds 2 here"):
+    with pytest.raises(BadAgentConfig, match=r"backend.gpus = 3: NVIDIA's library finds 2 here"):
         this_node(settings.model_copy(update={"gpus": 3}), 2, limit)
-    with pytest.raises(BadConfig, match="nothing is left of this machine"):
+    with pytest.raises(BadAgentConfig, match="nothing is left of this machine"):
         this_node(settings.model_copy(update={"reserved_cpu_milli": 4000}), 0, limit)
     cores = job_cores(Node("n", Resources(500)))
     assert len(cores) == 1

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from cluster_agent.backends.local.job_server import JobServer, Patience, SharedAnswers
-from cluster_agent.errors import AgentUnreachable, BadConfig, JobRefused
+from cluster_agent.backends.local.job_server import ClientPatience, JobServer, SharedAnswers
+from cluster_agent.errors import AgentUnreachable, BadAgentConfig, JobRefused
 from cluster_agent.job_messages import LARGEST_REQUEST_BYTES, decode
 from cluster_agent.jobs.client import JobClient
 
@@ -54,7 +54,7 @@ def path(tmp_path: Path) -> Path:
 def start(path: Path) -> Iterator[Callable[..., JobServer]]:
     with contextlib.ExitStack() as stack:
 
-        def start(patience: Patience | None = None) -> JobServer:
+        def start(patience: ClientPatience | None = None) -> JobServer:
             server = JobServer(path, {"jobs": answers}, patience)
             stack.callback(server.close)
             return server
@@ -92,7 +92,7 @@ def test_fifty_that_watch_at_once_all_get_their_own_answers(path: Path, start: C
 def test_who_says_nothing_and_who_does_not_end_are_let_go_and_others_are_answered(
     path: Path, start: Callable[..., JobServer]
 ) -> None:
-    start(Patience(seconds=1.0))
+    start(ClientPatience(seconds=1.0))
     silent = [connected(path) for _ in range(20)]
     for number, connection in enumerate(silent):
         connection.sendall(b'{"method": "jo'[: number % 3])
@@ -101,7 +101,7 @@ def test_who_says_nothing_and_who_does_not_end_are_let_go_and_others_are_answere
 
 
 def test_who_never_reads_is_let_go_and_others_are_answered(path: Path, start: Callable[..., JobServer]) -> None:
-    start(Patience(seconds=1.0))
+    start(ClientPatience(seconds=1.0))
     deaf = [connected(path) for _ in range(5)]
     for connection in deaf:
         connection.sendall(b'{"method":"jobs","content":{"long":true}}\n')
@@ -160,7 +160,7 @@ def test_a_huge_message_is_not_taken_and_others_are_answered(path: Path, start: 
 def test_one_connection_too_many_is_refused_in_a_line_until_another_ends(
     path: Path, start: Callable[..., JobServer]
 ) -> None:
-    start(Patience(seconds=PATIENCE_SECONDS, connections=3))
+    start(ClientPatience(seconds=PATIENCE_SECONDS, connections=3))
     held = [connected(path) for _ in range(3)]
     with pytest.raises(JobRefused, match="too many requests at once; ask again"):
         ask(path, say="one more")
@@ -196,7 +196,7 @@ def test_a_refusal_that_comes_before_the_request_is_heard_all_the_same(path: Pat
 
 
 def test_who_hangs_up_at_once_costs_nothing(path: Path, start: Callable[..., JobServer]) -> None:
-    start(Patience(connections=3))
+    start(ClientPatience(connections=3))
     for _ in range(100):
         connected(path).close()
     for _ in range(1000):
@@ -224,7 +224,7 @@ def test_a_folder_that_was_there_is_never_changed_and_refused_where_others_may_e
     everybodys = tmp_path / "everybodys"
     everybodys.mkdir()
     everybodys.chmod(0o755)
-    with pytest.raises(BadConfig, match=r"others may enter .*everybodys; name a folder that is not there yet"):
+    with pytest.raises(BadAgentConfig, match=r"others may enter .*everybodys; name a folder that is not there yet"):
         JobServer(everybodys / "jobs.sock", {})
     assert stat.S_IMODE(everybodys.stat().st_mode) == 0o755
     everybodys.chmod(0o700)
@@ -235,7 +235,9 @@ def test_a_second_agent_on_the_socket_is_refused_in_a_line_and_the_first_goes_on
     path: Path, start: Callable[..., JobServer]
 ) -> None:
     start()
-    with pytest.raises(BadConfig, match=rf"is another agent's \(process {os.getpid()}\); end it, or name another one"):
+    with pytest.raises(
+        BadAgentConfig, match=rf"is another agent's \(process {os.getpid()}\); end it, or name another one"
+    ):
         JobServer(path, {"jobs": answers})
     assert ask(path, say="the first") == "the first"
 
@@ -250,7 +252,7 @@ def test_what_a_killed_agent_left_is_taken_over_and_a_file_of_the_users_is_not(t
     server.close()
     assert not path.exists()
     path.write_text("notes", encoding="utf-8")
-    with pytest.raises(BadConfig, match="is a file and no socket; name another one"):
+    with pytest.raises(BadAgentConfig, match="is a file and no socket; name another one"):
         JobServer(path, {})
     assert path.read_text(encoding="utf-8") == "notes"
 

@@ -14,7 +14,7 @@ from cluster_agent.backends.local.job_file import JobFile, check_job
 from cluster_agent.backends.local.job_server import JobServer
 from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import JobState, JobTable
-from cluster_agent.errors import AgentUnreachable, BadConfig, JobRefused, StateDamaged
+from cluster_agent.errors import AgentUnreachable, BadAgentConfig, JobRefused, StateDamaged
 from cluster_agent.jobs.client import JobClient
 from elastic_runtime.launcher.job_folder import launcher_lock
 from policy_net.domain import Allocation, Decision
@@ -137,7 +137,7 @@ def test_where_no_agent_answers_one_line_says_what_to_do(tmp_path: Path) -> None
 
 def test_a_socket_whose_path_is_too_long_is_refused(world: LocalWorld, tmp_path: Path) -> None:
     desk = JobDesk(world.backend.table, world.capacity, world.backend.facts, lambda: world.now)
-    with pytest.raises(BadConfig, match="is longer than 100 bytes; name a shorter one"):
+    with pytest.raises(BadAgentConfig, match="is longer than 100 bytes; name a shorter one"):
         JobServer(tmp_path / ("long" * 40) / "jobs.sock", desk.answers)
 
 

@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_agent.backends.local.job_file import JobFile, Work
-from cluster_agent.backends.local.job_table import JobRecord, JobState
+from cluster_agent.backends.local.job_table import JobState, LocalJobRecord
 from cluster_agent.backends.local.job_views import UsualEpoch, scheduled_job, steps_per_epoch, user_facts
-from cluster_agent.backends.local.measured import Measured
-from elastic_runtime.protocol.plan import Phase
+from cluster_agent.backends.local.measured import LocalMeasurement
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import Allocation
 
 
-def record(epochs: float | None, steps: int | None = None, **more: object) -> JobRecord:
+def record(epochs: float | None, steps: int | None = None, **more: object) -> LocalJobRecord:
     work = None if epochs is None and steps is None else Work(epochs=epochs, steps=steps)
     file = JobFile(model_type="any", script=Path("/x.py"), work=work, elastic=True)
     values = {"name": "job", "number": 1, "file": file, "submitted_unix_seconds": 0.0, "state": JobState.RUNNING}
-    return JobRecord.model_validate({**values, **more})
+    return LocalJobRecord.model_validate({**values, **more})
 
 
-def measured(samples: float, epoch: float, total_epochs: float = 0.0, steps: float = 0.0) -> Measured:
+def measured(samples: float, epoch: float, total_epochs: float = 0.0, steps: float = 0.0) -> LocalMeasurement:
     one = Allocation(1, 1)
-    return Measured(Phase.RUNNING, one, one, samples, epoch, total_epochs, fresh=True, steps=steps)
+    return LocalMeasurement(JobPhase.RUNNING, one, one, samples, epoch, total_epochs, fresh=True, steps=steps)
 
 
 def test_one_that_trains_more_than_it_said_is_one_of_unknown_length() -> None:
@@ -67,10 +67,10 @@ def test_since_when_a_job_is_what_it_is() -> None:
         (JobState.SUSPENDED, True, 30.0),
         (JobState.FAILED, False, 40.0),
     ):
-        facts = user_facts(record(1.0, state=state, held=held, **times), Measured(), 50.0)
+        facts = user_facts(record(1.0, state=state, held=held, **times), LocalMeasurement(), 50.0)
         assert facts["stateSinceUnixSeconds"] == since
     starting = record(1.0, submitted_unix_seconds=10.0)
-    assert user_facts(starting, Measured(), 50.0)["stateSinceUnixSeconds"] is None
+    assert user_facts(starting, LocalMeasurement(), 50.0)["stateSinceUnixSeconds"] is None
 
 
 AMOUNTS = st.floats(0.0, 1e12)
@@ -93,7 +93,7 @@ def test_whatever_is_claimed_progress_is_a_share_and_work_a_number(
     work = {"steps": said} if isinstance(said, int) else {"epochs": said}
     row = record(**{"epochs": None, **work}, samples=kept, samples_per_epoch=per_epoch, steps_per_epoch=kept_steps)
     now = measured(samples, epoch, total, steps)
-    assert row.model_copy(update={"steps_per_epoch": steps_per_epoch(row, now)}) == JobRecord.model_validate(
+    assert row.model_copy(update={"steps_per_epoch": steps_per_epoch(row, now)}) == LocalJobRecord.model_validate(
         {**row.model_dump(), "steps_per_epoch": steps_per_epoch(row, now)}
     )
     progress = user_facts(row, now, 1.0)["progress"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from local_world import SAMPLES_PER_WORKER_SECOND, LocalWorld
 
 from cluster_agent.backends.local.job_table import JobState
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation, Decision, Trigger
 
 
@@ -235,11 +235,11 @@ def test_what_was_started_is_let_train_before_it_is_taken_back(tmp_path: Path) -
     first = world.submit("a", epochs=50)
     world.at.append((world.now + 0.5, lambda: world.submit("b", epochs=50)))
     decide(world, a=(1, 1))
-    assert first.phase is Phase.STARTING
+    assert first.phase is JobPhase.STARTING
     decide(world, b=(1, 1))
-    assert (first.phase, first.held) == (Phase.RUNNING, Allocation(1, 1))
+    assert (first.phase, first.held) == (JobPhase.RUNNING, Allocation(1, 1))
     decide(world, b=(1, 1))
-    assert first.phase is Phase.SUSPENDED, "it has trained, and may go now"
+    assert first.phase is JobPhase.SUSPENDED, "it has trained, and may go now"
     second = world.jobs["b"]
     assert (first.starts, second.starts) == (1, 1)
 
@@ -249,7 +249,7 @@ def test_a_user_may_take_back_what_was_just_started(tmp_path: Path) -> None:
     job = world.submit("a", epochs=50)
     world.at.append((world.now + 0.5, lambda: world.backend.table.change("a", held=True)))
     decide(world, a=(1, 1))
-    assert job.phase is Phase.STARTING
+    assert job.phase is JobPhase.STARTING
     decide(world)
     assert job.target == SUSPENDED
 
@@ -258,7 +258,7 @@ def test_a_start_that_takes_too_long_may_be_taken_back(tmp_path: Path) -> None:
     world = LocalWorld(tmp_path, cpu_milli=2000, slot_seconds=1.5, start_seconds=1.0)
     first = world.submit("a", epochs=50)
     decide(world, a=(1, 1))
-    assert first.phase is Phase.STARTING
+    assert first.phase is JobPhase.STARTING
     world.submit("b", epochs=50)
     decide(world, b=(1, 1))
     assert first.target == SUSPENDED
@@ -300,16 +300,16 @@ def test_a_job_that_has_ended_and_was_not_noted_yet_is_not_started_again(tmp_pat
     world = LocalWorld(tmp_path)
     job = world.submit("a", epochs=500)
     decide(world, a=(1, 1))
-    look, ended = world.backend._jobs.look, []
+    poll, ended = world.backend._jobs.poll, []
 
     def look_and_end() -> None:
         """It ends right after the backend has looked, and before it measures."""
-        look()
+        poll()
         if not ended:
             ended.append(True)
-            job.samples, job.phase, job.process, job.held = job.total_samples, Phase.FINISHED, None, SUSPENDED
+            job.samples, job.phase, job.process, job.held = job.total_samples, JobPhase.FINISHED, None, SUSPENDED
 
-    world.backend._jobs.look = look_and_end  # type: ignore[method-assign]
+    world.backend._jobs.poll = look_and_end  # type: ignore[method-assign]
     decide(world, a=(1, 1))
     assert world.backend.finished or world.backend.observe() is None
     assert job.starts == 1

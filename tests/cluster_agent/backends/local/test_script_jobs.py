@@ -12,12 +12,12 @@ import pytest
 from processes import wait_until
 
 from cluster_agent.backends.local.job_file import check_job
-from cluster_agent.backends.local.job_table import JobRecord
+from cluster_agent.backends.local.job_table import LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
 from cluster_agent.backends.local.scripts.script_job import ScriptJob
 from cluster_agent.backends.local.shares.machine_shares import GpuLedger
 from elastic_runtime.launcher.gpu_seats import read_used
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
 
 Opened = Callable[..., ScriptJob]
@@ -34,7 +34,7 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
         (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
         content = {"modelType": "any", "script": f"{name}.py", "worker": {"replicas": workers}, **more}
         file = check_job(content, tmp_path, "it")
-        record = JobRecord(name=name, number=1, file=file, submitted_unix_seconds=0.0)
+        record = LocalJobRecord(name=name, number=1, file=file, submitted_unix_seconds=0.0)
         return ScriptJob(tmp_path / "jobs", record, os.environ, Launchers(tmp_path / "jobs"), grace_seconds=0.2)
 
     yield open_job
@@ -47,7 +47,7 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
         launchers.clear(name)
 
 
-def phase_of(job: ScriptJob) -> Phase | None:
+def phase_of(job: ScriptJob) -> JobPhase | None:
     return job.measure().phase
 
 
@@ -58,13 +58,13 @@ def ended(job: ScriptJob) -> None:
 @pytest.mark.parametrize(
     ("code", "phase", "failure"),
     [
-        ("print('fine')", Phase.FINISHED, ""),
-        ("import sys; sys.exit(3)", Phase.FAILED, "worker-0 ended with exit code 3"),
-        ("raise ValueError('no column')", Phase.FAILED, "worker-0 ended with exit code 1: ValueError: no column"),
-        ("import os; os.kill(os.getpid(), 9)", Phase.FAILED, KILLED),
+        ("print('fine')", JobPhase.FINISHED, ""),
+        ("import sys; sys.exit(3)", JobPhase.FAILED, "worker-0 ended with exit code 3"),
+        ("raise ValueError('no column')", JobPhase.FAILED, "worker-0 ended with exit code 1: ValueError: no column"),
+        ("import os; os.kill(os.getpid(), 9)", JobPhase.FAILED, KILLED),
     ],
 )  # fmt: skip
-def test_its_exit_code_decides_what_became_of_it(opened: Opened, code: str, phase: Phase, failure: str) -> None:
+def test_its_exit_code_decides_what_became_of_it(opened: Opened, code: str, phase: JobPhase, failure: str) -> None:
     job = opened(code)
     job.start(Allocation(1))
     ended(job)
@@ -78,13 +78,13 @@ def test_another_agent_finds_it_running_and_its_end(opened: Opened, tmp_path: Pa
     opened(code).start(Allocation(1))
     job = opened(code)
     assert job.launcher is not None, "from the first moment on"
-    wait_until(lambda: phase_of(job) is Phase.RUNNING, "it runs")
+    wait_until(lambda: phase_of(job) is JobPhase.RUNNING, "it runs")
     assert job.measure().held == Allocation(1)
     with pytest.raises(BlockingIOError):
         opened(code).start(Allocation(1))  # never twice
     (tmp_path / "go").touch()
     ended(job)
-    assert phase_of(job) is Phase.FINISHED
+    assert phase_of(job) is JobPhase.FINISHED
     assert (job.log_folder / "worker-0.log").read_text(encoding="utf-8").count("went") == 1
 
 
@@ -94,16 +94,16 @@ def test_one_that_ignores_sigterm_is_killed_and_one_that_is_held_starts_over(ope
     job.start(Allocation(1))
     log = job.log_folder / "worker-0.log"
     wait_until(lambda: log.exists() and "deaf" in log.read_text(encoding="utf-8"), "it runs")
-    wait_until(lambda: phase_of(job) is Phase.RUNNING, "its launcher says so")
+    wait_until(lambda: phase_of(job) is JobPhase.RUNNING, "its launcher says so")
     assert job.request("1", Allocation(2), resume=False) == "its script has a fixed size"
     assert job.request("2", SUSPENDED, resume=False) == ""
     ended(job)
-    assert phase_of(job) is Phase.SUSPENDED
+    assert phase_of(job) is JobPhase.SUSPENDED
     job.start(Allocation(1))
     wait_until(lambda: log.read_text(encoding="utf-8").count("deaf") == 2, "it starts over")
     job.terminate()
     ended(job)
-    assert phase_of(job) is Phase.SUSPENDED, "who ended it decides what becomes of it"
+    assert phase_of(job) is JobPhase.SUSPENDED, "who ended it decides what becomes of it"
 
 
 def test_what_it_prints_is_bounded(opened: Opened) -> None:
@@ -161,7 +161,7 @@ def test_several_workers_get_what_torchrun_gives_and_gpus_of_their_own(opened: O
     lines = [(job.log_folder / f"worker-{rank}.log").read_text(encoding="utf-8") for rank in range(2)]
     assert ["got 0 2 127.0.0.1 GPU-a 2" in lines[0], "got 1 2 127.0.0.1 GPU-b 2" in lines[1]] == [True, True]
     assert read_used(tmp_path / "jobs" / "job.gpus") == {"workers": ("GPU-a", "GPU-b")}
-    assert phase_of(job) is Phase.FINISHED
+    assert phase_of(job) is JobPhase.FINISHED
 
 
 OWN_HANDLER = """
@@ -180,13 +180,13 @@ def test_a_script_that_ends_well_as_its_launcher_is_told_to_end_has_stopped_and_
     """As at the shutdown of its machine, where each process gets SIGTERM."""
     job = opened(OWN_HANDLER)
     job.start(Allocation(1))
-    wait_until(lambda: (tmp_path / "runs").exists() and phase_of(job) is Phase.RUNNING, "it runs")
+    wait_until(lambda: (tmp_path / "runs").exists() and phase_of(job) is JobPhase.RUNNING, "it runs")
     job.terminate()
     ended(job)
-    assert (job.measure().phase, job.measure().failure) == (Phase.SUSPENDED, "")
+    assert (job.measure().phase, job.measure().failure) == (JobPhase.SUSPENDED, "")
     job.start(Allocation(1))
     ended(job)
-    assert job.measure().phase is Phase.FINISHED
+    assert job.measure().phase is JobPhase.FINISHED
 
 
 @pytest.mark.parametrize("how", ["os.kill(os.getpid(), signal.SIGTERM)", "sys.exit(128 + signal.SIGTERM)"])
@@ -195,11 +195,11 @@ def test_a_script_that_sigterm_ends_from_outside_starts_over(opened: Opened, how
     job = opened(code)
     job.start(Allocation(1))
     ended(job)
-    assert (job.measure().phase, job.measure().failures) == (Phase.FINISHED, 0)
+    assert (job.measure().phase, job.measure().failures) == (JobPhase.FINISHED, 0)
 
 
 def test_one_that_it_ends_again_and_again_without_getting_on_fails_in_the_end(opened: Opened) -> None:
     job = opened("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
     job.start(Allocation(1))
     ended(job)
-    assert (job.measure().phase, job.measure().failure) == (Phase.FAILED, "worker-0 was ended by SIGTERM")
+    assert (job.measure().phase, job.measure().failure) == (JobPhase.FAILED, "worker-0 was ended by SIGTERM")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cluster_agent.backends.local.elastic_job import ElasticJob
 from cluster_agent.backends.local.job_file import check_job
-from cluster_agent.backends.local.job_table import JobRecord
+from cluster_agent.backends.local.job_table import LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
 from elastic_runtime.launcher.job_folder import JobLock, create, write_json
 from elastic_runtime.launcher.job_spec import JobSpec
@@ -32,7 +32,7 @@ def test_one_that_let_a_call_wait_is_not_asked_again_at_once(tmp_path: Path) -> 
     spec = JobSpec(script=script, python=sys.executable, working_folder=tmp_path, servers=1, workers=2)
     folder = create(tmp_path / "jobs", "mute", script, spec.record())
     file = check_job({"modelType": "any", "script": "train.py"}, tmp_path, "it")
-    record = JobRecord(name="mute", number=1, file=file, submitted_unix_seconds=0.0)
+    record = LocalJobRecord(name="mute", number=1, file=file, submitted_unix_seconds=0.0)
     now = 100.0
 
     def clock() -> float:

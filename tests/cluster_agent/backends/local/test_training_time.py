@@ -24,7 +24,7 @@ class Looks:
         self.world, self.name = world, name
         self.seen: list[dict[str, Any]] = []
         self.held_seconds = 0.0
-        self._looked_seconds = world.now
+        self._polled_seconds = world.now
         world.wait = self._looking(world.wait)  # type: ignore[method-assign]
         world.restart()
 
@@ -32,15 +32,15 @@ class Looks:
         def wait_and_look(seconds: float) -> bool:
             held = self.world.jobs[self.name].held.workers
             stopped = wait(seconds)
-            self.look()
+            self.poll()
             if held:
-                self.held_seconds += self.world.now - self._looked_seconds
-            self._looked_seconds = self.world.now
+                self.held_seconds += self.world.now - self._polled_seconds
+            self._polled_seconds = self.world.now
             return stopped
 
         return wait_and_look
 
-    def look(self) -> dict[str, Any]:
+    def poll(self) -> dict[str, Any]:
         found = self.world.backend.table.get(self.name)
         assert found is not None
         self.seen.append(self.world.backend.facts(found))
@@ -58,9 +58,9 @@ def test_they_are_right_while_a_job_runs_and_never_go_back_also_with_another_age
     looks = Looks(world, "a")
     for size in (Allocation(1, 1), Allocation(2, 1), SUSPENDED, Allocation(1, 1)):
         decide(world, size)
-        assert looks.look()["runSeconds"] == pytest.approx(looks.held_seconds, abs=2.0)
+        assert looks.poll()["runSeconds"] == pytest.approx(looks.held_seconds, abs=2.0)
     world.restart()
-    looks.look()
+    looks.poll()
     world.restart()
     decide(world, Allocation(1, 1))
     assert looks.held_seconds > 80
@@ -82,13 +82,13 @@ def test_they_stand_still_once_it_has_ended(tmp_path: Path) -> None:
         if world.backend.observe() is None:
             break
         world.backend.apply(Decision({"a": Allocation(1, 1)}))
-    ended = looks.look()
+    ended = looks.poll()
     assert ended["state"] == "done"
     assert ended["runSeconds"] == pytest.approx(looks.held_seconds, abs=2.0)
     world.now += 500.0
-    assert looks.look() == ended
+    assert looks.poll() == ended
     world.restart()
-    assert looks.look() == ended
+    assert looks.poll() == ended
 
 
 def test_what_a_full_disk_does_not_take_is_written_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from cluster_agent.backends.simulated.backend import SNAPSHOT, SimulatedBackend,
 from cluster_agent.backends.simulated.baselines import Baselines
 from cluster_agent.backends.simulated.episodes import Episodes, load_episodes
 from cluster_agent.backends.simulated.pace import FreePacer
-from cluster_agent.errors import BadConfig, StateDamaged
+from cluster_agent.errors import BadAgentConfig, StateDamaged
 from policy_net.domain import Allocation, ClusterState, Decision
 from policy_net.errors import BadInput
 from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
@@ -75,7 +75,7 @@ def test_a_disturbed_cluster_goes_on_after_a_kill_as_if_nothing_had_happened(tmp
 
 
 def test_places_cannot_matter_where_tasks_have_none() -> None:
-    with pytest.raises(BadConfig, match="locality needs capacity_mode nodes"):
+    with pytest.raises(BadAgentConfig, match="locality needs capacity_mode nodes"):
         make_episodes("dl2:jobs=6", environment={"nodes": 12, "locality": True, "capacity_mode": "pooled"})
 
 
@@ -174,7 +174,7 @@ def test_a_number_of_nodes_that_nobody_knows_is_asked_for(monkeypatch: pytest.Mo
         return replace(load_workload(source, options), suggested_nodes=None)
 
     monkeypatch.setattr("cluster_agent.backends.simulated.episodes.load_workload", without_suggestion)
-    with pytest.raises(BadConfig, match=r"backend\.environment\.nodes"):
+    with pytest.raises(BadAgentConfig, match=r"backend\.environment\.nodes"):
         make_episodes("dl2:jobs=4", environment={})
 
 

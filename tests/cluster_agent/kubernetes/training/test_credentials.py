@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from cluster_agent.errors import BadConfig
+from cluster_agent.errors import BadAgentConfig
 from cluster_agent.kubernetes.training.credentials import (
     JobKeys,
     ServingPair,
@@ -25,7 +25,7 @@ from cluster_agent.kubernetes.training.credentials import (
     serving_pair,
     token_of,
 )
-from foundation.followed_files import LOOK_SECONDS
+from foundation.followed_files import POLL_SECONDS
 
 KEY = b"k" * 32
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -138,15 +138,15 @@ def test_so_have_agents_of_several_processes(tmp_path: Path) -> None:
 
 def test_a_key_file_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     path = tmp_path / "key"
-    with pytest.raises(BadConfig, match=r"key_file: .*key cannot be read \(No such file"):
+    with pytest.raises(BadAgentConfig, match=r"key_file: .*key cannot be read \(No such file"):
         read_agent_key(path, make=False)
     path.write_bytes(b" short \n")
-    with pytest.raises(BadConfig, match="holds 5 bytes; put 32 random ones or more"):
+    with pytest.raises(BadAgentConfig, match="holds 5 bytes; put 32 random ones or more"):
         read_agent_key(path, make=True)
     path.write_bytes(b"x" * 5000)
-    with pytest.raises(BadConfig, match="holds 5000 bytes"):
+    with pytest.raises(BadAgentConfig, match="holds 5000 bytes"):
         read_agent_key(path, make=True)
-    with pytest.raises(BadConfig, match="cannot be read"):
+    with pytest.raises(BadAgentConfig, match="cannot be read"):
         read_agent_key(tmp_path, make=True)
 
 
@@ -157,14 +157,14 @@ def test_a_key_that_is_changed_while_the_agent_runs_is_refused(tmp_path: Path) -
     first = path.read_bytes()
     for content in (b"y" * 32, b"", first):
         path.write_bytes(content)
-        now += LOOK_SECONDS
+        now += POLL_SECONDS
         assert followed.current() == first
     assert followed.refusal == ""
     (line,) = refused
     assert line.startswith(f"setting backend.training.key_file: {path} was changed")
     assert "earlier_key_files" in line
     path.unlink()
-    now += LOOK_SECONDS
+    now += POLL_SECONDS
     assert followed.current() == first
     assert str(path) in refused[-1]
 

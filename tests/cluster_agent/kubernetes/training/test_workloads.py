@@ -8,8 +8,8 @@ import pytest
 from training_objects import job, template
 
 from cluster_agent.kubernetes.training.workloads import (
-    State,
-    Workload,
+    KueueWorkload,
+    WorkloadState,
     counted,
     ended,
     given_back,
@@ -36,7 +36,7 @@ def found(spec: Json | None = None, **conditions: bool) -> Json:
     return {**body, "status": {"conditions": listed}}
 
 
-def facts(body: Json) -> Workload:
+def facts(body: Json) -> KueueWorkload:
     kept = workload_facts(body)
     assert kept is not None
     return kept
@@ -45,21 +45,26 @@ def facts(body: Json) -> Workload:
 @pytest.mark.parametrize(
     ("conditions", "spec", "state", "line"),
     [
-        ({}, {}, State.PENDING, "Kueue has not looked at it yet"),
-        ({"QuotaReserved": False}, {}, State.PENDING, "QuotaReserved said"),
-        ({"QuotaReserved": True}, {}, State.RESERVED, "its admission checks are not done"),
-        ({"QuotaReserved": True, "Admitted": False}, {}, State.RESERVED, "Admitted said"),
-        ({"QuotaReserved": True, "Admitted": True}, {}, State.ADMITTED, "Admitted said"),
-        ({"QuotaReserved": True, "Admitted": True, "Evicted": False}, {}, State.ADMITTED, "Admitted said"),
-        ({"QuotaReserved": True, "Admitted": True, "Evicted": True}, {}, State.EVICTED, "Evicted said"),
-        ({"QuotaReserved": False, "Evicted": True}, {}, State.PENDING, "QuotaReserved said"),
-        ({"QuotaReserved": True, "Admitted": True}, {"active": False}, State.EVICTED, "its Workload was deactivated"),
-        ({}, {"active": False}, State.PENDING, "its Workload was deactivated"),
-        ({"QuotaReserved": True, "Admitted": True, "Finished": True}, {}, State.FINISHED, "Finished said"),
+        ({}, {}, WorkloadState.PENDING, "Kueue has not looked at it yet"),
+        ({"QuotaReserved": False}, {}, WorkloadState.PENDING, "QuotaReserved said"),
+        ({"QuotaReserved": True}, {}, WorkloadState.RESERVED, "its admission checks are not done"),
+        ({"QuotaReserved": True, "Admitted": False}, {}, WorkloadState.RESERVED, "Admitted said"),
+        ({"QuotaReserved": True, "Admitted": True}, {}, WorkloadState.ADMITTED, "Admitted said"),
+        ({"QuotaReserved": True, "Admitted": True, "Evicted": False}, {}, WorkloadState.ADMITTED, "Admitted said"),
+        ({"QuotaReserved": True, "Admitted": True, "Evicted": True}, {}, WorkloadState.EVICTED, "Evicted said"),
+        ({"QuotaReserved": False, "Evicted": True}, {}, WorkloadState.PENDING, "QuotaReserved said"),
+        (
+            {"QuotaReserved": True, "Admitted": True},
+            {"active": False},
+            WorkloadState.EVICTED,
+            "its Workload was deactivated",
+        ),
+        ({}, {"active": False}, WorkloadState.PENDING, "its Workload was deactivated"),
+        ({"QuotaReserved": True, "Admitted": True, "Finished": True}, {}, WorkloadState.FINISHED, "Finished said"),
     ],
 )
 def test_where_it_is_follows_from_its_conditions(
-    conditions: dict[str, bool], spec: Json, state: State, line: str
+    conditions: dict[str, bool], spec: Json, state: WorkloadState, line: str
 ) -> None:
     kept = facts(found(spec, **conditions))
     assert kept.state is state
@@ -120,7 +125,7 @@ def test_quota_is_given_back_and_who_was_preempted_waits_again_at_once() -> None
             "Requeued": (at_once, NOW),
             "PodsReady": ("False", NOW),
         }
-        assert facts({**body, "status": {**body["status"], **status}}).state is State.PENDING
+        assert facts({**body, "status": {**body["status"], **status}}).state is WorkloadState.PENDING
 
 
 def test_a_finished_one_keeps_what_was_said_of_it() -> None:

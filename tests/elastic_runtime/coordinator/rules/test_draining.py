@@ -9,7 +9,7 @@ import simulated_world
 from simulated_world import SETTINGS, Member, World
 
 from elastic_runtime.control.messages import RequestOutcome, Size
-from elastic_runtime.protocol.plan import Phase, Timeline, View
+from elastic_runtime.protocol.plan import JobPhase, Timeline, View
 
 TOTAL_STEPS = 400
 
@@ -55,7 +55,7 @@ def test_a_draining_server_is_replaced_and_let_go_without_a_step_lost() -> None:
     assert world.views[-1].proposal is None, "its blocks would move twice"
     world.rounds(lambda _: leaving.over)
     view = world.rounds(lambda view: view.member("ps-0") is None)
-    assert (owners(view), view.generation, view.phase) == ({"ps-1", "ps-2"}, 1, Phase.RUNNING)
+    assert (owners(view), view.generation, view.phase) == ({"ps-1", "ps-2"}, 1, JobPhase.RUNNING)
     assert world.status().target == Size(2, 2)
 
 
@@ -108,7 +108,7 @@ def test_all_may_drain_at_once() -> None:
         drain(world, task)
     view = world.rounds(lambda view: (owners(view), workers(view)) == ({"ps-2", "ps-3"}, ("worker-2", "worker-3")))
     assert view.generation == 1
-    world.until(Phase.FINISHED)
+    world.until(JobPhase.FINISHED)
 
 
 def test_a_resize_takes_those_who_want_to_go_first() -> None:
@@ -151,7 +151,7 @@ def test_before_the_job_trains_nobody_is_held() -> None:
     drain(world, "ps-0")
     assert world.views[-1].leaving == ("ps-0", "worker-0")
     assert world.views[-1].wanted == ("ps-1", "ps-2", "worker-1", "worker-2")
-    world.rounds(lambda view: view.phase is Phase.RUNNING)
+    world.rounds(lambda view: view.phase is JobPhase.RUNNING)
 
 
 def test_a_coordinator_that_was_killed_hears_it_again() -> None:
@@ -175,7 +175,7 @@ def test_scripts_that_always_end_early_fail_the_job_with_one_line() -> None:
     world = world_with(restarts=0)
     del world.members["worker-1"]
     world.take(world.machine.on_task_ended("worker-1", 0, "", world.now))
-    assert world.views[-1].phase is Phase.FAILED
+    assert world.views[-1].phase is JobPhase.FAILED
     assert world.views[-1].failure == (
         "worker-1: its script ended before the job did; let its loop over the job's batches come to its end, or leave "
         "it by break or job.end()"
@@ -215,7 +215,7 @@ def test_a_job_is_written_between_resizes_that_follow_each_other() -> None:
         assert world.ended(f"r{number}").state is RequestOutcome.DONE
         durable.append(world.status().durable_step)
     assert durable[-1] > durable[0]
-    assert world.views[-1].phase is Phase.RUNNING
+    assert world.views[-1].phase is JobPhase.RUNNING
 
 
 def test_a_server_on_its_way_out_that_fails_while_a_resize_waits_sends_the_job_back_and_not_on_without_its_blocks() -> (
@@ -235,5 +235,5 @@ def test_a_server_on_its_way_out_that_fails_while_a_resize_waits_sends_the_job_b
     report = replace(leaving.report, failure="ps-1: ValueError: no", bad_input=True)
     del world.members["ps-1"]
     world.take(world.machine.on_report(report, world.now)[1])
-    assert world.views[-1].phase is Phase.RECOVERING
+    assert world.views[-1].phase is JobPhase.RECOVERING
     assert world.ended("grow").state is RequestOutcome.ABORTED

@@ -10,7 +10,7 @@ import simulated_world
 from simulated_world import SETTINGS, Member, World
 
 from elastic_runtime.control.messages import RequestState, Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 TOTAL_STEPS = 400
 
@@ -25,11 +25,11 @@ def end_job(world: World) -> int:
     while True:
         for member in world.members.values():
             if member.worker and member.entered == world.views[-1].generation and member.begun < member.report.step:
-                return told(world, member)
+                return reported(world, member)
         world.round()
 
 
-def told(world: World, member: Member) -> int:
+def reported(world: World, member: Member) -> int:
     member.report = replace(member.report, finished=True)
     member.over = True
     world.send(member)
@@ -40,7 +40,7 @@ def test_the_job_ends_with_the_steps_that_were_done() -> None:
     world = World().training()
     steps = end_job(world)
     assert 0 < steps < TOTAL_STEPS
-    world.until(Phase.FINISHED)
+    world.until(JobPhase.FINISHED)
     assert world.views[-1].ends_at == steps
     assert world.machine.state.checkpoints.durable[-1][1] == steps
     status = world.machine.status(world.now)
@@ -52,7 +52,7 @@ def test_it_is_remembered_by_a_coordinator_that_is_started_again() -> None:
     steps = end_job(world)
     world.restart()
     assert world.views[-1].ends_at == steps
-    world.until(Phase.FINISHED)
+    world.until(JobPhase.FINISHED)
     assert world.machine.state.checkpoints.durable[-1][1] == steps
 
 
@@ -61,7 +61,7 @@ def test_a_checkpoint_that_was_to_come_later_is_given_up() -> None:
     view = world.rounds(lambda view: any(change.checkpoint for change in view.changes))
     assert view.changes[-1].clock > min(m.report.step for m in world.members.values() if m.worker)
     steps = end_job(world)
-    world.until(Phase.FINISHED)
+    world.until(JobPhase.FINISHED)
     assert (world.views[-1].ends_at, world.views[-1].generation) == (steps, 1)
     assert world.machine.state.checkpoints.durable[-1][1] == steps
 
@@ -71,10 +71,10 @@ def test_while_blocks_are_to_move_later_the_job_goes_back_and_ends_from_there() 
     world.request(RequestState("more", "resize", target=Size(3, 2)))
     world.rounds(lambda view: any(change.stages for change in view.changes))
     end_job(world)
-    assert world.views[-1].phase is Phase.RECOVERING
-    world.rounds(lambda view: view.phase is Phase.RUNNING and view.generation == 2)
+    assert world.views[-1].phase is JobPhase.RECOVERING
+    world.rounds(lambda view: view.phase is JobPhase.RUNNING and view.generation == 2)
     steps = end_job(world)
-    world.until(Phase.FINISHED)
+    world.until(JobPhase.FINISHED)
     assert world.machine.state.checkpoints.durable[-1][1] == steps
 
 
@@ -87,7 +87,7 @@ def test_whenever_a_script_ends_the_job_nothing_hangs(seed: int) -> None:
         world.request(RequestState(f"r{number}", "resize", target=size))
         for _ in range(chance.randrange(30)):
             world.round()
-    while world.views[-1].phase is not Phase.FINISHED:
+    while world.views[-1].phase is not JobPhase.FINISHED:
         if world.views[-1].ends_at is None and chance.random() < 0.2:
             end_job(world)
         world.round()

@@ -9,7 +9,7 @@ from simulated_world import SETTINGS, World, lengthen
 
 from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
 from elastic_runtime.coordinator.rules.registering import Newcomer
-from elastic_runtime.protocol.plan import Phase, Role
+from elastic_runtime.protocol.plan import JobPhase, TaskRole
 
 LINE = "worker-9 has another model than its job"
 
@@ -26,7 +26,7 @@ def end(world: World, task: str, exit_code: int) -> None:
 
 def refuse(world: World, task: str) -> None:
     """A worker comes with a model that is none, and ends with what it is told."""
-    _, outcome = world.machine.on_register(Newcomer(task, Role.WORKER, 77, "{}", "{}", "{}"), world.now)
+    _, outcome = world.machine.on_register(Newcomer(task, TaskRole.WORKER, 77, "{}", "{}", "{}"), world.now)
     world.take(outcome)
     end(world, task, 2)
 
@@ -36,7 +36,7 @@ def refuse(world: World, task: str) -> None:
 def test_a_task_that_ends_with_2_ends_its_job_at_once(task: str, trains: bool) -> None:
     job = world().training() if trains else world()
     end(job, task, 2)
-    assert job.views[-1].phase is Phase.FAILED
+    assert job.views[-1].phase is JobPhase.FAILED
     assert job.views[-1].failure == f"{task}: {LINE}", "one failure, of which nothing has to be counted"
 
 
@@ -45,7 +45,7 @@ def test_a_script_that_says_that_its_input_is_bad_ends_its_job_at_once() -> None
     worker = job.members.pop("worker-1")
     report = replace(worker.report, failure="worker-1: ModelMismatch: it grew", bad_input=True)
     job.take(job.machine.on_report(report, job.now)[1])
-    assert job.views[-1].phase is Phase.FAILED
+    assert job.views[-1].phase is JobPhase.FAILED
     assert job.views[-1].failure == "worker-1: ModelMismatch: it grew"
     end(job, "worker-1", 2)  # its process, then: it is said once
     assert job.machine.state.course.failures.total == 1
@@ -56,7 +56,7 @@ def test_whoever_ends_otherwise_is_replaced(exit_code: int, failures: int) -> No
     job = world().training()
     end(job, "worker-1", exit_code)
     assert job.machine.state.course.failures.total == failures
-    job.rounds(lambda view: view.phase is Phase.RUNNING and job.status().size == Size(2, 2))
+    job.rounds(lambda view: view.phase is JobPhase.RUNNING and job.status().size == Size(2, 2))
 
 
 def test_who_was_told_to_go_may_end_as_it_likes() -> None:
@@ -65,7 +65,7 @@ def test_who_was_told_to_go_may_end_as_it_likes() -> None:
     job.rounds(lambda view: "worker-1" in view.leaving)
     end(job, "worker-1", 2)
     assert job.ended("shrink").state is RequestOutcome.DONE
-    assert job.views[-1].phase is Phase.RUNNING
+    assert job.views[-1].phase is JobPhase.RUNNING
 
 
 @pytest.mark.parametrize("when", ["refused", "warm", "proposed", "while a checkpoint is written"])
@@ -78,7 +78,7 @@ def test_a_newcomer_that_cannot_be_used_costs_its_resize_and_not_the_job(when: s
     elif when == "while a checkpoint is written":
         start = job.start
         job.start = lambda task: None if task == "worker-2" else start(task)  # type: ignore[method-assign]
-        job.rounds(lambda view: view.phase is Phase.RESIZING and job.machine.state.generation.moving > 0)
+        job.rounds(lambda view: view.phase is JobPhase.RESIZING and job.machine.state.generation.moving > 0)
         assert job.views[-1].changes[-1].checkpoint
         job.start = start  # type: ignore[method-assign]
         refuse(job, "worker-2")
@@ -95,24 +95,24 @@ def test_a_newcomer_that_cannot_be_used_costs_its_resize_and_not_the_job(when: s
     job.resize("again", 3, 3)
     assert job.ended("again").state is RequestOutcome.DONE
     assert job.status().size == Size(3, 3)
-    job.until(Phase.FINISHED)
+    job.until(JobPhase.FINISHED)
 
 
 def test_a_member_of_the_plan_that_fails_so_in_a_resize_is_no_reason_to_give_the_resize_up() -> None:
     job = world().training()
     job.resize("grow", 3, 2)
     end(job, "worker-0", 2)
-    assert job.views[-1].phase is Phase.FAILED
+    assert job.views[-1].phase is JobPhase.FAILED
 
 
 def test_a_resumed_job_whose_script_has_another_model_by_now_fails_at_once_and_keeps_its_checkpoint() -> None:
     job = world().training()
     job.take(job.machine.on_request(RequestState("suspend", "suspend"), job.now)[1])
-    job.until(Phase.SUSPENDED)
+    job.until(JobPhase.SUSPENDED)
     durable = job.machine.state.checkpoints.durable
     job.take(job.machine.on_request(RequestState("resume", "resume", target=Size(2, 2)), job.now)[1])
     refuse(job, job.views[-1].wanted[-1])
-    assert job.views[-1].phase is Phase.FAILED
+    assert job.views[-1].phase is JobPhase.FAILED
     assert job.machine.state.checkpoints.durable == durable
 
 
@@ -127,9 +127,9 @@ def raise_alike(job: World, task: str, words: str, step: int) -> None:
 def test_all_workers_that_raise_alike_at_the_same_step_end_their_job_at_once() -> None:
     job = world(restarts=1000).training()
     raise_alike(job, "worker-0", "RuntimeError: shapes 8x10 and 12x4", 5)
-    assert job.views[-1].phase is Phase.RUNNING
+    assert job.views[-1].phase is JobPhase.RUNNING
     raise_alike(job, "worker-1", "RuntimeError: shapes 9x10 and 12x4", 5)
-    assert job.views[-1].phase is Phase.FAILED
+    assert job.views[-1].phase is JobPhase.FAILED
     assert job.views[-1].failure == (
         "worker-1: RuntimeError: shapes 9x10 and 12x4 (all 2 workers failed alike at step 5 of 40)"
     )
@@ -140,7 +140,7 @@ def test_failures_of_another_kind_or_step_are_tried_again(words: str, step: int)
     job = world(restarts=1000).training()
     raise_alike(job, "worker-0", "RuntimeError: shapes 8x10", 5)
     raise_alike(job, "worker-1", words, step)
-    assert job.views[-1].phase is not Phase.FAILED
+    assert job.views[-1].phase is not JobPhase.FAILED
 
 
 def test_scripts_that_fail_before_they_join_end_their_job_after_one_try_each() -> None:
@@ -172,7 +172,7 @@ def test_a_code_that_python_does_not_give_is_said_in_words() -> None:
 def test_workers_that_are_killed_at_the_same_step_again_and_again_end_their_job_long_before_the_last_loss() -> None:
     job = World(settings=SETTINGS.model_copy(update={"restarts": 1, "losses": 1000, "checkpoint_seconds": 1000}))
     killed = 0
-    while job.views[-1].phase is not Phase.FAILED and killed < 50:
+    while job.views[-1].phase is not JobPhase.FAILED and killed < 50:
         job.take(job.machine.on_task_ended(f"worker-{killed}", -9, "", job.now))
         killed += 1
         job.pass_time(0.1)
@@ -214,7 +214,7 @@ def test_a_script_that_fails_now_and_then_goes_on_as_long_as_steps_become_durabl
         fail_one(job, step)
         status = job.status()
         assert (status.failures, status.failures_in_a_row) == (step + 1, 1)
-        job.rounds(lambda view: view.phase is Phase.RUNNING and job.status().size == Size(2, 2), 1000)
+        job.rounds(lambda view: view.phase is JobPhase.RUNNING and job.status().size == Size(2, 2), 1000)
     assert status.last_failure.startswith("worker-6: ValueError: ooooo (at step ")
     progress(job)
     assert (job.status().failures, job.status().failures_in_a_row) == (6, 0)
@@ -232,7 +232,7 @@ def test_a_script_that_fails_without_progress_is_given_up_also_after_it_had_made
     for number in (1, 2):
         fail_one(job, number)
     assert job.machine.state.checkpoints.durable[-1] == before
-    assert job.views[-1].phase is Phase.FAILED
+    assert job.views[-1].phase is JobPhase.FAILED
     assert job.views[-1].failure.endswith("(2 failures, no step durable in between; 1 restart is allowed)")
 
 
@@ -248,7 +248,7 @@ def test_each_failure_makes_the_next_start_wait_longer(monkeypatch: pytest.Monke
             wait(job, 0.1)
             assert job.now - began < 100.0
         waits.append(job.now - began)
-        job.rounds(lambda view: view.phase is Phase.RUNNING and job.status().size == Size(2, 2), 1000)
+        job.rounds(lambda view: view.phase is JobPhase.RUNNING and job.status().size == Size(2, 2), 1000)
     pauses = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
     assert all(pause <= waited < pause + 3.0 for pause, waited in zip(pauses, waits, strict=True)), waits
 
@@ -258,7 +258,7 @@ def test_a_resize_does_not_wait_for_that(monkeypatch: pytest.MonkeyPatch) -> Non
     job = world(restarts=1000).training()
     for number in range(4):
         fail_one(job, number)
-        job.rounds(lambda view: view.phase is Phase.RUNNING and job.status().size == Size(2, 2), 1000)
+        job.rounds(lambda view: view.phase is JobPhase.RUNNING and job.status().size == Size(2, 2), 1000)
     fail_one(job, 4)
     for _ in range(20):
         wait(job, 0.1)
@@ -276,12 +276,12 @@ def test_who_asked_for_a_stop_and_ends_all_workers_gets_a_job_that_can_be_resume
     for task in ("worker-0", "worker-1"):
         job.members.pop(task)
         job.take(job.machine.on_task_ended(task, 1, "KeyboardInterrupt", job.now))
-    assert job.views[-1].phase is Phase.SUSPENDED
+    assert job.views[-1].phase is JobPhase.SUSPENDED
     assert job.status().failures == 0
     (row,) = job.status().requests
     assert row.state is RequestOutcome.DONE
     job.take(job.machine.on_request(RequestState("on", "resume", target=Size(2, 2)), job.now)[1])
-    job.until(Phase.FINISHED)
+    job.until(JobPhase.FINISHED)
 
 
 @pytest.mark.parametrize("exit_code", [0, 1, 2, 143])
@@ -292,7 +292,7 @@ def test_whoever_ends_after_sigterm_was_drained_whatever_its_own_handler_makes_o
     job.send(member)
     end(job, "worker-1", exit_code)
     assert job.machine.state.course.failures.total == 0
-    job.rounds(lambda view: view.phase is Phase.RUNNING and job.status().size == Size(2, 2))
+    job.rounds(lambda view: view.phase is JobPhase.RUNNING and job.status().size == Size(2, 2))
 
 
 def test_an_error_that_a_handler_of_sigterm_raises_fails_nothing() -> None:
@@ -302,4 +302,4 @@ def test_an_error_that_a_handler_of_sigterm_raises_fails_nothing() -> None:
     job.send(member)
     end(job, "worker-1", 1)
     assert job.machine.state.course.failures.total == 0
-    job.rounds(lambda view: view.phase is Phase.RUNNING and job.status().size == Size(2, 2))
+    job.rounds(lambda view: view.phase is JobPhase.RUNNING and job.status().size == Size(2, 2))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from simulated_world import SETTINGS, World
 
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.clocks import AwakeClock
 
 TICK_SECONDS, GAP_SECONDS = 0.1, 2.0
@@ -62,7 +62,7 @@ def test_nobody_is_lost_over_a_gap_of_the_coordinators_own(stopped_seconds: floa
         coordinator.run(9.0)
         coordinator.hear()
     view = coordinator.world.views[-1]
-    assert view.phase is Phase.RUNNING
+    assert view.phase is JobPhase.RUNNING
     assert (view.generation, view.substitutes, view.members) == (before.generation, before.substitutes, before.members)
 
 
@@ -77,7 +77,7 @@ def test_a_report_before_the_first_tick_after_a_gap_does_not_bring_deadlines_abo
     world.now = coordinator.clock()
     world.send(world.members["ps-0"])
     assert world.views[-1].substitutes == {}
-    assert world.views[-1].phase is not Phase.RECOVERING
+    assert world.views[-1].phase is not JobPhase.RECOVERING
 
 
 def test_who_died_in_the_gap_is_found_after_it() -> None:

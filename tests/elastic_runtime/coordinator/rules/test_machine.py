@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulated_world import TOTAL_STEPS, World
 
 from elastic_runtime.control.messages import RequestState, ResizeMode, Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 FEW = 60
 EXAMPLES = int(os.environ.get("ELASTIC_EXAMPLES", FEW))
@@ -89,7 +89,7 @@ def operate(world: World, operation: str, number: int) -> None:  # noqa: PLR0912
             if world.members.get(each.task) is each:
                 world.send(each)
     else:
-        world.kill(member, told=operation == "kill")
+        world.kill(member, reported=operation == "kill")
 
 
 @pytest.mark.heavy
@@ -103,13 +103,13 @@ def test_whatever_happens_the_job_finishes_with_all_steps_done(script: list[tupl
         operate(world, operation, number)
     world.slow_network = False
     for attempt in range(20):
-        world.until(Phase.FINISHED, Phase.SUSPENDED, Phase.FAILED)
-        if world.views[-1].phase is not Phase.SUSPENDED:
+        world.until(JobPhase.FINISHED, JobPhase.SUSPENDED, JobPhase.FAILED)
+        if world.views[-1].phase is not JobPhase.SUSPENDED:
             break
         world.request(RequestState(f"wake {attempt}", "resume", target=Size(1, 1)))
         world.round()
     status = world.status()
-    assert status.phase is Phase.FINISHED, status
+    assert status.phase is JobPhase.FINISHED, status
     assert (status.durable_step, status.step) == (TOTAL_STEPS, TOTAL_STEPS)
     assert all(request.ended for request in status.requests)
     assert {row.request_id for row in status.requests} >= world.requested.keys()

@@ -12,7 +12,7 @@ from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.errors import BadInput
 from elastic_runtime.model.layout import TensorSpec, build_layout
-from elastic_runtime.protocol.plan import Phase, Role, Timeline, View
+from elastic_runtime.protocol.plan import JobPhase, TaskRole, Timeline, View
 
 LARGE = build_layout([TensorSpec("weight", (99 * 1024,), "float32")], [], 4096).to_json().decode()
 
@@ -36,13 +36,13 @@ def test_a_job_starts_when_its_first_checkpoint_is_written_and_read() -> None:
     assert world.views[-1].generation == 0
     world.start("worker-1")
     assert world.views[-1].initialiser == "worker-1"
-    world.kill(world.members["worker-1"], told=True)
+    world.kill(world.members["worker-1"], reported=True)
     assert world.views[-1].initialiser == ""
     assert world.views[-1].wanted == ("ps-0", "ps-1", "worker-0", "worker-2")
     view = world.rounds(lambda view: view.generation == 1)
-    assert (view.phase, view.start_checkpoint) == (Phase.STARTING, "step-0000000000")
+    assert (view.phase, view.start_checkpoint) == (JobPhase.STARTING, "step-0000000000")
     assert last_plan(view) == ({"ps-0", "ps-1"}, ("worker-0", "worker-2"))
-    world.rounds(lambda view: view.phase is Phase.RUNNING)
+    world.rounds(lambda view: view.phase is JobPhase.RUNNING)
 
 
 def test_a_rolling_resize_waits_for_warm_tasks_and_moves_in_stages() -> None:
@@ -51,7 +51,7 @@ def test_a_rolling_resize_waits_for_warm_tasks_and_moves_in_stages() -> None:
     assert world.views[-1].wanted == ("ps-2", "worker-2")
     assert world.views[-1].proposal is None
     view = world.rounds(lambda view: bool(view.changes))
-    assert view.phase is Phase.RESIZING
+    assert view.phase is JobPhase.RESIZING
     assert sum(moves(view)) == BLOCKS // 3
     assert max(moves(view)) == 1, "a tenth of twelve blocks"
     assert view.changes[-1].stages[0].workers == ("worker-0", "worker-1", "worker-2")
@@ -175,7 +175,7 @@ def test_a_resize_whose_tasks_do_not_come_is_given_up_and_nothing_has_changed() 
 
 def test_a_lost_worker_is_stood_in_for_at_once_and_then_taken_out_and_replaced() -> None:
     world = World().training()
-    world.kill(world.members["worker-1"], told=True)
+    world.kill(world.members["worker-1"], reported=True)
     view = world.views[-1]
     assert view.substitutes == {"worker-1": "worker-0"}
     assert view.generation == 1
@@ -190,36 +190,36 @@ def test_a_lost_server_takes_the_job_back_to_the_last_durable_step() -> None:
     world = World(settings=replace_settings(checkpoint_seconds=1.0)).training()
     world.rounds(lambda _: world.status().durable_step > 0)
     durable = world.status().durable_step
-    world.kill(world.members["ps-1"], told=True)
+    world.kill(world.members["ps-1"], reported=True)
     view = world.views[-1]
-    assert (view.phase, view.generation) == (Phase.RECOVERING, 1)
+    assert (view.phase, view.generation) == (JobPhase.RECOVERING, 1)
     assert "ps-2" in view.wanted
     view = world.rounds(lambda view: view.generation == 2)
     assert (view.start_step, last_plan(view)[0]) == (durable, {"ps-0", "ps-2"})
-    world.rounds(lambda view: view.phase is Phase.RUNNING)
+    world.rounds(lambda view: view.phase is JobPhase.RUNNING)
 
 
 def test_a_worker_that_had_finished_before_the_job_went_back_is_replaced() -> None:
     world = World().training()
     finished = replace(world.members["worker-0"].report, step=TOTAL_STEPS, finished=True)
-    world.kill(world.members["ps-1"], told=True)
+    world.kill(world.members["ps-1"], reported=True)
     world.rounds(lambda view: view.generation == 2)
     known, outcome = world.machine.on_report(finished, world.now)
     world.take(outcome)
     del world.members["worker-0"]
     assert not known
-    view = world.rounds(lambda view: view.phase is Phase.RUNNING and len(last_plan(view)[1]) == 2)
+    view = world.rounds(lambda view: view.phase is JobPhase.RUNNING and len(last_plan(view)[1]) == 2)
     assert "worker-0" not in last_plan(view)[1]
-    world.until(Phase.FINISHED)
+    world.until(JobPhase.FINISHED)
 
 
 def test_without_a_replacement_the_other_servers_take_the_blocks_and_give_them_back_later() -> None:
     world = World(settings=replace_settings(replacement_seconds=1.0)).training()
-    world.kill(world.members["ps-1"], told=True)
+    world.kill(world.members["ps-1"], reported=True)
     world.pass_time(0.5)
     world.pass_time(1.5)
     assert last_plan(world.views[-1])[0] == {"ps-0"}
-    world.rounds(lambda view: view.phase is Phase.RUNNING and last_plan(view)[0] == {"ps-0", "ps-2"})
+    world.rounds(lambda view: view.phase is JobPhase.RUNNING and last_plan(view)[0] == {"ps-0", "ps-2"})
     assert world.views[-1].generation == 2
 
 
@@ -237,7 +237,7 @@ def test_silence_is_death_sooner_if_the_stream_of_views_is_gone_too() -> None:
         for task in ("ps-0", "ps-1"):
             world.send(world.members[task])
         world.pass_time(1.0)
-    assert world.views[-1].phase is Phase.RECOVERING, "no worker is left"
+    assert world.views[-1].phase is JobPhase.RECOVERING, "no worker is left"
 
 
 def test_a_late_clock_is_refused_and_proposed_anew() -> None:
@@ -290,7 +290,7 @@ def test_what_a_resize_waited_for_its_tasks_is_told_apart_from_what_they_took_to
 def test_suspend_checkpoints_releases_everything_and_resume_goes_on() -> None:
     world = World().training()
     world.resize("s", 0, 0)
-    world.until(Phase.SUSPENDED)
+    world.until(JobPhase.SUSPENDED)
     world.resize("s", 0, 0)  # sent again, as by who waits for it
     assert [row.kind for row in world.status().requests] == ["suspend"]
     step = world.status().durable_step
@@ -303,34 +303,34 @@ def test_suspend_checkpoints_releases_everything_and_resume_goes_on() -> None:
     view = world.rounds(lambda view: view.generation == 2)
     assert view.start_step == step
     assert world.ended("again").state is RequestOutcome.DONE
-    world.until(Phase.FINISHED)
+    world.until(JobPhase.FINISHED)
 
 
 def test_a_suspend_while_a_resume_still_starts_ends_both_and_the_next_resume_goes_on() -> None:
     world = World().training()
     world.resize("s", 0, 0)
-    world.until(Phase.SUSPENDED)
+    world.until(JobPhase.SUSPENDED)
     world.rounds(lambda view: not view.members)
     world.request(RequestState("r1", "resume", target=Size(1, 1)))
-    assert world.views[-1].phase is Phase.STARTING
+    assert world.views[-1].phase is JobPhase.STARTING
     world.resize("s2", 0, 0)
     rows = {row.request_id: (row.state, row.detail) for row in world.status().requests}
     assert rows["r1"] == (RequestOutcome.ABORTED, "the job was suspended")
     assert rows["s2"] == (RequestOutcome.DONE, "")
-    assert world.views[-1].phase is Phase.SUSPENDED
+    assert world.views[-1].phase is JobPhase.SUSPENDED
     world.request(RequestState("r2", "resume", target=Size(1, 2)))
     assert world.ended("r2").state is RequestOutcome.DONE
-    world.until(Phase.FINISHED)
+    world.until(JobPhase.FINISHED)
 
 
 def test_a_resume_for_which_nobody_comes_leaves_the_job_suspended() -> None:
     world = World(settings=replace_settings(start_seconds=5.0)).training()
     world.resize("s", 0, 0)
-    world.until(Phase.SUSPENDED)
+    world.until(JobPhase.SUSPENDED)
     world.request(RequestState("again", "resume", target=Size(1, 1)))
     world.pass_time(1.0)
     world.pass_time(6.0)
-    assert world.views[-1].phase is Phase.SUSPENDED
+    assert world.views[-1].phase is JobPhase.SUSPENDED
     assert world.status().requests[-1].state is RequestOutcome.ABORTED
     assert "only 0 PSs and 0 workers of 1 PS and 1 worker came" in world.status().requests[-1].detail
 
@@ -340,18 +340,18 @@ def test_tasks_that_do_not_come_at_the_start_fail_the_job_with_a_line() -> None:
     world.start("worker-0")
     world.pass_time(1.0)
     world.pass_time(6.0)
-    assert world.views[-1].phase is Phase.FAILED
+    assert world.views[-1].phase is JobPhase.FAILED
     assert world.views[-1].failure.startswith("only 0 PSs and 1 worker of 2 PSs and 2 workers came within 5 s")
 
 
 def test_a_script_that_raises_is_restarted_a_few_times_and_then_fails_the_job() -> None:
     world = World(settings=replace_settings(restarts=1)).training()
     for why in ("not yet", "no"):
-        world.rounds(lambda view: view.phase is Phase.RUNNING and len(last_plan(view)[1]) == 2)
+        world.rounds(lambda view: view.phase is JobPhase.RUNNING and len(last_plan(view)[1]) == 2)
         name = last_plan(world.views[-1])[1][-1]
         failed = replace(world.members.pop(name).report, failure=f"{name}: ValueError: {why}")
         world.take(world.machine.on_report(failed, world.now)[1])
-    assert world.views[-1].phase is Phase.FAILED
+    assert world.views[-1].phase is JobPhase.FAILED
     assert (
         world.views[-1].failure
         == f"{name}: ValueError: no (2 failures, no step durable in between; 1 restart is allowed)"
@@ -366,9 +366,9 @@ def test_tasks_that_come_and_die_in_vain_fail_the_job_in_the_end() -> None:
         for name in world.views[-1].wanted:
             world.start(name)
         for member in [*world.members.values()][:1]:
-            world.kill(member, told=True)
+            world.kill(member, reported=True)
         world.pass_time(0.1)
-        if world.views[-1].phase is Phase.FAILED:
+        if world.views[-1].phase is JobPhase.FAILED:
             break
     assert world.views[-1].failure.startswith("6 tasks were lost and no step became durable since")
 
@@ -384,7 +384,7 @@ def test_tasks_that_come_and_die_in_vain_fail_the_job_in_the_end() -> None:
 def test_a_worker_with_another_model_or_training_is_refused(layout: str, training: str, line: str) -> None:
     world = World()
     world.start("worker-0")
-    refusal, _ = world.machine.on_register(Newcomer("worker-1", Role.WORKER, 99, "{}", layout, training), world.now)
+    refusal, _ = world.machine.on_register(Newcomer("worker-1", TaskRole.WORKER, 99, "{}", layout, training), world.now)
     assert line in refusal
     assert "\n" not in refusal
     assert world.views[-1].member("worker-1") is None
@@ -392,13 +392,13 @@ def test_a_worker_with_another_model_or_training_is_refused(layout: str, trainin
 
 def test_a_name_that_is_not_wanted_or_was_lost_is_refused() -> None:
     world = World().training()
-    refusal, _ = world.machine.on_register(Newcomer("ps-9", Role.SERVER, 99, "{}"), world.now)
+    refusal, _ = world.machine.on_register(Newcomer("ps-9", TaskRole.SERVER, 99, "{}"), world.now)
     assert refusal == "ps-9 is not wanted in job simulated"
-    newcomer = Newcomer("ps-1", Role.SERVER, 99, "{}")
+    newcomer = Newcomer("ps-1", TaskRole.SERVER, 99, "{}")
     refusal, outcome = world.machine.on_register(newcomer, world.now)
     assert refusal.startswith("ps-1 is not wanted in job simulated")
     world.take(outcome)
-    assert world.views[-1].phase is Phase.RECOVERING, "its process of before is gone"
+    assert world.views[-1].phase is JobPhase.RECOVERING, "its process of before is gone"
 
 
 def test_a_server_that_all_workers_suspect_is_lost_in_the_end() -> None:
@@ -409,7 +409,7 @@ def test_a_server_that_all_workers_suspect_is_lost_in_the_end() -> None:
                 member.report = replace(member.report, suspects=("ps-1",))
             world.send(member)
         world.pass_time(1.0)
-        if world.views[-1].phase is Phase.RECOVERING:
+        if world.views[-1].phase is JobPhase.RECOVERING:
             break
     assert "ps-1" not in {member.task for member in world.views[-1].members}
 
@@ -422,7 +422,7 @@ def test_a_server_that_only_waiting_workers_suspect_is_not_lost() -> None:
                 member.report = replace(member.report, suspects=("ps-0", "ps-1"))
             world.send(member)
         world.pass_time(1.0)
-    assert world.views[-1].phase is Phase.RUNNING
+    assert world.views[-1].phase is JobPhase.RUNNING
 
 
 def _suspecting(suspects: dict[str, tuple[str, ...]], seconds: int = 40) -> World:
@@ -467,12 +467,12 @@ def test_who_is_cut_off_from_its_peers_is_lost_and_nobody_else(suspects: dict[st
     world = _suspecting(suspects)
     left = {member.task for member in world.views[-1].members}
     assert {"worker-0", "worker-1", *EVERY_SERVER} - left == ({lost} if lost else set())
-    assert world.views[-1].phase is (Phase.RECOVERING if lost == "ps-0" else Phase.RUNNING)
+    assert world.views[-1].phase is (JobPhase.RECOVERING if lost == "ps-0" else JobPhase.RUNNING)
 
 
 def test_changes_that_are_over_are_forgotten() -> None:
     world = World(settings=replace_settings(checkpoint_seconds=0.1)).training()
-    world.until(Phase.FINISHED)
+    world.until(JobPhase.FINISHED)
     assert world.views[-1].changes[-1].number > 3
     assert max(len(view.changes) for view in world.views) <= 3
     assert world.status().durable_step == TOTAL_STEPS

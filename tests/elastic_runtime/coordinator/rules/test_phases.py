@@ -28,8 +28,8 @@ from elastic_runtime.coordinator.rules.phases import (
     publish_proposal,
     withdraw_proposal,
 )
-from elastic_runtime.coordinator.rules.state import Course, Purpose, State
-from elastic_runtime.protocol.plan import Change, Phase
+from elastic_runtime.coordinator.rules.state import CoordinatorState, Course, Purpose
+from elastic_runtime.protocol.plan import Change, JobPhase
 
 RULES = Path(phases.__file__).parent
 FEW = SETTINGS.model_copy(
@@ -37,14 +37,14 @@ FEW = SETTINGS.model_copy(
 )
 SEEDS = (353, 170, 114, 48, 77, 163, 182, 635, 2, 28)
 """Of jobs that together come by every transition of today's rules."""
-OF_EARLIER_JOURNALS = {(Phase.RESIZING, Phase.SUSPENDED), (Phase.SUSPENDING, Phase.STARTING)}
+OF_EARLIER_JOURNALS = {(JobPhase.RESIZING, JobPhase.SUSPENDED), (JobPhase.SUSPENDING, JobPhase.STARTING)}
 """Only where a journal of an earlier version holds two requests that run at a time; none of 1,300 jobs came by them."""
-BY_MANY_DEATHS = {(Phase.SUSPENDING, Phase.FAILED)}
+BY_MANY_DEATHS = {(JobPhase.SUSPENDING, JobPhase.FAILED)}
 """More than are allowed; a failure of the script does not fail a job that is being stopped."""
 
 
-def state_in(step: ChangeStep) -> State:
-    state = State(course=Course(phase=Phase.RUNNING))
+def state_in(step: ChangeStep) -> CoordinatorState:
+    state = CoordinatorState(course=Course(phase=JobPhase.RUNNING))
     if step is ChangeStep.PROPOSED:
         publish_proposal(state, Change(1, 10), Purpose.REPAIR, 0)
     elif step is ChangeStep.MOVING:
@@ -52,7 +52,7 @@ def state_in(step: ChangeStep) -> State:
     return state
 
 
-def ways(step: ChangeStep) -> list[Callable[[State], None]]:
+def ways(step: ChangeStep) -> list[Callable[[CoordinatorState], None]]:
     """What brings a change to a step."""
     return {
         ChangeStep.NONE: [withdraw_proposal, drop_change, lambda state: end_change(state, Change(1, 10), {})],
@@ -61,20 +61,20 @@ def ways(step: ChangeStep) -> list[Callable[[State], None]]:
     }[step]
 
 
-@pytest.mark.parametrize(("before", "after"), list(product(Phase, Phase)))
-def test_a_phase_follows_only_those_that_the_table_names(before: Phase, after: Phase) -> None:
-    state = State(course=Course(phase=before))
+@pytest.mark.parametrize(("before", "after"), list(product(JobPhase, JobPhase)))
+def test_a_phase_follows_only_those_that_the_table_names(before: JobPhase, after: JobPhase) -> None:
+    state = CoordinatorState(course=Course(phase=before))
     if after is before or after in PHASES_AFTER[before]:
         enter(state, after, failure="why")
         assert (state.course.phase, state.course.failure) == (after, "why")
     else:
         with pytest.raises(AssertionError, match=f"that is {before} becomes {after}"):
             enter(state, after, failure="why")
-        assert state == State(course=Course(phase=before)), "nothing has changed"
+        assert state == CoordinatorState(course=Course(phase=before)), "nothing has changed"
 
 
 def test_all_phases_are_in_the_table_and_nothing_follows_the_end() -> None:
-    assert set(PHASES_AFTER) == set(Phase)
+    assert set(PHASES_AFTER) == set(JobPhase)
     assert {phase for phase, following in PHASES_AFTER.items() if not following} == set(ENDED)
     assert set(STEPS_AFTER) == set(ChangeStep)
 
@@ -157,7 +157,7 @@ def disturb(world: World, chance: random.Random) -> None:
     elif member is None:
         return
     elif event == "kill":
-        world.kill(member, told=True)
+        world.kill(member, reported=True)
     elif event == "end":
         del world.members[member.task]
         world.take(world.machine.on_task_ended(member.task, chance.choice([0, 1, 2, -9]), "", world.now))
@@ -167,22 +167,22 @@ def disturb(world: World, chance: random.Random) -> None:
 
 
 def test_simulated_jobs_come_by_every_transition(monkeypatch: pytest.MonkeyPatch) -> None:
-    entered: set[tuple[Phase, Phase]] = set()
+    entered: set[tuple[JobPhase, JobPhase]] = set()
     stepped: set[tuple[ChangeStep, ChangeStep]] = set()
-    set_course, set_generation = State.set_course, State.set_generation
+    set_course, set_generation = CoordinatorState.set_course, CoordinatorState.set_generation
 
-    def note_course(state: State, **changes: Any) -> None:
+    def note_course(state: CoordinatorState, **changes: Any) -> None:
         before = state.course.phase
         set_course(state, **changes)
         entered.add((before, state.course.phase))
 
-    def note_generation(state: State, **changes: Any) -> None:
+    def note_generation(state: CoordinatorState, **changes: Any) -> None:
         before = change_step(state)
         set_generation(state, **changes)
         stepped.add((before, change_step(state)))
 
-    monkeypatch.setattr(State, "set_course", note_course)
-    monkeypatch.setattr(State, "set_generation", note_generation)
+    monkeypatch.setattr(CoordinatorState, "set_course", note_course)
+    monkeypatch.setattr(CoordinatorState, "set_generation", note_generation)
     for seed in SEEDS:
         chance = random.Random(seed)
         world = World(settings=FEW)

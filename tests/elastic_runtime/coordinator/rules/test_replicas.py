@@ -11,7 +11,7 @@ from elastic_runtime.control.messages import RequestOutcome, ResizeMode
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.model.optimizers import SGD
 from elastic_runtime.model.training import Training
-from elastic_runtime.protocol.plan import Phase, Plan, Role, Timeline
+from elastic_runtime.protocol.plan import JobPhase, Plan, TaskRole, Timeline
 
 
 def world(**changes: object) -> World:
@@ -23,7 +23,7 @@ def plan(world: World) -> Plan:
 
 
 def kill(world: World, name: str) -> None:
-    world.kill(world.members[name], told=True)
+    world.kill(world.members[name], reported=True)
 
 
 def twice_held(world: World) -> bool:
@@ -48,7 +48,7 @@ def test_a_lost_server_costs_no_step_and_its_blocks_get_other_holders() -> None:
     job.rounds(lambda view: twice_held(job))
     assert not set(plan(job).servers) & {"ps-1"}
     job.rounds(lambda view: "ps-3" in plan(job).servers and twice_held(job))
-    assert (job.views[-1].generation, job.views[-1].phase) == (1, Phase.RUNNING)
+    assert (job.views[-1].generation, job.views[-1].phase) == (1, JobPhase.RUNNING)
 
 
 def test_lost_servers_are_forgotten_once_no_plan_names_them() -> None:
@@ -71,8 +71,8 @@ def test_both_holders_lost_means_back_to_the_checkpoint() -> None:
     job = world(servers=2).training()
     kill(job, "ps-1")
     kill(job, "ps-0")
-    assert job.views[-1].phase is Phase.RECOVERING
-    view = job.rounds(lambda view: view.generation == 2 and view.phase is Phase.RUNNING)
+    assert job.views[-1].phase is JobPhase.RECOVERING
+    view = job.rounds(lambda view: view.generation == 2 and view.phase is JobPhase.RUNNING)
     assert view.lost_servers == ()
     assert twice_held(job)
 
@@ -91,7 +91,7 @@ def test_the_last_checkpoint_is_written_without_a_server_lost_meanwhile() -> Non
     job = world(servers=3).training()
     job.rounds(lambda view: any(change.halt for change in view.changes))
     kill(job, "ps-0")
-    job.until(Phase.FINISHED)
+    job.until(JobPhase.FINISHED)
     assert job.generation == 1
     assert job.status().durable_step == TOTAL_STEPS
 
@@ -151,7 +151,7 @@ def test_asynchronous_training_with_two_holders_is_refused(holders: int) -> None
         optimizer=SGD(lr=0.1), samples=BATCH * 8, global_batch=BATCH, epochs=1, synchronous=False, worker_batch=4
     )
     job = world(replicas=holders)
-    newcomer = Newcomer("worker-0", Role.WORKER, 7, "{}", LAYOUT, training.to_json().decode())
+    newcomer = Newcomer("worker-0", TaskRole.WORKER, 7, "{}", LAYOUT, training.to_json().decode())
     refusal, _ = job.machine.on_register(newcomer, 0.0)
     if holders == 1:
         assert refusal == ""

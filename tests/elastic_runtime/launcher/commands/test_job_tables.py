@@ -9,7 +9,7 @@ import pytest
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, ResizeMode, Size, TaskStatus
 from elastic_runtime.launcher.commands.job_tables import job_table, jobs_table
 from elastic_runtime.launcher.job_status import status_record
-from elastic_runtime.protocol.plan import Phase, Role
+from elastic_runtime.protocol.plan import JobPhase, TaskRole
 from foundation.tables import table_console
 
 ROLLING = RequestState(
@@ -25,7 +25,7 @@ RESTART = replace(ROLLING, mode=ResizeMode.CHECKPOINT_RESTART)
 SUSPENSION = replace(ROLLING, kind="suspend", target=Size(0, 0))
 
 
-def shown(phase: Phase, **values: Any) -> str:
+def shown(phase: JobPhase, **values: Any) -> str:
     status = JobStatus("net-1", phase, **values)
     console = table_console()
     console.file = io.StringIO()
@@ -37,20 +37,22 @@ def shown(phase: Phase, **values: Any) -> str:
 def test_a_request_says_how_long_it_took_and_its_stall_only_where_workers_live_on(
     asked: RequestState, stall: bool
 ) -> None:
-    (line,) = [line for line in shown(Phase.RUNNING, requests=(asked,)).splitlines() if line.startswith("r1 ")]
+    (line,) = [line for line in shown(JobPhase.RUNNING, requests=(asked,)).splitlines() if line.startswith("r1 ")]
     assert "11.5 s" in line
     assert ("0.31 ms" in line) is stall
     assert line.count(" ms") == stall
 
 
 def test_updates_that_were_computed_again_are_said_to_be_so() -> None:
-    assert "568 of 564, 4 of them again, durable 9" in shown(Phase.RUNNING, step=568, total_steps=564, durable_step=9)
-    assert "564 of 564, durable 9" in shown(Phase.RUNNING, step=564, total_steps=564, durable_step=9)
+    assert "568 of 564, 4 of them again, durable 9" in shown(
+        JobPhase.RUNNING, step=568, total_steps=564, durable_step=9
+    )
+    assert "564 of 564, durable 9" in shown(JobPhase.RUNNING, step=564, total_steps=564, durable_step=9)
 
 
 def test_what_was_wanted_is_said_of_a_job_that_may_go_on() -> None:
-    assert "0 PS, 0 workers (wanted: 2 PS, 1 worker)" in shown(Phase.STARTING, target=Size(2, 1))
-    assert "wanted" not in shown(Phase.FINISHED, target=Size(2, 1))
+    assert "0 PS, 0 workers (wanted: 2 PS, 1 worker)" in shown(JobPhase.STARTING, target=Size(2, 1))
+    assert "wanted" not in shown(JobPhase.FINISHED, target=Size(2, 1))
 
 
 @pytest.mark.parametrize(
@@ -68,13 +70,13 @@ def test_a_table_says_how_many_blocks_have_two_holders(
 ) -> None:
     size = Size(servers, 2)
     table = shown(
-        Phase.RUNNING, size=size, target=size, replicas=replicas, blocks=blocks, blocks_with_replica=held_twice
+        JobPhase.RUNNING, size=size, target=size, replicas=replicas, blocks=blocks, blocks_with_replica=held_twice
     )
     rows = [row.strip().removeprefix("replicas").strip() for row in table.splitlines() if "replicas" in row]
     assert rows == ([line] if line else [])
 
 
-def busy_task(name: str, role: Role) -> TaskStatus:
+def busy_task(name: str, role: TaskRole) -> TaskStatus:
     return TaskStatus(
         name, role, "member", step=123456, samples_per_second=56133.4, owned_bytes=344e6, bytes_sent=1.38e9,
         bytes_received=999e6, stall_seconds=0.08438, report_age_seconds=12.3,
@@ -84,10 +86,10 @@ def busy_task(name: str, role: Role) -> TaskStatus:
 def test_a_busy_job_fits_into_eighty_columns_with_speeds_in_plain_digits() -> None:
     rows = [replace(ROLLING, request_id="f1bd4180184a0123", target=Size(12, 16), clock=123456, moved_bytes=344_000_000)]
     rows.append(replace(rows[0], request_id="0123456789abcdef", state=RequestOutcome.ABORTED, detail="no room " * 12))
-    tasks = (busy_task("ps-12", Role.SERVER), busy_task("worker-12", Role.WORKER))
+    tasks = (busy_task("ps-12", TaskRole.SERVER), busy_task("worker-12", TaskRole.WORKER))
     console = table_console()
     console.width, console.file = 80, io.StringIO()
-    status = JobStatus("net-1", Phase.RUNNING, tasks=tasks, requests=tuple(rows), samples_per_second=56133.4)
+    status = JobStatus("net-1", JobPhase.RUNNING, tasks=tasks, requests=tuple(rows), samples_per_second=56133.4)
     console.print(job_table({**status_record(status), "launcher": None, "script": None, "folder": "jobs/net-1"}))
     table = console.file.getvalue()
     assert all(len(line) <= 80 for line in table.splitlines())
@@ -104,10 +106,10 @@ def test_a_busy_job_fits_into_eighty_columns_with_speeds_in_plain_digits() -> No
 
 
 def test_a_job_without_tasks_has_no_speed_and_no_stall_to_show() -> None:
-    resting = shown(Phase.SUSPENDED, requests=(ROLLING,))
+    resting = shown(JobPhase.SUSPENDED, requests=(ROLLING,))
     assert "samples/s" not in resting
     assert "in resizes" not in resting
-    running = shown(Phase.RUNNING, tasks=(busy_task("worker-0", Role.WORKER),), stall_seconds=0.0005)
+    running = shown(JobPhase.RUNNING, tasks=(busy_task("worker-0", TaskRole.WORKER),), stall_seconds=0.0005)
     assert "0.50 ms in resizes" in running
 
 
@@ -127,15 +129,19 @@ def test_a_list_shows_the_whole_path_of_every_script_in_eighty_columns() -> None
 @pytest.mark.parametrize(
     ("phase", "age", "usual", "says"),
     [
-        (Phase.RUNNING, 3.0, 0.1, "3 s ago"),
-        (Phase.RUNNING, 65.0, 0.1, "65 s ago; steps took 100 ms: does the script hang?"),
-        (Phase.RUNNING, 65.0, 20.0, "65 s ago"),
-        (Phase.SUSPENDING, 65.0, 0.1, "65 s ago"),
+        (JobPhase.RUNNING, 3.0, 0.1, "3 s ago"),
+        (JobPhase.RUNNING, 65.0, 0.1, "65 s ago; steps took 100 ms: does the script hang?"),
+        (JobPhase.RUNNING, 65.0, 20.0, "65 s ago"),
+        (JobPhase.SUSPENDING, 65.0, 0.1, "65 s ago"),
     ],
 )
-def test_a_job_whose_workers_all_stand_is_said_to_hang(phase: Phase, age: float, usual: float, says: str) -> None:
-    slower = replace(busy_task("worker-1", Role.WORKER), step_age_seconds=age + 1)
-    tasks = (replace(busy_task("worker-0", Role.WORKER), step_age_seconds=age), slower, busy_task("ps-0", Role.SERVER))
+def test_a_job_whose_workers_all_stand_is_said_to_hang(phase: JobPhase, age: float, usual: float, says: str) -> None:
+    slower = replace(busy_task("worker-1", TaskRole.WORKER), step_age_seconds=age + 1)
+    tasks = (
+        replace(busy_task("worker-0", TaskRole.WORKER), step_age_seconds=age),
+        slower,
+        busy_task("ps-0", TaskRole.SERVER),
+    )
     (line,) = [
         line
         for line in shown(phase, tasks=tasks, step_seconds=usual).splitlines()

@@ -116,7 +116,7 @@ class Tasks:
         """The fork server's process number, once it is ready; None if there is none."""
         return self.ask(do="server")
 
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         """What users were told."""
         return self.ask(do="told")
 
@@ -124,7 +124,7 @@ class Tasks:
 class _Launcher:
     def __init__(self, folder: Path, fork_seconds: float) -> None:
         self._folder = folder
-        self._told: list[str] = []
+        self._reported: list[str] = []
         self._kept: dict[int, TaskProcess] = {}
         command = (sys.executable, str(folder / "train.py"))
         server = ProcessSpec(command, dict(os.environ), folder, folder / "fork-server.log")
@@ -134,7 +134,7 @@ class _Launcher:
             warm_rest_seconds=0.0,
             restart_backoff_seconds=0.01,
         )
-        self._warm = WarmStarter(server, settings, self._told.append, lambda: None, time.monotonic)
+        self._warm = WarmStarter(server, settings, self._reported.append, lambda: None, time.monotonic)
 
     def run(self, command: list[str], warm: bool, variables: dict[str, str]) -> dict[str, Any]:
         process, lines = self._make(command, warm, variables)
@@ -172,7 +172,7 @@ class _Launcher:
 
     def given_up(self) -> bool:
         """Whether no server is started again."""
-        self._look()
+        self._poll()
         return self._warm._start_at is None
 
     def waits(self, command: list[str]) -> bool:
@@ -180,24 +180,24 @@ class _Launcher:
         self._warm.rest()
         return self._warm.is_to_wait(self._spec(command, {}))
 
-    def told(self) -> list[str]:
-        return self._told
+    def reported(self) -> list[str]:
+        return self._reported
 
     def idle(self) -> None:
         """Look while no task may have to be started."""
-        self._warm.look(set(self._kept), needed=False)
+        self._warm.poll(set(self._kept), needed=False)
 
     def children(self) -> list[int]:
         """Process numbers of children after those that ended were let go of."""
-        self._look()
+        self._poll()
         return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
-    def _look(self) -> None:
-        self._warm.look(set(self._kept), needed=True)
+    def _poll(self) -> None:
+        self._warm.poll(set(self._kept), needed=True)
 
     def _wait(self) -> None:
         while True:
-            self._look()
+            self._poll()
             if not self._warm.is_to_wait(self._spec([sys.executable, "x.py"], {})):
                 return
             time.sleep(0.01)

@@ -41,7 +41,7 @@ def test_a_server_that_is_killed_takes_no_task_along_and_another_follows(tmp_pat
         other = tasks.server()
         assert other not in (None, server)
         assert tasks.run("print('hello')\n").warm
-        assert tasks.told() == [
+        assert tasks.reported() == [
             f"tasks start cold: the process that was to fork them ended (see {tmp_path}/fork-server.log)"
         ]
         os.kill(task, signal.SIGKILL)
@@ -56,7 +56,7 @@ def test_a_server_that_does_not_answer_is_done_without(tmp_path: Path) -> None:
             os.kill(process, signal.SIGSTOP)
         done = tasks.run("print('hello')\n")
         assert (done.out, done.code, done.warm) == ("hello", 0, False)
-        assert "does not answer" in tasks.told()[0]
+        assert "does not answer" in tasks.reported()[0]
         wait_for(lambda: gone(server))
 
 
@@ -102,7 +102,7 @@ def test_a_server_that_is_not_needed_ends_alone_and_starts_again_when_it_is(tmp_
         assert gone(server)
         assert not gone(task)
         assert tasks.run("print('hello')\n").warm
-        assert tasks.told() == []
+        assert tasks.reported() == []
 
 
 def test_orphans_of_tasks_are_let_go_of_when_they_end(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_package_that_cannot_be_loaded_ahead_is_left_to_the_script(tmp_path: P
     with Tasks(tmp_path, {"PYTHONPATH": str(installed)}) as tasks:
         tasks.server()
         done = tasks.run("import sys\nprint('this_package' in sys.modules, 'torch' in sys.modules)\n")
-        assert (done.warm, done.out) == (True, "False True"), tasks.told()
+        assert (done.warm, done.out) == (True, "False True"), tasks.reported()
 
 
 def test_where_the_base_itself_cannot_be_forked_tasks_start_cold(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_where_the_base_itself_cannot_be_forked_tasks_start_cold(tmp_path: Path)
         assert tasks.server() is None
         done = tasks.run("print('hello')\n")
         assert (done.warm, done.out) == (False, "hello")
-        assert tasks.told() == ["tasks start cold: what is imported for them starts threads (1)"]
+        assert tasks.reported() == ["tasks start cold: what is imported for them starts threads (1)"]
 
 
 def test_a_module_of_the_scripts_own_that_has_a_loaded_ones_name_is_found_cold(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_module_of_the_scripts_own_that_has_a_loaded_ones_name_is_found_cold(t
         (tmp_path / "other" / "difflib.py").touch()
         done = tasks.run(source, name="other/script.py")
         assert (done.warm, done.out) == (False, str(tmp_path / "other" / "difflib.py"))
-        assert tasks.told() == [
+        assert tasks.reported() == [
             "tasks start cold: difflib.py beside script.py has the name of a module that is imported already"
         ]
 
@@ -189,7 +189,7 @@ def test_variables_that_only_a_start_reads_are_read_by_one(tmp_path: Path) -> No
         sets = "import os\nos.environ['OMP_NUM_THREADS'] = '2'\nimport torch\nprint(torch.get_num_threads())\n"
         done = tasks.run(sets)
         assert (done.warm, done.out) == (False, "2")
-        assert "script.py touches the environment before it imports torch" in tasks.told()[-1]
+        assert "script.py touches the environment before it imports torch" in tasks.reported()[-1]
 
 
 def test_only_what_can_be_forked_waits_for_the_server(tmp_path: Path) -> None:

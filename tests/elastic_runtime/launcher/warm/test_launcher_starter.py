@@ -30,11 +30,11 @@ class Agent:
     def __init__(self, folder: Path, settings: StarterSettings | None = None) -> None:
         self.folder = folder
         self.now = 0.0
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}
         settings = settings or StarterSettings(start_seconds=DEADLINE_SECONDS, answer_seconds=100.0)
         self.starter = LauncherStarter(
-            self.environment, folder / "server", MARK, self.told.append, settings, lambda: self.now
+            self.environment, folder / "server", MARK, self.reported.append, settings, lambda: self.now
         )
         (folder / "train.py").write_text(STAYS, encoding="utf-8")
 
@@ -44,7 +44,7 @@ class Agent:
 
     def be_ready(self) -> int:
         def ready() -> bool:
-            self.starter.look(needed=True)
+            self.starter.poll(needed=True)
             if self.starter.pid is None:
                 self.now += 1.0
             return self.starter.is_ready
@@ -125,7 +125,7 @@ def test_a_forked_launcher_says_and_ends_what_it_would_and_frees_its_lock(agent:
     wait_for(agent.lock_is_free)
     assert "'--workers': 'x' is no whole number" in agent.log()
     wait_for(lambda: not agent.processes())
-    assert agent.told == []
+    assert agent.reported == []
 
 
 def test_all_processes_of_a_job_are_found_and_its_launcher_looks_like_one(agent: Agent) -> None:
@@ -221,7 +221,7 @@ def test_of_a_launcher_that_is_killed_at_any_moment_nothing_stays(agent: Agent) 
         wait_for(lambda: not agent.processes())
         (agent.folder / "jobs" / "job" / "job.json").unlink(missing_ok=True)
         (agent.folder / "jobs").rename(agent.folder / f"jobs-{wait_seconds}") if (agent.folder / "jobs").exists() else 0
-    assert agent.told == []
+    assert agent.reported == []
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_what_only_a_start_of_python_reads_is_left_to_one(
     assert (number is not None) == forked
     wait_for(ready.lock_is_free)
     assert ready.start("list", folder=ready.folder / "missing") is None
-    assert ready.told == []
+    assert ready.reported == []
     assert ready.starter.is_ready, "else none is forked, whatever the variables"
 
 
@@ -260,11 +260,11 @@ def test_a_server_that_was_killed_is_followed_by_another_until_it_dies_too_often
     wait_for(lambda: gone(server))
     assert agent.start("list") is None
     agent.now += 61.0
-    agent.starter.look(needed=True)
+    agent.starter.poll(needed=True)
     assert agent.starter.pid is None
     agent.now += 600.0
     agent.be_ready()
-    assert agent.told == [f"the process that was to fork them ended; see {agent.folder}/server/launcher-server.log"]
+    assert agent.reported == [f"the process that was to fork them ended; see {agent.folder}/server/launcher-server.log"]
 
 
 def test_a_launcher_that_was_given_up_never_begins(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_launcher_that_was_given_up_never_begins(tmp_path: Path) -> None:
     server = agent.be_ready()
     os.kill(server, signal.SIGSTOP)
     assert agent.start("list") is None
-    assert "does not answer" in agent.told[0]
+    assert "does not answer" in agent.reported[0]
     wait_for(lambda: gone(server))
     wait_for(agent.lock_is_free)
     assert agent.log() == ""
@@ -282,10 +282,10 @@ def test_a_launcher_that_was_given_up_never_begins(tmp_path: Path) -> None:
 def test_a_server_ends_when_there_was_no_job_for_long_and_begins_again_with_one(agent: Agent) -> None:
     server = agent.be_ready()
     agent.now = 599.0
-    agent.starter.look(needed=False)
+    agent.starter.poll(needed=False)
     assert agent.starter.pid == server
     agent.now = 601.0
-    agent.starter.look(needed=False)
+    agent.starter.poll(needed=False)
     assert (agent.starter.pid, gone(server)) == (None, True)
     assert agent.be_ready() != server
 
@@ -308,7 +308,7 @@ def packages(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Path:
         agent.environment,
         agent.folder / "server",
         MARK,
-        agent.told.append,
+        agent.reported.append,
         StarterSettings(start_seconds=DEADLINE_SECONDS, answer_seconds=100.0),
         lambda: agent.now,
     )
@@ -333,7 +333,7 @@ def test_what_a_script_imports_is_imported_for_the_next_one_and_for_no_other(age
     assert (agent.folder / "imported").read_text() == "x"
     (packages / "another_package.py").touch()
     server = agent.starter.pid
-    agent.starter.look(needed=True)
+    agent.starter.poll(needed=True)
     assert agent.starter.pid != server, "what is installed has changed"
     assert not agent.is_ready_for(heavy)
 
@@ -356,17 +356,17 @@ def test_a_server_of_some_imports_that_dies_takes_no_other_along(agent: Agent, p
     wait_for(agent.lock_is_free)
     assert agent.start("list", script="heavy.py") is not None
     wait_for(agent.lock_is_free)
-    assert (agent.starter.pid, agent.told) == (server, [])
+    assert (agent.starter.pid, agent.reported) == (server, [])
 
 
 def test_packages_that_are_being_installed_are_waited_for(agent: Agent, packages: Path) -> None:
     agent.be_ready()
     (packages / "half_there.py").touch()
-    agent.starter.look(needed=True)
-    agent.starter.look(needed=True)
+    agent.starter.poll(needed=True)
+    agent.starter.poll(needed=True)
     assert agent.starter.pid is None
     agent.now += 6.0
-    agent.starter.look(needed=True)
+    agent.starter.poll(needed=True)
     assert agent.starter.pid is not None
 
 
@@ -386,4 +386,4 @@ def test_a_package_that_cannot_be_loaded_ahead_is_left_to_its_scripts(agent: Age
         assert agent.start("list", script="odd.py") is not None
         wait_for(agent.lock_is_free)
     assert not agent.is_ready_for(agent.folder / "odd.py")
-    assert (agent.starter.pid, agent.told) == (server, [])
+    assert (agent.starter.pid, agent.reported) == (server, [])

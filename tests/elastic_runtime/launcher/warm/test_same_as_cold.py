@@ -101,7 +101,7 @@ def both(tasks: Tasks, source: str, *words: str, variables: dict[str, str] | Non
     """What a script does when it is forked, having found that it does the same cold."""
     warm = tasks.run(source, *words, variables=variables)
     cold = tasks.run(source, *words, warm=False, variables=variables)
-    assert warm.warm, tasks.told()
+    assert warm.warm, tasks.reported()
     assert not cold.warm
     assert (warm.code, warm.out) == (cold.code, cold.out)
     assert addressless(warm.errors) == addressless(cold.errors)

@@ -74,8 +74,14 @@ def test_processes_that_were_stopped_are_followed_by_any_number_of_others_to_the
     assert not (tmp_path / "early").exists(), "none of them had finished the job"
     run(forks, tmp_path, 1, tmp_path / "resized", tmp_path, store)
     assert files.checkpoint_file.exists() is not bool(store)
-    told = files.progress()
-    assert (told.step, told.samples, told.epoch, told.total_epochs, told.finished) == (12, 66, 3.0, 3.0, True)
+    reported = files.progress()
+    assert (reported.step, reported.samples, reported.epoch, reported.total_epochs, reported.finished) == (
+        12,
+        66,
+        3.0,
+        3.0,
+        True,
+    )
     run(forks, tmp_path, 1, tmp_path / "again", tmp_path, store)
     run(forks, tmp_path, 1, tmp_path / "straight", None)
     straight = load_file(tmp_path / "straight")

@@ -19,7 +19,7 @@ from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import Size
 from elastic_runtime.errors import BadInput, CoordinatorUnproven
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from elastic_runtime.worker.ranks.rank_pod import BIND_VARIABLE, END_FILE_VARIABLE, RankPlace, RankPod
 
 DEADLINE_SECONDS = 280.0
@@ -90,12 +90,12 @@ def test_the_first_process_says_how_far_it_is_to_who_has_the_token(
     pod = RankPod(place, 0, 3, lambda: now, lambda: 1_800_000_000.9)
     with asked(place, ca_of(environment)) as client:
         status = client.status()
-        assert (status.phase, status.size, status.generation) == (Phase.STARTING, Size(0, 3), 1_800_000_000)
+        assert (status.phase, status.size, status.generation) == (JobPhase.STARTING, Size(0, 3), 1_800_000_000)
         pod.tell(RankProgress(3, 1, 10, 100, 1.0, 4.0), 40)
         now = 102.0
         pod.tell(RankProgress(3, 1, 20, 200, 2.0, 4.0), 40)
         status = client.status()
-        assert (status.phase, status.step, status.total_steps, status.samples) == (Phase.RUNNING, 20, 40, 200)
+        assert (status.phase, status.step, status.total_steps, status.samples) == (JobPhase.RUNNING, 20, 40, 200)
         assert (status.epoch, status.total_epochs, status.samples_per_second) == (2.0, 4.0, 50.0)
         with pytest.raises(BadInput, match="takes no requests itself"):
             client.resize("r1", Size(0, 2))
@@ -104,7 +104,7 @@ def test_the_first_process_says_how_far_it_is_to_who_has_the_token(
         with pytest.raises(BadInput, match="takes no requests itself"):
             client.resume("r3", Size(0, 2))
         pod.tell(RankProgress(3, 1, 40, 400, 4.0, 4.0, finished=True), 40)
-        assert client.status().phase is Phase.FINISHED
+        assert client.status().phase is JobPhase.FINISHED
     with asked(place, ca_of(environment), "another-job-s-token") as stranger, pytest.raises(CoordinatorUnproven):
         stranger.status()
     assert (place.end_file or Path()).read_text() == "finished: 4 epochs, 400 samples"
@@ -130,7 +130,7 @@ def test_a_signal_is_a_wish_to_stop_and_what_was_there_before_hears_it_too(place
     assert place.end_file is not None
     assert place.end_file.read_text() == "stopped: it was told to end", "that handler may have ended it"
     pod.tell(RankProgress(3, 1, 2, 20, 0.5, 4.0), 40, stopped=True)
-    assert pod.status.phase is Phase.SUSPENDING
+    assert pod.status.phase is JobPhase.SUSPENDING
     assert place.end_file.read_text() == "stopped: 0.5 epochs, 20 samples"
 
 

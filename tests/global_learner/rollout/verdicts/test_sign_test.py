@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from global_learner.rollout.verdicts.evidence import Block, Pair
+from global_learner.rollout.verdicts.evidence import Pair, SwitchbackBlock
 from global_learner.rollout.verdicts.sign_test import (
     NO_SIGNS,
     Signs,
@@ -54,16 +54,16 @@ def test_one_that_says_the_opposite_again_and_again_keeps_no_evidence_from_the_o
     assert without_any({**dict.fromkeys(four, Signs(1, 1)), "liar": Signs(2000, 0)}) < math.log(2.0)
 
 
-def _pair(incumbent: Block, candidate: Block) -> Pair:
+def _pair(incumbent: SwitchbackBlock, candidate: SwitchbackBlock) -> Pair:
     return Pair(incumbent, candidate)
 
 
 def test_what_counts_is_more_than_the_tolerance() -> None:
-    calm = Block(0, False, 1.0, 1.0, guard_share=0.01, starved_jobs=1, latency_p99_seconds=0.2)
+    calm = SwitchbackBlock(0, False, 1.0, 1.0, guard_share=0.01, starved_jobs=1, latency_p99_seconds=0.2)
     pairs = [
-        _pair(calm, Block(1, True, 1.0, 1.0, guard_share=0.02, starved_jobs=2, latency_p99_seconds=0.5)),
-        _pair(calm, Block(1, True, 1.0, 1.0, guard_share=0.012, starved_jobs=1, latency_p99_seconds=0.25)),
-        _pair(calm, Block(1, True, 1.0, 1.0, guard_share=0.0, starved_jobs=0, latency_p99_seconds=0.01)),
+        _pair(calm, SwitchbackBlock(1, True, 1.0, 1.0, guard_share=0.02, starved_jobs=2, latency_p99_seconds=0.5)),
+        _pair(calm, SwitchbackBlock(1, True, 1.0, 1.0, guard_share=0.012, starved_jobs=1, latency_p99_seconds=0.25)),
+        _pair(calm, SwitchbackBlock(1, True, 1.0, 1.0, guard_share=0.0, starved_jobs=0, latency_p99_seconds=0.01)),
     ]
     assert guard_signs(pairs, 0.005) == Signs(1, 1)
     assert starvation_signs(pairs) == Signs(1, 1)

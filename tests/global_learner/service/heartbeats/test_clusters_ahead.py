@@ -34,23 +34,23 @@ class Learner:
             raise DiskFull("no room")
         self.noted.append((cluster, version, detail))
 
-    async def told(self, version: int, step: int = 0, cluster: str = "north") -> None:
+    async def reported(self, version: int, step: int = 0, cluster: str = "north") -> None:
         await self.ahead.on_status(cluster, pb.ClusterStatus(acting_version=version, learning_step=step), 5, 50)
 
 
 async def test_who_knows_no_more_than_the_learner_is_not_ahead() -> None:
     learner = Learner()
     for version, step in ((0, 0), (5, 50), (1, 49)):
-        await learner.told(version, step)
+        await learner.reported(version, step)
     assert learner.noted == []
 
 
 async def test_what_is_told_again_and_again_is_noted_once_for_each_cluster() -> None:
     learner = Learner()
     for _ in range(50):
-        await learner.told(8, 80)
-        await learner.told(8, 81, cluster="south")
-        await learner.told(0, 82, cluster="east")
+        await learner.reported(8, 80)
+        await learner.reported(8, 81, cluster="south")
+        await learner.reported(0, 82, cluster="east")
     assert [(cluster, version) for cluster, version, _ in learner.noted] == [("north", 8), ("south", 8), ("east", 0)]
     assert learner.noted[0][2] == (
         "acts on v8, and the newest here is v5; the next is v9 or above; learned at head step 80, and the head here is "
@@ -61,9 +61,9 @@ async def test_what_is_told_again_and_again_is_noted_once_for_each_cluster() -> 
 
 async def test_what_no_fleet_can_have_published_moves_no_number() -> None:
     learner = Learner()
-    await learner.told(5 + MOST_AHEAD)
-    await learner.told(6 + MOST_AHEAD)
-    await learner.told(2**64 - 1, 2**64 - 1)
+    await learner.reported(5 + MOST_AHEAD)
+    await learner.reported(6 + MOST_AHEAD)
+    await learner.reported(2**64 - 1, 2**64 - 1)
     assert [version for _, version, _ in learner.noted] == [5 + MOST_AHEAD, 0, 0]
     assert "the next number stays v6" in learner.noted[-1][2]
 
@@ -71,11 +71,11 @@ async def test_what_no_fleet_can_have_published_moves_no_number() -> None:
 async def test_a_cluster_that_makes_numbers_up_fills_no_disk() -> None:
     learner = Learner()
     for number in range(1000):
-        await learner.told(6 + number)
+        await learner.reported(6 + number)
     assert len(learner.noted) <= 20
     learner.now += 60.0
     for number in range(1000):
-        await learner.told(6 + number)
+        await learner.reported(6 + number)
     assert len(learner.noted) <= 26
 
 
@@ -83,10 +83,10 @@ async def test_a_full_disk_costs_no_heartbeat_and_the_line_is_written_later() ->
     learner = Learner()
     learner.full = True
     with structlog.testing.capture_logs() as logs:
-        await learner.told(8)
+        await learner.reported(8)
     assert [line["event"] for line in logs] == ["cluster-ahead-not-noted"]
     learner.full = False
-    await learner.told(8)
+    await learner.reported(8)
     assert [version for _, version, _ in learner.noted] == [8]
 
 

@@ -190,10 +190,12 @@ def test_the_page_is_shown_on_loopback_and_elsewhere_only_where_that_is_wanted()
     assert TelemetrySettings(http_listen="0.0.0.0:7071", live_page=True).shows_page
 
 
-def beat(channel: grpc.Channel, told: bytes) -> None:
+def beat(channel: grpc.Channel, reported: bytes) -> None:
     stub = rpc.FleetStub(channel)
     incarnation = stub.Register(pb.RegisterRequest(cluster="north"), timeout=DEADLINE_SECONDS).incarnation
-    request = pb.HeartbeatRequest(cluster="north", incarnation=incarnation, status=pb.ClusterStatus.FromString(told))
+    request = pb.HeartbeatRequest(
+        cluster="north", incarnation=incarnation, status=pb.ClusterStatus.FromString(reported)
+    )
     stub.Heartbeat(request, timeout=DEADLINE_SECONDS)
 
 

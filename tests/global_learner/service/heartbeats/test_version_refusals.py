@@ -10,7 +10,7 @@ from learner_in_process import serving
 from global_learner.errors import DiskFull
 from global_learner.registry.version_words import PASSING_REFUSALS, refused_words
 from global_learner.service.heartbeats.version_refusals import VersionRefusals
-from global_learner.telemetry import Telemetry
+from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.signed_documents import VERSION_REFUSALS
 
@@ -22,7 +22,7 @@ class Learner:
         self.now = 0.0
         self.full = False
         self.noted: list[tuple[str, int, str]] = []
-        self.telemetry = Telemetry()
+        self.telemetry = LearnerTelemetry()
         self.refusals = VersionRefusals(self._note, self.telemetry, lambda: self.now)
 
     async def _note(self, cluster: str, version: int, reason: str) -> None:
@@ -30,7 +30,7 @@ class Learner:
             raise DiskFull("no room")
         self.noted.append((cluster, version, reason))
 
-    async def told(self, version: int, reason: str, cluster: str = "north") -> None:
+    async def reported(self, version: int, reason: str, cluster: str = "north") -> None:
         await self.refusals.on_status(cluster, pb.ClusterStatus(refused_version=version, refused_reason=reason))
 
     def counted(self, word: str) -> float:
@@ -40,13 +40,13 @@ class Learner:
 async def test_what_is_told_again_and_again_is_noted_and_counted_once() -> None:
     learner = Learner()
     for _ in range(50):
-        await learner.told(3, "bad-signature")
-        await learner.told(3, "bad-signature", cluster="south")
+        await learner.reported(3, "bad-signature")
+        await learner.reported(3, "bad-signature", cluster="south")
     assert learner.noted == [("north", 3, "bad-signature"), ("south", 3, "bad-signature")]
     assert learner.counted("bad-signature") == 2
-    await learner.told(3, "expired")
-    await learner.told(0, "")
-    await learner.told(3, "expired")
+    await learner.reported(3, "expired")
+    await learner.reported(0, "")
+    await learner.reported(3, "expired")
     assert learner.noted[2:] == [("north", 3, "expired")], "the same refusal after a pause is counted, not noted"
     assert learner.counted("expired") == 2
 
@@ -58,13 +58,13 @@ async def test_the_metric_says_which_cluster_refuses_what_now() -> None:
         (metric,) = learner.telemetry.cluster_refused_version.collect()
         return {(sample.labels["cluster"], sample.labels["reason"]): sample.value for sample in metric.samples}
 
-    await learner.told(0, "")
+    await learner.reported(0, "")
     assert shown() == {}
-    await learner.told(16, "expired")
-    await learner.told(16, "expired", cluster="south")
+    await learner.reported(16, "expired")
+    await learner.reported(16, "expired", cluster="south")
     assert shown() == {("north", "expired"): 16.0, ("south", "expired"): 16.0}
-    await learner.told(17, "made-up")
-    await learner.told(0, "", cluster="south")
+    await learner.reported(17, "made-up")
+    await learner.reported(0, "", cluster="south")
     assert shown() == {("north", "other"): 17.0}
 
 
@@ -79,11 +79,11 @@ async def test_a_full_disk_costs_no_heartbeat_and_the_line_is_written_later() ->
     learner = Learner()
     learner.full = True
     with structlog.testing.capture_logs() as logs:
-        await learner.told(3, "unusable")
+        await learner.reported(3, "unusable")
     assert [line["event"] for line in logs] == ["version-refused", "refusal-not-noted"]
     assert learner.noted == []
     learner.full = False
-    await learner.told(3, "unusable")
+    await learner.reported(3, "unusable")
     assert learner.noted == [("north", 3, "unusable")]
     assert learner.counted("unusable") == 1
 
@@ -91,19 +91,19 @@ async def test_a_full_disk_costs_no_heartbeat_and_the_line_is_written_later() ->
 async def test_a_cluster_that_makes_refusals_up_is_slowed_down_and_harms_no_other() -> None:
     learner = Learner()
     for number in range(1, 1001):
-        await learner.told(number, "unusable")
+        await learner.reported(number, "unusable")
     assert len(learner.noted) == 20
-    await learner.told(7, "expired", cluster="south")
+    await learner.reported(7, "expired", cluster="south")
     assert learner.noted[-1] == ("south", 7, "expired")
     learner.now += 60.0
-    await learner.told(1000, "unusable")
+    await learner.reported(1000, "unusable")
     assert learner.noted[-1] == ("north", 1000, "unusable"), "what it still refuses is written in the end"
 
 
 async def test_a_word_that_nobody_knows_is_other() -> None:
     learner = Learner()
     for word in ("made-up", "made-up-too"):
-        await learner.told(1, word)
+        await learner.reported(1, word)
     assert learner.noted == [("north", 1, "other")]
     assert learner.counted("other") == 2
 

@@ -14,7 +14,7 @@ from apiserver.controllers.stepping import has_ended
 from apiserver.store import Refused, Store
 
 Json = dict[str, Any]
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 async def log_of(
@@ -52,4 +52,4 @@ async def log_of(
             await response.write(text)
         if last:
             return response
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)

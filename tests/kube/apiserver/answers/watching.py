@@ -116,19 +116,19 @@ class _Watch:
     ) -> None:
         self._store, self._response, self._table, self._fault = store, response, table, fault
         self._namespace, self._matches, self._shown = namespace, matches, shown
-        self._told = 0
+        self._reported = 0
         self._held: tuple[str, Json] | None = None
 
     async def begin(self, since: int, initial: bool) -> None:
         if initial or not since:
-            self._told = self._store.version
+            self._reported = self._store.version
             for found in list(self._store.all(self._table, self._namespace)):
                 if self._matches(found):
                     await self._send("ADDED", found)
             if initial:
                 await self._bookmark({"k8s.io/initial-events-end": "true"})
             return
-        self._told = since
+        self._reported = since
         for change in list(self._store.changes_after(since)):
             await self._show(change)
 
@@ -150,17 +150,17 @@ class _Watch:
                     return
                 else:
                     # A store that was set back is behind what this watch began from: it knows nothing of its version.
-                    if self._told <= self._store.version:
-                        self._told = self._store.version
+                    if self._reported <= self._store.version:
+                        self._reported = self._store.version
                         await self._bookmark({})
                     bookmark_at = time.monotonic() + (bookmark_seconds or 0.0)
         finally:
             getting.cancel()
 
     async def _show(self, change: Change) -> None:
-        if change.plural != self._table or change.version <= self._told:
+        if change.plural != self._table or change.version <= self._reported:
             return
-        self._told = change.version
+        self._reported = change.version
         was, now = self._is_shown(change.before), self._is_shown(change.after)
         if now:
             await self._send_or_hold("MODIFIED" if was else "ADDED", change.seen)
@@ -186,7 +186,7 @@ class _Watch:
 
     async def _bookmark(self, annotations: dict[str, str]) -> None:
         await self._send_held()
-        metadata: Json = {"resourceVersion": str(self._told)}
+        metadata: Json = {"resourceVersion": str(self._reported)}
         if annotations:
             metadata["annotations"] = annotations
         await self._send("BOOKMARK", {"metadata": metadata})

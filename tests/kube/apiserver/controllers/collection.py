@@ -41,7 +41,7 @@ class Collector:
         for owner in _owners(change.before) if change.before else ():
             of_owner = self._dependents.get(owner, {})
             of_owner.pop(where, None)
-            self._look_at(owner)
+            self._poll_one(owner)
         if change.after is None:
             self._uids.pop(uid, None)
             for dependent in self._dependents.get(uid, ()):
@@ -73,7 +73,7 @@ class Collector:
                 self._free(node)
         return self._nodes_gone.next_at()
 
-    def _look_at(self, uid: str) -> None:
+    def _poll_one(self, uid: str) -> None:
         if uid in self._uids:
             self._dirty[self._uids[uid]] = None
 

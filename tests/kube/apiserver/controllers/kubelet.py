@@ -115,7 +115,7 @@ class Kubelet:
         for name in self._due.take():
             pod = self._store.objects.get("pods", {}).get(name)
             if pod is not None and pod["spec"]["nodeName"] not in self.silent:
-                self._look_at(pod)
+                self._poll_one(pod)
         return self._due.next_at()
 
     def speak(self, node: str) -> None:
@@ -133,7 +133,7 @@ class Kubelet:
             if (pod.get("spec") or {}).get("nodeName") == node and pod["metadata"]["uid"] in self._runs:
                 self._runtime.send(pod["metadata"]["uid"], signal.SIGKILL)
 
-    def _look_at(self, pod: Json) -> None:
+    def _poll_one(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
         run = self._runs.get(uid)
         if has_ended(pod):

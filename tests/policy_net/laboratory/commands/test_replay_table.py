@@ -8,7 +8,7 @@ from rich.console import Console
 from policy_net.laboratory.commands.fit_speed import quality_table
 from policy_net.laboratory.commands.replay_table import owner_table_on_terminal, replay_table
 from policy_net.laboratory.report.comparison import Recorded
-from policy_net.laboratory.report.tables import Row, TextTable
+from policy_net.laboratory.report.tables import TableRow, TextTable
 from policy_net.laboratory.speeds.measured_speeds import FitQuality
 
 ROW = {
@@ -72,7 +72,7 @@ def test_a_table_of_users_fits_and_keeps_both_sides_of_what_is_compared(width: i
         ("Account", "Jobs", "GPU-hours asked for", "Recorded wait [h]", "Wait, EASY backfill [h]",
          "Wait, fedl2 (set-taught) [h]", "Completion, EASY backfill [h]", "Completion, fedl2 (set-taught) [h]",
          "Change", "Done later"),
-        (Row("vision-lab", cells), Row("4 others", cells)),
+        (TableRow("vision-lab", cells), TableRow("4 others", cells)),
         ("▲ waits longer for its first start",),
     )  # fmt: skip
     lines = lines_of(owner_table_on_terminal("week by account", table), width)

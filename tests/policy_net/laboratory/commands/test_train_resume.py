@@ -26,13 +26,13 @@ def train(*words: str) -> int:
 
 def interrupt_after(figures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C, as so many figures have been written."""
-    told, point = 0, RunRecorder.point
+    reported, point = 0, RunRecorder.point
 
     def counted(self: RunRecorder, figure: str, step: int, steps: int, value: float) -> None:
-        nonlocal told
+        nonlocal reported
         point(self, figure, step, steps, value)
-        told += 1
-        if told == figures:
+        reported += 1
+        if reported == figures:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(RunRecorder, "point", counted)

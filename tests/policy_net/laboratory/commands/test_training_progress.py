@@ -34,7 +34,7 @@ def test_a_log_gets_a_line_now_and_then() -> None:
 def test_a_log_hears_of_one_long_step_too() -> None:
     now = 0.0
     said = io.StringIO()
-    with training_progress(Console(file=said, width=20), lambda: now, look_seconds=0.01) as progress:
+    with training_progress(Console(file=said, width=20), lambda: now, poll_seconds=0.01) as progress:
         progress.update(progress.add_task("trials", total=16, figure=""), advance=3)
         now = 75.0
         deadline = time.monotonic() + 100.0

@@ -7,12 +7,12 @@ from policy_net.domain import Allocation, CapacityMode, JobKind
 from policy_net.laboratory.report.caveats import assumptions, summary
 from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.simulation.environment import DecideOn, NodeChange, PlacementStrategy
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 
 HOURS = {"fifo": [2.0, 2.0], "set-taught": [1.0, 1.0]}
 
 
-def _with_jobs(comparison: Comparison, *jobs: JobSpec) -> str:
+def _with_jobs(comparison: Comparison, *jobs: WorkloadJob) -> str:
     return " ".join(assumptions(dataclasses.replace(comparison, workload=Workload("made", jobs, slotted=False))))
 
 

@@ -8,16 +8,16 @@ from policy_net.laboratory.report.caveats import cautions
 from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.report.findings import findings
 from policy_net.laboratory.report.headline import headline, interval, subline
-from policy_net.laboratory.report.spread import Assumptions, Case, Spread
-from policy_net.laboratory.workloads.workload import JobKindChoice, JobRecord, Machines, Origin
+from policy_net.laboratory.report.spread import AssumedCase, Assumptions, JctSpread
+from policy_net.laboratory.workloads.workload import FigureOrigin, JobKindChoice, JobRecord, Machines
 
-BASE = Case(JobKindChoice.ALLREDUCE, 0, (0.0, 0.0))
+BASE = AssumedCase(JobKindChoice.ALLREDUCE, 0, (0.0, 0.0))
 PS = dataclasses.replace(BASE, kind=JobKindChoice.PS)
 SEED = dataclasses.replace(BASE, seed=1)
 
 
-def with_spread(comparison: Comparison, changes: dict[Case, float], **values: object) -> Comparison:
-    return dataclasses.replace(comparison, spread=Spread(Assumptions(BASE), changes, planned=27, **values))
+def with_spread(comparison: Comparison, changes: dict[AssumedCase, float], **values: object) -> Comparison:
+    return dataclasses.replace(comparison, spread=JctSpread(Assumptions(BASE), changes, planned=27, **values))
 
 
 def with_records(comparison: Comparison, **records: JobRecord) -> Comparison:
@@ -89,11 +89,11 @@ def test_jobs_that_asked_for_more_than_there_is_are_counted_in_the_headline(made
 @pytest.mark.parametrize(
     ("nodes_by", "gpus_by", "missing"),
     [
-        (Origin.GIVEN, Origin.GIVEN, None),
-        (Origin.LOG, Origin.LOG, None),
-        (Origin.GIVEN, Origin.ASSUMED, "--gpus-per-node"),
-        (Origin.ASSUMED, Origin.GIVEN, "--nodes"),
-        (Origin.ASSUMED, Origin.ASSUMED, "--nodes and --gpus-per-node"),
+        (FigureOrigin.GIVEN, FigureOrigin.GIVEN, None),
+        (FigureOrigin.LOG, FigureOrigin.LOG, None),
+        (FigureOrigin.GIVEN, FigureOrigin.ASSUMED, "--gpus-per-node"),
+        (FigureOrigin.ASSUMED, FigureOrigin.GIVEN, "--nodes"),
+        (FigureOrigin.ASSUMED, FigureOrigin.ASSUMED, "--nodes and --gpus-per-node"),
     ],
 )
 def test_of_machines_that_nobody_named_the_headline_asks_for_what_is_missing(

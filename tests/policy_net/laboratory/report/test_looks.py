@@ -26,7 +26,7 @@ from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.report.page import CHART_INCHES, page_html
 from policy_net.laboratory.report.policies import describe
 from policy_net.laboratory.report.runs_page import runs_page
-from policy_net.laboratory.training_runs import Curve, Run
+from policy_net.laboratory.training_runs import Curve, TrainingRun
 
 HOURS = {"fifo-easy": [11.0, 13.0], "drf": [9.0, 8.0], "srtf": [8.0, 9.0], "tetris": [7.0, 9.0], "las": [7.0, 8.0],
          "optimus": [6.0, 8.0], "set-taught": [2.0, 4.0]}  # fmt: skip
@@ -43,10 +43,11 @@ def written(folder: Path, html: str) -> str:
     return page.as_uri()
 
 
-def runs() -> list[Run]:
+def runs() -> list[TrainingRun]:
     curve = Curve("jobs' mean JCT [h]", tuple((step, 5.0 - 0.1 * step) for step in range(9)))
     return [
-        Run(name, {"steps": 9, "seed": seed}, {"jct": 4.2}, (curve,)) for seed, name in enumerate(("first", "second"))
+        TrainingRun(name, {"steps": 9, "seed": seed}, {"jct": 4.2}, (curve,))
+        for seed, name in enumerate(("first", "second"))
     ]
 
 

@@ -16,10 +16,10 @@ from policy_net.laboratory.report.spread import (
     MODELS,
     STALLS,
     STALLS_SECONDS,
-    Answer,
+    AssumedCase,
     Assumptions,
-    Case,
-    Replays,
+    CaseReplays,
+    SimulatedBase,
     World,
     spread_of,
     usual_cases,
@@ -33,7 +33,7 @@ from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.policy import build_policy
 
 SPEEDS = default_speeds()
-BASE = Case(JobKindChoice.ALLREDUCE, 7, (0.0, 0.0))
+BASE = AssumedCase(JobKindChoice.ALLREDUCE, 7, (0.0, 0.0))
 
 
 def test_every_assumption_is_changed_by_itself_first_and_then_with_the_others() -> None:
@@ -44,13 +44,13 @@ def test_every_assumption_is_changed_by_itself_first_and_then_with_the_others() 
     assert min(changed[6:]) == 2
     shares = list(Assumptions(BASE, elastic_shares=(1.0, 0.5)).cases())
     assert len(shares) == 2 * (len(cases) + 1) - 1
-    assert shares[6] == Case(BASE.kind, BASE.seed, BASE.stall_seconds, elastic_share=0.5)
+    assert shares[6] == AssumedCase(BASE.kind, BASE.seed, BASE.stall_seconds, elastic_share=0.5)
     assert {case.seed for case in cases} == {7, 8, 9}
 
 
 def test_what_the_user_said_is_not_changed() -> None:
     stall = (5.0, 7.0)
-    said = Assumptions(Case(JobKindChoice.MIX, 0, stall), (JobKindChoice.MIX,), (stall,))
+    said = Assumptions(AssumedCase(JobKindChoice.MIX, 0, stall), (JobKindChoice.MIX,), (stall,))
     assert list(said.each) == [MODELS]
     assert {(case.kind, case.stall_seconds) for case in said.cases()} == {(JobKindChoice.MIX, stall)}
     assert list(Assumptions(BASE).each) == [KIND, MODELS, STALLS]
@@ -74,7 +74,7 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def world_of(trace: Path, case: Case, nodes: int = 4) -> World:
+def world_of(trace: Path, case: AssumedCase, nodes: int = 4) -> World:
     resize, resume = case.stall_seconds
     options = WorkloadOptions(
         seed=case.seed, job_kind=case.kind, nodes=nodes, gpus_per_node=4, cpus_per_node=16, speeds=SPEEDS
@@ -101,15 +101,17 @@ class Counting:
 def test_a_queue_of_fixed_sizes_is_simulated_once_and_the_range_is_the_same(today: str, trace: Path) -> None:
     counting = Counting()
     world = world_of(trace, BASE)
-    answer = Answer(world, today, "drf", counting.average_seconds(world, today), counting.average_seconds(world, "drf"))
+    answer = SimulatedBase(
+        world, today, "drf", counting.average_seconds(world, today), counting.average_seconds(world, "drf")
+    )
     assumptions = Assumptions(BASE)
     counting.times.clear()
-    replays = Replays(lambda case: world_of(trace, case), counting.average_seconds, SPEEDS)
+    replays = CaseReplays(lambda case: world_of(trace, case), counting.average_seconds, SPEEDS)
     spread = spread_of(answer, assumptions, replays, 10)
     assert counting.times == {"drf": 10}
     assert len(spread.changes) == 11
     assert spread.planned == 27
-    every = Replays(lambda case: world_of(trace, case), counting.average_seconds, SPEEDS, places_matter=True)
+    every = CaseReplays(lambda case: world_of(trace, case), counting.average_seconds, SPEEDS, places_matter=True)
     assert spread_of(answer, assumptions, every, 10).changes == pytest.approx(spread.changes, rel=1e-9)
     assert counting.times == {"drf": 20, today: 10}
     assert spread.least <= spread.changes[BASE] <= spread.most
@@ -122,23 +124,23 @@ def test_a_queue_of_fixed_sizes_is_simulated_once_and_the_range_is_the_same(toda
 def test_where_jobs_are_cut_to_the_cluster_the_queue_is_simulated_for_every_draw(trace: Path) -> None:
     counting = Counting()
     world = world_of(trace, BASE, nodes=1)
-    answer = Answer(world, "fifo", "drf", 1.0, 1.0)
-    replays = Replays(lambda case: world_of(trace, case, nodes=1), counting.average_seconds, SPEEDS)
+    answer = SimulatedBase(world, "fifo", "drf", 1.0, 1.0)
+    replays = CaseReplays(lambda case: world_of(trace, case, nodes=1), counting.average_seconds, SPEEDS)
     spread_of(answer, Assumptions(BASE), replays, 4)
     assert counting.times == {"drf": 4, "fifo": 4}
 
 
 def test_a_case_that_cannot_be_replayed_is_left_out_and_told(trace: Path) -> None:
-    def world(case: Case) -> World:
+    def world(case: AssumedCase) -> World:
         if case.kind is JobKindChoice.PS:
             raise BadInput("no speeds of servers")
         return world_of(trace, case)
 
-    answer = Answer(world(BASE), "fifo", "drf", 2.0, 1.0)
+    answer = SimulatedBase(world(BASE), "fifo", "drf", 2.0, 1.0)
     done: list[float] = []
-    spread = spread_of(answer, Assumptions(BASE), Replays(world, lambda *_: 1.0, SPEEDS), 2, done.append)
+    spread = spread_of(answer, Assumptions(BASE), CaseReplays(world, lambda *_: 1.0, SPEEDS), 2, done.append)
     assert spread.failed == "no speeds of servers"
     assert {case.kind for case in spread.changes} == {JobKindChoice.ALLREDUCE, JobKindChoice.ASYNC}
     assert done == [0.5, 1.0]
-    nothing = spread_of(answer, Assumptions(BASE), Replays(world, lambda *_: 1.0, SPEEDS), 0)
+    nothing = spread_of(answer, Assumptions(BASE), CaseReplays(world, lambda *_: 1.0, SPEEDS), 0)
     assert (nothing.changes, nothing.moved_most_by) == ({BASE: -0.5}, None)

@@ -4,7 +4,7 @@ import pytest
 
 import policy_net.baselines  # noqa: F401  (registers schedulers)
 from policy_net.laboratory.reproduction.dl2 import DL2, EXPERIMENTS, FIGURE_9, TABLE_2
-from policy_net.laboratory.reproduction.experiment import Experiment, Training
+from policy_net.laboratory.reproduction.experiment import Experiment, PolicyTraining
 from policy_net.learning.settings import Baseline, ReplayDraw
 from policy_net.policy import policy_names
 
@@ -52,7 +52,7 @@ def test_the_paper_s_settings_are_the_paper_s() -> None:
 def test_an_ablation_differs_from_the_whole_in_one_thing() -> None:
     whole = _flat(DL2.settings.model_dump(mode="json"))
     for line in TABLE_2.lines[1:]:
-        assert isinstance(line.policy, Training)
+        assert isinstance(line.policy, PolicyTraining)
         changed = _flat(line.policy.settings.model_dump(mode="json"))
         assert len([name for name in whole if whole[name] != changed[name]]) == 1, line.label
 

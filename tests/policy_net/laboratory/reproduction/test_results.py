@@ -6,8 +6,8 @@ import pytest
 
 from policy_net.laboratory.report.chart_style import look
 from policy_net.laboratory.reproduction.charts import figure_of, picture_of
-from policy_net.laboratory.reproduction.experiment import Claim, Experiment, Line, Measure, Picture, Point
-from policy_net.laboratory.reproduction.results import Finding, best_of, csv_of, findings, mean_and_spread, row_of
+from policy_net.laboratory.reproduction.experiment import Claim, Experiment, ExperimentLine, Measure, Picture, Point
+from policy_net.laboratory.reproduction.results import ClaimFinding, best_of, csv_of, findings, mean_and_spread, row_of
 
 
 def point(label: str, *by_seed: list[float], at: float | None = None, **changes: object) -> Point:
@@ -16,12 +16,12 @@ def point(label: str, *by_seed: list[float], at: float | None = None, **changes:
     return Point(label, at, figures, **changes)  # type: ignore[arg-type]
 
 
-def result(paper: float | str | None, ours: Point, theirs: Point) -> Finding:
+def result(paper: float | str | None, ours: Point, theirs: Point) -> ClaimFinding:
     number = None if paper == "less" else paper
     claim = Claim(
         *("ours against theirs", ("ours", None), ("theirs", None), number), "better", direction=-(paper == "less")
     )
-    lines = (Line("ours", "drf"), Line("theirs", "fifo"))
+    lines = (ExperimentLine("ours", "drf"), ExperimentLine("theirs", "fifo"))
     return findings(Experiment("fig0", "", lines, (claim,), "why"), [ours, theirs])[0]
 
 
@@ -74,7 +74,7 @@ def test_a_table_has_a_row_for_each_line() -> None:
 
 
 def test_the_best_is_the_one_that_takes_least_time() -> None:
-    lines = tuple(Line("n", "drf", at=at) for at in (1.0, 2.0))
+    lines = tuple(ExperimentLine("n", "drf", at=at) for at in (1.0, 2.0))
     experiment = Experiment(
         "fig0", "", lines, (), "", best=((("n", 1.0), ("n", 2.0)), ("n", 2.0)), picture=Picture.CURVES
     )
@@ -85,7 +85,11 @@ def test_the_best_is_the_one_that_takes_least_time() -> None:
 
 @pytest.mark.parametrize("picture", list(Picture))
 def test_pictures_are_the_same_bytes_again_also_without_figures(picture: Picture) -> None:
-    lines = (Line("a", "drf", at=0.0), Line("a", "drf", at=1.0), Line("b", "fifo", at=0.0))
+    lines = (
+        ExperimentLine("a", "drf", at=0.0),
+        ExperimentLine("a", "drf", at=1.0),
+        ExperimentLine("b", "fifo", at=0.0),
+    )
     experiment = Experiment("fig0", "What it shows", lines, (), "", picture, "axis")
     steps = ((0.0, 1, 1), (2.0, 3, 2), (5.0, 0, 0))
     points = [point("a", [1.0], [2.0], at=0.0, timeline=steps), point("a", [3.0], at=1.0), point("b", at=0.0)]
@@ -95,7 +99,7 @@ def test_pictures_are_the_same_bytes_again_also_without_figures(picture: Picture
 
 
 def test_an_axis_of_powers_is_marked_with_plain_numbers() -> None:
-    lines = (Line("a", "drf", at=0.0), Line("a", "drf", at=1.0))
+    lines = (ExperimentLine("a", "drf", at=0.0), ExperimentLine("a", "drf", at=1.0))
     experiment = Experiment("fig0", "What it shows", lines, (), "", Picture.CURVES, "axis")
     with look():
         figure = figure_of(experiment, [point("a", [44.0], at=0.0), point("a", [1254.0], at=1.0)])

@@ -8,23 +8,23 @@ from moments import TINY, Inline
 from policy_net.exchange.policy_file import read_policy_file
 from policy_net.laboratory.reproduction import tasks
 from policy_net.laboratory.reproduction.dl2 import DL2, EXPERIMENTS, FIGURE_11, FIGURE_17, OWN, REWARDS_ONLY
-from policy_net.laboratory.reproduction.experiment import Experiment, Line, Measure, Training, World
-from policy_net.laboratory.reproduction.runner import Runner
+from policy_net.laboratory.reproduction.experiment import Experiment, ExperimentLine, Measure, PolicyTraining, World
+from policy_net.laboratory.reproduction.runner import ExperimentRunner
 from policy_net.laboratory.reproduction.tasks import Judging, Learning, policy_path
 from policy_net.laboratory.reproduction.worlds import training
 from policy_net.laboratory.task_processes import Unanswered
 
 
-def runner(folder: Path, crew: Inline, seed: int = 0) -> Runner:
+def runner(folder: Path, crew: Inline, seed: int = 0) -> ExperimentRunner:
     folder.mkdir(exist_ok=True)
-    return Runner(EXPERIMENTS, folder, TINY, seed, crew)  # type: ignore[arg-type]
+    return ExperimentRunner(EXPERIMENTS, folder, TINY, seed, crew)  # type: ignore[arg-type]
 
 
-def of(*lines: Line) -> Experiment:
+def of(*lines: ExperimentLine) -> Experiment:
     return Experiment("fig0", "", lines, (), "")
 
 
-TWO = of(Line("DRF", "drf"), Line("DL2", DL2), Line("imitated", DL2, look=0.0))
+TWO = of(ExperimentLine("DRF", "drf"), ExperimentLine("DL2", DL2), ExperimentLine("imitated", DL2, look=0.0))
 
 
 def test_a_point_for_every_line_with_a_figure_for_every_workload(tmp_path: Path) -> None:
@@ -70,9 +70,11 @@ def test_what_an_earlier_run_did_is_not_done_again(tmp_path: Path) -> None:
 def test_a_training_that_several_figures_show_is_done_once_and_kept_at_all_their_looks(tmp_path: Path) -> None:
     crew = Inline()
     at_work = runner(tmp_path / "a", crew)
-    at_work.run(of(Line("all", DL2)))
+    at_work.run(of(ExperimentLine("all", DL2)))
     count = len(crew.done)
-    at_work.run(of(Line("half", DL2, look=0.5), Line("other world", DL2, judged=World(arrivals="poisson"))))
+    at_work.run(
+        of(ExperimentLine("half", DL2, look=0.5), ExperimentLine("other world", DL2, judged=World(arrivals="poisson")))
+    )
     assert [name.partition("-")[0] for name in crew.done[count:]] == ["judged", "judged"]
     assert at_work.looks_of(DL2) == (0.25, 0.5, 0.75, 1.0)
     assert at_work.looks_of(OWN) == (1.0,)
@@ -105,7 +107,7 @@ def test_weights_that_become_infinite_are_a_result(tmp_path: Path, monkeypatch: 
         raise FloatingPointError
 
     monkeypatch.setattr(tasks, "train_offline", diverge)
-    point = runner(tmp_path / "a", Inline()).run(of(Line("DL2", DL2)))[0]
+    point = runner(tmp_path / "a", Inline()).run(of(ExperimentLine("DL2", DL2)))[0]
     assert (point.failures, point.lost) == (("the weights became infinite",), False)
 
 
@@ -115,15 +117,15 @@ def test_a_training_that_finds_nothing_to_learn_from_ends(tmp_path: Path, monkey
     settings = DL2.settings.model_copy(
         update={"actor_critic": DL2.settings.actor_critic.model_copy(update={"minimum_effective_samples": 1e9})}
     )
-    point = runner(tmp_path / "a", Inline()).run(of(Line("DL2", Training(settings))))[0]
+    point = runner(tmp_path / "a", Inline()).run(of(ExperimentLine("DL2", PolicyTraining(settings))))[0]
     assert point.failures == ("it found nothing to learn from",)
 
 
 def test_clusters_that_learn_together_go_through_the_learner_s_code(tmp_path: Path) -> None:
-    fleet = Training(DL2.settings, clusters=2)
+    fleet = PolicyTraining(DL2.settings, clusters=2)
     crew = Inline()
     at_work = runner(tmp_path / "a", crew)
-    at_work.run(of(Line("DL2", DL2), Line("fleet", fleet)))
+    at_work.run(of(ExperimentLine("DL2", DL2), ExperimentLine("fleet", fleet)))
     assert len([name for name in crew.done if name.startswith("imitated")]) == 1  # they begin alike
     alone, together = (
         read_policy_file(
@@ -141,7 +143,7 @@ def test_clusters_that_learn_together_go_through_the_learner_s_code(tmp_path: Pa
 
 def test_new_types_come_with_the_first_workload_after_their_time(tmp_path: Path) -> None:
     unseen = FIGURE_17.lines[0].policy
-    assert isinstance(unseen, Training)
+    assert isinstance(unseen, PolicyTraining)
     done = [0]
     episodes = Learning(tmp_path, unseen, TINY, 0, (1.0,))._episodes(lambda: done[0])
     met = []
@@ -156,7 +158,7 @@ def test_new_types_come_with_the_first_workload_after_their_time(tmp_path: Path)
 
 
 def test_a_timeline_is_of_the_model_that_is_asked_for(tmp_path: Path) -> None:
-    policy = Line("DRF", "drf")
+    policy = ExperimentLine("DRF", "drf")
     shown = Experiment("fig0", "", (policy,), (), "", timeline_of="wlm")
     point = runner(tmp_path / "a", Inline()).run(shown)[0]
     assert (point.timeline == ()) == (point.by_seed[Measure.WORKERS_PER_PS] == [[]])
@@ -167,7 +169,7 @@ def test_a_timeline_is_of_the_model_that_is_asked_for(tmp_path: Path) -> None:
 
 def test_without_a_teacher_learning_begins_from_nothing(tmp_path: Path) -> None:
     crew = Inline()
-    point = runner(tmp_path / "a", crew).run(of(Line("rewards", REWARDS_ONLY)))[0]
+    point = runner(tmp_path / "a", crew).run(of(ExperimentLine("rewards", REWARDS_ONLY)))[0]
     assert len(point.by_seed[Measure.AVG_JCT]) + len(point.failures) == TINY.seeds
     assert all(value > 0.0 for row in point.by_seed[Measure.AVG_JCT] for value in row)
 

@@ -5,12 +5,12 @@ from policy_net.domain import Allocation, CapacityMode, Decision, Resources, Sha
 from policy_net.errors import BadInput, InvalidAllocation
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
-from policy_net.laboratory.workloads.workload import JobSpec
+from policy_net.laboratory.workloads.workload import WorkloadJob
 
 POOLED = CapacityMode.POOLED
 
 
-def simulate(*jobs: JobSpec, nodes: int = 1, **environment: object) -> Simulation:
+def simulate(*jobs: WorkloadJob, nodes: int = 1, **environment: object) -> Simulation:
     return Simulation(make_workload(*jobs), Environment(nodes, **environment), PairSpeeds())  # type: ignore[arg-type]
 
 

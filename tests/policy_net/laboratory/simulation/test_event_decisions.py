@@ -3,10 +3,12 @@ from worlds import PairSpeeds, make_spec, make_workload, one_pair_each
 from policy_net.domain import Decision, Trigger
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.workloads.workload import JobSpec
+from policy_net.laboratory.workloads.workload import WorkloadJob
 
 
-def decisions(*jobs: JobSpec, idle: bool = False, limit: int = 10, **environment: object) -> list[tuple[float, str]]:
+def decisions(
+    *jobs: WorkloadJob, idle: bool = False, limit: int = 10, **environment: object
+) -> list[tuple[float, str]]:
     """(time, trigger) of every decision when each job always gets one pair (1 sample a second), or nothing."""
     simulation = Simulation(
         make_workload(*jobs),
@@ -21,7 +23,7 @@ def decisions(*jobs: JobSpec, idle: bool = False, limit: int = 10, **environment
     return taken
 
 
-def seconds_of_work(number: int, submit: float, seconds: float) -> JobSpec:
+def seconds_of_work(number: int, submit: float, seconds: float) -> WorkloadJob:
     return make_spec(number, submit_time_seconds=submit, total_epochs=seconds / 100.0)
 
 

@@ -9,14 +9,14 @@ from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, NodeChange
 from policy_net.laboratory.simulation.node_changes import NodeTimeline, resizing
 from policy_net.laboratory.simulation.replay import replay
-from policy_net.laboratory.workloads.workload import JobSpec
+from policy_net.laboratory.workloads.workload import WorkloadJob
 
 EVENT = DecideOn.EVENT
 POOLED = CapacityMode.POOLED
 NODE = Resources(8000, 2)
 
 
-def simulate(*jobs: JobSpec, nodes: int = 2, changes: list[tuple[float, str, bool]], **more: object) -> Simulation:
+def simulate(*jobs: WorkloadJob, nodes: int = 2, changes: list[tuple[float, str, bool]], **more: object) -> Simulation:
     planned = tuple(NodeChange(*change) for change in changes)
     environment = Environment(nodes, node_changes=planned, **more)  # type: ignore[arg-type]
     return Simulation(make_workload(*jobs), environment, PairSpeeds())

@@ -5,10 +5,10 @@ from policy_net.domain import Allocation, CapacityMode, Decision, Trigger
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.workloads.workload import JobSpec
+from policy_net.laboratory.workloads.workload import WorkloadJob
 
 
-def simulate(*jobs: JobSpec, **environment: object) -> Simulation:
+def simulate(*jobs: WorkloadJob, **environment: object) -> Simulation:
     return Simulation(make_workload(*jobs), Environment(4, **environment), PairSpeeds())  # type: ignore[arg-type]
 
 

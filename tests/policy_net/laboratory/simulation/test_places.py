@@ -11,7 +11,7 @@ from policy_net.domain import Allocation, CapacityMode, Decision, JobKind, Resou
 from policy_net.errors import BadInput, InvalidAllocation
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment, PlacementStrategy
-from policy_net.laboratory.workloads.workload import JobSpec
+from policy_net.laboratory.workloads.workload import WorkloadJob
 
 
 class RingSpeeds(PairSpeeds):
@@ -34,12 +34,12 @@ class Apart:
         return 0.5 ** (len(workers_by_node) - 1)
 
 
-def ring(number: int = 0, **changes: object) -> JobSpec:
+def ring(number: int = 0, **changes: object) -> WorkloadJob:
     values = {"kind": JobKind.ALLREDUCE, "min_ps": 0, "max_ps": 0, "requested": Allocation(1, 0), "total_epochs": 1e3}
     return make_spec(number, **{**values, **changes})
 
 
-def simulate(*jobs: JobSpec, effect: Apart | None = None, **environment: object) -> Simulation:
+def simulate(*jobs: WorkloadJob, effect: Apart | None = None, **environment: object) -> Simulation:
     world = Environment(**{"nodes": 2, **environment})  # type: ignore[arg-type]
     return Simulation(make_workload(*jobs), world, RingSpeeds(), effect)
 

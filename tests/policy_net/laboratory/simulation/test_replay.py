@@ -85,9 +85,9 @@ def test_the_policy_sees_all_progress() -> None:
 
 
 def test_progress_is_told_up_to_one() -> None:
-    told: list[float] = []
-    replay(TWO_JOBS, Environment(4), GivePairs(), PairSpeeds(), told.append)
-    assert told == [0.0, 1.0]
+    reported: list[float] = []
+    replay(TWO_JOBS, Environment(4), GivePairs(), PairSpeeds(), reported.append)
+    assert reported == [0.0, 1.0]
 
 
 def test_a_timeline_lists_every_change_of_tasks() -> None:

@@ -11,15 +11,15 @@ from policy_net.domain import Allocation, JobKind, PolicyContext, Resources
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import build_policy
 from policy_net.throughput.parametric import OnlineFit
 
 SIZES = (Resources(2000, 1), Resources(8000, 4))
 
 
-def job(name: str, workers: int, gpu: int = 1, epochs: float = 1000.0) -> JobSpec:
-    return JobSpec(
+def job(name: str, workers: int, gpu: int = 1, epochs: float = 1000.0) -> WorkloadJob:
+    return WorkloadJob(
         name, "any", 0.0, epochs, 1.0, Resources(1000, gpu), Resources(0), Allocation(workers, 0),
         kind=JobKind.ALLREDUCE, max_ps=0, min_ps=0,
     )  # fmt: skip
@@ -31,7 +31,7 @@ class AllReduce(OnlineFit):
         self._kinds["any"] = JobKind.ALLREDUCE
 
 
-def run(*jobs: JobSpec, until: str | None = None) -> dict[str, float | None]:
+def run(*jobs: WorkloadJob, until: str | None = None) -> dict[str, float | None]:
     environment = Environment(nodes=2, node_sizes=SIZES, decide_on=DecideOn.EVENT)
     found = replay(
         Workload("w", jobs), environment, build_policy("fifo-backfill", PolicyContext()), AllReduce(), until_done=until

@@ -15,7 +15,7 @@ from policy_net.laboratory.catalogue import CATALOGUE, MODEL_NAMES
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.workloads.estimates import Estimates, parse_durations, with_estimates
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 
 UNTRAINED_DECISIONS = 12
 NOTHING = Decision({})
@@ -85,10 +85,10 @@ def test_of_jobs_of_known_work_nothing_shows_but_what_was_declared(
     environment = Environment(3)
     count = len(workload.jobs)
     declared = tuple(replace(job, declared_epochs=job.total_epochs) for job in workload.jobs)
-    told = replace(workload, jobs=declared)
-    other = with_epochs(told, data.draw(st.lists(st.floats(0.01, 1e6), min_size=count, max_size=count)))
+    reported = replace(workload, jobs=declared)
+    other = with_epochs(reported, data.draw(st.lists(st.floats(0.01, 1e6), min_size=count, max_size=count)))
     first, second = (ScaledSpeeds(seed) for seed in seeds)
-    assert seen(told, first, environment) == seen(other, second, environment)
+    assert seen(reported, first, environment) == seen(other, second, environment)
 
 
 @pytest.mark.parametrize("kind", JobKind)
@@ -96,8 +96,8 @@ def test_two_jobs_that_differ_only_in_their_truth_show_the_same(kind: JobKind) -
     """Side by side in one cluster: a type a thousand times faster, a job a thousand times longer."""
     profile = next(entry for entry in CATALOGUE.values() if entry.kind is kind)
 
-    def job(name: str, job_type: str, epochs: float) -> JobSpec:
-        return JobSpec(
+    def job(name: str, job_type: str, epochs: float) -> WorkloadJob:
+        return WorkloadJob(
             job_id=name,
             job_type=job_type,
             submit_time_seconds=0.0,
@@ -121,7 +121,7 @@ def test_two_jobs_that_differ_only_in_their_truth_show_the_same(kind: JobKind) -
 def test_errors_of_declarations_do_not_depend_on_speeds() -> None:
     """A declaration is the truth times an error that job and seed alone decide."""
     profile = CATALOGUE[MODEL_NAMES[0]]
-    job = JobSpec("a", "x", 0.0, 7.0, 5.0, profile.worker_demand, profile.ps_demand, profile.unstated_request)
+    job = WorkloadJob("a", "x", 0.0, 7.0, 5.0, profile.worker_demand, profile.ps_demand, profile.unstated_request)
     fast = with_estimates(Workload("w", (job,)), Estimates(duration_sigma=1.0), 3).jobs[0]
     slow = with_estimates(Workload("w", (replace(job, job_type="y"),)), Estimates(duration_sigma=1.0), 3).jobs[0]
     assert fast.shown_epochs == slow.shown_epochs

@@ -7,7 +7,12 @@ from policy_net.exchange.spec import SetSpec
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.evolution import EvolutionSettings, Trial, evolve
-from policy_net.laboratory.training.set_training import Verdict, Worlds, changes_against_planner, learn_priors
+from policy_net.laboratory.training.set_training import (
+    NumberedWorlds,
+    ResidualVerdict,
+    changes_against_planner,
+    learn_priors,
+)
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.set_policy.residual import initial_residual
@@ -42,12 +47,12 @@ def test_evolution_ends_when_it_is_told_to() -> None:
     assert evolve(start, bowl, EvolutionSettings(), generations=5, stop=lambda: True) is start
 
 
-def small_worlds() -> Worlds:
+def small_worlds() -> NumberedWorlds:
     def episode(number: int) -> tuple[Workload, Environment]:
         workload = load_workload(f"dl2:jobs=8,arrivals=google,sizes=varied,seed={number}")
         return workload, Environment(nodes=6, speed_noise=0.2, seed=number)
 
-    return Worlds(episode, default_speeds())
+    return NumberedWorlds(episode, default_speeds())
 
 
 def test_priors_are_what_was_observed_and_make_new_clusters_faster() -> None:
@@ -61,10 +66,10 @@ def test_the_planner_does_not_differ_from_itself_and_is_not_published() -> None:
     spec = SetSpec()
     changes = changes_against_planner(small_worlds(), spec, (), initial_residual(spec, 0), range(3))
     assert changes == [0.0, 0.0, 0.0]
-    assert not Verdict.over(changes).publish
+    assert not ResidualVerdict.over(changes).publish
 
 
 def test_only_a_clear_win_is_published() -> None:
-    assert Verdict.over([-0.02, -0.03, -0.025]).publish
-    assert not Verdict.over([-0.2, 0.15, 0.0]).publish
-    assert not Verdict.over([-0.5]).publish
+    assert ResidualVerdict.over([-0.02, -0.03, -0.025]).publish
+    assert not ResidualVerdict.over([-0.2, 0.15, 0.0]).publish
+    assert not ResidualVerdict.over([-0.5]).publish

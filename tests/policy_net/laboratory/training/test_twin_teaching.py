@@ -74,18 +74,18 @@ def test_at_rate_0_nothing_moves_and_an_average_lags_behind() -> None:
 
 @pytest.mark.usefixtures("_bowl")
 def test_the_caller_may_stop_it_and_is_told_of_every_update() -> None:
-    told: list[tuple[int, float]] = []
+    reported: list[tuple[int, float]] = []
     found = teach(
         START,
         lambda _: WINDOW,
         settings(),
         1,
         updates=10,
-        stop=lambda: len(told) == 3,
-        on_update=lambda done, weights, _: told.append((done, float(weights.sum()))),
+        stop=lambda: len(reported) == 3,
+        on_update=lambda done, weights, _: reported.append((done, float(weights.sum()))),
     )
-    assert [done for done, _ in told] == [1, 2, 3]
-    assert told[-1][1] == pytest.approx(float(found.sum()))
+    assert [done for done, _ in reported] == [1, 2, 3]
+    assert reported[-1][1] == pytest.approx(float(found.sum()))
 
 
 def test_replays_of_jobs_teach_the_same_bits_for_a_seed_and_other_settings_meet_the_same_windows() -> None:

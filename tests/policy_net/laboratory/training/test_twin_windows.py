@@ -21,7 +21,7 @@ from policy_net.laboratory.training.twin_windows import (
     FEWEST_JOBS,
     DrawnSpeeds,
     History,
-    Machines,
+    TwinMachines,
     WindowChoice,
     _drawn_window,
     cost_of,
@@ -35,7 +35,7 @@ from policy_net.policy import build_policy
 from policy_net.set_policy.policy import default_set_file, set_policy_of, set_spec_of
 from policy_net.throughput.parametric import OnlineFit
 
-MACHINES = Machines((Resources(8000, 2),) * 6, 1200.0)
+MACHINES = TwinMachines((Resources(8000, 2),) * 6, 1200.0)
 SOURCE = "dl2:jobs=60,seed=3"
 WORKLOAD = load_workload(SOURCE, WorkloadOptions())
 POLICY = default_set_file()
@@ -170,7 +170,7 @@ def test_a_past_that_teaches_nothing_is_one_line() -> None:
     with pytest.raises(BadInput, match="no such"):
         history("none.csv")
     with pytest.raises(BadInput, match="no node with any room"):
-        History((SOURCE,), None, Machines((), 1200.0), WindowChoice())
+        History((SOURCE,), None, TwinMachines((), 1200.0), WindowChoice())
 
 
 def test_a_twin_that_says_what_happened_is_believed_and_one_that_is_off_by_half_is_not() -> None:
@@ -208,7 +208,7 @@ def test_what_a_start_cost_in_the_log_it_costs_in_the_twin() -> None:
 
 
 def test_a_cluster_that_is_let_go_of_while_nobody_needs_it_is_replayed_as_it_was_in_use() -> None:
-    log = replace(recorded({}), rooms={(): 900.0, MACHINES.nodes: 100.0})
+    log = replace(recorded({}), capacities={(): 900.0, MACHINES.nodes: 100.0})
     assert (
         len(History((), log, MACHINES, WindowChoice(jobs=30)).draw(np.random.default_rng(1)).environment.node_list) == 6
     )

@@ -14,16 +14,16 @@ from policy_net.laboratory.tuning.proposing import is_given_up
 from policy_net.laboratory.tuning.space import Space, space_of
 from policy_net.laboratory.tuning.study_file import StudyFile, Trial
 from policy_net.laboratory.tuning.trial import Budget, TrialReport, TrialTask
-from policy_net.laboratory.tuning.tuner import Plan
-from policy_net.laboratory.tuning.worlds import Part, Worlds
+from policy_net.laboratory.tuning.tuner import StudyPlan
+from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
 
 SPACE = space_of("set", method=SetMethod.EVOLUTION)
 BUDGET = Budget(steps=3, rungs=3, worlds=3)
 IDENTITY = {"seed": 5, "batch": 4}
 
 
-def plan(batch: int = 4, space: Space = SPACE) -> Plan:
-    return Plan(space, Worlds(OptionsLoader(WorldOptions()), ("dl2:jobs=3",), {}), BUDGET, 5, batch)
+def plan(batch: int = 4, space: Space = SPACE) -> StudyPlan:
+    return StudyPlan(space, TuningWorlds(OptionsLoader(WorldOptions()), ("dl2:jobs=3",), {}), BUDGET, 5, batch)
 
 
 def opened(folder: Path, space: Space = SPACE, **identity: object) -> StudyFile:
@@ -35,7 +35,7 @@ def scored(task: TrialTask) -> TrialReport:
     sigma, rate = float(task.values["sigma"]), float(task.values["learning_rate"])
     if rate < 0.008:
         return TrialReport(failure="the weights became infinite")
-    loss = 10.0 + abs(np.log(sigma / 0.1)) + (0.01 if task.part is Part.JUDGING else 0.0)
+    loss = 10.0 + abs(np.log(sigma / 0.1)) + (0.01 if task.part is WorldPart.JUDGING else 0.0)
     scores: list[float] = []
     for rung in range(task.budget.rungs):
         scores.append(float(loss + 1.0 / (rung + 1)))

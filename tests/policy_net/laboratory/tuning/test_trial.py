@@ -9,12 +9,12 @@ from policy_net.laboratory.tuning import trial
 from policy_net.laboratory.tuning.space import space_of
 from policy_net.laboratory.tuning.taught_windows import JOBS_A_STEP, twin_updates
 from policy_net.laboratory.tuning.trial import Budget, TrialTask, run_trial, rung_steps
-from policy_net.laboratory.tuning.worlds import Part, Worlds
+from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
 
-WORLDS = Worlds(OptionsLoader(WorldOptions(nodes=2)), ("dl2:jobs=4",), {})
+WORLDS = TuningWorlds(OptionsLoader(WorldOptions(nodes=2)), ("dl2:jobs=4",), {})
 DL2 = space_of("dl2", imitation_steps=2)
 SMALL = DL2.defaults | {"neurons": 32, "layers": 1, "batch_samples": 128}
-TASK = TrialTask(WORLDS, DL2, Budget(4, 2, 2), SMALL, seed=3, part=Part.CHOOSING)
+TASK = TrialTask(WORLDS, DL2, Budget(4, 2, 2), SMALL, seed=3, part=WorldPart.CHOOSING)
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def test_a_trial_is_scored_at_every_rung_and_comes_to_the_same_bits_again() -> N
     trial._last.clear()
     assert run_trial(TASK) == report
     assert run_trial(replace(TASK, seed=4)) != report
-    assert run_trial(replace(TASK, part=Part.JUDGING)).by_world != report.by_world
+    assert run_trial(replace(TASK, part=WorldPart.JUDGING)).by_world != report.by_world
 
 
 @pytest.mark.parametrize("neurons", [0, 8])
@@ -62,7 +62,7 @@ def test_a_set_policy_that_is_taught_in_a_twin_comes_to_the_same_bits_again() ->
     trial._last.clear()
     assert run_trial(TEACHING) == report
     assert run_trial(replace(TEACHING, seed=4)) != report
-    assert run_trial(replace(TEACHING, part=Part.JUDGING)).by_world != report.by_world
+    assert run_trial(replace(TEACHING, part=WorldPart.JUDGING)).by_world != report.by_world
 
 
 @pytest.mark.usefixtures("_few_jobs")

@@ -10,23 +10,23 @@ from studies import SPACE, FakeEngine, facts, opened, plan
 from foundation.clocks import deadline
 from policy_net.laboratory.tuning.comparing import best_of
 from policy_net.laboratory.tuning.study_file import StudyFile
-from policy_net.laboratory.tuning.tuner import CONFIRMING_SEEDS, Outcome, tune
+from policy_net.laboratory.tuning.tuner import CONFIRMING_SEEDS, StudyOutcome, tune
 
 TRIALS = 14
 
 
-def run(folder: Path, trials: int = TRIALS, seed: int = 0, batch: int = 4) -> Outcome:
+def run(folder: Path, trials: int = TRIALS, seed: int = 0, batch: int = 4) -> StudyOutcome:
     folder.mkdir(exist_ok=True)
     with closing(opened(folder)) as study:
         return tune(plan(batch), study, FakeEngine(seed), trials)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> StudyOutcome:
     return run(tmp_path_factory.mktemp("undisturbed"))
 
 
-def test_a_study_begins_with_the_defaults_finds_better_ones_and_confirms_them(undisturbed: Outcome) -> None:
+def test_a_study_begins_with_the_defaults_finds_better_ones_and_confirms_them(undisturbed: StudyOutcome) -> None:
     assert dict(undisturbed.trials[0].values) == SPACE.defaults
     assert [trial.number for trial in undisturbed.trials] == list(range(TRIALS))
     states = {"given up": 0, "failed": 0, "done": 0}
@@ -42,13 +42,13 @@ def test_a_study_begins_with_the_defaults_finds_better_ones_and_confirms_them(un
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_trials_are_the_same_in_whatever_order_they_end(undisturbed: Outcome, tmp_path: Path, seed: int) -> None:
+def test_trials_are_the_same_in_whatever_order_they_end(undisturbed: StudyOutcome, tmp_path: Path, seed: int) -> None:
     again = run(tmp_path, seed=seed)
     assert facts(again.trials) == facts(undisturbed.trials)
     assert again.confirmed == undisturbed.confirmed
 
 
-def test_more_trials_later_are_the_same_as_all_at_once(undisturbed: Outcome, tmp_path: Path) -> None:
+def test_more_trials_later_are_the_same_as_all_at_once(undisturbed: StudyOutcome, tmp_path: Path) -> None:
     for trials in (1, 6, 11):
         assert len(run(tmp_path, trials).trials) == trials
     assert facts(run(tmp_path).trials) == facts(undisturbed.trials)
@@ -62,7 +62,7 @@ class Killed(BaseException):
 @pytest.mark.heavy
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_study_that_is_killed_at_any_write_goes_on_as_if_it_had_not_been(
-    undisturbed: Outcome, tmp_path: Path, monkeypatch, after: bool
+    undisturbed: StudyOutcome, tmp_path: Path, monkeypatch, after: bool
 ) -> None:
     """Every write of a run is the last one of some process: the next one begins with what is there."""
     from optuna.storages import RDBStorage
@@ -108,7 +108,9 @@ def test_a_study_that_is_killed_at_any_write_goes_on_as_if_it_had_not_been(
     assert outcome.confirmed == undisturbed.confirmed
 
 
-def test_no_batch_is_begun_once_time_is_over_and_the_study_goes_on_later(undisturbed: Outcome, tmp_path: Path) -> None:
+def test_no_batch_is_begun_once_time_is_over_and_the_study_goes_on_later(
+    undisturbed: StudyOutcome, tmp_path: Path
+) -> None:
     now = 0.0
     is_over = deadline(10.0, lambda: now)
     with closing(opened(tmp_path)) as study:

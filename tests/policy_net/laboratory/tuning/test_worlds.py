@@ -13,12 +13,19 @@ from benchmarks.policy_quality.seeds import windows_of as judged_windows_of
 from policy_net.errors import BadInput
 from policy_net.laboratory.reproduction.worlds import FIRST_JUDGING_SEED
 from policy_net.laboratory.training.offline import Episode
-from policy_net.laboratory.tuning.worlds import DRAW_SEEDS, GENERATOR_SEEDS, Part, Worlds, check_source, windows_of
+from policy_net.laboratory.tuning.worlds import (
+    DRAW_SEEDS,
+    GENERATOR_SEEDS,
+    TuningWorlds,
+    WorldPart,
+    check_source,
+    windows_of,
+)
 
 PURPOSES = {
-    Part.TRAINING: Purpose.TRAIN,
-    Part.CHOOSING: Purpose.VALIDATION,
-    Part.JUDGING: Purpose.TEST,
+    WorldPart.TRAINING: Purpose.TRAIN,
+    WorldPart.CHOOSING: Purpose.VALIDATION,
+    WorldPart.JUDGING: Purpose.TEST,
 }
 SOURCES = ("dl2:jobs=3", "dl2:jobs=3,seed=8999990,sizes=varied", "dl2:", "jobs.csv")
 
@@ -40,12 +47,12 @@ class Listening:
         """Nobody asks."""
 
 
-@given(st.sampled_from(Part), st.integers(0, 2**70), st.integers(0, 2**40))
-def test_every_world_has_seeds_and_a_window_of_its_part(part: Part, seed: int, number: int) -> None:
+@given(st.sampled_from(WorldPart), st.integers(0, 2**70), st.integers(0, 2**40))
+def test_every_world_has_seeds_and_a_window_of_its_part(part: WorldPart, seed: int, number: int) -> None:
     loader = Listening()
-    worlds = Worlds(loader, SOURCES, {"jobs.csv": (0, 2, 5)})  # type: ignore[arg-type]
+    worlds = TuningWorlds(loader, SOURCES, {"jobs.csv": (0, 2, 5)})  # type: ignore[arg-type]
     with pytest.raises(LookupError):
-        worlds.training(seed, number) if part is Part.TRAINING else worlds.episode(part, number)
+        worlds.training(seed, number) if part is WorldPart.TRAINING else worlds.episode(part, number)
     ((source, drawn, window),) = loader.asked
     allowed = SEEDS[PURPOSES[part]]
     assert drawn in allowed.models
@@ -54,14 +61,14 @@ def test_every_world_has_seeds_and_a_window_of_its_part(part: Part, seed: int, n
         (found,) = re.findall(r"[:,]seed=(\d+)", source)
         assert int(found) in allowed.generator
     else:
-        assert window == {Part.TRAINING: 0, Part.CHOOSING: 2, Part.JUDGING: 5}[part]
+        assert window == {WorldPart.TRAINING: 0, WorldPart.CHOOSING: 2, WorldPart.JUDGING: 5}[part]
 
 
 def test_no_seed_is_for_two_things_and_none_that_judges_here_judges_elsewhere() -> None:
     for seeds in (GENERATOR_SEEDS, DRAW_SEEDS):
-        parts = [seeds[part] for part in Part]
+        parts = [seeds[part] for part in WorldPart]
         assert all(before.stop <= after.start for before, after in itertools.pairwise(parts))
-    assert GENERATOR_SEEDS[Part.JUDGING].start >= FIRST_JUDGING_SEED + 50_000
+    assert GENERATOR_SEEDS[WorldPart.JUDGING].start >= FIRST_JUDGING_SEED + 50_000
 
 
 @pytest.mark.parametrize(("jobs", "length"), [(3000, 1000), (2600, 1000), (9000, 1000), (10_499, 1000)])

@@ -211,9 +211,9 @@ def test_suitable_ps_are_the_fastest_within_the_share_of_cpu(model: str, workers
     gpus, cpus = node
     ps = suitable_ps(CATALOGUE[model], workers, ClusterSize(8, gpus, cpus), default_speeds())
     speeds = default_speeds().grid(model)[:, workers]
-    room = max(1, min(16, int(workers * (cpus / gpus - 2) / 2)))
-    assert 1 <= ps <= room
-    assert speeds[ps] == speeds[1 : room + 1].max()
+    free_capacity = max(1, min(16, int(workers * (cpus / gpus - 2) / 2)))
+    assert 1 <= ps <= free_capacity
+    assert speeds[ps] == speeds[1 : free_capacity + 1].max()
 
 
 rows = st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(1, 64)), min_size=1, max_size=40)

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from policy_net.domain import Allocation, ClusterState, Node, Resources
 from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.workloads.decided import RecordedJobs, _notes
-from policy_net.laboratory.workloads.workload import JobSpec, Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.throughput.parametric import OnlineFit
 
-JOB = JobSpec("one", "any", 0.0, 1.0, 1.0, Resources(1), Resources(1), Allocation(1, 1))
+JOB = WorkloadJob("one", "any", 0.0, 1.0, 1.0, Resources(1), Resources(1), Allocation(1, 1))
 
 
-def recorded(rooms: dict[tuple[Resources, ...], float]) -> RecordedJobs:
-    return RecordedJobs(Workload("w", (JOB,)), 0.0, {}, rooms, OnlineFit(), 300.0, 0.0, 0)
+def recorded(capacities: dict[tuple[Resources, ...], float]) -> RecordedJobs:
+    return RecordedJobs(Workload("w", (JOB,)), 0.0, {}, capacities, OnlineFit(), 300.0, 0.0, 0)
 
 
 def nodes(gpus: int) -> tuple[Resources, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cluster_agent.backends.kubernetes.training.memory import Memory, Told
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.plan import GANG_SECONDS, why_it_waits
 from cluster_agent.backends.kubernetes.training.ranks.gang import (
     FINISHED,
@@ -27,10 +27,10 @@ from cluster_agent.backends.kubernetes.training.ranks.gang import (
     samples_of,
     tasks_of,
 )
-from cluster_agent.backends.kubernetes.training.step import Standing, Step
+from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import TrainingJob
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.errors import BAD_INPUT
 from policy_net.domain import SUSPENDED, Allocation
 
@@ -40,11 +40,11 @@ SILENT_SECONDS = 60.0
 """Ranks that run for so long train, also where the first one does not say so: its script may not join."""
 FAILED_GRACE_SECONDS = 5
 """Ranks of which one has failed wait for it; they have no common step left, and nothing to write."""
-_TRAINS = frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.FINISHED})
+_TRAINS = frozenset({JobPhase.RUNNING, JobPhase.SUSPENDING, JobPhase.FINISHED})
 
 
 @dataclass(frozen=True, slots=True)
-class GangStep(Step):
+class GangStep(JobStep):
     """What is to be done about an all-reduce job now.
 
     Attributes:
@@ -59,18 +59,18 @@ class GangStep(Step):
     gang: int = 0
     world: int = 0
     grows: int = 0
-    meanwhile: Standing = Standing.RUNNING
+    meanwhile: JobStanding = JobStanding.RUNNING
     notes: Json = field(default_factory=dict)
     trained: tuple[int, int] = (0, 0)
 
     @property
     def is_gang(self) -> bool:
-        """See `Step`: its pods are made together, or given back together."""
+        """See `JobStep`: its pods are made together, or given back together."""
         return bool(self.create)
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """See `Step`."""
+        """See `JobStep`."""
         return self.create
 
 
@@ -78,8 +78,8 @@ def plan_ranks(
     job: TrainingJob,
     wanted: Allocation,
     pods: Iterable[TaskPod],
-    told: Told | None,
-    memory: Memory,
+    job_report: CoordinatorReport | None,
+    memory: JobMemory,
     now: float,
     unix_seconds: float,
 ) -> GangStep:
@@ -97,7 +97,7 @@ def plan_ranks(
     gang = gang_of(job, everything)
     if job.outcome:
         running = () if gang is None else tuple(pod for pod in gang.left if not pod.ended)
-        return GangStep(Standing(job.outcome), str(job.condition(job.outcome).get("message") or ""), delete=running)
+        return GangStep(JobStanding(job.outcome), str(job.condition(job.outcome).get("message") or ""), delete=running)
     if gang is None:
         left = [pod for pod in everything if pod.owner != job.uid]
         return _without_gang(job, wanted, left, memory, now, unix_seconds)
@@ -110,7 +110,7 @@ def plan_ranks(
     elif gang.missing or gang.pending:
         step = _gathering(job, wanted, gang, memory, now)
     else:
-        step = _training(job, wanted, gang, told, memory, now)
+        step = _training(job, wanted, gang, job_report, memory, now)
     return step
 
 
@@ -118,25 +118,25 @@ def _complete(gang: Gang) -> GangStep:
     words = "" if gang.first is None else gang.first.last_words
     line = words.removeprefix(FINISHED).strip() if words.startswith(FINISHED) else ""
     line = line or f"all of its {gang.world} ranks ended well"
-    return GangStep(Standing.COMPLETE, line, outcome="Complete", trained=(gang.number, gang.world))
+    return GangStep(JobStanding.COMPLETE, line, outcome="Complete", trained=(gang.number, gang.world))
 
 
 def _without_gang(
-    job: TrainingJob, wanted: Allocation, left: list[TaskPod], memory: Memory, now: float, unix_seconds: float
+    job: TrainingJob, wanted: Allocation, left: list[TaskPod], memory: JobMemory, now: float, unix_seconds: float
 ) -> GangStep:
     """There is none: the job waits, begins, or goes on from its checkpoint."""
     memory.gang_since = memory.silent_since = None
     why = why_it_waits(job, wanted, left, memory, now)
     if why:
-        standing = Standing.SUSPENDED if job.suspend else Standing.INVALID if job.problem else Standing.QUEUED
+        standing = JobStanding.SUSPENDED if job.suspend else JobStanding.INVALID if job.problem else JobStanding.QUEUED
         return GangStep(standing, why)
     notes = notes_of(job)
     if unix_seconds < notes.again_unix_seconds:
-        return GangStep(Standing.RECOVERING, _again(notes))
+        return GangStep(JobStanding.RECOVERING, _again(notes))
     memory.gang_since = now
     notes = replace(notes, gang=notes.gang + 1)
     return GangStep(
-        Standing.STARTING,
+        JobStanding.STARTING,
         "its pods are made",
         create=tasks_of(wanted.workers),
         begin=wanted,
@@ -147,7 +147,7 @@ def _without_gang(
 
 
 def _after_failure(
-    job: TrainingJob, wanted: Allocation, gang: Gang, memory: Memory, now: float, unix_seconds: float
+    job: TrainingJob, wanted: Allocation, gang: Gang, memory: JobMemory, now: float, unix_seconds: float
 ) -> GangStep:
     """A rank has ended badly: the others go too, and are followed by others unless that is in vain.
 
@@ -159,7 +159,7 @@ def _after_failure(
     if not faulty or (notes.failed_gang == gang.number and notes.failures):
         return _leaving(job, wanted, gang, memory, now)
     reason, samples = end_line(faulty[0]), samples_of(job)
-    final = GangStep(Standing.FAILED, reason, outcome="Failed")
+    final = GangStep(JobStanding.FAILED, reason, outcome="Failed")
     refused = next((pod for pod in faulty if pod.exit_code == BAD_INPUT), None)
     if refused is not None:  # another start would end likewise
         return replace(final, line=end_line(refused))
@@ -172,64 +172,74 @@ def _after_failure(
     return replace(step, line=reason, notes=notes.content(), grace_seconds=FAILED_GRACE_SECONDS)
 
 
-def _leaving(job: TrainingJob, wanted: Allocation, gang: Gang, memory: Memory, now: float) -> GangStep:
+def _leaving(job: TrainingJob, wanted: Allocation, gang: Gang, memory: JobMemory, now: float) -> GangStep:
     """Every rank is told to stop; what comes next comes when none is left."""
     memory.gang_since = memory.silent_since = None
-    step = GangStep(Standing.RECOVERING, "its ranks end, and others go on", delete=gang.left)
+    step = GangStep(JobStanding.RECOVERING, "its ranks end, and others go on", delete=gang.left)
     if any(pod.last_words.startswith(STOPPED) for pod in gang.pods):  # it has trained, though nobody looked
         step = replace(step, trained=(gang.number, gang.world))
     notes = notes_of(job)
     if wanted == SUSPENDED:
-        return replace(step, standing=Standing.SUSPENDING, line=_gives_back(job))
+        return replace(step, standing=JobStanding.SUSPENDING, line=_gives_back(job))
     if now < memory.not_before_seconds:
-        return replace(step, standing=Standing.QUEUED, line=memory.refused)
+        return replace(step, standing=JobStanding.QUEUED, line=memory.refused)
     if notes.failures and notes.failed_gang == gang.number:
         return replace(step, line=_again(notes), grace_seconds=FAILED_GRACE_SECONDS)
     if wanted.workers != gang.world and job.is_resizable:
-        return replace(step, standing=Standing.RESIZING, line=_becomes(wanted))
+        return replace(step, standing=JobStanding.RESIZING, line=_becomes(wanted))
     return step
 
 
-def _gathering(job: TrainingJob, wanted: Allocation, gang: Gang, memory: Memory, now: float) -> GangStep:
+def _gathering(job: TrainingJob, wanted: Allocation, gang: Gang, memory: JobMemory, now: float) -> GangStep:
     """Some ranks are not there yet; none trains before all are."""
     making = bool(gang.pending) or memory.gang_since is not None
     if gang.missing and (not making or job.problem or now < memory.not_before_seconds):
         return _leaving(job, wanted, gang, memory, now)  # one that runs waits for another run of the missing one
     if wanted.workers != gang.world:
         grows = max(0, wanted.workers - gang.world)
-        step = GangStep(Standing.RESIZING, _becomes(wanted), delete=gang.left, gang=gang.number, world=gang.world)
-        return replace(step, grows=grows, meanwhile=Standing.STARTING)
+        step = GangStep(JobStanding.RESIZING, _becomes(wanted), delete=gang.left, gang=gang.number, world=gang.world)
+        return replace(step, grows=grows, meanwhile=JobStanding.STARTING)
     memory.gang_since = now if memory.gang_since is None else memory.gang_since
     line = _lacking(gang)
     if now - memory.gang_since >= GANG_SECONDS:
         memory.on_gang_failed(f"its pods did not come in {GANG_SECONDS:g} s ({line}); it is tried again", now)
-        return GangStep(Standing.QUEUED, memory.refused, delete=gang.left)
+        return GangStep(JobStanding.QUEUED, memory.refused, delete=gang.left)
     return GangStep(
-        Standing.STARTING, line, create=gang.missing, begin=Allocation(gang.world), gang=gang.number, world=gang.world
+        JobStanding.STARTING,
+        line,
+        create=gang.missing,
+        begin=Allocation(gang.world),
+        gang=gang.number,
+        world=gang.world,
     )
 
 
 def _training(
-    job: TrainingJob, wanted: Allocation, gang: Gang, told: Told | None, memory: Memory, now: float
+    job: TrainingJob,
+    wanted: Allocation,
+    gang: Gang,
+    job_report: CoordinatorReport | None,
+    memory: JobMemory,
+    now: float,
 ) -> GangStep:
     """All ranks run, or have come to their end."""
     memory.gang_since = None
-    step = GangStep(Standing.RUNNING, gang=gang.number, world=gang.world)
-    if gang.is_finishing or (told is not None and told.status.phase is Phase.FINISHED):
+    step = GangStep(JobStanding.RUNNING, gang=gang.number, world=gang.world)
+    if gang.is_finishing or (job_report is not None and job_report.status.phase is JobPhase.FINISHED):
         working = next((pod.task for pod in gang.pods if not pod.ended), "")
         return replace(step, line=f"{working} still works with the model", trained=(gang.number, gang.world))
     first = gang.first
     seen = first is not None and job.trained_under == first.uid
-    if told is None:
+    if job_report is None:
         memory.silent_since = now if memory.silent_since is None else memory.silent_since
         if not seen and now - memory.silent_since < SILENT_SECONDS:
-            return replace(step, standing=Standing.STARTING, line="its ranks join")
+            return replace(step, standing=JobStanding.STARTING, line="its ranks join")
         trouble = f": {memory.trouble}" if memory.trouble else ""
         step = replace(step, line=f"its first rank does not say how far it is{trouble}")
     else:
         memory.silent_since = None
-        if told.status.phase not in _TRAINS and not seen:
-            return replace(step, standing=Standing.STARTING, line="its ranks join")
+        if job_report.status.phase not in _TRAINS and not seen:
+            return replace(step, standing=JobStanding.STARTING, line="its ranks join")
     memory.on_trains()
     step = replace(step, trained=(gang.number, gang.world))
     if job.problem:  # it keeps what it has
@@ -237,7 +247,7 @@ def _training(
     if wanted.workers == gang.world or not job.is_resizable:
         return step
     grows = max(0, wanted.workers - gang.world)
-    return replace(step, standing=Standing.RESIZING, line=_becomes(wanted), delete=gang.left, grows=grows)
+    return replace(step, standing=JobStanding.RESIZING, line=_becomes(wanted), delete=gang.left, grows=grows)
 
 
 def _lacking(gang: Gang) -> str:

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
-from cluster_agent.backends.kubernetes.training.step import Request, Standing, Step
+from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep, Request
 from cluster_agent.backends.kubernetes.training.story.statuses import size_words
 from cluster_agent.kubernetes.events import About, EventRecorder
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob
 from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 Json = dict[str, Any]
 
@@ -55,7 +55,7 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ResizeMark:
     """Up to where all resizes of a job are told.
 
     Attributes:
@@ -72,16 +72,16 @@ class Mark:
         return {"count": self.count, "last": self.last, "workers": self.size.workers, "ps": self.size.servers}
 
 
-def mark_of(job: TrainingJob) -> Mark:
+def mark_of(job: TrainingJob) -> ResizeMark:
     """The mark in a job's status; that may be anybody's."""
     stated = job.status.get("resizes")
     found: Json = stated if isinstance(stated, dict) else {}
     numbers = [found.get(name) for name in ("count", "ps", "workers")]
     count, servers, workers = (each if isinstance(each, int) and each >= 0 else 0 for each in numbers)
-    return Mark(count, str(found.get("last") or ""), Size(servers, workers))
+    return ResizeMark(count, str(found.get("last") or ""), Size(servers, workers))
 
 
-def resizes_since(mark: Mark, rows: Iterable[RequestState]) -> tuple[list[Resize], Size]:
+def resizes_since(mark: ResizeMark, rows: Iterable[RequestState]) -> tuple[list[Resize], Size]:
     """What a coordinator has done that is not told yet, oldest first.
 
     Args:
@@ -112,7 +112,7 @@ class _Followed:
         sent: of each resize that waits, when its Event was sent, and whether it was taken; None: nobody knows yet.
     """
 
-    mark: Mark
+    mark: ResizeMark
     waiting: list[Resize] = field(default_factory=list)
     sent: dict[str, tuple[float, bool | None]] = field(default_factory=dict)
 
@@ -134,7 +134,7 @@ class Resizes:
         for uid in [uid for uid in self._followed if uid not in uids]:
             del self._followed[uid]
 
-    def look(self, job: TrainingJob, step: Step, told: Told | None) -> Mark:
+    def poll(self, job: TrainingJob, step: JobStep, job_report: CoordinatorReport | None) -> ResizeMark:
         """Find what was done since the last look, and tell it.
 
         Args:
@@ -147,14 +147,14 @@ class Resizes:
         followed = self._followed.setdefault(job.uid, _Followed(mark_of(job)))
         self._advance(followed)
         end = followed.waiting[-1] if followed.waiting else None
-        reached = followed.mark if end is None else Mark(0, end.key, end.after)
-        found, size = self._since(job, step, told, reached)
+        reached = followed.mark if end is None else ResizeMark(0, end.key, end.after)
+        found, size = self._since(job, step, job_report, reached)
         followed.waiting.extend(found[:_MOST_AT_ONCE])
         self._tell(job, followed)
         self._advance(followed)
         if not followed.waiting:
             mark = followed.mark
-            followed.mark = Mark(mark.count, mark.last, size)
+            followed.mark = ResizeMark(mark.count, mark.last, size)
         return followed.mark
 
     def holds_end(self, job: TrainingJob) -> bool:
@@ -164,8 +164,10 @@ class Resizes:
             sent = [] if followed is None else [followed.sent.get(each.key) for each in followed.waiting]
         return any(each is not None and each[1] is None and now - each[0] < END_WAITS_SECONDS for each in sent)
 
-    def _since(self, job: TrainingJob, step: Step, told: Told | None, reached: Mark) -> tuple[list[Resize], Size]:
-        gives_back = step.standing in (Standing.SUSPENDED, Standing.QUEUED)
+    def _since(
+        self, job: TrainingJob, step: JobStep, job_report: CoordinatorReport | None, reached: ResizeMark
+    ) -> tuple[list[Resize], Size]:
+        gives_back = step.standing in (JobStanding.SUSPENDED, JobStanding.QUEUED)
         if isinstance(step, GangStep):
             number, world = step.trained
             key, after = _key(f"gang {number}"), Size(0, world)
@@ -174,16 +176,20 @@ class Resizes:
                 return [], _NONE if is_over else reached.size
             is_other = reached.size not in (_NONE, after) and key != reached.last
             return ([Resize(key, reached.size, after)] if is_other else []), after
-        if told is None or told.lie:
+        if job_report is None or job_report.falsehood:
             return [], _NONE if gives_back else reached.size
-        status = told.status
+        status = job_report.status
         found, size = resizes_since(reached, status.requests)
         if found:
             return found, size
-        if status.phase is Phase.RUNNING and status.size == status.target and all(row.ended for row in status.requests):
+        if (
+            status.phase is JobPhase.RUNNING
+            and status.size == status.target
+            and all(row.ended for row in status.requests)
+        ):
             return [], status.size
         # After a loss it may begin with another size.
-        return [], _NONE if gives_back or status.phase is Phase.RECOVERING else reached.size
+        return [], _NONE if gives_back or status.phase is JobPhase.RECOVERING else reached.size
 
     def _tell(self, job: TrainingJob, followed: _Followed) -> None:
         about = About(TRAINING_JOBS.api_version, TRAINING_JOBS.kind, job.namespace, job.name, job.uid)
@@ -194,7 +200,7 @@ class Resizes:
                     continue
                 followed.sent[resize.key] = self._clock(), None
             name = f"{job.name[:200].rstrip('.-')}.{_key(f'{job.uid} {resize.key}')}"
-            self._events.tell_once(about, name, REASON, resize.line, self._noting(followed, resize.key))
+            self._events.report_once(about, name, REASON, resize.line, self._noting(followed, resize.key))
 
     def _noting(self, followed: _Followed, key: str) -> Callable[[bool], None]:
         def note(taken: bool) -> None:
@@ -206,9 +212,9 @@ class Resizes:
     def _advance(self, followed: _Followed) -> None:
         with self._lock:
             while followed.waiting and followed.sent.get(followed.waiting[0].key, (0.0, None))[1]:
-                told = followed.waiting.pop(0)
-                del followed.sent[told.key]
-                followed.mark = Mark(followed.mark.count + 1, told.key, told.after)
+                job_report = followed.waiting.pop(0)
+                del followed.sent[job_report.key]
+                followed.mark = ResizeMark(followed.mark.count + 1, job_report.key, job_report.after)
 
 
 def _key(words: str) -> str:

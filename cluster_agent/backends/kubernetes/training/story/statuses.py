@@ -10,14 +10,14 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.backends.kubernetes.training.ranks.gang import notes_of
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
-from cluster_agent.backends.kubernetes.training.step import Standing, Step
+from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
 from cluster_agent.kubernetes.api_server import whole_time
-from cluster_agent.kubernetes.training.training_job import TrainingJob, UpdateMode
+from cluster_agent.kubernetes.training.training_job import JobUpdateMode, TrainingJob
 from elastic_runtime.control.messages import Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
@@ -26,7 +26,7 @@ Json = dict[str, Any]
 PROGRESS_SECONDS: Final = 10.0
 """Between two writes that say no more than how far a job is."""
 _LONGEST_LINE = 1000
-_TRAINS = {False: (Standing.RUNNING, Standing.RESIZING), True: (Standing.RUNNING,)}
+_TRAINS = {False: (JobStanding.RUNNING, JobStanding.RESIZING), True: (JobStanding.RUNNING,)}
 """By all-reduce a job does not train while it is resized."""
 _LAST_WORDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) epochs, (\d{1,15}) samples")
 
@@ -62,8 +62,8 @@ class Granted:
 
 def status_of(
     job: TrainingJob,
-    step: Step,
-    told: Told | None,
+    step: JobStep,
+    job_report: CoordinatorReport | None,
     granted: Granted | None,
     unix_seconds: float,
     advised: Allocation | None = None,
@@ -74,27 +74,27 @@ def status_of(
         "observedGeneration": job.generation,
         "phase": step.standing.value,
         "message": plain_line(step.line, _LONGEST_LINE),
-        "conditions": _conditions(job, step, told, now),
+        "conditions": _conditions(job, step, job_report, now),
     }
     if granted is not None:
         status["allocation"] = granted.content()
     if advised is not None:
         line = "wait" if advised == SUSPENDED else "the size that it would have, were updateMode Auto"
         status["recommendation"] = {"workers": advised.workers, "ps": advised.ps, "message": line, "time": now}
-    elif job.status.get("recommendation") and job.mode is not UpdateMode.OFF:
+    elif job.status.get("recommendation") and job.mode is not JobUpdateMode.OFF:
         status["recommendation"] = None  # its size is set
     runs = (
-        told is not None
-        and not told.lie
-        and step.standing not in (Standing.QUEUED, Standing.SUSPENDED)
+        job_report is not None
+        and not job_report.falsehood
+        and step.standing not in (JobStanding.QUEUED, JobStanding.SUSPENDED)
         and not step.outcome
     )
-    status["workers"] = told.status.size.workers if runs and told is not None else 0
+    status["workers"] = job_report.status.size.workers if runs and job_report is not None else 0
     if isinstance(step, GangStep):  # its pods say it, also where its script does not
-        status["workers"] = step.world if step.standing is Standing.RUNNING else 0
-    status["ps"] = told.status.size.servers if runs and told is not None else 0
-    if told is not None and told.status.phase is not Phase.STARTING and not told.lie:
-        status["progress"] = _progress(told)
+        status["workers"] = step.world if step.standing is JobStanding.RUNNING else 0
+    status["ps"] = job_report.status.size.servers if runs and job_report is not None else 0
+    if job_report is not None and job_report.status.phase is not JobPhase.STARTING and not job_report.falsehood:
+        status["progress"] = _progress(job_report)
     elif step.outcome == "Complete" and (said := _LAST_WORDS.fullmatch(step.line)):
         # It came to its end while nobody asked: how far it was stands in what its coordinator said last.
         before = job.status.get("progress")
@@ -108,12 +108,17 @@ def status_of(
     return status
 
 
-def event_line(step: Step, told: Told | None) -> str:
+def event_line(step: JobStep, job_report: CoordinatorReport | None) -> str:
     """What an Event says of where a job is now: sizes, where there is nothing else to say."""
-    if step.line or told is None or told.lie or step.standing not in (Standing.RUNNING, Standing.RESIZING):
+    if (
+        step.line
+        or job_report is None
+        or job_report.falsehood
+        or step.standing not in (JobStanding.RUNNING, JobStanding.RESIZING)
+    ):
         return step.line or step.standing.value.lower()
-    size, target = told.status.size, told.status.target
-    if step.standing is Standing.RUNNING or size == target:
+    size, target = job_report.status.size, job_report.status.target
+    if step.standing is JobStanding.RUNNING or size == target:
         return f"trains with {size_words(size)}"
     return f"from {size_words(size)} to {size_words(target)}"
 
@@ -139,8 +144,8 @@ def _meaning(value: Any) -> Any:
     return value
 
 
-def _progress(told: Told) -> Json:
-    status = told.status
+def _progress(job_report: CoordinatorReport) -> Json:
+    status = job_report.status
     return {
         "epoch": f"{status.epoch:.2f}",
         "totalEpochs": f"{status.total_epochs:g}",
@@ -151,26 +156,31 @@ def _progress(told: Told) -> Json:
     }
 
 
-def _failed_before(job: TrainingJob, told: Told | None) -> str:
+def _failed_before(job: TrainingJob, job_report: CoordinatorReport | None) -> str:
     """That it was started again, which nobody may notice of a job that gets on."""
     if job.is_all_reduce:
         notes = notes_of(job)
         count, line = notes.total, notes.reason
     else:
-        count, line = (0, "") if told is None else (told.status.failures, told.status.last_failure)
+        count, line = (0, "") if job_report is None else (job_report.status.failures, job_report.status.last_failure)
     if not count:
         return ""
     return f"its script failed {'once' if count == 1 else f'{count} times'} and was started again; last: {line}"
 
 
-def _conditions(job: TrainingJob, step: Step, told: Told | None, now: str) -> list[Json]:
+def _conditions(job: TrainingJob, step: JobStep, job_report: CoordinatorReport | None, now: str) -> list[Json]:
     standing = step.standing
     stated = [
         ("Accepted", *_accepted(job, step)),
-        ("Running", standing in _TRAINS[job.is_all_reduce], standing.value, step.line or _failed_before(job, told)),
+        (
+            "Running",
+            standing in _TRAINS[job.is_all_reduce],
+            standing.value,
+            step.line or _failed_before(job, job_report),
+        ),
         (
             "Suspended",
-            standing is Standing.SUSPENDED,
+            standing is JobStanding.SUSPENDED,
             standing.value,
             "by spec.suspend" if job.suspend else "it is not",
         ),
@@ -181,8 +191,8 @@ def _conditions(job: TrainingJob, step: Step, told: Told | None, now: str) -> li
         stated.append(("Permitted", not job.unlisted, "NotListed" if job.unlisted else "Listed", line))
     if step.admission is not None:
         stated.append(step.admission)
-    doubt = "" if told is None else told.doubt
-    if told is not None and (doubt or job.condition("Believed")):
+    doubt = "" if job_report is None else job_report.doubt
+    if job_report is not None and (doubt or job.condition("Believed")):
         stated.append(("Believed", not doubt, "NotBelieved" if doubt else "Believed", doubt or "what it counts can be"))
     if job.is_all_reduce:
         stated.append(("Resizable", *_resizable(job)))
@@ -196,8 +206,8 @@ def _conditions(job: TrainingJob, step: Step, told: Told | None, now: str) -> li
     ]
 
 
-def _accepted(job: TrainingJob, step: Step) -> tuple[bool, str, str]:
-    if job.problem or step.standing is Standing.INVALID:
+def _accepted(job: TrainingJob, step: JobStep) -> tuple[bool, str, str]:
+    if job.problem or step.standing is JobStanding.INVALID:
         return False, "NotUsable", job.problem or step.line
     if step.forbidden:
         return False, "PodRefused", step.forbidden

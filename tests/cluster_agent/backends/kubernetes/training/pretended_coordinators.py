@@ -11,7 +11,7 @@ from apiserver.cluster import Cluster
 from simulated_training import Brain
 from training_cluster import pods_of
 
-from cluster_agent.backends.kubernetes.training.coordinators import Line
+from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorConnection
 from cluster_agent.backends.kubernetes.training.step import Ask, Request
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import CoordinatorUnproven, CoordinatorUnreachable
@@ -33,12 +33,12 @@ class Pretended:
         self.refuses = ""
         """Why it gives up what it is asked for."""
 
-    def __call__(self, line: Line) -> Calls:
+    def __call__(self, line: CoordinatorConnection) -> Calls:
         return Calls(self, line)
 
 
 class Calls:
-    def __init__(self, world: Pretended, line: Line) -> None:
+    def __init__(self, world: Pretended, line: CoordinatorConnection) -> None:
         self.world, self.line = world, line
         self.name = line.job.rpartition("-")[0]
 
@@ -65,8 +65,8 @@ class Calls:
     def status(self) -> JobStatus:
         with self.world.lock:
             brain = self.think()
-            told = replace(brain.status(), job=self.name)
-            return self.world.says(self.world.says_of(brain, told))
+            job_report = replace(brain.status(), job=self.name)
+            return self.world.says(self.world.says_of(brain, job_report))
 
     def resize(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
         with self.world.lock:

@@ -18,13 +18,13 @@ from typing import Any
 from training_objects import job_object
 
 from cluster_agent.backends.kubernetes.training.controller import TrainingController
-from cluster_agent.backends.kubernetes.training.coordinators import Line
+from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorConnection
+from cluster_agent.backends.kubernetes.training.free_capacity import ClusterCapacity
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
-from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.backends.kubernetes.training.objects import service_facts
-from cluster_agent.backends.kubernetes.training.pace import LOOKS_A_SECOND, Pace
-from cluster_agent.backends.kubernetes.training.parts import Hands, Sight
-from cluster_agent.backends.kubernetes.training.room import Room
+from cluster_agent.backends.kubernetes.training.pace import POLLS_A_SECOND, JobPace
+from cluster_agent.backends.kubernetes.training.parts import Hands, WatchedObjects
 from cluster_agent.backends.kubernetes.training.step import Ask, Ended
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
 from cluster_agent.kubernetes.cache import Cache
@@ -33,10 +33,10 @@ from cluster_agent.kubernetes.errors import AlreadyExists, ApiUnanswered, Confli
 from cluster_agent.kubernetes.training.credentials import JobKeys
 from cluster_agent.kubernetes.training.training_job import training_job
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size, TaskStatus
-from elastic_runtime.protocol.plan import Phase, Role
+from elastic_runtime.protocol.plan import JobPhase, TaskRole
 
 Json = dict[str, Any]
-_ENDED = (Phase.FINISHED, Phase.FAILED)
+_ENDED = (JobPhase.FINISHED, JobPhase.FAILED)
 _ASKED = itertools.count(1)
 
 
@@ -53,7 +53,7 @@ class Brain:
     """What a coordinator remembers."""
 
     target: Size
-    phase: Phase = Phase.STARTING
+    phase: JobPhase = JobPhase.STARTING
     tasks: dict[str, str] = field(default_factory=dict)
     """wanted, member or leaving."""
     next_number: dict[str, int] = field(default_factory=lambda: {"ps": 0, "worker": 0})
@@ -82,12 +82,12 @@ class Brain:
                 self.next_number[role] += 1
 
     def relaunch(self, size: Size) -> None:
-        if self.phase in (*_ENDED, Phase.SUSPENDED):
+        if self.phase in (*_ENDED, JobPhase.SUSPENDED):
             return
         self.tasks.clear()
         self.unsaved = False  # it goes back to the checkpoint: what was lost was lost before
         self.end_requests(RequestOutcome.ABORTED, "its launcher ended")
-        self.phase = Phase.RECOVERING if self.phase is not Phase.STARTING else Phase.STARTING
+        self.phase = JobPhase.RECOVERING if self.phase is not JobPhase.STARTING else JobPhase.STARTING
         self.target = size
 
     def end_requests(self, outcome: RequestOutcome, detail: str = "") -> None:
@@ -102,17 +102,17 @@ class Brain:
         for name, state in self.tasks.items():
             if state == "wanted" and name in running:
                 self.tasks[name] = "member"
-        if self.phase is Phase.SUSPENDING:
+        if self.phase is JobPhase.SUSPENDING:
             for name in list(self.tasks):
                 self.dismiss(name)
-            self.phase, self.unsaved = Phase.SUSPENDED, False
+            self.phase, self.unsaved = JobPhase.SUSPENDED, False
             self.end_requests(RequestOutcome.DONE)
-        if self.phase is Phase.SUSPENDED:
+        if self.phase is JobPhase.SUSPENDED:
             return
         self.fit()
         complete = not self.of("ps", "wanted") and not self.of("worker", "wanted")
         if complete:
-            self.phase, self.unsaved = Phase.RUNNING, True
+            self.phase, self.unsaved = JobPhase.RUNNING, True
             self.end_requests(RequestOutcome.DONE)
 
     def ask(self, ask: Ask) -> tuple[RequestOutcome, str]:
@@ -123,31 +123,31 @@ class Brain:
             return known.state, known.detail
         row = RequestState(ask.request_id, ask.request.value, RequestOutcome.RUNNING, target=target)
         row = replace(row, began_unix_seconds=float(next(_ASKED)))
-        if ask.request.value == "resume" and self.phase is not Phase.SUSPENDED:
+        if ask.request.value == "resume" and self.phase is not JobPhase.SUSPENDED:
             row = replace(row, state=RequestOutcome.ABORTED, detail="the job is not suspended")
         elif ask.request.value == "suspend":
-            self.phase = Phase.SUSPENDING if self.phase is not Phase.SUSPENDED else self.phase
+            self.phase = JobPhase.SUSPENDING if self.phase is not JobPhase.SUSPENDED else self.phase
         else:
-            self.phase = Phase.STARTING if self.phase is Phase.SUSPENDED else Phase.RESIZING
+            self.phase = JobPhase.STARTING if self.phase is JobPhase.SUSPENDED else JobPhase.RESIZING
             self.target = target
-        if self.phase is Phase.SUSPENDED:
+        if self.phase is JobPhase.SUSPENDED:
             row = replace(row, state=RequestOutcome.DONE)
         self.rows[ask.request_id] = row
         return row.state, row.detail
 
     def on_task_ended(self, name: str) -> None:
         state = self.tasks.pop(name, "gone")
-        if state == "member" and self.phase not in (*_ENDED, Phase.SUSPENDED) and name.startswith("ps-"):
+        if state == "member" and self.phase not in (*_ENDED, JobPhase.SUSPENDED) and name.startswith("ps-"):
             self.end_requests(RequestOutcome.ABORTED, "a server was lost")
-            self.phase = Phase.RECOVERING
+            self.phase = JobPhase.RECOVERING
 
     def status(self) -> JobStatus:
-        role = {"ps": Role.SERVER, "worker": Role.WORKER}
+        role = {"ps": TaskRole.SERVER, "worker": TaskRole.WORKER}
         return JobStatus(
             "digits",
             self.phase,
             size=Size(len(self.of("ps", "member")), len(self.of("worker", "member"))),
-            target=Size(0, 0) if self.phase is Phase.SUSPENDED else self.target,
+            target=Size(0, 0) if self.phase is JobPhase.SUSPENDED else self.target,
             tasks=tuple(TaskStatus(name, role[name.split("-")[0]], state) for name, state in self.tasks.items()),
             requests=tuple(self.rows.values()),
             wanted=tuple(name for name, state in self.tasks.items() if state == "wanted"),
@@ -216,14 +216,14 @@ class World:
         self.services: Cache[Any] = Cache(service_facts, clock, nothing)
         self.caches = {"TrainingJob": self.jobs, "Pod": self.pods, "Service": self.services}
         self.views: deque[dict[str, Any]] = deque(maxlen=4)
-        self.told_seen: Told | None = None
-        self.told_by = ""
-        sight = Sight(self.jobs, self.pods, self.services, self.room)
+        self.told_seen: CoordinatorReport | None = None
+        self.reported_by = ""
+        watch = WatchedObjects(self.jobs, self.pods, self.services, self.free_capacity)
         self.workloads = Unfollowed(self, ("",), clock, nothing)  # type: ignore[arg-type]
         kueue = Kueue(self, self.workloads, lambda: self.acts, clock, clock)  # type: ignore[arg-type]
         hands = Hands(self, self, self, JobKeys(b"k" * 32), lambda: self.acts, kueue)  # type: ignore[arg-type]
-        pace = Pace(clock, 0.0, 1.0 / self.rest_seconds if self.rest_seconds else LOOKS_A_SECOND)
-        self.controller = TrainingController(sight, hands, clock, clock, pace)
+        pace = JobPace(clock, 0.0, 1.0 / self.rest_seconds if self.rest_seconds else POLLS_A_SECOND)
+        self.controller = TrainingController(watch, hands, clock, clock, pace)
 
     def take_over(self, behind: frozenset[str]) -> None:
         """An agent begins to act that has waited, and whose caches of some kinds are some looks behind."""
@@ -233,15 +233,15 @@ class World:
             self.caches[kind].replace(dict(views[kind]))
         self.lagging = behind
 
-    def room(self) -> Room:
+    def free_capacity(self) -> ClusterCapacity:
         """What the agent believes that there is, without its own pods."""
-        return Room([self.node()], [])
+        return ClusterCapacity([self.node()], [])
 
     def node(self) -> NodeFacts:
         allocatable = (("cpu", self.room_cpu), ("memory", 1 << 40), ("pods", 500))
         return NodeFacts("a", allocatable, (), False, "", (("pool", "a"),))
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """One step of the agent, with what it can see now."""
         for kind, cache in self.caches.items():
             if kind in self.lagging and cache.wait_synced(0.0):
@@ -395,26 +395,26 @@ class World:
             raise Broken(line)
         self.told_events.append((reason, line))
 
-    def tell_once(self, about: object, name: str, reason: str, line: str, then: Callable[[bool], None]) -> None:
+    def report_once(self, about: object, name: str, reason: str, line: str, then: Callable[[bool], None]) -> None:
         del about
         self.told_once.setdefault(name, []).append((reason, line))
         then(True)
 
-    def follow(self, lines: Mapping[str, Line]) -> None:
+    def follow(self, lines: Mapping[str, CoordinatorConnection]) -> None:
         pod = "".join(line.pod for line in lines.values())
-        if pod != self.told_by:
-            self.told_seen, self.told_by = None, pod
+        if pod != self.reported_by:
+            self.told_seen, self.reported_by = None, pod
         is_late = self.is_told_late and self.told_seen is not None
         if lines and self.brain is not None and self.answers and self.alive("coordinator") and not is_late:
-            self.told_seen = Told(self.brain.status(), self.now)
+            self.told_seen = CoordinatorReport(self.brain.status(), self.now)
 
-    def told(self, uid: str) -> Told | None:
+    def job_report(self, uid: str) -> CoordinatorReport | None:
         del uid
         seen = self.told_seen
         return seen if seen is not None and self.now - seen.at_seconds <= 15.0 else None
 
     def trouble(self, uid: str) -> str:
-        return "" if self.told(uid) else "no answer"
+        return "" if self.job_report(uid) else "no answer"
 
     def report(self, uid: str, ended: Ended) -> bool:
         del uid
@@ -537,8 +537,8 @@ class World:
         if brain.phase not in _ENDED:
             return
         if not any(self.alive(name) for name in self.tasks()):
-            word = "finished: 1 epochs, 100 samples" if brain.phase is Phase.FINISHED else f"failed: {brain.failure}"
-            self.end("coordinator", 0 if brain.phase is Phase.FINISHED else 1, word)
+            word = "finished: 1 epochs, 100 samples" if brain.phase is JobPhase.FINISHED else f"failed: {brain.failure}"
+            self.end("coordinator", 0 if brain.phase is JobPhase.FINISHED else 1, word)
         for name in self.tasks():
             if self.alive(name):
                 self.end(name, 0)

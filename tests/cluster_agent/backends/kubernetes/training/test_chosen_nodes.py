@@ -8,8 +8,8 @@ from typing import Any
 from simulated_training import World
 from training_objects import job_object
 
+from cluster_agent.backends.kubernetes.training.free_capacity import ClusterCapacity
 from cluster_agent.backends.kubernetes.training.jobs import _nodes
-from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from policy_net.domain import Allocation, Share
 
@@ -19,8 +19,8 @@ UID = job_object()["metadata"]["uid"]
 class TwoNodes(World):
     """A cluster of the nodes a and b."""
 
-    def room(self) -> Room:
-        return Room([self.node(), replace(self.node(), name="b")], [])
+    def free_capacity(self) -> ClusterCapacity:
+        return ClusterCapacity([self.node(), replace(self.node(), name="b")], [])
 
     def wishes(self) -> dict[str, str]:
         """By task, the node that its pod prefers."""
@@ -36,7 +36,7 @@ class TwoNodes(World):
     def have(self, size: Allocation, number: str, *shares: Share) -> None:
         self.controller.grant(UID, Granted(size, number, "v1", "", 7, 1e9), _nodes(shares))
         for _ in range(12):
-            self.look()
+            self.poll()
             self.now += 10.0
             self.live()
 

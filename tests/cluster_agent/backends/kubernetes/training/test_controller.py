@@ -236,18 +236,18 @@ def test_a_crd_that_comes_later(pretended: Pretended, cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "falsehood",
     [{"epoch": float("nan")}, {"samples": -5}, {"samples": 10**30}, {"samples_per_second": float("inf")}],
     ids=str,
 )
 def test_a_coordinator_that_lies_is_not_believed_and_told(
-    cluster: Cluster, agent: Agent, pretended: Pretended, lie: Json
+    cluster: Cluster, agent: Agent, pretended: Pretended, falsehood: Json
 ) -> None:
     submit(cluster, spec(), "honest")
     begin(cluster, agent)
     agent.decide(honest=Allocation(1, 1))
     wait_size(cluster, 1, 1, "honest")
-    pretended.says = lambda status: replace(status, **lie)
+    pretended.says = lambda status: replace(status, **falsehood)
     wait_told(cluster, "NotBelieved")
     assert status_of(cluster)["progress"]["samples"] == 100
     for job in agent.observe():

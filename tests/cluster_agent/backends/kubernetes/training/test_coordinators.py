@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from cluster_agent.backends.kubernetes.training.coordinators import STALE_SECONDS, Coordinators, Line
+from cluster_agent.backends.kubernetes.training.coordinators import STALE_SECONDS, CoordinatorConnection, Coordinators
 from cluster_agent.backends.kubernetes.training.step import Ask, Ended, Request
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import BadInput, CoordinatorUnproven, CoordinatorUnreachable, ElasticError, ResizeFailed
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 PATIENCE_SECONDS = 60.0
 ASK = Ask(Request.RESIZE, "d1-resize-1x2-0", Size(1, 2))
-LINE = Line("10.0.0.1:7770", "digits-0", "secret", "pem", "uid-1")
+LINE = CoordinatorConnection("10.0.0.1:7770", "digits-0", "secret", "pem", "uid-1")
 
 
 class Fake:
@@ -27,7 +27,7 @@ class Fake:
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.outcome: tuple[RequestOutcome, str] = (RequestOutcome.QUEUED, "")
-        self.phase, self.polls, self.closed = Phase.RUNNING, 0, False
+        self.phase, self.polls, self.closed = JobPhase.RUNNING, 0, False
 
     def status(self) -> JobStatus:
         self.polls += 1
@@ -100,19 +100,19 @@ def until(holds: Callable[[], Any]) -> None:
 
 def test_what_was_heard_counts_for_some_seconds(followed: Coordinators, clock: Clock) -> None:
     followed.follow({"u": LINE})
-    until(lambda: followed.told("u"))
+    until(lambda: followed.job_report("u"))
     clock.now += STALE_SECONDS + 1
-    assert followed.told("u") is None
-    assert followed.told("other") is None
+    assert followed.job_report("u") is None
+    assert followed.job_report("other") is None
 
 
 def test_what_one_pod_said_is_not_what_the_next_one_says(followed: Coordinators, fake: Fake) -> None:
     followed.follow({"u": LINE})
-    until(lambda: followed.told("u"))
+    until(lambda: followed.job_report("u"))
     fake.error = CoordinatorUnreachable("not yet")
-    followed.follow({"u": Line(LINE.address, LINE.job, LINE.token, LINE.ca_pem, "uid-2")})
+    followed.follow({"u": CoordinatorConnection(LINE.address, LINE.job, LINE.token, LINE.ca_pem, "uid-2")})
     assert fake.closed
-    assert followed.told("u") is None
+    assert followed.job_report("u") is None
 
 
 def test_one_that_fails_is_asked_less_often_and_says_why(followed: Coordinators, clock: Clock, fake: Fake) -> None:
@@ -128,7 +128,7 @@ def test_one_that_fails_is_asked_less_often_and_says_why(followed: Coordinators,
     fake.error = None
     clock.now += 60.0
     followed.follow({"u": LINE})
-    until(lambda: followed.told("u"))
+    until(lambda: followed.job_report("u"))
     assert followed.trouble("u") == ""
 
 
@@ -190,7 +190,7 @@ def test_of_many_each_is_asked_less_often(clock: Clock, count: int, most: int, l
 
 def test_one_that_has_something_under_way_is_asked_more_often(answered: Coordinators, clock: Clock, fake: Fake) -> None:
     answered.follow({"u": LINE})
-    fake.phase = Phase.STARTING
+    fake.phase = JobPhase.STARTING
     clock.now += 1.0
     answered.ask_due()
     assert asked_within(answered, clock, [fake], 5.0)[0] >= 15

@@ -40,7 +40,7 @@ from cluster_agent.kubernetes.access import Access, open_client
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.errors import Invalid
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
 
 Json = dict[str, Any]
@@ -347,7 +347,7 @@ def test_suspended_by_its_user_or_over_it_holds_no_quota(
     cluster.change(TABLE, "digits", lambda found: {**found, "spec": {**found["spec"], "suspend": False}})
     agent.decide(digits=Allocation(1, 1))
     wait_size(cluster, 1, 1)
-    pretended.says = lambda status: replace(status, phase=Phase.FINISHED, wanted=(), tasks=())
+    pretended.says = lambda status: replace(status, phase=JobPhase.FINISHED, wanted=(), tasks=())
     for task in ("worker-0", "ps-0"):
         end(cluster, task)
     cluster.wait_for_condition(TABLE, "digits", "Complete")

@@ -22,14 +22,14 @@ from training_objects import job_object
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.kubernetes.errors import ApiUnanswered, Conflict, Forbidden
 from cluster_agent.kubernetes.training.training_job import training_job
-from cluster_agent.kubernetes.training.workloads import FLAVORS, WORKLOADS, State, Workload, workload_facts
-from elastic_runtime.protocol.plan import Phase
+from cluster_agent.kubernetes.training.workloads import FLAVORS, WORKLOADS, KueueWorkload, WorkloadState, workload_facts
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
 
 pytestmark = pytest.mark.heavy
 
 Json = dict[str, Any]
-LOOK_SECONDS = 10.0
+POLL_SECONDS = 10.0
 MOST_LOOKS = 250
 TIDY_LOOKS = 60
 """By then the pods that have ended are gone: they are kept for a while, for who wants to read them."""
@@ -51,16 +51,16 @@ class AdmittedWorld(World):
         super().__init__(job)
         self.objects[FLAVORS.path(name="default")] = {"kind": "ResourceFlavor", "spec": {"nodeLabels": {"pool": "a"}}}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         if self.reads:
             found = [self.workloads.cache.entry_of(copy.deepcopy(each)) for each in self.bodies()]
             self.workloads.cache.replace({key: entry for key, entry in found if entry is not None})
-        super().look()
+        super().poll()
 
     def bodies(self) -> list[Json]:
         return [each for each in self.objects.values() if each["kind"] == "Workload"]
 
-    def seen(self) -> list[Workload]:
+    def seen(self) -> list[KueueWorkload]:
         """The older first."""
         found = [workload_facts(each) for each in self.bodies()]
         return sorted((each for each in found if each is not None), key=lambda each: each.number)
@@ -90,7 +90,7 @@ class AdmittedWorld(World):
             else:
                 status = {**found.get("status", {}), **body["status"]}
                 found["status"] = {name: value for name, value in status.items() if value is not None}
-                if (kept := workload_facts(found)) is not None and kept.state is State.PENDING:
+                if (kept := workload_facts(found)) is not None and kept.state is WorkloadState.PENDING:
                     assert not self._running(), "quota was given back while pods run"
             return self.put(found)
 
@@ -103,7 +103,7 @@ class AdmittedWorld(World):
         after = workload_facts(found)
         assert before is not None
         assert after is not None
-        if before.state is not State.PENDING:
+        if before.state is not WorkloadState.PENDING:
             assert before.size.most(after.size) == before.size, "counts of what has quota only fall"
             assert after.size.most(self._size()) == after.size, "counts are below what runs"
 
@@ -117,7 +117,7 @@ class AdmittedWorld(World):
                 if stated != found["metadata"][name]:
                     raise Conflict(f"another {name}", 409)
             kept = workload_facts(found)
-            if kept is not None and kept.state not in (State.PENDING, State.FINISHED):
+            if kept is not None and kept.state not in (WorkloadState.PENDING, WorkloadState.FINISHED):
                 assert not self._running(), "quota was given back while pods run"
             del self.objects[path]
             return found
@@ -128,7 +128,7 @@ class AdmittedWorld(World):
 
     def _check_pod(self, pod: Json) -> None:
         super()._check_pod(pod)
-        admitted = [each.size for each in self.seen() if each.state is State.ADMITTED]
+        admitted = [each.size for each in self.seen() if each.state is WorkloadState.ADMITTED]
         most = SUSPENDED
         for size in admitted:
             most = most.most(size)
@@ -155,11 +155,17 @@ class AdmittedWorld(World):
     def admit(self) -> None:
         for each in self.seen():
             body = self.objects[f"{FOLDER}/{each.name}"]
-            held = [kept for kept in self.seen() if kept.state in (State.RESERVED, State.ADMITTED, State.EVICTED)]
-            before = next((kept for kept in held if kept.name == each.replaces and kept.state is State.ADMITTED), None)
+            held = [
+                kept
+                for kept in self.seen()
+                if kept.state in (WorkloadState.RESERVED, WorkloadState.ADMITTED, WorkloadState.EVICTED)
+            ]
+            before = next(
+                (kept for kept in held if kept.name == each.replaces and kept.state is WorkloadState.ADMITTED), None
+            )
             used = sum(kept.size.tasks for kept in held) - (before.size.tasks if before else 0)
             if (
-                each.state is State.PENDING
+                each.state is WorkloadState.PENDING
                 and body["spec"].get("active", True)
                 and used + each.size.tasks <= self.quota
             ):
@@ -170,7 +176,7 @@ class AdmittedWorld(World):
 
     def evict(self) -> None:
         for each in self.seen():
-            if each.state is State.ADMITTED:
+            if each.state is WorkloadState.ADMITTED:
                 self.say(each.name, {"Evicted": True})
 
     def say(self, name: str, changes: dict[str, bool], flavors: list[Json] | None = None) -> None:
@@ -216,10 +222,10 @@ class Admitted(RuleBasedStateMachine):
     @rule(count=st.integers(1, 6))
     def go_on(self, count: int) -> None:
         for _ in range(count):
-            self.world.now += LOOK_SECONDS
+            self.world.now += POLL_SECONDS
             self.world.admit()
             self.world.live()
-            self.world.look()
+            self.world.poll()
 
     @rule(size=st.sampled_from(SIZES))
     def resize(self, size: Allocation) -> None:
@@ -229,9 +235,9 @@ class Admitted(RuleBasedStateMachine):
         self.go_on(4)
 
     @rule()
-    def look(self) -> None:
+    def poll(self) -> None:
         self.world.now += 1.0
-        self.world.look()
+        self.world.poll()
 
     @rule(quota=st.integers(0, 12))
     def change_quota(self, quota: int) -> None:
@@ -319,10 +325,10 @@ class Admitted(RuleBasedStateMachine):
         brain = world.brain
         return (
             brain is not None
-            and brain.phase is Phase.RUNNING
+            and brain.phase is JobPhase.RUNNING
             and Allocation(len(brain.of("worker", "member")), len(brain.of("ps", "member"))) == wanted
             and world.status.get("phase") == "Running"
-            and held == [(wanted, State.ADMITTED)]
+            and held == [(wanted, WorkloadState.ADMITTED)]
         )
 
 

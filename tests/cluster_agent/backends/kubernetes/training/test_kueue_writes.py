@@ -52,11 +52,11 @@ class Server:
         body["metadata"]["uid"] = f"uid-{number}"
         return self.put(copy.deepcopy(body) | {"status": status or {}})
 
-    def look(self, wanted: Allocation) -> Quota:
+    def poll(self, wanted: Allocation) -> Quota:
         """A look of an agent that sees all that is there now."""
         entries = [self.watch.cache.entry_of(copy.deepcopy(each)) for each in self.objects.values()]
         self.watch.cache.replace({key: entry for key, entry in entries if entry is not None})
-        return self.kueue.look(JOB, wanted, [], None)
+        return self.kueue.poll(JOB, wanted, [], None)
 
     def _check(self, verb: str, path: str, stated: Json) -> Json:
         self.before(verb)
@@ -119,9 +119,9 @@ def admit(server: Server) -> Json:
 def test_a_workload_that_was_admitted_at_the_same_moment_is_not_deleted_for_what_it_was(server: Server) -> None:
     server.workload()
     once(server, "delete", lambda: admit(server))
-    server.look(SUSPENDED)
+    server.poll(SUSPENDED)
     assert len(server.objects) == 1
-    server.look(SUSPENDED)
+    server.poll(SUSPENDED)
     assert server.objects == {}, "at the next look it is known as what it is"
 
 
@@ -134,7 +134,7 @@ def test_another_of_its_name_is_not_deleted(server: Server) -> None:
         found["metadata"] |= {"uid": "another", "resourceVersion": version}
 
     once(server, "delete", remake)
-    server.look(SUSPENDED)
+    server.poll(SUSPENDED)
     assert [each["metadata"]["uid"] for each in server.objects.values()] == ["another"]
 
 
@@ -146,11 +146,11 @@ def test_what_others_wrote_into_a_status_between_its_reading_and_its_writing_sta
         server.put(found | {"status": EVICTED | {"admissionChecks": [{"name": "mine", "state": "Ready"}]}})
 
     once(server, "patch", check)
-    server.look(SIZE)
+    server.poll(SIZE)
     (found,) = server.objects.values()
     assert found["status"]["admissionChecks"] == [{"name": "mine", "state": "Ready"}]
     assert found["status"]["admission"] is not None
-    server.look(SIZE)
+    server.poll(SIZE)
     (found,) = server.objects.values()
     assert found["status"]["admission"] is None, "given back at the next look"
 
@@ -158,7 +158,7 @@ def test_what_others_wrote_into_a_status_between_its_reading_and_its_writing_sta
 def test_one_that_does_not_act_any_more_writes_nothing_and_no_second_write_after_it_knew(server: Server) -> None:
     server.acts = False
     with pytest.raises(NotActing):
-        server.look(SIZE)
+        server.poll(SIZE)
     assert server.writes == []
     server.acts = True
     server.workload(0)
@@ -169,7 +169,7 @@ def test_one_that_does_not_act_any_more_writes_nothing_and_no_second_write_after
 
     once(server, "delete", lose)
     with pytest.raises(NotActing):
-        server.look(SUSPENDED)
+        server.poll(SUSPENDED)
     assert server.writes == ["delete"]
 
 
@@ -182,13 +182,13 @@ def test_a_workload_of_its_name_counts_only_where_it_is_its_own(server: Server) 
         server.put(found)
 
     once(server, "create", lambda: make("another"))
-    quota = server.look(SIZE)
+    quota = server.poll(SIZE)
     assert (quota.reason, quota.allowed) == ("KueueRefused", SUSPENDED)
     assert server.watch.cache.entries() == {}
     mine.clear()
     other = Server()
     once(other, "create", other.workload)
-    assert other.look(SIZE).reason == "WaitsForQuota", "an answer to an earlier try was lost"
+    assert other.poll(SIZE).reason == "WaitsForQuota", "an answer to an earlier try was lost"
     assert len(other.watch.cache.entries()) == 1
 
 
@@ -203,6 +203,6 @@ def test_what_was_deleted_gives_no_quota_though_the_watch_is_silent(server: Serv
         server.put(found | {"metadata": {**found["metadata"], "finalizers": ["kueue.x-k8s.io/resource-in-use"]}})
     if end == "deleted by somebody else":
         once(server, "delete", server.objects.clear)
-    assert server.look(SUSPENDED).reason == "NotAsked"
-    quota = server.kueue.look(JOB, SIZE, [], None)
+    assert server.poll(SUSPENDED).reason == "NotAsked"
+    quota = server.kueue.poll(JOB, SIZE, [], None)
     assert (quota.allowed, quota.ground, quota.reason) == (SUSPENDED, None, "WaitsForQuota")

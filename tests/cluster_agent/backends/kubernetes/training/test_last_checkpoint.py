@@ -15,12 +15,12 @@ from pretended_coordinators import Pretended
 from training_cluster import Agent, agent_of, events_of, install, pods_of, submit, wait_phase, wait_size, wait_told
 from training_objects import TABLE, job, spec
 
-from cluster_agent.backends.kubernetes.training.memory import Memory, Told
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.step import Parting, parting
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TrainingJob
 from elastic_runtime.control.messages import JobStatus
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import Allocation
 
 Json = dict[str, Any]
@@ -43,37 +43,41 @@ def pod(task: str = "coordinator", **more: Any) -> TaskPod:
     return replace(found, **more)
 
 
-def told(phase: Phase, **more: Any) -> Told:
-    return Told(JobStatus("digits", phase, **more), 0.0)
+def job_report(phase: JobPhase, **more: Any) -> CoordinatorReport:
+    return CoordinatorReport(JobStatus("digits", phase, **more), 0.0)
 
 
 def decided(
-    found: TrainingJob, *pods: TaskPod, says: Told | None = None, seconds: float = 1.0, memory: Memory | None = None
+    found: TrainingJob,
+    *pods: TaskPod,
+    says: CoordinatorReport | None = None,
+    seconds: float = 1.0,
+    memory: JobMemory | None = None,
 ) -> Parting | None:
-    return parting(found, pods, says, memory or Memory(), DELETED_SECONDS + seconds, 300.0)
+    return parting(found, pods, says, memory or JobMemory(), DELETED_SECONDS + seconds, 300.0)
 
 
-@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING])
-def test_one_that_trains_is_waited_for_until_the_deadline(phase: Phase) -> None:
-    assert decided(deleted(), pod(), says=told(phase), seconds=299.0) is None
-    found = decided(deleted(), pod(), says=told(phase), seconds=300.0)
+@pytest.mark.parametrize("phase", [JobPhase.RUNNING, JobPhase.RESIZING, JobPhase.SUSPENDING])
+def test_one_that_trains_is_waited_for_until_the_deadline(phase: JobPhase) -> None:
+    assert decided(deleted(), pod(), says=job_report(phase), seconds=299.0) is None
+    found = decided(deleted(), pod(), says=job_report(phase), seconds=300.0)
     assert found is not None
     assert not found.is_written
     assert "no last checkpoint: there was none within 300 s; what it trained" in found.line
 
 
 def test_why_there_was_none_in_time_is_told() -> None:
-    memory = Memory(given_up=("deleted-suspend-0x0-1", "the disk is full"))
-    found = decided(deleted(), pod(), says=told(Phase.RUNNING), seconds=301.0, memory=memory)
+    memory = JobMemory(given_up=("deleted-suspend-0x0-1", "the disk is full"))
+    found = decided(deleted(), pod(), says=job_report(JobPhase.RUNNING), seconds=301.0, memory=memory)
     assert found is not None
     assert "within 300 s: the disk is full" in found.line
-    silent = decided(deleted(), pod(), seconds=301.0, memory=Memory(trouble="nobody answers at 10.0.0.1:7770"))
+    silent = decided(deleted(), pod(), seconds=301.0, memory=JobMemory(trouble="nobody answers at 10.0.0.1:7770"))
     assert silent is not None
     assert "nobody answers" in silent.line
 
 
 def test_with_its_checkpoint_it_goes() -> None:
-    found = decided(deleted(), pod(), says=told(Phase.SUSPENDED, epoch=2.5, samples=70))
+    found = decided(deleted(), pod(), says=job_report(JobPhase.SUSPENDED, epoch=2.5, samples=70))
     assert found == Parting(line="its last checkpoint is of 2.5 epochs, 70 samples")
 
 
@@ -84,8 +88,8 @@ def test_with_its_checkpoint_it_goes() -> None:
         decided(deleted(conditions=[{"type": "Complete", "status": "True"}]), pod()),
         decided(deleted(phase="Suspended")),
         decided(deleted(phase="Queued")),
-        decided(deleted(), pod(), says=told(Phase.STARTING)),
-        decided(deleted(), pod(), says=told(Phase.RECOVERING)),
+        decided(deleted(), pod(), says=job_report(JobPhase.STARTING)),
+        decided(deleted(), pod(), says=job_report(JobPhase.RECOVERING)),
         decided(deleted(), pod(phase="Succeeded", last_words="finished: 3 epochs, 90 samples")),
     ],
 )
@@ -101,7 +105,10 @@ def test_one_with_nothing_to_lose_goes_at_once_and_silently(found: Parting | Non
         (decided(deleted(), pod(owner="another")), "its coordinator is gone"),
         (decided(deleted(), pod(deleting=True)), "its coordinator is gone"),
         (decided(deleted(), pod(phase="Failed", exit_code=-9)), "its coordinator is gone"),
-        (decided(deleted(), pod(), says=told(Phase.FAILED, failure="loss is nan")), "it has failed: loss is nan"),
+        (
+            decided(deleted(), pod(), says=job_report(JobPhase.FAILED, failure="loss is nan")),
+            "it has failed: loss is nan",
+        ),
     ],
 )
 def test_one_whose_checkpoint_nobody_can_write_goes_at_once_with_a_line(found: Parting | None, line: str) -> None:
@@ -111,7 +118,7 @@ def test_one_whose_checkpoint_nobody_can_write_goes_at_once_with_a_line(found: P
 
 
 def test_a_time_that_nobody_can_read_holds_nothing_up() -> None:
-    found = decided(replace(deleted(), deleted="yesterday"), pod(), says=told(Phase.RUNNING))
+    found = decided(replace(deleted(), deleted="yesterday"), pod(), says=job_report(JobPhase.RUNNING))
     assert found is not None
 
 
@@ -161,7 +168,7 @@ def test_a_deleted_job_goes_after_its_checkpoint(cluster: Cluster, agent: Agent,
     cluster.delete(TABLE, "digits")
     wait_gone(cluster)
     (brain,) = pretended.brains.values()
-    assert brain.phase is Phase.SUSPENDED
+    assert brain.phase is JobPhase.SUSPENDED
     wait_told(cluster, "LastCheckpoint", "its last checkpoint is of")
 
 
@@ -276,6 +283,6 @@ def test_an_agent_that_comes_after_the_deletion_asks_for_the_checkpoint(cluster:
 
 def test_a_job_that_is_over_is_held_no_longer(cluster: Cluster, agent: Agent, pretended: Pretended) -> None:
     begin(cluster, agent)
-    pretended.says = lambda status: replace(status, phase=Phase.FAILED, failure="loss is nan")
+    pretended.says = lambda status: replace(status, phase=JobPhase.FAILED, failure="loss is nan")
     wait_phase(cluster, "Failed")
     cluster.wait(lambda: finalizers(cluster) == [], "it is let go before anybody deletes it")

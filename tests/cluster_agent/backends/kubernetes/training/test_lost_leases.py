@@ -32,7 +32,7 @@ class LostAt:
 
     def go_on(self, looks: int = 12) -> None:
         for _ in range(looks):
-            self.world.look()  # fails at a write of one that does not act
+            self.world.poll()  # fails at a write of one that does not act
             if not self.world.acts:
                 self.world.acts = True
                 self.world.start_agent()
@@ -76,19 +76,19 @@ def test_whoever_loses_the_lease_after_any_write_makes_no_other() -> None:
 
 def test_what_was_decided_under_a_lease_that_was_lost_is_not_asked_for_under_the_next() -> None:
     world = World()
-    world.look()
+    world.poll()
     grant(world, Allocation(1, 1), "a")
     for _ in range(6):
-        world.look()
+        world.poll()
         world.live()
         world.now += 10.0
     assert world.status["workers"] == 1
     grant(world, Allocation(3, 1), "b")
     world.acts = False
-    world.look()
+    world.poll()
     world.acts = True
     for _ in range(6):
-        world.look()
+        world.poll()
         world.live()
         world.now += 10.0
     assert (world.status["workers"], world.status["allocation"]["decisionId"]) == (1, "a")
@@ -96,7 +96,7 @@ def test_what_was_decided_under_a_lease_that_was_lost_is_not_asked_for_under_the
 
 def test_what_one_that_led_since_has_decided_holds() -> None:
     world = World()
-    world.look()
+    world.poll()
     grant(world, Allocation(3, 1), "mine", epoch=7)
     stated = {"workers": 2, "ps": 1, "decisionId": "theirs"}
     for epoch, holds in ((6, Allocation(3, 1)), (7, Allocation(3, 1)), (8, Allocation(2, 1))):

@@ -11,45 +11,47 @@ from hypothesis import strategies as st
 from simulated_training import Brain
 from training_objects import job
 
-from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.backends.kubernetes.training.quota import (
     Act,
-    Held,
     Quota,
+    QuotaUse,
     Verb,
     held_by,
     plan_quota,
     refused,
     unread,
 )
-from cluster_agent.backends.kubernetes.training.step import Standing, Step
+from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import TrainingJob
-from cluster_agent.kubernetes.training.workloads import State, Workload
+from cluster_agent.kubernetes.training.workloads import KueueWorkload, WorkloadState
 from elastic_runtime.control.messages import Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
 
 QUEUED = {"kueue": {"queueName": "research"}}
-NOTHING = Held(any=False, size=SUSPENDED)
+NOTHING = QuotaUse(any=False, size=SUSPENDED)
 
 
 def the_job(**more: object) -> TrainingJob:
     return job(**{**QUEUED, **more})
 
 
-def workload(number: int, size: Allocation, state: State, replaces: int | None = None) -> Workload:
+def workload(number: int, size: Allocation, state: WorkloadState, replaces: int | None = None) -> KueueWorkload:
     name = f"digits-01234567-{number}"
     before = "" if replaces is None else f"digits-01234567-{replaces}"
-    return Workload("team", name, f"u{number}", "1", the_job().uid, number, size, state, line="said", replaces=before)
+    return KueueWorkload(
+        "team", name, f"u{number}", "1", the_job().uid, number, size, state, line="said", replaces=before
+    )
 
 
 def pod(task: str, phase: str = "Running", deleting: bool = False) -> TaskPod:
     return TaskPod("team", f"digits-{task}", "digits", task, task, the_job().uid, phase, deleting=deleting)
 
 
-def holds(size: Allocation) -> Held:
-    return Held(any=True, size=size)
+def holds(size: Allocation) -> QuotaUse:
+    return QuotaUse(any=True, size=size)
 
 
 def verbs(quota: Quota) -> list[tuple[Verb, int, Allocation]]:
@@ -57,62 +59,70 @@ def verbs(quota: Quota) -> list[tuple[Verb, int, Allocation]]:
 
 
 def test_what_runs_is_held_and_what_the_coordinator_means_to_have_too() -> None:
-    brain = Brain(Size(2, 3), Phase.RESIZING)
+    brain = Brain(Size(2, 3), JobPhase.RESIZING)
     pods = [pod("coordinator"), pod("worker-0"), pod("worker-1", "Succeeded"), pod("ps-0", deleting=True)]
-    assert held_by(pods, None) == Held(any=True, size=None, tasks=Allocation(1, 1))
-    assert held_by(pods, Told(brain.status(), 0.0)) == Held(any=True, size=Allocation(3, 2), tasks=Allocation(1, 1))
-    assert held_by([pod("worker-0")], None) == Held(any=True, size=Allocation(1, 0), tasks=Allocation(1, 0))
+    assert held_by(pods, None) == QuotaUse(any=True, size=None, tasks=Allocation(1, 1))
+    assert held_by(pods, CoordinatorReport(brain.status(), 0.0)) == QuotaUse(
+        any=True, size=Allocation(3, 2), tasks=Allocation(1, 1)
+    )
+    assert held_by([pod("worker-0")], None) == QuotaUse(any=True, size=Allocation(1, 0), tasks=Allocation(1, 0))
     assert held_by([pod("worker-0", "Failed")], None) == NOTHING
 
 
 @pytest.mark.parametrize("patient", [True, False])
 def test_a_job_that_runs_though_its_workload_was_deleted_asks_for_all_that_it_holds(patient: bool) -> None:
-    running = Held(any=True, size=None, tasks=Allocation(3, 1))
+    running = QuotaUse(any=True, size=None, tasks=Allocation(3, 1))
     quota = plan_quota(the_job(), Allocation(1, 2), running, [], patient)
     assert quota.allowed == SUSPENDED
     assert verbs(quota) == [(Verb.CREATE, -1, Allocation(3, 2 if patient else 1))]
-    pending = workload(0, Allocation(3, 2), State.PENDING)
+    pending = workload(0, Allocation(3, 2), WorkloadState.PENDING)
     gone = plan_quota(the_job(), Allocation(1, 2), NOTHING, [pending])
     assert verbs(gone) == [(Verb.COUNT, 0, Allocation(1, 2))]
 
 
 def test_where_nobody_knows_what_is_held_nothing_is_lowered() -> None:
-    ground = workload(0, Allocation(4, 2), State.ADMITTED)
-    quota = plan_quota(the_job(), Allocation(1, 1), Held(any=True, size=None), [ground])
+    ground = workload(0, Allocation(4, 2), WorkloadState.ADMITTED)
+    quota = plan_quota(the_job(), Allocation(1, 1), QuotaUse(any=True, size=None), [ground])
     assert (quota.allowed, quota.acts) == (Allocation(1, 1), ())
     quota = plan_quota(the_job(), Allocation(1, 1), holds(Allocation(2, 2)), [ground])
     assert verbs(quota) == [(Verb.COUNT, 0, Allocation(2, 2))]
 
 
 def test_more_of_the_one_and_less_of_the_other_asks_for_all_that_is_held_meanwhile() -> None:
-    ground = workload(0, Allocation(2, 2), State.ADMITTED)
+    ground = workload(0, Allocation(2, 2), WorkloadState.ADMITTED)
     quota = plan_quota(the_job(), Allocation(4, 1), holds(Allocation(2, 2)), [ground])
     assert quota.allowed == Allocation(2, 1)
     assert verbs(quota) == [(Verb.CREATE, 0, Allocation(4, 2))]
 
 
 def test_a_slice_that_is_not_wanted_any_more_is_deleted_before_it_is_admitted() -> None:
-    ground, asked = workload(0, Allocation(2, 1), State.ADMITTED), workload(1, Allocation(4, 1), State.PENDING, 0)
+    ground, asked = (
+        workload(0, Allocation(2, 1), WorkloadState.ADMITTED),
+        workload(1, Allocation(4, 1), WorkloadState.PENDING, 0),
+    )
     quota = plan_quota(the_job(), Allocation(2, 1), holds(Allocation(2, 1)), [ground, asked])
     assert verbs(quota) == [(Verb.DELETE, 1, SUSPENDED)]
-    reserved = replace(asked, state=State.RESERVED)
+    reserved = replace(asked, state=WorkloadState.RESERVED)
     assert plan_quota(the_job(), Allocation(2, 1), holds(Allocation(2, 1)), [ground, reserved]).acts == ()
 
 
 def test_of_two_that_are_admitted_the_later_counts_and_the_other_is_finished() -> None:
-    first, second = workload(0, Allocation(1, 1), State.ADMITTED), workload(1, Allocation(3, 1), State.ADMITTED, 0)
+    first, second = (
+        workload(0, Allocation(1, 1), WorkloadState.ADMITTED),
+        workload(1, Allocation(3, 1), WorkloadState.ADMITTED, 0),
+    )
     quota = plan_quota(the_job(), Allocation(3, 1), holds(Allocation(1, 1)), [second, first])
     assert quota.allowed == Allocation(3, 1)
     assert verbs(quota) == [(Verb.FINISH, 0, SUSPENDED)]
-    over = replace(first, state=State.FINISHED)
+    over = replace(first, state=WorkloadState.FINISHED)
     assert verbs(plan_quota(the_job(), Allocation(3, 1), holds(Allocation(1, 1)), [second, over])) == [
         (Verb.DELETE, 0, SUSPENDED)
     ]
 
 
 def test_while_checks_of_a_slice_are_done_it_trains_on_the_one_before() -> None:
-    over = workload(0, Allocation(1, 1), State.FINISHED)
-    checked = workload(1, Allocation(3, 1), State.RESERVED, 0)
+    over = workload(0, Allocation(1, 1), WorkloadState.FINISHED)
+    checked = workload(1, Allocation(3, 1), WorkloadState.RESERVED, 0)
     quota = plan_quota(the_job(), Allocation(3, 1), holds(Allocation(1, 1)), [over, checked])
     assert (quota.allowed, quota.reason, quota.acts) == (Allocation(1, 1), "WaitsForMoreQuota", ())
     assert plan_quota(the_job(), Allocation(3, 1), NOTHING, [over, checked]).allowed == SUSPENDED
@@ -120,22 +130,22 @@ def test_while_checks_of_a_slice_are_done_it_trains_on_the_one_before() -> None:
 
 def test_what_is_admitted_below_the_least_size_starts_nothing() -> None:
     wide = the_job(workers=(2, 4))
-    ground = workload(0, Allocation(1, 1), State.ADMITTED)
+    ground = workload(0, Allocation(1, 1), WorkloadState.ADMITTED)
     assert plan_quota(wide, Allocation(2, 1), NOTHING, [ground]).allowed == SUSPENDED
     assert plan_quota(wide, Allocation(2, 1), holds(Allocation(1, 1)), [ground]).allowed == Allocation(1, 1)
 
 
 def test_it_is_of_no_interest_what_others_have() -> None:
-    theirs = replace(workload(0, Allocation(4, 2), State.ADMITTED), owner="another")
-    odd = replace(workload(0, Allocation(4, 2), State.ADMITTED), number=-1)
+    theirs = replace(workload(0, Allocation(4, 2), WorkloadState.ADMITTED), owner="another")
+    odd = replace(workload(0, Allocation(4, 2), WorkloadState.ADMITTED), number=-1)
     quota = plan_quota(the_job(), Allocation(1, 1), NOTHING, [theirs, odd])
     assert (quota.allowed, quota.acts) == (SUSPENDED, (Act(Verb.CREATE, None, Allocation(1, 1), 0),))
 
 
 def test_no_pod_is_made_beyond_what_was_admitted() -> None:
-    ground = workload(0, Allocation(2, 1), State.ADMITTED)
+    ground = workload(0, Allocation(2, 1), WorkloadState.ADMITTED)
     quota = plan_quota(the_job(), Allocation(2, 1), holds(Allocation(2, 1)), [ground])
-    step = Step(Standing.RUNNING, create=("worker-4", "worker-5", "ps-1", "coordinator"))
+    step = JobStep(JobStanding.RUNNING, create=("worker-4", "worker-5", "ps-1", "coordinator"))
     pods = [pod("worker-0"), pod("worker-1", "Failed"), pod("ps-0", deleting=True)]
     assert quota.limit(step, pods).create == ("worker-4", "ps-1", "coordinator")
     assert replace(quota, ground=None).limit(step, pods).create == ()
@@ -146,7 +156,7 @@ def test_without_kueue_nothing_begins_and_nothing_ends() -> None:
         assert quota.allowed == SUSPENDED
     running = unread(Allocation(4, 1), holds(Allocation(2, 2)), "404")
     assert (running.allowed, running.reason) == (Allocation(2, 1), "KueueMissing")
-    assert unread(Allocation(4, 1), Held(any=True, size=None), "").allowed == Allocation(4, 1)
+    assert unread(Allocation(4, 1), QuotaUse(any=True, size=None), "").allowed == Allocation(4, 1)
     assert unread(SUSPENDED, holds(Allocation(2, 2)), "404").allowed == SUSPENDED
 
 
@@ -155,7 +165,7 @@ def test_a_job_whose_new_workload_is_refused_keeps_what_it_has() -> None:
     quota = plan_quota(the_job(), Allocation(4, 1), held, [])
     assert quota.allowed == SUSPENDED
     assert refused(quota, Allocation(4, 1), held, "404").allowed == Allocation(2, 1)
-    evicted = plan_quota(the_job(), Allocation(2, 1), NOTHING, [workload(0, Allocation(2, 1), State.EVICTED)])
+    evicted = plan_quota(the_job(), Allocation(2, 1), NOTHING, [workload(0, Allocation(2, 1), WorkloadState.EVICTED)])
     assert refused(evicted, Allocation(2, 1), NOTHING, "500").allowed == SUSPENDED
 
 
@@ -174,20 +184,20 @@ class Life:
     wanted: Allocation = SIZES[0]
     pods: Allocation = SUSPENDED
     leads: bool = False
-    all: dict[int, Workload] = field(default_factory=dict)
+    all: dict[int, KueueWorkload] = field(default_factory=dict)
 
-    def put(self, found: Workload) -> None:
+    def put(self, found: KueueWorkload) -> None:
         self.all[found.number] = found
 
     def used(self) -> int:
         return sum(
             each.size.tasks
             for each in self.all.values()
-            if each.state in (State.RESERVED, State.ADMITTED, State.EVICTED)
+            if each.state in (WorkloadState.RESERVED, WorkloadState.ADMITTED, WorkloadState.EVICTED)
         )
 
-    def look(self, writes: int, patient: bool = True) -> None:
-        held = Held(self.leads, self.pods if self.leads else SUSPENDED, trains=False)
+    def poll(self, writes: int, patient: bool = True) -> None:
+        held = QuotaUse(self.leads, self.pods if self.leads else SUSPENDED, trains=False)
         quota = plan_quota(the_job(), self.wanted, held, list(self.all.values()), patient)
         for act in quota.acts[:writes]:
             self.write(act)
@@ -196,23 +206,27 @@ class Life:
     def write(self, act: Act) -> None:
         if act.verb is Verb.CREATE:
             assert act.number not in self.all
-            self.put(workload(act.number, act.size, State.PENDING, act.workload.number if act.workload else None))
+            self.put(
+                workload(act.number, act.size, WorkloadState.PENDING, act.workload.number if act.workload else None)
+            )
             return
         assert act.workload is not None
         found = self.all[act.workload.number]
         if act.verb is Verb.DELETE:
-            assert found.state in (State.PENDING, State.FINISHED) or not self.leads, "its pods still run on it"
+            assert found.state in (WorkloadState.PENDING, WorkloadState.FINISHED) or not self.leads, (
+                "its pods still run on it"
+            )
             del self.all[found.number]
         elif act.verb is Verb.COUNT:
-            if found.state is not State.PENDING:
+            if found.state is not WorkloadState.PENDING:
                 assert found.size.most(act.size) == found.size, "counts of what has quota only fall"
                 assert act.size.most(self.pods) == act.size, "its pods still run"
             self.put(replace(found, size=act.size))
         elif act.verb is Verb.GIVE_BACK:
             assert not self.leads, "its pods still run"
-            self.put(replace(found, state=State.PENDING))
+            self.put(replace(found, state=WorkloadState.PENDING))
         elif act.verb is Verb.FINISH:
-            self.put(replace(found, state=State.FINISHED))
+            self.put(replace(found, state=WorkloadState.FINISHED))
 
     def follow(self, quota: Quota) -> None:
         """The job has what it may have, one task at a time."""
@@ -232,21 +246,21 @@ class Life:
     def kueue(self) -> None:
         """Kueue admits what fits, the older first."""
         for each in sorted(self.all.values(), key=lambda found: found.number):
-            if each.state is State.RESERVED and self.checks:
-                self.put(replace(each, state=State.ADMITTED))
-            if each.state is not State.PENDING:
+            if each.state is WorkloadState.RESERVED and self.checks:
+                self.put(replace(each, state=WorkloadState.ADMITTED))
+            if each.state is not WorkloadState.PENDING:
                 continue
             before = next((old for old in self.all.values() if self.knows_slices and old.name == each.replaces), None)
-            before = before if before and before.state in (State.RESERVED, State.ADMITTED) else None
+            before = before if before and before.state in (WorkloadState.RESERVED, WorkloadState.ADMITTED) else None
             if self.used() - (before.size.tasks if before else 0) + each.size.tasks <= self.quota:
-                self.put(replace(each, state=State.ADMITTED if self.checks else State.RESERVED))
+                self.put(replace(each, state=WorkloadState.ADMITTED if self.checks else WorkloadState.RESERVED))
                 if before is not None:
-                    self.put(replace(before, state=State.FINISHED))
+                    self.put(replace(before, state=WorkloadState.FINISHED))
 
     def evict(self) -> None:
         for each in list(self.all.values()):
-            if each.state in (State.RESERVED, State.ADMITTED):
-                self.put(replace(each, state=State.EVICTED))
+            if each.state in (WorkloadState.RESERVED, WorkloadState.ADMITTED):
+                self.put(replace(each, state=WorkloadState.EVICTED))
 
     def vanish(self) -> None:
         """Somebody deletes the newest one."""
@@ -262,12 +276,12 @@ def test_in_any_order_pods_keep_within_quota_and_in_the_end_the_job_has_what_it_
     life = Life(knows_slices=knows_slices)
     if begun:
         for _ in range(3):
-            life.look(9)
+            life.poll(9)
             life.kueue()
     moves = st.sampled_from(["look", "look", "look", "kueue", "kueue", "want", "evict", "vanish", "quota", "checks"])
     for move in data.draw(st.lists(moves, min_size=10, max_size=40)):
         if move == "look":
-            life.look(data.draw(st.sampled_from([9, 9, 0, 1, 2])), data.draw(st.booleans()))
+            life.poll(data.draw(st.sampled_from([9, 9, 0, 1, 2])), data.draw(st.booleans()))
         elif move == "want":
             life.wanted = data.draw(st.sampled_from([*SIZES, SUSPENDED]))
         elif move == "quota":
@@ -279,8 +293,8 @@ def test_in_any_order_pods_keep_within_quota_and_in_the_end_the_job_has_what_it_
     life.quota, life.checks = 12, True
     life.wanted = data.draw(st.sampled_from([*SIZES, SUSPENDED]))
     for _ in range(30):
-        life.look(9)
+        life.poll(9)
         life.kueue()
     assert life.pods == life.wanted
     left = [(each.size, each.state) for each in life.all.values()]
-    assert left == ([(life.wanted, State.ADMITTED)] if life.wanted != SUSPENDED else [])
+    assert left == ([(life.wanted, WorkloadState.ADMITTED)] if life.wanted != SUSPENDED else [])

@@ -26,7 +26,7 @@ from training_cluster import (
 )
 from training_objects import TABLE, spec, template
 
-from cluster_agent.backends.kubernetes.training.story import telling
+from cluster_agent.backends.kubernetes.training.story import reporter
 from elastic_runtime.checkpoint import latest_durable, place_of
 from policy_net.domain import Allocation
 
@@ -36,7 +36,7 @@ GRACE_SECONDS = 2
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    monkeypatch.setattr(telling, "PROGRESS_SECONDS", 1.0)
+    monkeypatch.setattr(reporter, "PROGRESS_SECONDS", 1.0)
     with running_cluster(kubelet="processes", waits=Waits(0.1, 0.1, 1.0)) as found:
         install(found)
         yield found
@@ -165,9 +165,9 @@ def test_a_job_that_is_deleted_leaves_what_it_has_trained(cluster: Cluster, agen
     cluster.delete(TABLE, "digits")
     cluster.wait(lambda: cluster.find(TABLE, "digits") is None, "the job is gone")
     wait_told(cluster, "LastCheckpoint")
-    told = events_of(cluster)["LastCheckpoint"]
+    job_report = events_of(cluster)["LastCheckpoint"]
     (folder,) = [path for path in (tmp_path / "store").iterdir() if path.name.startswith("digits-")]
     last = latest_durable(place_of(f"file://{folder}"))
     assert last is not None
     assert last.step > 0
-    assert "its last checkpoint is of" in told
+    assert "its last checkpoint is of" in job_report

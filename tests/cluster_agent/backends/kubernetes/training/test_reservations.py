@@ -14,12 +14,12 @@ from pretended_coordinators import Pretended
 from training_cluster import Agent, agent_of, install, pods_of, status_of, submit, wait_size
 from training_objects import job, spec, template
 
-from cluster_agent.backends.kubernetes.training.memory import Memory, Told
-from cluster_agent.backends.kubernetes.training.room import Need, Room, promised, reserve
+from cluster_agent.backends.kubernetes.training.free_capacity import ClusterCapacity, PodNeed, promised, reserve
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, requests_of
 from elastic_runtime.control.messages import JobStatus, Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import Allocation
 
 WORKER = requests_of(template()["spec"], {})
@@ -32,79 +32,83 @@ def pod(task: str, **more: object) -> TaskPod:
     return replace(found, **more)
 
 
-def told(target: Size, phase: Phase = Phase.RUNNING, leaving: tuple[str, ...] = (), at: float = 0.0) -> Told:
-    return Told(JobStatus("digits", phase, target=target, leaving=leaving), at)
+def job_report(
+    target: Size, phase: JobPhase = JobPhase.RUNNING, leaving: tuple[str, ...] = (), at: float = 0.0
+) -> CoordinatorReport:
+    return CoordinatorReport(JobStatus("digits", phase, target=target, leaving=leaving), at)
 
 
-def room(workers: int, seen: list[TaskPod]) -> Room:
+def free_capacity(workers: int, seen: list[TaskPod]) -> ClusterCapacity:
     """A node for so many workers, of whose pods these are seen."""
     node = NodeFacts("a", (("cpu", CPU * workers), ("memory", 1 << 40), ("pods", 100)), (), False, "")
     pods = [PodFacts("a", WORKER, job().uid, "Running", False) for _ in seen]
-    return Room([node], pods, {(each.namespace, each.name) for each in seen})
+    return ClusterCapacity([node], pods, {(each.namespace, each.name) for each in seen})
 
 
-def left(found: Room) -> int:
+def left(found: ClusterCapacity) -> int:
     """For how many workers there is room."""
-    return next(count for count in range(100) if not found.take([Need(WORKER)]))
+    return next(count for count in range(100) if not found.take([PodNeed(WORKER)]))
 
 
 PODS = [pod("ps-0"), pod("worker-0")]
 LEADER = pod("coordinator")
 
 
-def taken(says: Told | None, memory: Memory, pods: list[TaskPod], seen: list[TaskPod] | None = None) -> int:
+def taken(
+    says: CoordinatorReport | None, memory: JobMemory, pods: list[TaskPod], seen: list[TaskPod] | None = None
+) -> int:
     """For how many workers room is taken beside the pods that are seen."""
     seen = [LEADER, *(pods if seen is None else seen)]
-    bare, found = room(20, seen), room(20, seen)
+    bare, found = free_capacity(20, seen), free_capacity(20, seen)
     reserve(found, job(status={"startTime": "x"}), [LEADER, *pods], says, memory, 100.0)
     return left(bare) - left(found)
 
 
 def test_growth_that_was_asked_for_has_its_room_before_its_coordinator_says_so_and_until_its_pods_are_seen() -> None:
-    memory = Memory()
+    memory = JobMemory()
     memory.asked = Size(1, 3), 99.0
-    before = told(Size(1, 1))
+    before = job_report(Size(1, 1))
     assert taken(before, memory, PODS) == 2
-    assert taken(told(Size(1, 3)), memory, PODS) == 2, "it says so"
-    assert taken(told(Size(1, 3)), memory, [*PODS, pod("worker-1")]) == 1
+    assert taken(job_report(Size(1, 3)), memory, PODS) == 2, "it says so"
+    assert taken(job_report(Size(1, 3)), memory, [*PODS, pod("worker-1")]) == 1
     more = [*PODS, pod("worker-1"), pod("worker-2")]
-    assert taken(told(Size(1, 3)), memory, more) == 0
-    assert taken(told(Size(1, 3)), memory, more, seen=PODS) == 2, "they are made, and nobody sees them yet"
+    assert taken(job_report(Size(1, 3)), memory, more) == 0
+    assert taken(job_report(Size(1, 3)), memory, more, seen=PODS) == 2, "they are made, and nobody sees them yet"
 
 
 def test_what_leaves_does_not_stand_for_what_comes() -> None:
     pods = [*PODS, pod("worker-1")]
-    assert taken(told(Size(1, 2), leaving=("worker-0",)), Memory(), pods) == 1
-    assert taken(told(Size(1, 2)), Memory(), [*PODS, pod("worker-1", deleting=True)]) == 1
-    assert taken(told(Size(1, 2)), Memory(), [*PODS, pod("worker-1", phase="Failed")]) == 1
+    assert taken(job_report(Size(1, 2), leaving=("worker-0",)), JobMemory(), pods) == 1
+    assert taken(job_report(Size(1, 2)), JobMemory(), [*PODS, pod("worker-1", deleting=True)]) == 1
+    assert taken(job_report(Size(1, 2)), JobMemory(), [*PODS, pod("worker-1", phase="Failed")]) == 1
 
 
 def test_a_coordinator_that_is_silent_is_taken_at_its_last_word() -> None:
-    memory = Memory()
-    assert taken(told(Size(1, 3)), memory, PODS) == 2
+    memory = JobMemory()
+    assert taken(job_report(Size(1, 3)), memory, PODS) == 2
     assert taken(None, memory, PODS) == 2
     granted = {"allocation": {"workers": 4, "ps": 1}}
-    assert promised(job(status=granted), None, Memory(), 0.0) == Size(1, 4), "an agent that has just begun"
+    assert promised(job(status=granted), None, JobMemory(), 0.0) == Size(1, 4), "an agent that has just begun"
 
 
-@pytest.mark.parametrize("phase", [Phase.SUSPENDING, Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED])
-def test_a_job_that_gives_back_what_it_has_reserves_nothing(phase: Phase) -> None:
-    assert taken(told(Size(1, 3), phase), Memory(), PODS) == 0
+@pytest.mark.parametrize("phase", [JobPhase.SUSPENDING, JobPhase.SUSPENDED, JobPhase.FINISHED, JobPhase.FAILED])
+def test_a_job_that_gives_back_what_it_has_reserves_nothing(phase: JobPhase) -> None:
+    assert taken(job_report(Size(1, 3), phase), JobMemory(), PODS) == 0
 
 
 def test_what_was_asked_and_not_taken_up_is_given_up() -> None:
-    memory = Memory()
+    memory = JobMemory()
     memory.asked = Size(1, 3), 60.0
-    assert taken(told(Size(1, 1)), memory, PODS) == 0
+    assert taken(job_report(Size(1, 1)), memory, PODS) == 0
     memory.asked = Size(1, 3), 99.0
     memory.on_asked("1-resize-1x3-0", "no", 100.0)
-    assert taken(told(Size(1, 1)), memory, PODS) == 0
+    assert taken(job_report(Size(1, 1)), memory, PODS) == 0
 
 
 def test_a_coordinator_that_lies_gets_no_more_than_its_job_may_have() -> None:
-    assert taken(told(Size(2, 200)), Memory(), PODS) == 4 - 1 + 2 - 1
-    lie = Told(JobStatus("digits", Phase.RUNNING, target=Size(1, 3), epoch=math.nan), 0.0)
-    assert promised(job(status={}), lie, Memory(), 0.0) == Size(0, 0)
+    assert taken(job_report(Size(2, 200)), JobMemory(), PODS) == 4 - 1 + 2 - 1
+    falsehood = CoordinatorReport(JobStatus("digits", JobPhase.RUNNING, target=Size(1, 3), epoch=math.nan), 0.0)
+    assert promised(job(status={}), falsehood, JobMemory(), 0.0) == Size(0, 0)
 
 
 @given(
@@ -113,17 +117,19 @@ def test_a_coordinator_that_lies_gets_no_more_than_its_job_may_have() -> None:
 )
 def test_whatever_two_jobs_are_promised_there_is(capacity: int, growths: list[tuple[str, int, bool]]) -> None:
     """Each look sees none, or all, of the pods that were promised before."""
-    memories = {name: Memory(target=Size(0, 0)) for name in "ab"}
+    memories = {name: JobMemory(target=Size(0, 0)) for name in "ab"}
     has = dict.fromkeys("ab", 0)
     jobs = {name: replace(job(status={"startTime": "x"}), uid=name) for name in "ab"}
     node = NodeFacts("n", (("cpu", CPU * capacity), ("memory", 1 << 40), ("pods", 100)), (), False, "")
     for name, size, pods_come in growths:
-        found = Room([node], [PodFacts("n", WORKER, each, "Running", False) for each in has for _ in range(has[each])])
+        found = ClusterCapacity(
+            [node], [PodFacts("n", WORKER, each, "Running", False) for each in has for _ in range(has[each])]
+        )
         for each in "ab":
             pods = [pod(f"worker-{number}", owner=each) for number in range(has[each])]
             reserve(found, jobs[each], [replace(LEADER, owner=each), *pods], None, memories[each], 0.0)
         now = promised(jobs[name], None, memories[name], 0.0).workers
-        if size > now and found.take([Need(WORKER)] * (size - now)):
+        if size > now and found.take([PodNeed(WORKER)] * (size - now)):
             memories[name].asked = Size(0, size), 0.0
         if pods_come:
             has[name] = promised(jobs[name], None, memories[name], 0.0).workers

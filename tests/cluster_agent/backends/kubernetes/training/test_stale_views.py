@@ -8,7 +8,7 @@ from training_objects import job_object
 
 from cluster_agent.backends.kubernetes.training.plan import GANG_SECONDS
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import Allocation
 
 UID = job_object()["metadata"]["uid"]
@@ -17,7 +17,7 @@ UID = job_object()["metadata"]["uid"]
 def go_on(world: World, seconds: float = 1.0) -> None:
     world.now += seconds
     world.live()
-    world.look()
+    world.poll()
 
 
 def decide(world: World, workers: int, name: str) -> None:
@@ -48,12 +48,12 @@ def test_a_worker_that_came_and_went_is_not_started_again_on_what_was_said_befor
     world.vanish("worker-2")  # as when it is evicted
     for _ in range(3):
         world.now += 1.0
-        world.look()
+        world.poll()
     assert world.made.count("worker-2") == 1
     world.is_told_late = False
     for _ in range(4):
         go_on(world)
-    assert world.brain.phase is Phase.RUNNING
+    assert world.brain.phase is JobPhase.RUNNING
     assert world.made.count("worker-2") == 1, "another one took its place"
     assert "worker-3" in world.made
 
@@ -64,10 +64,10 @@ def test_a_worker_whose_end_was_reported_is_not_started_again_on_what_was_said_b
     world.is_told_late = True
     go_on(world)
     world.end("worker-2", 1, "no GPU")
-    world.look()
+    world.poll()
     assert ("report", "worker-2") in world.writes
     world.vanish("worker-2")
-    world.look()
+    world.poll()
     assert world.made.count("worker-2") == 1
 
 
@@ -84,17 +84,17 @@ def test_an_agent_that_is_killed_at_that_moment_is_followed_by_one_that_asks_fir
             raise Killed
 
     world.before_write = strike
-    world.look()
+    world.poll()
     world.vanish("worker-2")
     for _ in range(3):
         world.now += 1.0
-        world.look()
+        world.poll()
     assert world.made.count("worker-2") == 1
     world.is_told_late = False
     for _ in range(4):
         go_on(world)
     assert world.brain is not None
-    assert world.brain.phase is Phase.RUNNING
+    assert world.brain.phase is JobPhase.RUNNING
     assert world.made.count("worker-2") == 1
     assert "worker-3" in world.tasks()
 
@@ -103,10 +103,10 @@ def test_one_that_its_coordinator_still_waits_for_is_made_again() -> None:
     world = growing()
     assert world.brain is not None
     world.vanish("worker-2")  # before it ran
-    world.look()
+    world.poll()
     assert world.made.count("worker-2") == 1, "what was said before may be of before"
     world.now += 1.0
-    world.look()
+    world.poll()
     assert world.made.count("worker-2") == 2
 
 
@@ -115,7 +115,7 @@ def test_a_job_that_is_over_is_not_begun_again_by_an_agent_that_has_not_seen_its
     for _ in range(3):
         go_on(world)
     assert world.brain is not None
-    world.brain.phase = Phase.FINISHED
+    world.brain.phase = JobPhase.FINISHED
     while world.status["phase"] != "Complete":
         go_on(world)
     for name in ["coordinator", *world.tasks()]:
@@ -147,7 +147,7 @@ def test_no_gang_is_made_beside_one_that_was_not_seen(journal: bool) -> None:
         go_on(world)
     assert world.made[made:] == []
     assert world.brain is not None
-    assert world.brain.phase is Phase.RUNNING
+    assert world.brain.phase is JobPhase.RUNNING
 
 
 def given_back(world: World) -> list[str]:
@@ -157,19 +157,19 @@ def given_back(world: World) -> list[str]:
 def test_an_agent_that_was_stopped_gives_pods_that_do_not_come_the_whole_time_again() -> None:
     world = World(job_object())
     decide(world, 2, "d1")
-    world.look()
+    world.poll()
     made = list(world.tasks())
     assert made
 
     def stands_still(seconds: float) -> None:
         for _ in range(round(seconds / 30.0)):
             world.now += 30.0
-            world.look()
+            world.poll()
 
     stands_still(GANG_SECONDS - 60.0)
     assert list(world.tasks()) == made
     world.now += 3600.0  # stopped: its nodes may have been made meanwhile
-    world.look()
+    world.poll()
     stands_still(GANG_SECONDS - 60.0)
     assert list(world.tasks()) == made
     assert not given_back(world)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from training_objects import all_reduce_spec, job, job_object, template
 
-from cluster_agent.backends.kubernetes.training.room import Need, asks_of, choices_of, needs_of
+from cluster_agent.backends.kubernetes.training.free_capacity import PodNeed, asks_of, choices_of, needs_of
 from cluster_agent.kubernetes.api_server import Json
 from cluster_agent.kubernetes.capacity import NodeFacts, Taint
 from cluster_agent.kubernetes.training import manifests
@@ -90,7 +90,7 @@ def test_a_task_needs_what_its_role_does(task: str) -> None:
     )
     choices = choices_of(found)
     (need,) = needs_of(found, [task], choices)
-    assert need == Need(asks_of(found, task), choices[task.partition("-")[0]])
+    assert need == PodNeed(asks_of(found, task), choices[task.partition("-")[0]])
 
 
 def test_a_coordinator_takes_what_its_template_asks_for() -> None:

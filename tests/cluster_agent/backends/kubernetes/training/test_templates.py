@@ -197,9 +197,9 @@ class Bench:
         self.templates = Templates(self.answers, lambda: self.now)  # type: ignore[arg-type]
 
     def problem(self, found: TrainingJob) -> str:
-        told = self.templates.tried(found).problem
-        assert self.templates.problem(found) == (told if not found.problem else "")
-        return told
+        job_report = self.templates.tried(found).problem
+        assert self.templates.problem(found) == (job_report if not found.problem else "")
+        return job_report
 
     @property
     def tries(self) -> int:

@@ -18,10 +18,10 @@ from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.kubernetes.errors import ApiUnanswered, Forbidden
 from cluster_agent.kubernetes.training.training_job import training_job
 from elastic_runtime.control.messages import RequestOutcome
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
 
-LOOK_SECONDS = 10.0
+POLL_SECONDS = 10.0
 MOST_LOOKS = 250
 EXTRA_PODS = 2
 UID = job_object()["metadata"]["uid"]
@@ -41,7 +41,7 @@ class Training(RuleBasedStateMachine):
         if not checkpoints:
             del found["spec"]["checkpoints"]
         self.world = World(found, rest_seconds)
-        self.world.look()
+        self.world.poll()
         self.decide(Allocation(2, 1))
         self.go_on(4)
 
@@ -73,10 +73,10 @@ class Training(RuleBasedStateMachine):
     @rule(count=st.integers(1, 6))
     def go_on(self, count: int) -> None:
         for _ in range(count):
-            self.world.now += LOOK_SECONDS
+            self.world.now += POLL_SECONDS
             self.world.live()
             self.world.note_resizes()
-            self.world.look()
+            self.world.poll()
 
     @rule(count=st.integers(1, 3))
     def go_on_a_little(self, count: int) -> None:
@@ -85,11 +85,11 @@ class Training(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 20.0, 70.0, 400.0, 700.0]))
     def time_passes(self, seconds: float) -> None:
         self.world.now += seconds
-        self.world.look()
+        self.world.poll()
 
-    @rule(ends=st.sampled_from([Phase.FINISHED, Phase.FAILED]))
-    @precondition(lambda self: self.world.brain is not None and self.world.brain.phase is Phase.RUNNING)
-    def finish(self, ends: Phase) -> None:
+    @rule(ends=st.sampled_from([JobPhase.FINISHED, JobPhase.FAILED]))
+    @precondition(lambda self: self.world.brain is not None and self.world.brain.phase is JobPhase.RUNNING)
+    def finish(self, ends: JobPhase) -> None:
         assert self.world.brain is not None
         self.world.brain.phase = ends
         self.world.keep()
@@ -167,7 +167,7 @@ class Training(RuleBasedStateMachine):
     def lead(self, acts: bool) -> None:
         self.world.acts = acts
         if not acts:
-            self.world.look()
+            self.world.poll()
 
     @invariant()
     def never_more_than_may_be(self) -> None:
@@ -193,10 +193,10 @@ class Training(RuleBasedStateMachine):
         if self.decided is not None:
             self.decide(self.decided)
         for _ in range(MOST_LOOKS):
-            world.now += LOOK_SECONDS
+            world.now += POLL_SECONDS
             world.live()
             world.note_resizes()
-            world.look()
+            world.poll()
             if self.is_there():
                 break
         else:
@@ -205,7 +205,7 @@ class Training(RuleBasedStateMachine):
         for _ in range(100):  # and it stays there, without a word
             world.now += 1.0
             world.live()
-            world.look()
+            world.poll()
             assert self.is_there()
         kept = [write for write in world.writes[before:] if write[0] not in ("delete", "patch")]
         assert not kept, kept
@@ -227,7 +227,7 @@ class Training(RuleBasedStateMachine):
         brain = world.brain
         return (
             brain is not None
-            and brain.phase is Phase.RUNNING
+            and brain.phase is JobPhase.RUNNING
             and Allocation(len(brain.of("worker", "member")), len(brain.of("ps", "member"))) == wanted
             and world.status.get("phase") == "Running"
             and len([name for name in world.tasks() if world.alive(name)]) == wanted.tasks

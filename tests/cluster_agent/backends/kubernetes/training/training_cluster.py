@@ -12,20 +12,24 @@ from typing import Any
 from apiserver.cluster import Cluster
 from training_objects import CRDS, TABLE, crd
 
-from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorCalls, Line, open_line
+from cluster_agent.backends.kubernetes.training.coordinators import (
+    CoordinatorCalls,
+    CoordinatorConnection,
+    open_connection,
+)
+from cluster_agent.backends.kubernetes.training.free_capacity import ClusterCapacity
 from cluster_agent.backends.kubernetes.training.jobs import TrainingJobs
-from cluster_agent.backends.kubernetes.training.room import Room
 from cluster_agent.kubernetes.access import Access, open_client
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.capacity import Amounts, node_facts, pod_facts
 from cluster_agent.kubernetes.training.credentials import JobKeys
 from cluster_agent.kubernetes.training.pod_rights import NO_RIGHTS, Rights
-from cluster_agent.telemetry import Telemetry
-from policy_net.domain import Allocation, Decision, Job, Origin, Resources
+from cluster_agent.telemetry import AgentTelemetry
+from policy_net.domain import Allocation, Decision, DecisionOrigin, Job, Resources
 
 Json = dict[str, Any]
 KEY = b"k" * 32
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 """Of agents in tests; by default a second."""
 PAUSE_SECONDS = 10.0
 """After a gang that did not come, or between two words on how far a job is."""
@@ -37,7 +41,7 @@ class Agent:
     def __init__(
         self,
         cluster: Cluster,
-        connect: Callable[[Line], CoordinatorCalls] = open_line,
+        connect: Callable[[CoordinatorConnection], CoordinatorCalls] = open_connection,
         acts: bool = True,
         lease_epoch: int = 7,
         key: bytes = KEY,
@@ -48,7 +52,7 @@ class Agent:
     ) -> None:
         self.cluster, self.acts, self.numbers = cluster, acts, itertools.count()
         self.lease_epoch, self.skipped_seconds = lease_epoch, 0.0
-        self.telemetry = Telemetry()
+        self.telemetry = AgentTelemetry()
         self.jobs = TrainingJobs(
             ApiServer(
                 open_client(Access(kubeconfig or cluster.kubeconfig, "")),
@@ -56,7 +60,7 @@ class Agent:
                 on_error=lambda error: self.telemetry.api_failures.labels(error.word).inc(),
             ),
             ("",),
-            self.room,
+            self.free_capacity,
             JobKeys(key, earlier),
             lambda: self.acts,
             lambda: self.lease_epoch,
@@ -65,8 +69,8 @@ class Agent:
             lambda: time.time() + self.skipped_seconds,
             lambda line, epoch: connect(line),
             last_checkpoint_seconds,
-            self.telemetry.told,
-            LOOK_SECONDS,
+            self.telemetry.job_report,
+            POLL_SECONDS,
             rights=rights,
         )
         self.jobs.start()
@@ -89,9 +93,11 @@ class Agent:
             self.skip_pause()
         wait_size(self.cluster, workers, servers, name)
 
-    def room(self) -> Room:
+    def free_capacity(self) -> ClusterCapacity:
         pods = [pod_facts(pod) for pod in self.cluster.all("pods")]
-        return Room([node_facts(node) for node in self.cluster.all("nodes")], [pod for pod in pods if pod is not None])
+        return ClusterCapacity(
+            [node_facts(node) for node in self.cluster.all("nodes")], [pod for pod in pods if pod is not None]
+        )
 
     def counted(self, reason: str) -> float:
         """How often there was that to tell of a TrainingJob, from `/metrics`."""
@@ -117,7 +123,7 @@ class Agent:
         """Give jobs a size, by their ids; the others keep theirs."""
         others = {job.job_id: job.current for job in self.observe()}
         number = next(self.numbers)
-        decision = Decision({**others, **wanted}, origin=Origin("v1", number))
+        decision = Decision({**others, **wanted}, origin=DecisionOrigin("v1", number))
         self.jobs.apply(decision, self.lease_epoch + number / 1000)
 
     def _sees(self, name: str) -> bool:
@@ -196,5 +202,6 @@ def events_of(cluster: Cluster, name: str = "digits") -> dict[str, str]:
 def wait_told(cluster: Cluster, reason: str, words: str = "", name: str = "digits") -> None:
     """Until an Event of `reason` says `words`: Events follow the status, they do not come with it."""
     cluster.wait(
-        lambda: reason in (told := events_of(cluster, name)) and words in told[reason], f"an Event {reason}: {words}"
+        lambda: reason in (job_report := events_of(cluster, name)) and words in job_report[reason],
+        f"an Event {reason}: {words}",
     )

@@ -12,7 +12,7 @@ from policy_net.laboratory.workloads.loaders.record import RecordedJob, even_sha
 from policy_net.laboratory.workloads.loaders.sacct import node_names
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Origin
+from policy_net.laboratory.workloads.workload import FigureOrigin
 
 SAMPLES = Path(__file__).parent / "samples"
 SACCT = "JobID|Submit|Start|End|ElapsedRaw|State|AllocTRES|NodeList|User|Account|Partition\n"
@@ -94,19 +94,19 @@ def test_machines_are_as_given_else_as_the_log_shows_else_assumed_and_the_notes_
     seen = load_workload(source)
     assert seen.machines is not None
     assert (seen.suggested_nodes, seen.machines.gpus_per_node, seen.machines.cpus_per_node) == (2, 8, 96)
-    assert {seen.machines.nodes_by, seen.machines.gpus_by, seen.machines.cpus_by} == {Origin.LOG}
+    assert {seen.machines.nodes_by, seen.machines.gpus_by, seen.machines.cpus_by} == {FigureOrigin.LOG}
     assert any(note.startswith("machines in the log: 2 nodes") for note in seen.notes)
     given_ones = load_workload(source, WorkloadOptions(nodes=5, gpus_per_node=4))
     assert given_ones.machines is not None
     assert (given_ones.suggested_nodes, given_ones.machines.gpus_per_node) == (5, 4)
-    assert (given_ones.machines.nodes_by, given_ones.machines.gpus_by) == (Origin.GIVEN, Origin.GIVEN)
+    assert (given_ones.machines.nodes_by, given_ones.machines.gpus_by) == (FigureOrigin.GIVEN, FigureOrigin.GIVEN)
     assert "machines: as given, not as in the log" in given_ones.notes
     path = tmp_path / "jobs.csv"
     path.write_text("job_id,submit_time_s,duration_s,num_gpus\na,0,100,4\n")
     assumed = load_workload(str(path))
     assert assumed.machines is not None
     assert (assumed.machines.gpus_per_node, assumed.machines.cpus_per_node) == (2, 8)
-    assert (assumed.machines.nodes_by, assumed.machines.gpus_by) == (Origin.ASSUMED, Origin.ASSUMED)
+    assert (assumed.machines.nodes_by, assumed.machines.gpus_by) == (FigureOrigin.ASSUMED, FigureOrigin.ASSUMED)
     assert any(note.startswith("machines assumed: 2 GPUs each, 8 CPU cores each") for note in assumed.notes)
     wide = load_workload(str(path), WorkloadOptions(gpus_per_node=8)).machines
     assert wide is not None

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from policy_net.errors import MalformedRow
-from policy_net.laboratory.csv_rows import Row
+from policy_net.laboratory.csv_rows import CsvRow
 from policy_net.laboratory.workloads.loaders.times import elapsed, moment, span, stated_moment
 
-ROW = Row(Path("f.csv"), 3, {})
+ROW = CsvRow(Path("f.csv"), 3, {})
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from typing import Any
 from simulated_training import World
 from training_objects import job_object
 
-from cluster_agent.backends.kubernetes.training.coordinators import Line
-from cluster_agent.backends.kubernetes.training.memory import Told
+from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorConnection
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from elastic_runtime.control.messages import JobStatus, Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 Json = dict[str, Any]
 PATH = "/api/v1/namespaces/team/pods/digits-"
@@ -49,12 +49,12 @@ class RanksWorld(World):
 
     # What the controller asks for.
 
-    def follow(self, lines: Mapping[str, Line]) -> None:
+    def follow(self, lines: Mapping[str, CoordinatorConnection]) -> None:
         self.told_seen = self.told_seen if lines else None
         if lines and self.answers and self.joined and self.alive("worker-0"):
             size, done = Size(0, len(self.joined)), (self.steps, TOTAL_STEPS, self.steps / 10, TOTAL_STEPS / 10)
-            status = JobStatus("digits", Phase.RUNNING, int(self.now), *done, size=size, target=size)
-            self.told_seen = Told(status, self.now)
+            status = JobStatus("digits", JobPhase.RUNNING, int(self.now), *done, size=size, target=size)
+            self.told_seen = CoordinatorReport(status, self.now)
 
     def _check_pod(self, pod: Json) -> None:
         labels = pod["metadata"]["labels"]
@@ -102,7 +102,7 @@ class RanksWorld(World):
         running = {name: pod for name, pod in pods.items() if pod["status"]["phase"] == "Running"}
         uids = frozenset(pod["metadata"]["uid"] for pod in running.values())
         world = max((int(pod["metadata"]["labels"]["fedl2.io/world-size"]) for pod in pods.values()), default=0)
-        told = any("deletionTimestamp" in pod["metadata"] for pod in running.values())
+        job_report = any("deletionTimestamp" in pod["metadata"] for pod in running.values())
         if self.joined and self.joined != uids & self.joined:
             # A peer was lost: whoever is left of this run fails.
             for name, pod in running.items():
@@ -111,10 +111,10 @@ class RanksWorld(World):
             self.joined = frozenset()
         elif self.joined:
             self.steps = min(TOTAL_STEPS, self.steps + 1)
-            if self.steps == TOTAL_STEPS or (told and self.obeys):
+            if self.steps == TOTAL_STEPS or (job_report and self.obeys):
                 word = "finished" if self.steps == TOTAL_STEPS else "stopped"
                 self.saved, self.joined = self.steps, frozenset()
                 for name in running:
                     self.end(name, 0, f"{word}: {self.steps / 10:g} epochs, {self.steps} samples")
-        elif len(running) == world > 0 and not told:
+        elif len(running) == world > 0 and not job_report:
             self.joined, self.steps = uids, self.saved if "checkpoints" in self.job["spec"] else 0

@@ -31,7 +31,7 @@ from training_cluster import (
 from training_objects import CRDS, template
 
 from cluster_agent.backends.kubernetes.training import kueue as kueue_module
-from cluster_agent.backends.kubernetes.training.story import telling
+from cluster_agent.backends.kubernetes.training.story import reporter
 from policy_net.domain import Allocation
 
 Json = dict[str, Any]
@@ -41,7 +41,7 @@ GROUP = "workloads.kueue.x-k8s.io"
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setattr(kueue_module, "AGAIN_SECONDS", 0.2)
-    monkeypatch.setattr(telling, "PROGRESS_SECONDS", 1.0)
+    monkeypatch.setattr(reporter, "PROGRESS_SECONDS", 1.0)
     with running_cluster(kubelet="processes", waits=Waits(0.1, 0.1, 1.0)) as found:
         install(found)
         for each in kueue_crds():

@@ -29,7 +29,7 @@ class Ranks(Training):
         if not checkpoints:
             del found["spec"]["checkpoints"]
         self.world = RanksWorld(found)
-        self.world.look()
+        self.world.poll()
         self.decide(Allocation(2))
         self.go_on(4)
 

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_ranks import LOST, ring_object
 
-from cluster_agent.backends.kubernetes.training.memory import Memory, Told
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.plan import GANG_SECONDS
 from cluster_agent.backends.kubernetes.training.ranks.gang import notes_of
 from cluster_agent.backends.kubernetes.training.ranks.plan import SILENT_SECONDS, GangStep, plan_ranks
-from cluster_agent.backends.kubernetes.training.step import Standing
+from cluster_agent.backends.kubernetes.training.step import JobStanding
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import TrainingJob, training_job
 from elastic_runtime.control.messages import JobStatus, Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
 
 Json = dict[str, Any]
@@ -45,7 +45,7 @@ def ended(rank: int, code: int = 0, words: str = "", **more: Any) -> TaskPod:
 
 
 BOTH = [pod(0), pod(1)]
-SAYS = JobStatus("digits", Phase.RUNNING, 1, 5, 400, 0.5, 40.0, size=Size(0, 2), target=Size(0, 2), samples=50)
+SAYS = JobStatus("digits", JobPhase.RUNNING, 1, 5, 400, 0.5, 40.0, size=Size(0, 2), target=Size(0, 2), samples=50)
 
 
 def planned(
@@ -53,12 +53,12 @@ def planned(
     there: list[TaskPod],
     said: JobStatus | None = SAYS,
     wanted: Allocation = TWO,
-    memory: Memory | None = None,
+    memory: JobMemory | None = None,
     now: float = 1000.0,
     unix: float = UNIX,
 ) -> GangStep:
-    told = None if said is None else Told(said, now)
-    return plan_ranks(found, wanted, there, told, Memory() if memory is None else memory, now, unix)
+    job_report = None if said is None else CoordinatorReport(said, now)
+    return plan_ranks(found, wanted, there, job_report, JobMemory() if memory is None else memory, now, unix)
 
 
 def left(step: GangStep) -> list[str]:
@@ -67,7 +67,7 @@ def left(step: GangStep) -> list[str]:
 
 def test_a_gang_is_all_ranks_and_has_the_next_number() -> None:
     step = planned(job(), [], wanted=THREE)
-    assert (step.standing, step.create) == (Standing.STARTING, ("worker-0", "worker-1", "worker-2"))
+    assert (step.standing, step.create) == (JobStanding.STARTING, ("worker-0", "worker-1", "worker-2"))
     assert (step.gang, step.world, step.notes["gang"], step.is_gang, step.needs) == (1, 3, 1, True, step.create)
     assert planned(job(status={"ranks": {"gang": 41}}), []).gang == 42
     assert planned(job(status={"ranks": {"gang": "many"}}), []).gang == 1
@@ -76,12 +76,12 @@ def test_a_gang_is_all_ranks_and_has_the_next_number() -> None:
 @pytest.mark.parametrize(
     ("more", "wanted", "standing", "line"),
     [
-        ({}, SUSPENDED, Standing.QUEUED, "waits for resources"),
-        ({"suspend": True}, SUSPENDED, Standing.SUSPENDED, "by its user"),
-        ({"status": {**STARTED, "templateDigest": "other"}}, TWO, Standing.INVALID, "templates were changed"),
+        ({}, SUSPENDED, JobStanding.QUEUED, "waits for resources"),
+        ({"suspend": True}, SUSPENDED, JobStanding.SUSPENDED, "by its user"),
+        ({"status": {**STARTED, "templateDigest": "other"}}, TWO, JobStanding.INVALID, "templates were changed"),
     ],
 )
-def test_a_job_that_may_not_begin_says_why(more: Json, wanted: Allocation, standing: Standing, line: str) -> None:
+def test_a_job_that_may_not_begin_says_why(more: Json, wanted: Allocation, standing: JobStanding, line: str) -> None:
     step = planned(job(**more), [], wanted=wanted)
     assert (step.standing, step.create) == (standing, ())
     assert line in step.line
@@ -89,11 +89,16 @@ def test_a_job_that_may_not_begin_says_why(more: Json, wanted: Allocation, stand
 
 def test_another_size_is_another_gang_once_no_pod_is_left() -> None:
     step = planned(job(status=TRAINED), BOTH, wanted=THREE)
-    assert (step.standing, left(step), step.create, step.grows) == (Standing.RESIZING, ["worker-0", "worker-1"], (), 1)
+    assert (step.standing, left(step), step.create, step.grows) == (
+        JobStanding.RESIZING,
+        ["worker-0", "worker-1"],
+        (),
+        1,
+    )
     assert step.grace_seconds is None, "they have a checkpoint to write"
     going = [pod(0, deleting=True), pod(1)]
     step = planned(job(status=TRAINED), going, wanted=THREE)
-    assert (step.standing, left(step), step.create) == (Standing.RESIZING, ["worker-1"], ())
+    assert (step.standing, left(step), step.create) == (JobStanding.RESIZING, ["worker-1"], ())
     step = planned(job(status=TRAINED), [pod(0, deleting=True)], wanted=THREE)
     assert (left(step), step.create) == ([], ())
     assert planned(job(status=TRAINED), [], wanted=THREE).world == 3
@@ -102,7 +107,9 @@ def test_another_size_is_another_gang_once_no_pod_is_left() -> None:
 def test_without_checkpoints_a_size_stays_as_it_began_and_it_is_given_back_only_when_asked() -> None:
     found = job(checkpoints=None, status=TRAINED)
     assert planned(found, BOTH, wanted=THREE).delete == ()
-    assert planned(found, [pod(0, "Pending"), pod(1)], wanted=THREE).standing is Standing.RESIZING, "none has trained"
+    assert planned(found, [pod(0, "Pending"), pod(1)], wanted=THREE).standing is JobStanding.RESIZING, (
+        "none has trained"
+    )
     assert left(planned(found, BOTH, wanted=SUSPENDED)) == ["worker-0", "worker-1"]
 
 
@@ -121,7 +128,7 @@ def test_a_rank_that_is_told_to_go_by_somebody_takes_the_others_with_it_and_coun
         [pod(0), pod(1), pod(7)],
     ):
         step = planned(found, there)
-        assert step.standing is Standing.RECOVERING, there
+        assert step.standing is JobStanding.RECOVERING, there
         assert (step.create, step.notes, step.outcome) == ((), {}, "")
         assert left(step) == [each.task for each in there if not each.deleting]
 
@@ -129,7 +136,7 @@ def test_a_rank_that_is_told_to_go_by_somebody_takes_the_others_with_it_and_coun
 def test_a_failure_is_counted_once_and_told_by_who_failed_first() -> None:
     there = [ended(0, 1, LOST, ended_at="t1"), ended(1, 3, "ValueError: no data", ended_at="t2")]
     step = planned(job(status={**TRAINED, "progress": {"samples": 70}}), there)
-    assert (step.standing, step.grace_seconds) == (Standing.RECOVERING, 5)
+    assert (step.standing, step.grace_seconds) == (JobStanding.RECOVERING, 5)
     assert step.line == "worker-1 ended with exit code 3: ValueError: no data"
     assert {**step.notes, "reason": ""} == {
         "gang": 1,
@@ -176,7 +183,7 @@ def test_after_its_limit_of_failures_a_job_has_failed(limit: int, before: int, o
 
 def test_wrong_usage_is_not_tried_again() -> None:
     step = planned(job(status=STARTED), [ended(0, 1, LOST), ended(1, 2, "error: unrecognized arguments: --epoch")])
-    assert (step.standing, step.outcome) == (Standing.FAILED, "Failed")
+    assert (step.standing, step.outcome) == (JobStanding.FAILED, "Failed")
     assert "worker-1 ended with exit code 2: error: unrecognized arguments" in step.line
 
 
@@ -185,7 +192,7 @@ def test_each_failure_doubles_the_pause() -> None:
         ranks = {"gang": 3, "failures": failures, "failedGang": 3, "failedUnixSeconds": int(UNIX), "reason": "no data"}
         found = job(status={**TRAINED, "ranks": ranks})
         waits = planned(found, [], unix=UNIX + pause - 1.0)
-        assert (waits.standing, waits.create) == (Standing.RECOVERING, ())
+        assert (waits.standing, waits.create) == (JobStanding.RECOVERING, ())
         assert "no data" in waits.line
         assert planned(found, [], unix=UNIX + pause).create
         ranks["gang"] = 4
@@ -221,39 +228,41 @@ def test_a_job_is_complete_when_its_ranks_came_to_the_end_and_were_not_told_to(
 def test_who_still_works_with_the_model_is_let_be() -> None:
     there = [pod(0), ended(1, words="finished: 3 epochs, 30 samples")]
     step = planned(job(status=TRAINED), there, None, wanted=THREE)
-    assert (step.standing, step.delete, step.line) == (Standing.RUNNING, (), "worker-0 still works with the model")
-    step = planned(job(status=TRAINED), BOTH, replace(SAYS, phase=Phase.FINISHED), wanted=THREE)
-    assert (step.standing, step.delete) == (Standing.RUNNING, ())
+    assert (step.standing, step.delete, step.line) == (JobStanding.RUNNING, (), "worker-0 still works with the model")
+    step = planned(job(status=TRAINED), BOTH, replace(SAYS, phase=JobPhase.FINISHED), wanted=THREE)
+    assert (step.standing, step.delete) == (JobStanding.RUNNING, ())
 
 
 def test_half_a_gang_is_completed_while_it_is_made_and_given_back_when_it_does_not_come() -> None:
-    memory, half = Memory(), [pod(0, "Pending", trouble="ErrImagePull: none")]
+    memory, half = JobMemory(), [pod(0, "Pending", trouble="ErrImagePull: none")]
     step = planned(job(status=STARTED), half, None, memory=memory, now=0.0)
     assert (step.create, step.gang, step.world, step.notes) == (("worker-1",), 1, 2, {})
     step = planned(job(status=STARTED), [*half, pod(1)], None, memory=memory, now=GANG_SECONDS)
-    assert (step.standing, left(step)) == (Standing.QUEUED, ["worker-0", "worker-1"])
+    assert (step.standing, left(step)) == (JobStanding.QUEUED, ["worker-0", "worker-1"])
     assert "worker-0: ErrImagePull: none" in step.line
     assert planned(job(status=STARTED), [], None, memory=memory, now=GANG_SECONDS).create == ()
-    assert planned(job(status=STARTED), [pod(0)], None, memory=Memory()).create == (), (
+    assert planned(job(status=STARTED), [pod(0)], None, memory=JobMemory()).create == (), (
         "it may have trained with another"
     )
 
 
 def test_it_trains_when_its_first_rank_says_so_or_says_nothing_for_long() -> None:
-    memory = Memory()
-    starting = replace(SAYS, phase=Phase.STARTING)
-    assert planned(job(status=STARTED), BOTH, starting).standing is Standing.STARTING
-    assert planned(job(status=STARTED), BOTH, SAYS).standing is Standing.RUNNING
-    assert planned(job(status=STARTED), BOTH, None, THREE, memory, 0.0).standing is Standing.STARTING
+    memory = JobMemory()
+    starting = replace(SAYS, phase=JobPhase.STARTING)
+    assert planned(job(status=STARTED), BOTH, starting).standing is JobStanding.STARTING
+    assert planned(job(status=STARTED), BOTH, SAYS).standing is JobStanding.RUNNING
+    assert planned(job(status=STARTED), BOTH, None, THREE, memory, 0.0).standing is JobStanding.STARTING
     late = planned(job(status=STARTED), BOTH, None, TWO, memory, SILENT_SECONDS)
-    assert (late.standing, late.world) == (Standing.RUNNING, 2)
-    assert planned(job(status=TRAINED), BOTH, None).standing is Standing.RUNNING, "the agent before has seen it train"
+    assert (late.standing, late.world) == (JobStanding.RUNNING, 2)
+    assert planned(job(status=TRAINED), BOTH, None).standing is JobStanding.RUNNING, (
+        "the agent before has seen it train"
+    )
 
 
 def test_a_job_that_is_over_makes_nothing_and_keeps_the_logs() -> None:
     over = {**TRAINED, "conditions": [{"type": "Failed", "status": "True", "message": "no"}]}
     step = planned(job(status=over), [ended(0, 1), pod(1)])
-    assert (step.standing, step.line, step.create, left(step)) == (Standing.FAILED, "no", (), ["worker-1"])
+    assert (step.standing, step.line, step.create, left(step)) == (JobStanding.FAILED, "no", (), ["worker-1"])
 
 
 def test_pods_that_are_not_its_own_are_let_be() -> None:
@@ -283,7 +292,7 @@ a_pod = st.builds(
     st.lists(a_pod, max_size=5, unique_by=lambda each: each.task),
     st.sampled_from([SUSPENDED, Allocation(1), TWO, THREE]),
     st.booleans(),
-    st.none() | st.sampled_from([SAYS, replace(SAYS, phase=Phase.STARTING)]),
+    st.none() | st.sampled_from([SAYS, replace(SAYS, phase=JobPhase.STARTING)]),
 )
 def test_whatever_is_there_no_rank_is_made_twice_or_beside_those_of_another_gang(
     there: list[TaskPod], wanted: Allocation, checkpoints: bool, said: JobStatus | None

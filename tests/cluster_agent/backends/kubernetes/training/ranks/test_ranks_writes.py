@@ -34,7 +34,7 @@ def go_on(world: RanksWorld, number: int, size: Allocation) -> bool:
     for _ in range(LOOKS):
         world.now += 10.0
         world.live()
-        world.look()
+        world.poll()
         decide(world, number, size)
         if size == SUSPENDED and not world.ranks() and world.status.get("phase") == "Queued":
             return True
@@ -45,7 +45,7 @@ def go_on(world: RanksWorld, number: int, size: Allocation) -> bool:
 
 def live_through(strike: Callable[[], tuple[Strike, bool]] | None = None) -> RanksWorld:
     world = RanksWorld()
-    world.look()
+    world.poll()
     if strike is not None:
         hook, after = strike()
         world.before_write, world.after_write = (nothing, hook) if after else (hook, nothing)
@@ -98,7 +98,7 @@ def test_whatever_becomes_of_any_of_its_writes_it_gets_there(kind: str, after: b
 
 def test_a_gang_of_which_a_part_is_refused_is_given_back_and_tried_again_later() -> None:
     world = RanksWorld()
-    world.look()
+    world.poll()
     refuses = True
 
     def refuse(verb: str, path: str) -> None:
@@ -107,12 +107,12 @@ def test_a_gang_of_which_a_part_is_refused_is_given_back_and_tried_again_later()
 
     world.before_write = refuse
     decide(world, 0, Allocation(2))
-    world.look()
+    world.poll()
     assert world.status["phase"] == "Queued"
     assert "digits-worker-1 was refused: exceeded quota" in world.status["message"]
     world.live()
     assert world.ranks() == []
-    world.look()
+    world.poll()
     assert world.ranks() == [], "not at every look"
     refuses = False
     assert go_on(world, 0, Allocation(2))
@@ -122,7 +122,7 @@ def test_a_size_for_which_there_is_no_room_takes_nothing_from_the_one_that_train
     world = RanksWorld()
     world.room_cpu = 1000
     world.start_agent()
-    world.look()
+    world.poll()
     decide(world, 0, Allocation(2))
     assert go_on(world, 0, Allocation(2))
     uids = {name: world.task(name)["metadata"]["uid"] for name in world.ranks()}
@@ -132,7 +132,7 @@ def test_a_size_for_which_there_is_no_room_takes_nothing_from_the_one_that_train
     for _ in range(5):
         world.now += 10.0
         world.live()
-        world.look()
+        world.poll()
     assert (world.status["phase"], world.status["message"]) == ("Running", "waits for room to grow")
     assert {name: world.task(name)["metadata"]["uid"] for name in world.ranks()} == uids
     world.room_cpu = 64_000

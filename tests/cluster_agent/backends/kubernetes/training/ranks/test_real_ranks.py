@@ -26,7 +26,7 @@ from training_cluster import (
 )
 from training_objects import TABLE, template
 
-from cluster_agent.backends.kubernetes.training.story import telling
+from cluster_agent.backends.kubernetes.training.story import reporter
 from policy_net.domain import Allocation
 
 Json = dict[str, Any]
@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    monkeypatch.setattr(telling, "PROGRESS_SECONDS", 1.0)
+    monkeypatch.setattr(reporter, "PROGRESS_SECONDS", 1.0)
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed")
     with running_cluster(kubelet="processes", waits=Waits(0.1, 0.1, 1.0)) as found:

@@ -15,19 +15,19 @@ from simulated_training import World
 from training_cluster import agent_of, install, status_of, submit, wait_size
 from training_objects import job, job_object, spec
 
-from cluster_agent.backends.kubernetes.training.memory import Told
-from cluster_agent.backends.kubernetes.training.step import Ask, Request, Standing, Step
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
+from cluster_agent.backends.kubernetes.training.step import Ask, JobStanding, JobStep, Request
 from cluster_agent.backends.kubernetes.training.story.resizes import (
     AGAIN_SECONDS,
     END_WAITS_SECONDS,
-    Mark,
+    ResizeMark,
     Resizes,
     mark_of,
     resizes_since,
 )
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
 
 UID = job_object()["metadata"]["uid"]
@@ -38,19 +38,19 @@ def row(number: int, workers: int, kind: str = "resize", state: RequestOutcome =
     return RequestState(f"d{number}-{kind}", kind, state, target=target, began_unix_seconds=float(number))
 
 
-def lines(mark: Mark, *rows: RequestState) -> list[str]:
+def lines(mark: ResizeMark, *rows: RequestState) -> list[str]:
     return [each.line for each in resizes_since(mark, rows)[0]]
 
 
 def test_what_was_done_since_is_found_with_the_sizes_before_and_after() -> None:
     rows = [row(1, 2), row(2, 4), row(3, 3, state=RequestOutcome.ABORTED), row(4, 2)]
-    assert lines(Mark(size=Size(1, 3)), *rows) == [
+    assert lines(ResizeMark(size=Size(1, 3)), *rows) == [
         "from 3 workers and 1 PS to 2 workers and 1 PS",
         "from 2 workers and 1 PS to 4 workers and 1 PS",
         "from 4 workers and 1 PS to 2 workers and 1 PS",
     ]
-    told = resizes_since(Mark(), rows[:2])[0][-1]
-    after = Mark(2, told.key, told.after)
+    job_report = resizes_since(ResizeMark(), rows[:2])[0][-1]
+    after = ResizeMark(2, job_report.key, job_report.after)
     assert lines(after, *rows) == ["from 4 workers and 1 PS to 2 workers and 1 PS"]
     assert lines(after, *rows[1:]) == lines(after, *rows), "it has forgotten the oldest"
     assert lines(after, *rows[2:]) == lines(after, *rows), "and then the one that was told last"
@@ -58,7 +58,7 @@ def test_what_was_done_since_is_found_with_the_sizes_before_and_after() -> None:
 
 def test_a_suspension_and_its_end_are_no_resizes_and_nobody_knows_the_size_before() -> None:
     rows = [row(1, 0, "suspend"), row(2, 4, "resume"), row(3, 2), row(4, 0, "suspend"), row(5, 3)]
-    assert lines(Mark(size=Size(1, 3)), *rows) == [
+    assert lines(ResizeMark(size=Size(1, 3)), *rows) == [
         "from 4 workers and 1 PS to 2 workers and 1 PS",
         "to 3 workers and 1 PS",
     ]
@@ -78,7 +78,7 @@ class Events:
         self.then: list[Callable[[bool], None]] = []
         self.answer: bool | None = True
 
-    def tell_once(self, about: object, name: str, reason: str, line: str, then: Callable[[bool], None]) -> None:
+    def report_once(self, about: object, name: str, reason: str, line: str, then: Callable[[bool], None]) -> None:
         del about, reason, line
         self.names.append(name)
         self.then.append(then)
@@ -89,31 +89,34 @@ class Events:
 def test_an_event_that_was_refused_is_told_again_later_under_its_name_and_the_end_waits_a_little() -> None:
     events, now = Events(), [0.0]
     resizes = Resizes(events, lambda: now[0])  # type: ignore[arg-type]
-    running, told = Step(Standing.RUNNING), Told(JobStatus("digits", Phase.RUNNING, requests=(row(1, 2),)), 0.0)
+    running, job_report = (
+        JobStep(JobStanding.RUNNING),
+        CoordinatorReport(JobStatus("digits", JobPhase.RUNNING, requests=(row(1, 2),)), 0.0),
+    )
     events.answer = False
-    assert resizes.look(job(), running, told).count == 0
+    assert resizes.poll(job(), running, job_report).count == 0
     assert not resizes.holds_end(job()), "a server that refuses Events holds up nothing"
-    resizes.look(job(), running, told)
+    resizes.poll(job(), running, job_report)
     assert len(events.names) == 1
     now[0], events.answer = AGAIN_SECONDS, None
-    assert resizes.look(job(), running, None).count == 0, "also where its coordinator does not answer any more"
+    assert resizes.poll(job(), running, None).count == 0, "also where its coordinator does not answer any more"
     assert (len(events.names), len(set(events.names))) == (2, 1)
     assert resizes.holds_end(job())
     now[0] += END_WAITS_SECONDS
     assert not resizes.holds_end(job())
     events.then[-1](True)
-    assert resizes.look(job(), running, told).count == 1
+    assert resizes.poll(job(), running, job_report).count == 1
     assert len(events.names) == 2
 
 
 def test_a_coordinator_that_makes_up_resizes_tells_few_at_once_and_one_that_lies_none() -> None:
     events = Events()
     resizes = Resizes(events, lambda: 0.0)  # type: ignore[arg-type]
-    status = JobStatus("digits", Phase.RUNNING, requests=tuple(row(number, 2) for number in range(1000)))
-    assert resizes.look(job(), Step(Standing.RUNNING), Told(status, 0.0)).count == 10
-    assert resizes.look(job(), Step(Standing.RUNNING), Told(status, 0.0)).count == 20
+    status = JobStatus("digits", JobPhase.RUNNING, requests=tuple(row(number, 2) for number in range(1000)))
+    assert resizes.poll(job(), JobStep(JobStanding.RUNNING), CoordinatorReport(status, 0.0)).count == 10
+    assert resizes.poll(job(), JobStep(JobStanding.RUNNING), CoordinatorReport(status, 0.0)).count == 20
     lies = replace(status, epoch=float("nan"))
-    assert resizes.look(job(), Step(Standing.RUNNING), Told(lies, 0.0)).count == 20
+    assert resizes.poll(job(), JobStep(JobStanding.RUNNING), CoordinatorReport(lies, 0.0)).count == 20
 
 
 def grant(world: World, size: Allocation, number: int) -> None:
@@ -124,12 +127,12 @@ def go_on(world: World, looks: int = 6) -> None:
     for _ in range(looks):
         world.now += 10.0
         world.live()
-        world.look()
+        world.poll()
 
 
 def test_resizes_between_two_looks_of_an_agent_that_is_followed_by_another() -> None:
     world = World(job_object())
-    world.look()
+    world.poll()
     grant(world, Allocation(2, 1), 0)
     go_on(world)
     assert (world.told_once, world.brain is not None) == ({}, True)
@@ -139,28 +142,28 @@ def test_resizes_between_two_looks_of_an_agent_that_is_followed_by_another() -> 
         world.brain.ask(Ask(Request.RESIZE, f"before-{number}", size))
         for _ in range(2):
             world.brain.think({f"{role}-{count}" for role in ("ps", "worker") for count in range(9)})
-        assert world.brain.phase is Phase.RUNNING
+        assert world.brain.phase is JobPhase.RUNNING
     go_on(world, 2)
     assert world.status["resizes"]["count"] == 2
-    assert sorted(line for told in world.told_once.values() for _, line in told) == [
+    assert sorted(line for job_report in world.told_once.values() for _, line in job_report) == [
         "from 2 workers and 1 PS to 3 workers and 1 PS",
         "from 3 workers and 1 PS to 2 workers and 1 PS",
     ]
     world.start_agent()
     go_on(world)
-    assert [len(told) for told in world.told_once.values()] == [1, 1], "its status says that they are told"
+    assert [len(job_report) for job_report in world.told_once.values()] == [1, 1], "its status says that they are told"
 
 
 def test_a_gang_of_another_size_is_a_resize_and_one_after_a_suspension_is_not() -> None:
     world = RanksWorld()
-    world.look()
+    world.poll()
     for number, size in enumerate((2, 3, 0, 1, 2)):
         for _ in range(12):
             grant(world, Allocation(size) if size else SUSPENDED, number)
             go_on(world, 1)
             world.start_agent()  # after every look another one
-    told = [line for each in world.told_once.values() for _, line in each]
-    assert set(told) == {"from 2 workers to 3 workers", "from 1 worker to 2 workers"}
+    job_report = [line for each in world.told_once.values() for _, line in each]
+    assert set(job_report) == {"from 2 workers to 3 workers", "from 1 worker to 2 workers"}
     assert (len(world.told_once), world.status["resizes"]["count"]) == (2, 2)
 
 

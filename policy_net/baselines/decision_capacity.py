@@ -11,7 +11,7 @@ from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState,
 from policy_net.placement.capacity import Capacity, open_capacity
 
 
-class Room:
+class DecisionCapacity:
     """What the jobs of one decision hold so far; every change keeps to the cluster's capacity."""
 
     def __init__(self, state: ClusterState) -> None:

@@ -2,8 +2,14 @@
 
 from typing import Any
 
-from cluster_agent.backends.kubernetes.places.lie import Lie, gpu_types_of, lie_of_targets, places_of, shares_of
-from cluster_agent.backends.kubernetes.training.task_pods import TaskPod, lie_of_tasks
+from cluster_agent.backends.kubernetes.places.job_placement import (
+    JobPlacement,
+    gpu_types_of,
+    placement_of_targets,
+    places_of,
+    shares_of,
+)
+from cluster_agent.backends.kubernetes.training.task_pods import TaskPod, placement_of_tasks
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, pod_facts
 from policy_net.domain import Allocation, Share
 
@@ -40,7 +46,7 @@ def test_a_pod_lies_where_it_is_bound_and_one_that_waits_or_goes_nowhere() -> No
     going = pod("b")
     going = PodFacts(going.node, going.asks, going.owner, going.phase, is_terminating=True)
     pods = [pod("a"), starting, nominated, pod(phase="Pending"), going, pod("a", owner="other")]
-    assert lie_of_targets(pods, {"job"}) == {"job": Lie({"a": 2})}
+    assert placement_of_targets(pods, {"job"}) == {"job": JobPlacement({"a": 2})}
 
 
 def test_tasks_lie_by_their_role_and_a_coordinator_counts_nowhere() -> None:
@@ -52,10 +58,10 @@ def test_tasks_lie_by_their_role_and_a_coordinator_counts_nowhere() -> None:
         task("worker-2", ""),
         task("worker-3", "b", deleting=True),
     ]
-    (lie,) = lie_of_tasks(pods).values()
-    assert lie == Lie({"a": 2}, {"b": 1})
-    assert shares_of(lie, {"a", "b"}) == (Share("a", Allocation(2, 0)), Share("b", Allocation(0, 1)))
-    assert shares_of(lie, {"a"}) == (Share("a", Allocation(2, 0)),), "the other node is about to go"
+    (job_placements,) = placement_of_tasks(pods).values()
+    assert job_placements == JobPlacement({"a": 2}, {"b": 1})
+    assert shares_of(job_placements, {"a", "b"}) == (Share("a", Allocation(2, 0)), Share("b", Allocation(0, 1)))
+    assert shares_of(job_placements, {"a"}) == (Share("a", Allocation(2, 0)),), "the other node is about to go"
 
 
 def test_places_are_known_where_all_workers_lie_on_known_nodes() -> None:

@@ -5,7 +5,7 @@ import pytest
 from foundation.output import Form, watch
 from foundation.tables import Column, FittedTable
 from global_learner.errors import LearnerError, Unreachable
-from global_learner.policyctl.looks import AWAY_SECONDS, looks
+from global_learner.policyctl.polling import AWAY_SECONDS, polls
 
 AWAY = Unreachable("no learner answers at north:1")
 
@@ -32,7 +32,7 @@ class Looks:
         def table(facts: dict[str, int]) -> FittedTable:
             return FittedTable("", [Column("step")], [(str(facts["step"]),)])
 
-        watch(looks(self, every_seconds, lambda: self.now, self.sleep), table, form)
+        watch(polls(self, every_seconds, lambda: self.now, self.sleep), table, form)
 
 
 def test_there_is_a_pause_between_two_looks_and_an_interruption_is_no_error(

@@ -6,25 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty, candidate_acts, candidate_first
+from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment, candidate_acts, candidate_first
 
-DUTY = RolloutDuty(3, DutyRole.ALTERNATING, 12, 7, 7200.0, 2400.0)
+DUTY = RolloutAssignment(3, AssignmentRole.ALTERNATING, 12, 7, 7200.0, 2400.0)
 
 
 @given(
     st.builds(
-        RolloutDuty,
+        RolloutAssignment,
         st.integers(1, 2**63 - 1),
-        st.sampled_from(DutyRole),
+        st.sampled_from(AssignmentRole),
         st.integers(1, 2**63 - 1),
         st.integers(0, 2**63 - 1),
         st.floats(10.0, 86400.0),
         st.floats(0.0, 9.0),
     )
 )
-def test_a_duty_comes_back_as_it_went(duty: RolloutDuty) -> None:
-    assert RolloutDuty.of(duty.message()) == duty
-    assert RolloutDuty.from_json(json.loads(json.dumps(duty.to_json()))) == duty
+def test_a_duty_comes_back_as_it_went(duty: RolloutAssignment) -> None:
+    assert RolloutAssignment.of(duty.message()) == duty
+    assert RolloutAssignment.from_json(json.loads(json.dumps(duty.to_json()))) == duty
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_what_no_learner_asks_is_refused(changed: dict[str, Any], said: str) -> 
 @pytest.mark.parametrize("value", [None, "much", [], True])
 def test_a_duty_with_one_damaged_value_is_refused(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=r"is no|not a valid"):
-        RolloutDuty.from_json(DUTY.to_json() | {name: value})
+        RolloutAssignment.from_json(DUTY.to_json() | {name: value})
 
 
 def test_what_is_no_object_is_refused() -> None:
     with pytest.raises(ValueError, match="no object"):
-        RolloutDuty.from_json([1])
+        RolloutAssignment.from_json([1])
 
 
 @given(st.integers(0, 2**31), st.text(max_size=20), st.integers(0, 10_000))

@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from global_learner.report.load import Amount, LoadCurve, LoadScope
-from global_learner.report.replayed_pasts import AS_IT_RAN, TWIN, ReplayedPast, replayed_past, said_of_replays
+from global_learner.report.load import Amount, LoadScope, SchedulerLoad
+from global_learner.report.replayed_pasts import AS_IT_RAN, TWIN, ReportedPast, replayed_past, said_of_replays
+from global_learner.report.reported_series import Series
 from global_learner.report.savings import RECORDED, USUAL, USUAL_LABEL, is_simulated
-from global_learner.report.told_series import Series
 from global_learner.report.words import listed, policy_label
 from policy_net.exchange.generated import fleet_pb2
 
@@ -43,32 +43,32 @@ class _Cluster:
     simulated: bool
     fallback: str
     series: Mapping[str, Series]
-    past: ReplayedPast | None = None
+    past: ReportedPast | None = None
 
     @property
     def begin(self) -> float:
-        return self.series[AS_IT_RAN].told.begin_seconds
+        return self.series[AS_IT_RAN].reported.begin_seconds
 
     @property
     def gpus(self) -> float:
-        return max(self.series[AS_IT_RAN].told.gpus)
+        return max(self.series[AS_IT_RAN].reported.gpus)
 
     @property
     def end(self) -> float:
         """Until when there is something to compare."""
         ran = self.series[AS_IT_RAN]
-        return max(series.nearly_end for series in self.series.values()) if ran.told.ended else ran.end
+        return max(series.nearly_end for series in self.series.values()) if ran.reported.ended else ran.end
 
 
-def told_load(views: Sequence[fleet_pb2.ClusterView], now: float) -> list[LoadScope]:
+def reported_load(views: Sequence[fleet_pb2.ClusterView], now: float) -> list[LoadScope]:
     """A scope for all real clusters and one for all simulated ones, where there are several, then one for each.
 
     Args:
         now: Unix seconds.
     """
-    told = filter(None, map(_told, views))
+    reported = filter(None, map(_reported, views))
     clusters = sorted(
-        (one for one in told if one.simulated or one.begin < now + _AHEAD_SECONDS), key=lambda one: one.name
+        (one for one in reported if one.simulated or one.begin < now + _AHEAD_SECONDS), key=lambda one: one.name
     )
     if not clusters:
         return []
@@ -89,7 +89,7 @@ def told_load(views: Sequence[fleet_pb2.ClusterView], now: float) -> list[LoadSc
     return [*scopes, *(_scope(cluster.name, [cluster], now, silent if len(clusters) == 1 else ()) for cluster in shown)]
 
 
-def _told(view: fleet_pb2.ClusterView) -> _Cluster | None:
+def _reported(view: fleet_pb2.ClusterView) -> _Cluster | None:
     series = {curve.policy: Series(curve) for curve in view.status.load if len(curve.gpus)}
     if AS_IT_RAN not in series:
         return None
@@ -102,7 +102,7 @@ def _told(view: fleet_pb2.ClusterView) -> _Cluster | None:
 
 def _scope(name: str, group: Sequence[_Cluster], now: float, silent: Sequence[str]) -> LoadScope:
     real = not group[0].simulated
-    begin = min(cluster.series[AS_IT_RAN].told.begin_seconds for cluster in group)
+    begin = min(cluster.series[AS_IT_RAN].reported.begin_seconds for cluster in group)
     end = max(cluster.end for cluster in group)
     if real:
         end = min(end, now + _AHEAD_SECONDS)
@@ -124,7 +124,7 @@ def _scope(name: str, group: Sequence[_Cluster], now: float, silent: Sequence[st
         name=name,
         seconds=moments,
         gpus=gpus,
-        curves=[LoadCurve(labels[policy], *columns[policy], of_own=policy == TWIN) for policy in policies],
+        curves=[SchedulerLoad(labels[policy], *columns[policy], of_own=policy == TWIN) for policy in policies],
         axis="time, UTC" if real else "simulated time",
         note=_note(group, policies, silent),
         real=real,
@@ -206,4 +206,4 @@ def _note(group: Sequence[_Cluster], policies: Sequence[str], silent: Sequence[s
 
 
 def _all_ended(group: Sequence[_Cluster]) -> bool:
-    return all(cluster.series[AS_IT_RAN].told.ended for cluster in group)
+    return all(cluster.series[AS_IT_RAN].reported.ended for cluster in group)

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 
 from global_learner.rollout.events import Assign
-from global_learner.rollout.state import Role
+from global_learner.rollout.state import VersionRole
 from global_learner.rollout.verdicts.switchback import schedule_of
-from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
+from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 
 Jcts = Mapping[str, float]
 """Mean job completion times of clusters that told one, in seconds."""
@@ -17,7 +17,7 @@ USUAL_JCT_SECONDS = 2 * 3600.0
 """Of a cluster that has not said yet how long its jobs take: blocks of four hours."""
 _SEED_BITS = 48
 """Exact in every language's floating point, too."""
-_ROLES = {Role.SHADOW: DutyRole.SHADOW, Role.ALTERNATING: DutyRole.ALTERNATING}
+_ROLES = {VersionRole.SHADOW: AssignmentRole.SHADOW, VersionRole.ALTERNATING: AssignmentRole.ALTERNATING}
 
 
 def seed_of(number: int, started_unix_seconds: float) -> int:
@@ -26,15 +26,17 @@ def seed_of(number: int, started_unix_seconds: float) -> int:
     return int.from_bytes(drawn[: _SEED_BITS // 8])
 
 
-def duty_of(told: Assign, rollout: int, seed: int, jct_seconds: float | None) -> RolloutDuty | None:
+def rollout_assignment_of(
+    reported: Assign, rollout: int, seed: int, jct_seconds: float | None
+) -> RolloutAssignment | None:
     """What a cluster is asked for; None: to act on its version, and nothing else.
 
     Args:
         jct_seconds: its mean job completion time; None, or nothing above 0, where none is known.
     """
-    role = _ROLES.get(told.role)
-    if role is None or told.beside is None or told.beside == told.acting:
+    role = _ROLES.get(reported.role)
+    if role is None or reported.beside is None or reported.beside == reported.acting:
         return None
     known = jct_seconds is not None and math.isfinite(jct_seconds) and jct_seconds > 0.0
     schedule = schedule_of(jct_seconds if known and jct_seconds is not None else USUAL_JCT_SECONDS, 0.0)
-    return RolloutDuty(rollout, role, told.beside, seed, schedule.block_seconds, schedule.washout_seconds)
+    return RolloutAssignment(rollout, role, reported.beside, seed, schedule.block_seconds, schedule.washout_seconds)

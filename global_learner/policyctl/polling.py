@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from global_learner.errors import Unreachable
 
-_LOOK_SECONDS = 2.0
+_POLL_SECONDS = 2.0
 """Between two tries while no learner answers, however seldom is looked otherwise."""
 AWAY_SECONDS = 60.0
 """A failover takes ten seconds, a restart mostly less."""
@@ -20,7 +20,7 @@ AWAY_SECONDS = 60.0
 Found = TypeVar("Found")
 
 
-def looks(
+def polls(
     once: Callable[[], Found],
     every_seconds: float,
     clock: Callable[[], float] = time.monotonic,
@@ -55,7 +55,7 @@ def _next(
                 _remark(f"no learner answers; waiting for one, for {AWAY_SECONDS:g} s at most")
             if clock() - away_since >= AWAY_SECONDS:
                 raise Unreachable(f"no learner has answered for {AWAY_SECONDS:g} s; {error}") from error
-            sleep(min(every_seconds, _LOOK_SECONDS))
+            sleep(min(every_seconds, _POLL_SECONDS))
             continue
         if away_since is not None:
             _remark("a learner answers again")

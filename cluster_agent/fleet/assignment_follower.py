@@ -15,13 +15,13 @@ import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate
 from cluster_agent.errors import StateDamaged
-from cluster_agent.fleet.learner_protocol import AgentStatus, Learner
+from cluster_agent.fleet.learner_protocol import AgentStatus, LearnerCalls
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, checked_candidate, refusal_word
 from cluster_agent.rollout.conduct import Conduct
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionRejected
 from policy_net.exchange.learner_answers import Assignment, Registration
-from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
+from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 from policy_net.exchange.signed_documents import NOT_ALLOWED, Distrust
 from policy_net.exchange.spec import WeightSpec
 
@@ -35,7 +35,7 @@ Rollouts = Literal["follow", "shadow-only", "off"]
 
 
 @dataclass(frozen=True, slots=True)
-class DutyParts:
+class AssignmentParts:
     """Parts of an agent that a rollout concerns.
 
     Attributes:
@@ -53,10 +53,10 @@ class DutyParts:
     clock: Callable[[], float]
 
 
-class DutyFollower:
+class AssignmentFollower:
     """Follows duties and tells what came of them."""
 
-    def __init__(self, learner: Learner, parts: DutyParts, telemetry: Telemetry) -> None:
+    def __init__(self, learner: LearnerCalls, parts: AssignmentParts, telemetry: AgentTelemetry) -> None:
         self._learner = learner
         self._parts = parts
         self._telemetry = telemetry
@@ -86,12 +86,14 @@ class DutyFollower:
         """
         trust = self._parts.source.trust
         duty = assignment.duty
-        if assignment.duty_fault:
-            return VersionRejected(f"a rollout's duty cannot be read: {assignment.duty_fault}", Distrust.UNREADABLE)
+        if assignment.assignment_fault:
+            return VersionRejected(
+                f"a rollout's duty cannot be read: {assignment.assignment_fault}", Distrust.UNREADABLE
+            )
         if trust is None or (trust.pinned is None and duty is None):
             return 0.0
         try:
-            return trust.check_duty(assignment.version, duty, assignment.timestamp)
+            return trust.check_rollout_assignment(assignment.version, duty, assignment.timestamp)
         except VersionRejected as error:
             return error
 
@@ -99,21 +101,23 @@ class DutyFollower:
         """Do what is asked, from the next decision on."""
         conduct, duty = self._parts.conduct, assignment.duty
         if isinstance(believed, VersionRejected):
-            if duty is not None or assignment.duty_fault:
+            if duty is not None or assignment.assignment_fault:
                 version = 0 if duty is None else duty.beside_version
                 self._refuse(version or assignment.version, believed)
             return
         if duty is None:
             self._end(assignment.version)
             return
-        if self._parts.allowed == "off" or (self._parts.allowed == "shadow-only" and duty.role is not DutyRole.SHADOW):
+        if self._parts.allowed == "off" or (
+            self._parts.allowed == "shadow-only" and duty.role is not AssignmentRole.SHADOW
+        ):
             self._end(assignment.version)
             words = f"setting learner.rollouts is {self._parts.allowed}: v{duty.beside_version} is not held beside"
             self._refuse(duty.beside_version, VersionRejected(words, NOT_ALLOWED))
             return
         conduct.follow(duty, assignment.version, believed)
         if self._held is None or self._held[0] != duty.beside_version:
-            self._parts.active.hold_beside(None)
+            self._parts.active.hold_challenger(None)
             self._held = None
             self._fetch(duty, spec)
         else:
@@ -144,7 +148,7 @@ class DutyFollower:
         self._due_seconds = now + _SHADOW_SECONDS
         conduct.on_taken(evidence, answer.next_block, taken=answer.taken)
 
-    def told(self, status: AgentStatus) -> AgentStatus:
+    def reported(self, status: AgentStatus) -> AgentStatus:
         """A heartbeat's status, with how this agent stands to a rollout; a refused assignment is told first."""
         held = self._parts.conduct.status
         version, reason = (status.refused_version, status.refused_reason) if status.refused_version else self._refused
@@ -168,13 +172,13 @@ class DutyFollower:
 
     def _end(self, assigned_version: int) -> None:
         self._parts.conduct.follow(None, assigned_version, 0.0)
-        self._parts.active.hold_beside(None)
+        self._parts.active.hold_challenger(None)
         self._refused = (0, "")
         if self._held is not None:
             self._held = None
             self._parts.kept.forget()
 
-    def _fetch(self, duty: RolloutDuty, spec: WeightSpec) -> None:
+    def _fetch(self, duty: RolloutAssignment, spec: WeightSpec) -> None:
         version, trust = duty.beside_version, self._parts.source.trust
         left = self._bad.get(version, 0)
         if left:
@@ -183,7 +187,7 @@ class DutyFollower:
         try:
             fetched = self._learner.fetch_policy(version)
             if trust is not None:
-                trust.check_beside(fetched)
+                trust.check_challenger(fetched)
             candidate = checked_candidate(fetched, spec, self._parts.source.factory)
         except (VersionRejected, LearnerRefused) as error:
             self._refuse(version, error)
@@ -202,7 +206,7 @@ class DutyFollower:
     def _hold(self, candidate: Candidate) -> None:
         identity = candidate.identity
         self._held = (identity.version, identity.digest)
-        self._parts.active.hold_beside(candidate, self._parts.believed(identity.digest))
+        self._parts.active.hold_challenger(candidate, self._parts.believed(identity.digest))
 
     def _refuse(self, version: int, error: VersionRejected | LearnerRefused) -> None:
         reason = refusal_word(error)

@@ -21,7 +21,7 @@ from cluster_agent.rollout.block_tally import FinishedBlock
 from cluster_agent.rollout.evidence import ShadowSums
 from cluster_agent.rollout.presence import Presence
 from cluster_agent.rollout.usual_jobs import UsualJobs
-from policy_net.exchange.rollout_duty import RolloutDuty
+from policy_net.exchange.rollout_assignment import RolloutAssignment
 from policy_net.exchange.state_codec import canonical_json
 
 _log = structlog.get_logger()
@@ -33,7 +33,7 @@ MOST_BLOCKS = 512
 
 
 @dataclass
-class DutyState:
+class AssignmentState:
     """What an agent knows of its duty, and what it found out.
 
     Attributes:
@@ -44,7 +44,7 @@ class DutyState:
         finished: whole pairs of blocks that the learner does not hold yet, oldest first.
     """
 
-    duty: RolloutDuty | None = None
+    duty: RolloutAssignment | None = None
     assigned_version: int = 0
     expires: float = 0.0
     rollout: int = 0
@@ -90,24 +90,24 @@ class DutyState:
         write_json(folder / ROLLOUT, content | {"digest": _digest(content)})
 
 
-def load_state(folder: Path) -> DutyState:
+def load_state(folder: Path) -> AssignmentState:
     """What an earlier life left; as new where that is nothing, or damaged, which is said."""
     path = folder / ROLLOUT
     try:
         saved = read_json(path)
-        return DutyState() if saved is None else _read(saved)
+        return AssignmentState() if saved is None else _read(saved)
     except (StateDamaged, KeyError, TypeError, ValueError, IndexError) as error:
         _log.warning("rollout-state-lost", file=str(path), error=str(error), advice="blocks go on behind the learner's")
-        return DutyState()
+        return AssignmentState()
 
 
-def _read(saved: Mapping[str, Any]) -> DutyState:
+def _read(saved: Mapping[str, Any]) -> AssignmentState:
     content = {key: value for key, value in saved.items() if key != "digest"}
     if saved["format"] != FORMAT or saved["digest"] != _digest(content):
         raise ValueError("it is damaged, or of another program")
     duty = saved["duty"]
-    return DutyState(
-        None if duty is None else RolloutDuty.from_json(duty),
+    return AssignmentState(
+        None if duty is None else RolloutAssignment.from_json(duty),
         int(saved["assigned_version"]),
         float(saved["expires"]),
         int(saved["rollout"]),

@@ -18,7 +18,7 @@ _LARGEST = 2**63 - 1
 _LONGEST_BLOCK_SECONDS = 30 * 86400.0
 
 
-class DutyRole(StrEnum):
+class AssignmentRole(StrEnum):
     """What the second version is for."""
 
     SHADOW = "shadow"
@@ -28,7 +28,7 @@ class DutyRole(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutDuty:
+class RolloutAssignment:
     """What a rollout asks of a cluster.
 
     Attributes:
@@ -43,7 +43,7 @@ class RolloutDuty:
     """
 
     rollout: int
-    role: DutyRole
+    role: AssignmentRole
     beside_version: int
     seed: int
     block_seconds: float
@@ -66,7 +66,7 @@ class RolloutDuty:
         return {**asdict(self), "role": self.role.value}
 
     @classmethod
-    def from_json(cls, content: Any) -> RolloutDuty:
+    def from_json(cls, content: Any) -> RolloutAssignment:
         """The inverse.
 
         Raises:
@@ -76,7 +76,7 @@ class RolloutDuty:
             raise ValueError("the duty is no object")  # noqa: TRY004  (one kind of error for whatever is wrong)
         return cls(
             _whole(content, "rollout"),
-            DutyRole(str(content.get("role"))),
+            AssignmentRole(str(content.get("role"))),
             _whole(content, "beside_version"),
             _whole(content, "seed"),
             _seconds(content, "block_seconds"),
@@ -84,7 +84,7 @@ class RolloutDuty:
         )
 
     @classmethod
-    def of(cls, message: fleet_pb2.RolloutDuty) -> RolloutDuty:
+    def of(cls, message: fleet_pb2.RolloutDuty) -> RolloutAssignment:
         """From the wire.
 
         Raises:
@@ -92,7 +92,7 @@ class RolloutDuty:
         """
         return cls(
             message.rollout,
-            DutyRole(message.role),
+            AssignmentRole(message.role),
             message.beside_version,
             message.seed,
             message.block_seconds,

@@ -26,7 +26,7 @@ generations apart."""
 
 
 @dataclass(frozen=True, slots=True)
-class HeldTo:
+class BeliefStandard:
     """By job type.
 
     Attributes:
@@ -40,7 +40,7 @@ class HeldTo:
 
     def after(
         self, newest: Types, reports: Sequence[Types], first: Collection[tuple[str, JobKind]], enough: int
-    ) -> HeldTo:
+    ) -> BeliefStandard:
         """What counts once `newest` is out.
 
         Only published versions are taken into account, so it may be called as often as one likes.
@@ -51,13 +51,13 @@ class HeldTo:
             first: types with the kinds that v1 gives them.
             enough: so many clusters have to bear out what is agreed on.
         """
-        told: dict[str, list[Rows]] = {}
+        reported: dict[str, list[Rows]] = {}
         for report in reports:
             for job_type, rows in report.items():
-                told.setdefault(job_type, []).append(rows)
+                reported.setdefault(job_type, []).append(rows)
         agreed = dict(self.agreed)
         for job_type, rows in newest.items():
-            of_type = told.get(job_type, [])
+            of_type = reported.get(job_type, [])
             if (job_type, rows[0].kind) in first or len(of_type) < enough:
                 continue
             of_type = of_type[:: -(-len(of_type) // MOST_REPORTERS)]
@@ -68,34 +68,34 @@ class HeldTo:
                 if firm := [entry for entry in rows if seen[entry.ps, entry.workers] >= enough]:
                     agreed[job_type] = firm
                     break
-        silenced = {job_type: rows for job_type, rows in {**self.silenced, **newest}.items() if job_type in told}
-        return HeldTo(silenced, agreed)
+        silenced = {job_type: rows for job_type, rows in {**self.silenced, **newest}.items() if job_type in reported}
+        return BeliefStandard(silenced, agreed)
 
-    def without(self, out: Sequence[Types], reports: Sequence[Types]) -> HeldTo:
+    def without(self, out: Sequence[Types], reports: Sequence[Types]) -> BeliefStandard:
         """Less what nobody bears out but clusters that were turned out, whose reports are `out`."""
 
         def stands(job_type: str, rows: Rows) -> bool:
             theirs = any(bears_out(report.get(job_type, ()), rows) for report in out)
             return not theirs or any(bears_out(report.get(job_type, ()), rows) for report in reports)
 
-        return HeldTo(
+        return BeliefStandard(
             {job_type: rows for job_type, rows in self.silenced.items() if stands(job_type, rows)},
             {job_type: rows for job_type, rows in self.agreed.items() if stands(job_type, rows)},
         )
 
-    def needed(self, newest: Collection[str], next_one: Collection[str]) -> HeldTo:
+    def needed(self, newest: Collection[str], next_one: Collection[str]) -> BeliefStandard:
         """Less what the newest version says itself, as long as the next one speaks of these types too."""
         spoken = set(newest) & set(next_one)
         silenced = {job_type: rows for job_type, rows in self.silenced.items() if job_type not in spoken}
-        return HeldTo(silenced, self.agreed)
+        return BeliefStandard(silenced, self.agreed)
 
 
-def bears_out(told: Rows, rows: Rows, within: float = ALONE) -> bool:
+def bears_out(reported: Rows, rows: Rows, within: float = ALONE) -> bool:
     """Whether a report on a type says what a version says, by the median of their common splits, in log speed."""
-    if not told or told[0].kind is not rows[0].kind:
+    if not reported or reported[0].kind is not rows[0].kind:
         return False
     said = {(entry.ps, entry.workers): entry.mean_log_speed for entry in rows}
-    common = [entry for entry in told if (entry.ps, entry.workers) in said]
+    common = [entry for entry in reported if (entry.ps, entry.workers) in said]
     if not common:
         return False
     gaps = np.array([entry.mean_log_speed - said[entry.ps, entry.workers] for entry in common])

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from cluster_agent.backends.kubernetes.training.memory import Memory, Told
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
-from cluster_agent.backends.kubernetes.training.step import Standing, Step
-from cluster_agent.backends.kubernetes.training.story.resizes import Mark, Resizes
+from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
+from cluster_agent.backends.kubernetes.training.story.resizes import ResizeMark, Resizes
 from cluster_agent.backends.kubernetes.training.story.statuses import (
     PROGRESS_SECONDS,
     Granted,
@@ -24,16 +24,16 @@ from cluster_agent.kubernetes.errors import Conflict, NotFound
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.manifests import leader
-from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, UpdateMode
-from elastic_runtime.protocol.plan import Phase
+from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, TrainingJob
+from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import Allocation
 
 _PROGRESS_A_SECOND = 5.0
 """Of all jobs together: with 2,000 each one's is written every seven minutes."""
-_TRAINED = frozenset({Phase.RUNNING, Phase.RESIZING, Phase.SUSPENDING, Phase.FINISHED})
+_TRAINED = frozenset({JobPhase.RUNNING, JobPhase.RESIZING, JobPhase.SUSPENDING, JobPhase.FINISHED})
 
 
-class Teller:
+class Reporter:
     """Says it, and keeps what is to be said; what was decided may come from any thread, all else from one.
 
     Args:
@@ -110,7 +110,7 @@ class Teller:
             return True
         return self.write(job, {"allocation": granted.content()})
 
-    def begin(self, job: TrainingJob, step: Step) -> bool:
+    def begin(self, job: TrainingJob, step: JobStep) -> bool:
         """Say that a job begins or goes on, before its first pod is made: whoever follows knows that there may be any.
 
         Returns:
@@ -127,7 +127,7 @@ class Teller:
             status["ranks"] = step.notes
         return self.write(job, status)
 
-    def say(self, job: TrainingJob, step: Step, told: Told | None) -> None:
+    def say(self, job: TrainingJob, step: JobStep, job_report: CoordinatorReport | None) -> None:
         """Write what has changed into the status; how far a job is, now and then.
 
         Args:
@@ -138,17 +138,17 @@ class Teller:
             # With what was written in this step, and what was found out about its templates.
             problem = job.problem if entry.kept.digest == job.digest else ""
             job = replace(entry.kept, problem=entry.kept.problem or problem)
-        mark = self._resizes.look(job, step, told)
+        mark = self._resizes.poll(job, step, job_report)
         if step.outcome and self._resizes.holds_end(job):
             return  # at the next look: nobody asks how a job came to its end once it is told
         with self._lock:
-            advised = self._advised.get(job.uid) if job.mode is UpdateMode.OFF else None
-        status = status_of(job, step, told, self.current(job), self._unix_clock(), advised)
-        if told is not None and told.status.phase in _TRAINED:
+            advised = self._advised.get(job.uid) if job.mode is JobUpdateMode.OFF else None
+        status = status_of(job, step, job_report, self.current(job), self._unix_clock(), advised)
+        if job_report is not None and job_report.status.phase in _TRAINED:
             pod = self._pods.get((job.namespace, manifests.pod_name(job, leader(job))))
             if pod is not None and pod.kept.owner == job.uid:
                 status["coordinator"] = pod.kept.uid
-        if mark != Mark() or job.status.get("resizes"):
+        if mark != ResizeMark() or job.status.get("resizes"):
             status["resizes"] = mark.content()
         waited = self._clock() - self._said_at.get(job.uid, -float("inf"))
         news = "progress" in status and status["progress"] != job.status.get("progress")
@@ -175,7 +175,9 @@ class Teller:
         about = About(TRAINING_JOBS.api_version, TRAINING_JOBS.kind, job.namespace, job.name, job.uid)
         self._events.tell(about, reason, line, kind)
 
-    def tell_step(self, job: TrainingJob, before: Step | None, step: Step, told: Told | None) -> None:
+    def report_step(
+        self, job: TrainingJob, before: JobStep | None, step: JobStep, job_report: CoordinatorReport | None
+    ) -> None:
         """Tell of where a job is now, where that is news.
 
         Args:
@@ -183,14 +185,14 @@ class Teller:
         """
         is_news = before is None or before.standing is not step.standing
         if is_news and job.status.get("phase") != step.standing.value:
-            kind = EventType.WARNING if step.standing in (Standing.FAILED, Standing.INVALID) else EventType.NORMAL
-            self.tell(job, step.standing.value, event_line(step, told), kind)
+            kind = EventType.WARNING if step.standing in (JobStanding.FAILED, JobStanding.INVALID) else EventType.NORMAL
+            self.tell(job, step.standing.value, event_line(step, job_report), kind)
 
-    def tell_resizes(self, job: TrainingJob, step: Step, told: Told | None) -> None:
+    def report_resizes(self, job: TrainingJob, step: JobStep, job_report: CoordinatorReport | None) -> None:
         """Tell of what was resized before it was deleted."""
-        self._resizes.look(job, step, told)
+        self._resizes.poll(job, step, job_report)
 
-    def warn(self, job: TrainingJob, memory: Memory, reason: str, line: str, trouble: str = "") -> None:
+    def warn(self, job: TrainingJob, memory: JobMemory, reason: str, line: str, trouble: str = "") -> None:
         """Tell of a trouble that may last.
 
         Args:

@@ -17,27 +17,27 @@ class Series:
         told: with one step or more.
     """
 
-    told: fleet_pb2.LoadCurve
+    reported: fleet_pb2.LoadCurve
 
     @property
     def end(self) -> float:
         """When its last step ends."""
-        return self.told.begin_seconds + len(self.told.gpus) * self.told.step_seconds
+        return self.reported.begin_seconds + len(self.reported.gpus) * self.reported.step_seconds
 
     @property
     def nearly_end(self) -> float:
         """Until when a run that ended is shown: the last job may run alone for days, which says little."""
-        return min(self.told.nearly_done_seconds or self.end, self.end)
+        return min(self.reported.nearly_done_seconds or self.end, self.end)
 
     def at(self, seconds: float) -> tuple[Amount, Amount, float] | None:
         """GPUs in use, jobs that wait, GPUs; None where nothing is known."""
-        steps = (seconds - self.told.begin_seconds) / self.told.step_seconds
-        if steps < 0.0 or (steps >= len(self.told.gpus) and not self.told.ended):
+        steps = (seconds - self.reported.begin_seconds) / self.reported.step_seconds
+        if steps < 0.0 or (steps >= len(self.reported.gpus) and not self.reported.ended):
             return None
-        if steps >= len(self.told.gpus):
-            return 0.0, 0.0, max(self.told.gpus[-1], 0.0)
+        if steps >= len(self.reported.gpus):
+            return 0.0, 0.0, max(self.reported.gpus[-1], 0.0)
         index = math.floor(steps)
         used, waiting, gpus = (
-            values[index] for values in (self.told.gpus_used, self.told.jobs_waiting, self.told.gpus)
+            values[index] for values in (self.reported.gpus_used, self.reported.jobs_waiting, self.reported.gpus)
         )
         return None if waiting < 0.0 else (None if used < 0.0 else used, waiting, max(gpus, 0.0))

@@ -22,18 +22,18 @@ from cluster_agent.backends.kubernetes.namespaces import (
     namespaces_of,
     selector_of,
 )
-from cluster_agent.backends.kubernetes.observation import Seen
+from cluster_agent.backends.kubernetes.observation import SeenCluster
 from cluster_agent.backends.kubernetes.scrapes import Reading
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.kubernetes.api_server import ApiServer, Json, Query
-from cluster_agent.kubernetes.cache import Cache, Entry, Key
+from cluster_agent.kubernetes.cache import Cache, CacheEntry, Key
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, pod_facts
 from cluster_agent.kubernetes.following import STALE_SECONDS, Following, unread_in
 from cluster_agent.kubernetes.resources import NAMESPACES, NODES, PODS, Resource
 from cluster_agent.kubernetes.targets.elastic_target import (
     ELASTIC_TARGETS,
     ElasticTarget,
-    UpdateMode,
+    TargetUpdateMode,
     elastic_target,
     is_frozen,
 )
@@ -41,13 +41,13 @@ from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
 
 _log = structlog.get_logger()
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 """Between two looks of whoever waits."""
 _END_SECONDS = 5.0
 _Kept = TypeVar("_Kept")
 
 
-class ClusterSight:
+class ClusterWatch:
     """Follows a cluster from `start` to `close`.
 
     Args:
@@ -137,18 +137,18 @@ class ClusterSight:
         for name, following in self._followed.items():
             while not following.is_settled:
                 late = self._parts.clock() - began > self._patience_seconds
-                if late or self._parts.wait(LOOK_SECONDS):
+                if late or self._parts.wait(POLL_SECONDS):
                     raise BackendUnavailable(self._unread(name, following))
             if following.is_stale:
                 line = f"nothing was heard of {name} for {following.cache.age_seconds:.0f} s"
                 raise BackendUnavailable(f"{line}{_why(following)}")
         while self._devices is not None and not self._devices.is_settled:
-            if self._parts.clock() - began > self._patience_seconds or self._parts.wait(LOOK_SECONDS):
+            if self._parts.clock() - began > self._patience_seconds or self._parts.wait(POLL_SECONDS):
                 break
         unread = self.unread_namespaces()
         if unread.keys() >= set(self.names):
             raise BackendUnavailable(f"none of the namespaces can be read: {next(iter(unread.values()))}")
-        if any(entry.kept.mode is not UpdateMode.OFF for entry in self.targets.entries().values()):
+        if any(entry.kept.mode is not TargetUpdateMode.OFF for entry in self.targets.entries().values()):
             self.namespaces()
 
     @property
@@ -162,7 +162,7 @@ class ClusterSight:
     def unread_namespaces(self) -> dict[str, str]:
         """Namespaces of several in which something cannot be read, and why: nothing is decided about them."""
         unread = unread_in(self._followed.values())
-        self.news.look("ElasticTargets", unread)
+        self.news.poll("ElasticTargets", unread)
         return unread
 
     @property
@@ -178,7 +178,7 @@ class ClusterSight:
             for (namespace, name), entry in self._of_readable(cache)
         }
 
-    def seen(self, readings: Mapping[str, Reading] | None = None) -> Seen:
+    def seen(self, readings: Mapping[str, Reading] | None = None) -> SeenCluster:
         """All that is kept, as it stands now.
 
         Args:
@@ -187,7 +187,7 @@ class ClusterSight:
         nodes = [entry.kept for entry in self.nodes.entries().values()]
         if self._devices is not None:
             nodes = self._devices.less(nodes)
-        return Seen(
+        return SeenCluster(
             sorted(nodes, key=lambda node: node.name),
             [entry.kept for entry in self.pods.entries().values()],
             [entry.kept for _, entry in self._of_readable(self.targets)],
@@ -199,7 +199,7 @@ class ClusterSight:
         """Targets by namespace and name."""
         return {f"{where}/{name}": entry.kept for (where, name), entry in self._of_readable(self.targets)}
 
-    def object_of(self, target: ElasticTarget) -> Entry[TargetFacts] | None:
+    def object_of(self, target: ElasticTarget) -> CacheEntry[TargetFacts] | None:
         """What a target points at; None where it is not there."""
         cache = self.objects.get(target.ref.kind)
         return None if cache is None else cache.get((target.namespace, target.ref.name))
@@ -236,7 +236,7 @@ class ClusterSight:
         for following in self._opted_in.values():
             cache = following.cache
             while not (cache.is_synced or following.trouble) and self._parts.clock() - began < self._patience_seconds:
-                if self._parts.wait(LOOK_SECONDS):
+                if self._parts.wait(POLL_SECONDS):
                     break
             if cache.is_synced and cache.age_seconds <= STALE_SECONDS:
                 found |= {name: entry.kept for (_, name), entry in cache.entries().items()}
@@ -251,7 +251,7 @@ class ClusterSight:
     def _unread(self, name: str, following: Following[Any]) -> str:
         return f"{name} could not be read yet from {self._api.address}{_why(following)}"
 
-    def _of_readable(self, cache: Cache[_Kept]) -> Iterable[tuple[Key, Entry[_Kept]]]:
+    def _of_readable(self, cache: Cache[_Kept]) -> Iterable[tuple[Key, CacheEntry[_Kept]]]:
         unread = self.unread_namespaces()
         return [(key, entry) for key, entry in cache.entries().items() if key[0] not in unread]
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cluster_agent.backends.kubernetes.training.memory import Memory, Told
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts, requests_of
 from cluster_agent.kubernetes.node_choice import NodeChoice, node_choice
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, role_of, template_of
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from elastic_runtime.control.messages import Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 _ANYWHERE = ({"operator": "Exists"},)
 _PLAIN = NodeChoice()
@@ -26,14 +26,14 @@ _IN_BYTES = ("memory", "ephemeral-storage")
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class PodNeed:
     """What a pod takes, and the nodes that it may come to."""
 
     asks: Amounts
     choice: NodeChoice = _PLAIN
 
 
-class Room:
+class ClusterCapacity:
     """What is left of a cluster.
 
     Args:
@@ -53,9 +53,9 @@ class Room:
         for pod in pods:
             if not pod.node and pod.asks is not None:
                 # One that waits for a node will have its room somewhere.
-                self.take([Need(pod.asks, node_choice(pod.spec_of_nodes or {"tolerations": list(_ANYWHERE)}))])
+                self.take([PodNeed(pod.asks, node_choice(pod.spec_of_nodes or {"tolerations": list(_ANYWHERE)}))])
 
-    def take(self, needs: Sequence[Need]) -> bool:
+    def take(self, needs: Sequence[PodNeed]) -> bool:
         """Give room to some pods together; False, and nothing is given, where they do not fit."""
         keys = {id(need.choice): need.choice.key for need in needs}
         allowed = {id(need.choice): self._nodes_of(keys[id(need.choice)], need.choice) for need in needs}
@@ -84,7 +84,7 @@ class Room:
         """Whether a pod is among those that were seen: one that was just made may not be."""
         return self._names is None or (namespace, name) in self._names
 
-    def reserve(self, needs: Sequence[Need]) -> None:
+    def reserve(self, needs: Sequence[PodNeed]) -> None:
         """Take room for pods that will come, each as far as there is any."""
         for need in needs:
             self.take([need])
@@ -179,9 +179,9 @@ def choices_of(job: TrainingJob, fit: Fit | None = None) -> dict[str, NodeChoice
     return {role: _choice(template_of(job, role), role, fit) for role in roles}
 
 
-def needs_of(job: TrainingJob, tasks: Iterable[str], choices: Mapping[str, NodeChoice]) -> list[Need]:
+def needs_of(job: TrainingJob, tasks: Iterable[str], choices: Mapping[str, NodeChoice]) -> list[PodNeed]:
     """What tasks need of nodes, each as its role does."""
-    return [Need(asks_of(job, task), choices[role_of(task)]) for task in tasks]
+    return [PodNeed(asks_of(job, task), choices[role_of(task)]) for task in tasks]
 
 
 def _choice(template: Json, role: str, fit: Fit | None) -> NodeChoice:
@@ -201,12 +201,12 @@ def _choice(template: Json, role: str, fit: Fit | None) -> NodeChoice:
 # moment later, then their pods are made, and then those who follow all pods see them. Meanwhile other jobs look for
 # room.
 
-_HAS_NONE = (Phase.SUSPENDING, Phase.SUSPENDED, Phase.FINISHED, Phase.FAILED)
+_HAS_NONE = (JobPhase.SUSPENDING, JobPhase.SUSPENDED, JobPhase.FINISHED, JobPhase.FAILED)
 _ASKED_SECONDS = 30.0
 """A coordinator that has not taken up by then what it was asked will not."""
 
 
-def promised(job: TrainingJob, told: Told | None, memory: Memory, now: float) -> Size:
+def promised(job: TrainingJob, job_report: CoordinatorReport | None, memory: JobMemory, now: float) -> Size:
     """How many tasks of each role a running job has, or has room for.
 
     Args:
@@ -214,10 +214,10 @@ def promised(job: TrainingJob, told: Told | None, memory: Memory, now: float) ->
         memory: of the job; is changed.
         now: monotonic seconds.
     """
-    if told is not None and not told.lie:
-        memory.target = told.status.target if told.status.phase not in _HAS_NONE else Size(0, 0)
+    if job_report is not None and not job_report.falsehood:
+        memory.target = job_report.status.target if job_report.status.phase not in _HAS_NONE else Size(0, 0)
         size, since = memory.asked
-        if told.status.target == size or now - since > _ASKED_SECONDS:
+        if job_report.status.target == size or now - since > _ASKED_SECONDS:
             memory.asked = Size(0, 0), now
     if memory.target is None:  # an agent that has just begun: what was noted last
         return Size(job.granted.ps, job.granted.workers)
@@ -227,11 +227,11 @@ def promised(job: TrainingJob, told: Told | None, memory: Memory, now: float) ->
 
 
 def reserve(
-    room: Room,
+    free_capacity: ClusterCapacity,
     job: TrainingJob,
     pods: Iterable[TaskPod],
-    told: Told | None,
-    memory: Memory,
+    job_report: CoordinatorReport | None,
+    memory: JobMemory,
     now: float,
     choices: Mapping[str, NodeChoice] | None = None,
 ) -> None:
@@ -244,15 +244,15 @@ def reserve(
     choices = choices_of(job) if choices is None else choices
     ours = [pod for pod in pods if pod.owner == job.uid and not pod.ended]
     for pod in ours:
-        if not room.counts(pod.namespace, pod.name):
-            room.reserve(needs_of(job, [pod.task], choices))
+        if not free_capacity.counts(pod.namespace, pod.name):
+            free_capacity.reserve(needs_of(job, [pod.task], choices))
     if job.outcome or job.deleting or not any(pod.task == COORDINATOR for pod in ours):
         return
-    leaving = told.status.leaving if told is not None else ()
+    leaving = job_report.status.leaving if job_report is not None else ()
     here = [pod.task for pod in ours if not pod.deleting and pod.task not in leaving]
-    size = promised(job, told, memory, now)
+    size = promised(job, job_report, memory, now)
     missing = ["ps"] * (size.servers - _count(here, "ps")) + ["worker"] * (size.workers - _count(here, "worker"))
-    room.reserve(needs_of(job, missing, choices))
+    free_capacity.reserve(needs_of(job, missing, choices))
 
 
 def _count(tasks: Collection[str], role: str) -> int:

@@ -24,7 +24,7 @@ Places = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Lie:
+class JobPlacement:
     """How many of a job's tasks of each role lie on which nodes."""
 
     workers: dict[str, int] = field(default_factory=dict)
@@ -48,20 +48,20 @@ def gpu_types_of(nodes: Iterable[NodeFacts]) -> GpuTypes:
     return found if len(named) >= _LEAST_NODES else {}
 
 
-def lie_of_targets(pods: Iterable[PodFacts], uids: Collection[str]) -> dict[str, Lie]:
+def placement_of_targets(pods: Iterable[PodFacts], uids: Collection[str]) -> dict[str, JobPlacement]:
     """Where the pods of these owners lie, by uid; all of them are workers."""
-    found: dict[str, Lie] = {}
+    found: dict[str, JobPlacement] = {}
     for pod in pods:
         if pod.owner in uids and pod.node and not pod.is_nominated and not pod.is_terminating:
-            found.setdefault(pod.owner, Lie()).add("worker", pod.node)
+            found.setdefault(pod.owner, JobPlacement()).add("worker", pod.node)
     return found
 
 
-def shares_of(lie: Lie, nodes: Collection[str]) -> tuple[Share, ...]:
+def shares_of(job_placements: JobPlacement, nodes: Collection[str]) -> tuple[Share, ...]:
     """What each of these nodes holds of a job; what lies on others, which are about to go, is not there."""
     return tuple(
-        Share(node, Allocation(lie.workers.get(node, 0), lie.ps.get(node, 0)))
-        for node in sorted(lie.workers.keys() | lie.ps.keys())
+        Share(node, Allocation(job_placements.workers.get(node, 0), job_placements.ps.get(node, 0)))
+        for node in sorted(job_placements.workers.keys() | job_placements.ps.keys())
         if node in nodes
     )
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from training_objects import job_object
 
-from cluster_agent.backends.kubernetes.training.memory import Told
-from cluster_agent.backends.kubernetes.training.step import Standing, Step
-from cluster_agent.backends.kubernetes.training.story.telling import Teller
+from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
+from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
+from cluster_agent.backends.kubernetes.training.story.reporter import Reporter
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.errors import Conflict
 from cluster_agent.kubernetes.training.training_job import TrainingJob, training_job
 from elastic_runtime.control.messages import JobStatus, Size
-from elastic_runtime.protocol.plan import Phase
+from elastic_runtime.protocol.plan import JobPhase
 
 Json = dict[str, Any]
 
@@ -29,7 +29,7 @@ class World:
         self.jobs: Cache[TrainingJob] = Cache(training_job, clock, nothing)
         self.jobs.put(self.found)
         pods = Cache(task_pod_facts, clock, nothing)
-        self.teller = Teller(self, self.jobs, pods, self, nothing, clock, clock)  # type: ignore[arg-type]
+        self.teller = Reporter(self, self.jobs, pods, self, nothing, clock, clock)  # type: ignore[arg-type]
 
     @property
     def job(self) -> TrainingJob:
@@ -49,8 +49,8 @@ class World:
         return self.found
 
     def say(self, samples: int) -> None:
-        status = JobStatus("digits", Phase.RUNNING, size=Size(1, 2), target=Size(1, 2), samples=samples)
-        self.teller.say(self.job, Step(Standing.RUNNING), Told(status, self.now))
+        status = JobStatus("digits", JobPhase.RUNNING, size=Size(1, 2), target=Size(1, 2), samples=samples)
+        self.teller.say(self.job, JobStep(JobStanding.RUNNING), CoordinatorReport(status, self.now))
 
 
 @pytest.mark.parametrize(("jobs", "least", "most"), [(1, 5, 6), (150, 1, 2), (2000, 0, 0)])

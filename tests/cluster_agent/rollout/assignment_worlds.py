@@ -13,28 +13,28 @@ from signing_fleet import SigningFleet
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
 from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus, backend_module
-from cluster_agent.fleet.duty_following import DutyFollower, DutyParts, Rollouts
-from cluster_agent.fleet.fleet_link import FleetDuties, FleetLink, Follows
+from cluster_agent.fleet.assignment_follower import AssignmentFollower, AssignmentParts, Rollouts
+from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
 from cluster_agent.fleet.learner_protocol import AgentStatus, EvidenceAnswer
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.guard import DeadlineAsker, Guard
 from cluster_agent.learning.experience import BelievedReward
-from cluster_agent.loop import Deciding, DecisionLoop, Lessons, Records
+from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
 from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.settings import PolicySettings, RetrySettings
-from cluster_agent.telemetry import Telemetry
+from cluster_agent.telemetry import AgentTelemetry
 from policy_net.domain import PolicyContext, RewardKind
 from policy_net.errors import LearnerUnreachable
 from policy_net.exchange.fleet_trust import FleetTrust
 from policy_net.exchange.learner_answers import Assignment, FetchedPolicy, Registration
 from policy_net.exchange.policy_file import PolicyFile, digest_of
-from policy_net.exchange.rollout_duty import DutyRole, RolloutDuty
-from policy_net.exchange.signed_documents import Role, SignedDocument, Timestamp, VersionStatement, signed
+from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
+from policy_net.exchange.signed_documents import KeyRole, SignedDocument, Timestamp, VersionStatement, signed
 from policy_net.policy import build_policy
 from policy_net.set_policy.policy import default_set_file
 from policy_net.throughput.parametric import OnlineFit
@@ -53,12 +53,12 @@ def version_bytes(number: int) -> bytes:
     return PolicyFile(SHIPPED.spec, SHIPPED.weights + noise, {}, priors).to_bytes()
 
 
-def shadow(beside: int = 2, rollout: int = 1) -> RolloutDuty:
-    return RolloutDuty(rollout, DutyRole.SHADOW, beside, 5, BLOCK_SECONDS, BLOCK_SECONDS / 4)
+def shadow(challenger: int = 2, rollout: int = 1) -> RolloutAssignment:
+    return RolloutAssignment(rollout, AssignmentRole.SHADOW, challenger, 5, BLOCK_SECONDS, BLOCK_SECONDS / 4)
 
 
-def alternating(beside: int = 2, rollout: int = 1) -> RolloutDuty:
-    return dataclasses.replace(shadow(beside, rollout), role=DutyRole.ALTERNATING)
+def alternating(challenger: int = 2, rollout: int = 1) -> RolloutAssignment:
+    return dataclasses.replace(shadow(challenger, rollout), role=AssignmentRole.ALTERNATING)
 
 
 class RolloutLearner(FakeLearner):
@@ -74,8 +74,8 @@ class RolloutLearner(FakeLearner):
         super().__init__()
         self.fleet = SigningFleet()
         self.assigned = 1
-        self.duty: RolloutDuty | None = None
-        self.said: RolloutDuty | str | None = "as signed"
+        self.duty: RolloutAssignment | None = None
+        self.said: RolloutAssignment | str | None = "as signed"
         self.expires = EXPIRES
         self.blocks: dict[int, object] = {}
         self.next_block = 0
@@ -97,7 +97,7 @@ class RolloutLearner(FakeLearner):
     def stamp(self) -> SignedDocument:
         self.fleet.number += 1
         stamp = Timestamp(self.fleet.root.fleet, CLUSTER, self.fleet.number, self.assigned, self.expires, self.duty)
-        return signed(stamp.to_bytes(), [self.fleet.keys[Role.TIMESTAMP]])
+        return signed(stamp.to_bytes(), [self.fleet.keys[KeyRole.TIMESTAMP]])
 
     def fetch_policy(self, version: int) -> FetchedPolicy:
         self._answer()
@@ -105,7 +105,7 @@ class RolloutLearner(FakeLearner):
         data = version_bytes(version)
         digest, root = digest_of(data), self.fleet.root
         stated = VersionStatement(root.fleet, version, version - 1, version, digest, SHIPPED.spec.digest)
-        document = signed(stated.to_bytes(), [self.fleet.keys[Role.VERSION]])
+        document = signed(stated.to_bytes(), [self.fleet.keys[KeyRole.VERSION]])
         if version in self.damaged:
             data = data[:-1] + bytes([data[-1] ^ 1])
         return FetchedPolicy(version, data, digest, document, self.stamp(), tuple(self.fleet.roots))
@@ -146,7 +146,7 @@ class SimulatedAgent:
         allowed: Rollouts = "follow",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.learner, self.telemetry = folder, learner, Telemetry()
+        self.folder, self.learner, self.telemetry = folder, learner, AgentTelemetry()
         settings = PolicySettings()
         trust = FleetTrust(folder, CLUSTER, False, clock)
         self.source = PolicySource(settings, CandidateFactory(settings), KeptVersion(folder), trust)
@@ -173,29 +173,29 @@ class SimulatedAgent:
         self.loop = DecisionLoop(
             self.backend,
             Deciding(self.active, guard, self.conduct, 120.0),
-            Records(memory, recorder),
+            DecisionRecords(memory, recorder),
             Lessons(BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs)),
             self.telemetry,
             lambda _: False,
         )
         session = Session(learner, "", ())
         access = LearnerAccess(learner, session, self.telemetry, retry_backoff(RetrySettings(), CLUSTER))
-        self.follower = DutyFollower(
+        self.follower = AssignmentFollower(
             learner,
-            DutyParts(
+            AssignmentParts(
                 self.active,
                 self.conduct,
                 self.source,
-                KeptVersion(folder, beside=True),
+                KeptVersion(folder, challenger=True),
                 allowed,
-                memory.believed_beside,
+                memory.challenger_believed,
                 clock,
             ),
             self.telemetry,
         )
         self.follower.resume()
-        duties = FleetDuties(heartbeat_seconds=1.0, follows=Follows.VERSIONS, rollouts=self.follower)
-        self.link = FleetLink(access, self.active, self.source, self.status, duties)
+        tasks = FleetTasks(heartbeat_seconds=1.0, follows=Follows.VERSIONS, rollouts=self.follower)
+        self.link = FleetLink(access, self.active, self.source, self.status, tasks)
 
     def status(self) -> AgentStatus:
         cluster = BackendStatus(self.backend.time_seconds, 0, 0, 0, 0, 0.0)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from cluster_agent.backends.kubernetes.observation import Observed, Seen
-from cluster_agent.backends.kubernetes.places.lie import (
+from cluster_agent.backends.kubernetes.observation import Observed, SeenCluster
+from cluster_agent.backends.kubernetes.places.job_placement import (
     GpuTypes,
-    Lie,
+    JobPlacement,
     gpu_types_of,
-    lie_of_targets,
+    placement_of_targets,
     places_of,
     shares_of,
 )
@@ -23,7 +23,7 @@ from cluster_agent.kubernetes.capacity import PodFacts
 from policy_net.domain import Moves, Progress
 
 
-def in_places(about: Observed, seen: Seen, of_own: Callable[[], Mapping[str, Lie]]) -> Observed:
+def in_places(about: Observed, seen: SeenCluster, of_own: Callable[[], Mapping[str, JobPlacement]]) -> Observed:
     """What was observed, with where tasks lie, if that makes a difference.
 
     Args:
@@ -34,17 +34,21 @@ def in_places(about: Observed, seen: Seen, of_own: Callable[[], Mapping[str, Lie
     if not gpu_types:
         return about
     uids = {member.facts.uid: job_id for job_id, member in about.members.items()}
-    lie = {**of_own(), **{uids[uid]: found for uid, found in lie_of_targets(seen.pods, uids).items()}}
+    job_placements = {**of_own(), **{uids[uid]: found for uid, found in placement_of_targets(seen.pods, uids).items()}}
     names = {node.node_id for node in about.state.nodes}
-    placement = {job.job_id: shares_of(lie[job.job_id], names) for job in about.state.jobs if job.job_id in lie}
+    placement = {
+        job.job_id: shares_of(job_placements[job.job_id], names)
+        for job in about.state.jobs
+        if job.job_id in job_placements
+    }
     jobs = tuple(
         replace(job, moves=Moves.NEVER if job.kind.uses_ps or job.job_id in about.members else Moves.WITH_SIZE)
         for job in about.state.jobs
     )
     places = {
-        job_id: places_of(lie[job_id].workers, member.facts.workers, gpu_types)
+        job_id: places_of(job_placements[job_id].workers, member.facts.workers, gpu_types)
         for job_id, member in about.members.items()
-        if job_id in lie
+        if job_id in job_placements
     }
     return replace(
         about, state=replace(about.state, jobs=jobs, placement=placement), gpu_types=gpu_types, places=places
@@ -64,10 +68,10 @@ def progress_in_places(
     if not gpu_types:
         return list(progress)
     uids = {job_id: member.facts.uid for job_id, member in about.members.items()}
-    lie = lie_of_targets(pods, set(uids.values()))
+    job_placements = placement_of_targets(pods, set(uids.values()))
     found = []
     for entry in progress:
-        before, now = about.places.get(entry.job_id, ()), lie.get(uids[entry.job_id], Lie())
+        before, now = about.places.get(entry.job_id, ()), job_placements.get(uids[entry.job_id], JobPlacement())
         # Of a job that is done no pod lies anywhere any more.
         same = entry.finished or places_of(now.workers, entry.allocation.workers, gpu_types) == before
         found.append(replace(entry, places=before) if same and entry.samples > 0.0 else entry)

@@ -6,9 +6,9 @@ import pytest
 from kube_facts import job as made_job
 from kube_facts import member, state
 
-from cluster_agent.backends.kubernetes.observation import Observed, Seen
-from cluster_agent.backends.kubernetes.places.lie import Lie
-from cluster_agent.backends.kubernetes.places.told import in_places, progress_in_places
+from cluster_agent.backends.kubernetes.observation import Observed, SeenCluster
+from cluster_agent.backends.kubernetes.places.job_placement import JobPlacement
+from cluster_agent.backends.kubernetes.places.placement_report import in_places, progress_in_places
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts
 from policy_net.domain import Allocation, JobKind, Moves, Node, Progress, Resources, Share
 
@@ -24,7 +24,7 @@ def pods(*where: str) -> list[PodFacts]:
     return [PodFacts(node, {}, "uid-train", "Running", is_terminating=False) for node in where]
 
 
-def looked(types: dict[str, str], where: list[PodFacts], of_own: dict[str, Lie] | None = None) -> Observed:
+def looked(types: dict[str, str], where: list[PodFacts], of_own: dict[str, JobPlacement] | None = None) -> Observed:
     jobs = (
         made_job("team/train", 2),
         replace(made_job("team/trainingjob/ring", 1), current=Allocation(1, 0)),
@@ -34,11 +34,11 @@ def looked(types: dict[str, str], where: list[PodFacts], of_own: dict[str, Lie] 
         state(*jobs), nodes=tuple(Node(name, Resources(8000, 4), kind) for name, kind in types.items())
     )
     about = Observed(seen_state, {"team/train": member(2)}, {})
-    return in_places(about, Seen(nodes(types), where, (), {}), lambda: of_own or {})
+    return in_places(about, SeenCluster(nodes(types), where, (), {}), lambda: of_own or {})
 
 
 def test_a_decision_is_told_where_tasks_lie_and_that_none_is_moved() -> None:
-    about = looked(TYPES, pods("a", "b"), {"team/trainingjob/ps": Lie({"b": 1}, {"a": 1})})
+    about = looked(TYPES, pods("a", "b"), {"team/trainingjob/ps": JobPlacement({"b": 1}, {"a": 1})})
     assert about.state.placement == {
         "team/train": (Share("a", Allocation(1, 0)), Share("b", Allocation(1, 0))),
         "team/trainingjob/ps": (Share("a", Allocation(0, 1)), Share("b", Allocation(1, 0))),
