@@ -11,16 +11,19 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 
 import structlog
+from sqlalchemy import select
 
 from foundation.text import nearest, plain_line
 from global_learner.background_task import BackgroundTask
 from global_learner.errors import BadRequest, LearnerError
+from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.registry.tables import RolloutQueryRow, RolloutRow
 from global_learner.rollout.plan import RolloutPlan
-from global_learner.rollout.queries import Query, QueryAnswer, QueryStanding, ShownQuery, is_due
-from global_learner.rollout.query_store import QueryStore
+from global_learner.rollout.queries import Query, QueryAnswer, QueryStanding, ShownQuery, after, is_due
 from global_learner.rollout.state import RolloutState
 from global_learner.scores.replay_process import NoAnswer, answer_of
 from global_learner.section_settings import RolloutSettings
@@ -28,6 +31,39 @@ from global_learner.telemetry import LearnerTelemetry
 
 _log = structlog.get_logger()
 _LONGEST_FAULT = 300
+
+
+# An answer is kept if the rollout still is where it was asked for, which is looked at in the same transaction. Of all
+# answers in a stage is kept what they add up to, so that a learner that goes on after a kill knows since when a number
+# is good. Every method blocks; the learner calls them on the registry's thread.
+
+
+class QueryStore:
+    """Answers to the queries of all rollouts."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def standings(self, rollout: int, stage: int) -> dict[str, QueryStanding]:
+        """What is known in a stage, by the query's name."""
+        ours = select(RolloutQueryRow).where(RolloutQueryRow.rollout == rollout, RolloutQueryRow.stage == stage)
+        with self._registry.session() as session:
+            return {row.query: QueryStanding(**row.standing) for row in session.scalars(ours)}
+
+    def keep_answer(self, rollout: int, stage: int, query: Query, answer: QueryAnswer) -> QueryStanding | None:
+        """Keep an answer, and say what is known by it; None, and nothing is kept: the stage is over."""
+        with self._registry.transaction() as session:
+            row = session.get(RolloutRow, rollout)
+            if row is None or row.over or RolloutState.model_validate_json(row.state).stage != stage:
+                return None
+            known = session.get(RolloutQueryRow, (rollout, stage, query.name))
+            before = None if known is None else QueryStanding(**known.standing)
+            standing = after(query, before, answer)
+            if known is None:
+                session.add(RolloutQueryRow(rollout=rollout, stage=stage, query=query.name, standing=asdict(standing)))
+            else:
+                known.standing = asdict(standing)
+            return standing
 
 
 class RolloutQueries:

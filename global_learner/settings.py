@@ -15,9 +15,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from foundation.text import nearest
-from global_learner.aggregation.optimizer_choice import ChosenUnits, OptimizerChoice
-from global_learner.aggregation.privacy_settings import PrivacySettings, check_covered
-from global_learner.aggregation.settings import AggregationMode, AggregationSettings, OptimizerSettings
+from global_learner.aggregation.settings import (
+    AggregationMode,
+    AggregationSettings,
+    ChosenUnits,
+    OptimizerChoice,
+    OptimizerSettings,
+    PrivacySettings,
+    check_covered,
+)
 from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import BadLearnerConfig
 from global_learner.section_settings import (

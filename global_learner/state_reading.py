@@ -12,10 +12,10 @@ from typing import Any
 import structlog
 
 from global_learner.aggregation.modes import build_aggregator
-from global_learner.aggregation.optimizer_choice import ChosenUnits
 from global_learner.aggregation.settings import (
     AGGREGATION_NAME,
     AggregationSettings,
+    ChosenUnits,
     OptimizerSettings,
     read_settings,
 )

@@ -23,7 +23,7 @@ from benchmarks.command import parser_of, show
 from benchmarks.privacy.fleet import Treatment, judged_run
 from benchmarks.privacy.world import SHARES, WORKLOADS, Experience, average_jcts, beginning, teacher, watched
 from benchmarks.processes import process_pool
-from global_learner.aggregation.privacy_settings import PrivacyMode
+from global_learner.aggregation.settings import PrivacyMode
 
 RATES = (0.01, 0.03, 0.1)
 UPDATES = MappingProxyType({4: 100, 20: 50, 100: 20})

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.privacy.world import Experience, average_jcts, beginning, teacher
 from cluster_agent.learning.noise import UpdateNoise
 from global_learner.aggregation.modes import build_aggregator
-from global_learner.aggregation.privacy_settings import PrivacyMode, PrivacySettings
-from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
+from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, PrivacyMode, PrivacySettings
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.settings import IngestSettings
 from global_learner.storage.snapshot import AdamState

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster_agent.jobs.client import JobClient
-from cluster_agent.jobs.job_logs import JobLogs
+from cluster_agent.jobs.commands import JobLogs
 
 _SAID = re.compile(
     r"epoch +(?P<epoch>\d+) .*?loss (?P<loss>[\d.]+)(?:.*?test accuracy (?P<accuracy>[\d.]+))?"

@@ -20,8 +20,7 @@ from global_learner.policyctl.contexts import (
     read_contexts,
     write_contexts,
 )
-from global_learner.policyctl.options import POLL_SECONDS, Every, Watch
-from global_learner.policyctl.polling import polls
+from global_learner.policyctl.options import POLL_SECONDS, Every, Watch, polls
 from global_learner.policyctl.views import Facts
 
 context_app = typer.Typer(no_args_is_help=True, help="Learners by name, in a file of your own.")

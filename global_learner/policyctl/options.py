@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,9 +22,8 @@ import typer
 from click.core import ParameterSource
 
 from foundation.output import Form, Output, show, watch
-from global_learner.errors import BadLearnerConfig
+from global_learner.errors import BadLearnerConfig, Unreachable
 from global_learner.policyctl.contexts import Context, contexts_file, read_contexts
-from global_learner.policyctl.polling import polls
 from global_learner.policyctl.views import Facts
 from global_learner.registry.version_words import version_of
 
@@ -41,6 +41,60 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 _AGO = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 USUAL_LEARNER = "127.0.0.1:7070"
+
+
+_POLL_SECONDS = 2.0
+"""Between two tries while no learner answers, however seldom is looked otherwise."""
+AWAY_SECONDS = 60.0
+"""A failover takes ten seconds, a restart mostly less."""
+
+Look = TypeVar("Look")
+
+
+def polls(
+    once: Callable[[], Look],
+    every_seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[Look]:
+    """What is found, again and again, without an end.
+
+    Args:
+        once: one look; raises `Unreachable` where no learner answers.
+
+    Raises:
+        Unreachable: at the first look, or for longer than `AWAY_SECONDS`.
+        LearnerError: what else the learner says.
+    """
+    yield once()
+    while True:
+        yield _next(once, every_seconds, clock, sleep)
+
+
+def _next(
+    once: Callable[[], Look], every_seconds: float, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> Look:
+    """What is found after the pause; where no learner answers, as soon as one does."""
+    sleep(every_seconds)
+    away_since: float | None = None
+    while True:
+        try:
+            found = once()
+        except Unreachable as error:
+            if away_since is None:
+                away_since = clock()
+                _remark(f"no learner answers; waiting for one, for {AWAY_SECONDS:g} s at most")
+            if clock() - away_since >= AWAY_SECONDS:
+                raise Unreachable(f"no learner has answered for {AWAY_SECONDS:g} s; {error}") from error
+            sleep(min(every_seconds, _POLL_SECONDS))
+            continue
+        if away_since is not None:
+            _remark("a learner answers again")
+        return found
+
+
+def _remark(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)

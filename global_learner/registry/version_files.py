@@ -11,9 +11,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from global_learner.errors import StateUnusable
-from global_learner.registry.assignments import AUDIT
+from global_learner.registry.assignments import AUDIT, moves_of, version_before
 from global_learner.registry.cards import FIRST_VERSION, VersionOrigin
-from global_learner.registry.moves import moves_of, version_before
 from global_learner.registry.policy_store import PolicyStore, superfluous
 from global_learner.registry.registrations import latest_done
 from global_learner.registry.tables import ClusterRow, RolloutRow, VersionRow

@@ -5,11 +5,10 @@ The page draws; all that is worked out or said in sentences is made here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from global_learner.registry.version_words import damaged_words
-from global_learner.report.acting import acting_rows
 from global_learner.report.events import act_events, fleet_events
 from global_learner.report.fleet import attention, cluster_rows, interventions, reported_jobs
 from global_learner.report.learning import learning_curve, staleness_histogram
@@ -18,12 +17,74 @@ from global_learner.report.load import load_section
 from global_learner.report.reported_load import reported_load
 from global_learner.report.rollouts import rollout_section, waiting
 from global_learner.report.savings import ENDED, ReplayComparison, completion_times, headline
-from global_learner.report.versions import comparable_scores, replayed_scores, taken_back_words, version_rows
-from global_learner.report.words import counted
+from global_learner.report.versions import Scores, comparable_scores, replayed_scores, taken_back_words, version_rows
+from global_learner.report.words import change, counted
 from policy_net.exchange.generated import fleet_pb2
 
 Staleness = Mapping[str, Mapping[int, int]]
 """Cluster to staleness in head steps to updates."""
+
+
+MOST_VERSIONS = 12
+"""Rows: those on which clusters act come first."""
+
+
+def acting_rows(
+    clusters: Sequence[Mapping[str, Any]],
+    cards: Sequence[fleet_pb2.VersionCard],
+    rollouts: Sequence[Mapping[str, Any]],
+    scores: Scores,
+) -> list[dict[str, Any]]:
+    """A row a version: those that act, newest first, then the first version and those that a rollout judged.
+
+    Args:
+        clusters: rows of the fleet; of a learner that has ended what was assigned stands for what acts.
+        rollouts: cards of the newest rollouts, newest first.
+    """
+    acts: dict[int, list[str]] = {}
+    for row in clusters:
+        if row["registered"]:
+            version = row["assigned_version"] if row["acting_version"] is None else row["acting_version"]
+            acts.setdefault(version, []).append(row["cluster"])
+    judged: dict[int, Mapping[str, Any]] = {}
+    for rollout in rollouts:
+        judged.setdefault(rollout["version"], rollout)
+    known = {card.version: card for card in cards}
+    others = ({1} & known.keys() | judged.keys()) - acts.keys()
+    ordered = [*sorted(acts, reverse=True), *sorted(others, reverse=True)]
+    return [
+        {
+            "version": version,
+            "from": _from(known.get(version)),
+            "clusters": acts.get(version, []),
+            "score": scores.over.get(version),
+            "fared": _fared(scores, version),
+            "rollout": None if (card := judged.get(version)) is None else _judged(card),
+        }
+        for version in ordered[:MOST_VERSIONS]
+    ]
+
+
+def _judged(card: Mapping[str, Any]) -> dict[str, str]:
+    """How the version's rollout stands; of one that was taken back also why."""
+    back = card["tone"] == "bad" and card["said"]
+    return {"word": card["word"], "tone": card["tone"], "said": card["said"][0] if back else ""}
+
+
+def _from(card: fleet_pb2.VersionCard | None) -> str:
+    """Whose learning it is."""
+    if card is None:
+        return ""
+    if card.contributions:
+        return "learned by this fleet"
+    return "put in by an operator" if card.parent else "what the fleet began with"
+
+
+def _fared(scores: Scores, version: int) -> str:
+    if version not in scores.over:
+        return "not replayed" if scores.replayed else "not scored"
+    words = change(scores.over[version])
+    return f"{words} {'as' if words.startswith('as') else 'than'} {scores.baseline}"
 
 
 def report_content(

@@ -5,12 +5,14 @@ There is a part for the fleet and one for every cluster; the reader chooses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from foundation.figures import duration, percent
 from global_learner.report.words import listed
+from policy_net.exchange.generated import fleet_pb2
 
 Amount = float | None
 """None at a moment of which nothing is known."""
@@ -128,3 +130,37 @@ def _sentence(what: str, figures: Sequence[tuple[str, str]]) -> str:
     """The proposed policy's figure first."""
     said = [f"{figure} ({label})" if len(figures) > 1 else figure for label, figure in reversed(figures)]
     return f"{what}: {listed(said, 9)}." if said else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One curve as it was told, on the clock of its cluster.
+
+    Attributes:
+        told: with one step or more.
+    """
+
+    reported: fleet_pb2.LoadCurve
+
+    @property
+    def end(self) -> float:
+        """When its last step ends."""
+        return self.reported.begin_seconds + len(self.reported.gpus) * self.reported.step_seconds
+
+    @property
+    def nearly_end(self) -> float:
+        """Until when a run that ended is shown: the last job may run alone for days, which says little."""
+        return min(self.reported.nearly_done_seconds or self.end, self.end)
+
+    def at(self, seconds: float) -> tuple[Amount, Amount, float] | None:
+        """GPUs in use, jobs that wait, GPUs; None where nothing is known."""
+        steps = (seconds - self.reported.begin_seconds) / self.reported.step_seconds
+        if steps < 0.0 or (steps >= len(self.reported.gpus) and not self.reported.ended):
+            return None
+        if steps >= len(self.reported.gpus):
+            return 0.0, 0.0, max(self.reported.gpus[-1], 0.0)
+        index = math.floor(steps)
+        used, waiting, gpus = (
+            values[index] for values in (self.reported.gpus_used, self.reported.jobs_waiting, self.reported.gpus)
+        )
+        return None if waiting < 0.0 else (None if used < 0.0 else used, waiting, max(gpus, 0.0))

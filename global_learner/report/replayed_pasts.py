@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foundation.figures import counted
-from global_learner.report.reported_series import Series
+from global_learner.report.load import Series
 from global_learner.report.words import listed, moment, percent
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.wire import MOST_TIMES_OFF, times_off

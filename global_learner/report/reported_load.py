@@ -11,9 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from global_learner.report.load import Amount, LoadScope, SchedulerLoad
+from global_learner.report.load import Amount, LoadScope, SchedulerLoad, Series
 from global_learner.report.replayed_pasts import AS_IT_RAN, TWIN, ReportedPast, replayed_past, said_of_replays
-from global_learner.report.reported_series import Series
 from global_learner.report.savings import RECORDED, USUAL, USUAL_LABEL, is_simulated
 from global_learner.report.words import listed, policy_label
 from policy_net.exchange.generated import fleet_pb2

@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +146,45 @@ def _wants_score(score: dict[str, Any] | None) -> bool:
     if score is None or not _of_this_set(score):
         return True
     return bool(score["state"] == "failed" and score.get("attempts", _ATTEMPTS) < _ATTEMPTS)
+
+
+JctSeconds = dict[str, float | None]
+"""Mean completion time by policy; None of one that lets jobs wait for ever."""
+
+
+class SketchReplayer:
+    """Replays policies on one sketch at a time.
+
+    Args:
+        command: the interpreter and the module that replays; tests put others in its place.
+    """
+
+    def __init__(
+        self,
+        settings: ScoreSettings,
+        command: Sequence[str] = (sys.executable, "-m", "global_learner.scores.sketch_process"),
+    ) -> None:
+        self._settings = settings
+        self._command = command
+
+    async def __call__(
+        self, sketch: Mapping[str, Any], seed: int, policies: Mapping[str, Mapping[str, str] | None]
+    ) -> JctSeconds | NoAnswer:
+        """What policies make of a sketch, or why there is no answer.
+
+        Args:
+            policies: for each name a heuristic's (None), or `file` and `digest` of a version.
+        """
+        question = {"sketch": sketch, "seed": seed, "policies": policies}
+        seconds = self._settings.sketch_deadline_seconds
+        bounds = self._settings.model_dump(include={"nice", "max_memory_mb"})
+        limits = {**bounds, "deadline_seconds": seconds, "parent": os.getpid()}
+        command = (*self._command, json.dumps(question), json.dumps(limits))
+        out = await answer_of(command, seconds, "scores.sketch_deadline_seconds")
+        if isinstance(out, NoAnswer):
+            return out
+        try:
+            answer = json.loads(out)
+            return {name: None if answer[name] is None else float(answer[name]) for name in policies}
+        except (ValueError, TypeError, KeyError):
+            return NoAnswer("its process printed no times")

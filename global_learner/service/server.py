@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import signal
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -15,6 +17,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from foundation.files import write_whole
+from global_learner.aggregation.settings import AggregationMode
 from global_learner.beliefs.belief_store import BeliefStore
 from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
@@ -27,14 +30,12 @@ from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.registry.signing import Signing
 from global_learner.report.live import LiveReport
-from global_learner.scores.scorer import Scorer
-from global_learner.scores.sketch_replayer import SketchReplayer
+from global_learner.scores.scorer import Scorer, SketchReplayer
 from global_learner.service.admin_service import AdminService
 from global_learner.service.admission import AdmissionLimits, bounded_server
 from global_learner.service.config_check import UPSTREAM_FOLDER, CheckedConfig, read_named_files
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fleet_service import FleetLearner, FleetService
-from global_learner.service.garbage import collect_seldom
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.service.identity_setup import (
     Identities,
@@ -47,7 +48,6 @@ from global_learner.service.lanes import OPERATOR_SHARE, Lanes, lanes_of, one_la
 from global_learner.service.listener import bind, bind_socket
 from global_learner.service.standby import Term, term_of
 from global_learner.service.start_check import check_start
-from global_learner.service.start_lines import report_settings
 from global_learner.settings import LearnerSettings
 from global_learner.storage.audit_chain import IDENTITIES, VERSIONS
 from global_learner.storage.disk import is_disk_full
@@ -61,8 +61,94 @@ from policy_net.exchange.generated import fleet_pb2_grpc
 from policy_net.exchange.identity_file import make_private_folder
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.secrets_in_use import what_expired
+from policy_net.exchange.spec import WeightSpec
 
 _log = structlog.get_logger()
+
+
+# Garbage of a server: young objects are looked through as always, and all of them at times of our own.
+#
+# Python looks through everything whenever enough has outlived its youth. With a thousand connections that takes a tenth
+# of a second, a quarter once the log has grown, in which nobody is answered: it was the slowest hundredth of all
+# pushes, and a quarter of the time in which clusters enroll. Such a pass finds next to nothing here: a few hundred
+# objects.
+# Source: the garbage collector of Python, `gc.set_threshold` (generation 2).
+
+COLLECT_EVERY_SECONDS = 300.0
+"""A pass of a quarter of a second then touches less than a thousandth of all calls."""
+_NEVER_COLLECTED = 2**31 - 1
+
+
+@contextmanager
+def only_young() -> Iterator[None]:
+    """Leave old objects alone meanwhile; afterwards Python does as before."""
+    before = gc.get_threshold()
+    gc.set_threshold(before[0], before[1], _NEVER_COLLECTED)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+async def collect_seldom(
+    every_seconds: float = COLLECT_EVERY_SECONDS, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> None:
+    """Look through everything now and then, for as long as this runs, and otherwise at young objects alone.
+
+    Args:
+        sleep: waits so many seconds.
+    """
+    with only_young():
+        while True:
+            await sleep(every_seconds)
+            gc.collect()
+
+
+def report_settings(settings: LearnerSettings, spec: WeightSpec, telemetry: LearnerTelemetry) -> None:
+    """Say how versions come to act, how updates become steps, and in what these are counted."""
+    _warn_of_auto_assign(settings)
+    _report_aggregation(settings)
+    _report_optimizer(settings, spec, telemetry)
+
+
+def _warn_of_auto_assign(settings: LearnerSettings) -> None:
+    if settings.publish.auto_assign:
+        _log.warning(
+            "auto-assign-enabled",
+            meaning="every new version acts on every cluster at once, unjudged, unless policyctl assign holds it",
+            advice="for simulations and demonstrations; elsewhere set publish.auto_assign to false",
+        )
+
+
+def _report_optimizer(settings: LearnerSettings, spec: WeightSpec, telemetry: LearnerTelemetry) -> None:
+    """Say in what steps are counted, which the policy's kind decides where the settings do not."""
+    only_replays = settings.only_replays(spec)
+    telemetry.only_replays.set(float(only_replays))
+    if settings.upstream is not None:
+        _log.info("optimizer", policy=spec.policy, steps="the learner above takes them", only_replays=only_replays)
+        return
+    found = settings.optimizer_for(spec)
+    _log.info(
+        "optimizer",
+        policy=spec.policy,
+        units=found.units.value,
+        chosen=settings.optimizer.units.value,
+        learning_rate=found.learning_rate,
+        decay_steps=found.decay_steps,
+        only_replays=only_replays,
+    )
+
+
+def _report_aggregation(settings: LearnerSettings) -> None:
+    chosen = settings.aggregation
+    facts = {"mode": chosen.mode.value} | (
+        {} if chosen.mode is AggregationMode.ASYNC else {"strategy": chosen.strategy}
+    )
+    if chosen.mode is AggregationMode.ROBUST:
+        advice = "with one or two clusters nobody can be outvoted; set aggregation for another mode (docs/guide)"
+        _log.info("aggregation", **facts, listen=settings.listen, advice=advice)
+    else:
+        _log.info("aggregation", **facts)
 
 
 async def serve(settings: LearnerSettings) -> None:

@@ -15,8 +15,7 @@ from typing import Any
 
 import structlog
 
-from global_learner.aggregation.privacy_settings import PrivacyMode, PrivacySettings
-from global_learner.aggregation.settings import AggregationSettings
+from global_learner.aggregation.settings import AggregationSettings, PrivacyMode, PrivacySettings
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.settings import IngestSettings, LearnerSettings
 from global_learner.updates.ingest import Judgement
@@ -25,8 +24,8 @@ from global_learner.updates.norms import gradient_norm
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.privacy.accountant import epsilon
-from policy_net.privacy.declaration import declared_noise
 from policy_net.privacy.mechanism import GaussianNoise, fresh_seed
+from policy_net.privacy.settings import declared_noise
 
 _log = structlog.get_logger()
 

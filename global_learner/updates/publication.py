@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from global_learner.aggregation.privacy_settings import PrivacySettings
 from global_learner.aggregation.region import RegionAggregator
-from global_learner.aggregation.settings import AggregationMode, AggregationSettings
+from global_learner.aggregation.settings import AggregationMode, AggregationSettings, PrivacySettings
 from global_learner.beliefs.priors import VersionPriors
 from global_learner.registry.cards import VersionCard, VersionDetails, VersionOrigin, kind_of
 from global_learner.registry.registry import Registry

@@ -6,7 +6,7 @@ J in arrival order, and a batch ends with void or when nothing can be given. The
 
 Legend: J jobs a batch, L type columns, F = J·(L + 5) features, A = 3J + 1 actions.
 Source: DL2 §4.1 (state, actions, repeated inference).
-Deviation: the reward of a decision comes with the micro-action that completes it; see `rewards`.
+Deviation: the reward of a decision comes with the micro-action that completes it; see `GymReward`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,17 +26,18 @@ from numpy.typing import NDArray
 
 from foundation.text import nearest
 from policy_net.dl2.batch import REMAINING_EPOCHS_SCALE, SLOTS_RUN_SCALE, BatchEncoder, JobBatch
-from policy_net.domain import Allocation, CapacityMode, ClusterState, Decision
+from policy_net.domain import Allocation, CapacityMode, ClusterState, Decision, Progress
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
-from policy_net.gym.rewards import GymReward, new_reward
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.commands.world_options import WorldOptions
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, PlacementStrategy
 from policy_net.laboratory.simulation.metrics import summarise
 from policy_net.laboratory.workloads.workload import JobKindChoice
+from policy_net.learning.reward import slot_utility_reward
 from policy_net.placement.capacity import open_capacity
+from policy_net.throughput.parametric import OnlineFit
 
 DEFAULT_WORKLOAD = "dl2:jobs=30,arrivals=google,sizes=varied"
 DECISIONS_PER_JOB = 200
@@ -55,6 +57,66 @@ CHOICES: Mapping[str, Callable[[Any], object]] = MappingProxyType(
 Observation = NDArray[np.float32]
 
 
+# Rewards of an agent, paid when a decision has run its course.
+#
+# `jct`: minus the time that jobs spent in the system, in job-slots. Over an episode that drains the workload, the
+# rewards add up to minus the sum of completion times (in slots), whatever happened in between: the figure that people
+# care about. `slot-utility`: the reward that our own learner climbs (`policy_net.learning.reward`), about 0 to 1 a
+# decision. Denser, but a sum of it over an episode favours slow ones, as they have more decisions: use it with a fixed
+# horizon or discounting.
+
+
+class GymReward(StrEnum):
+    """Which figure an agent is paid."""
+
+    JCT = "jct"
+    SLOT_UTILITY = "slot-utility"
+
+
+class JctReward:
+    """Minus the job-slots since the decision before, waiting for the first decision included."""
+
+    def __init__(self) -> None:
+        self._charged_until: dict[str, float] = {}
+
+    def __call__(self, state: ClusterState, progress: Sequence[Progress], until_seconds: float) -> float:
+        """The reward of the interval from `state` to `until_seconds`, the next decision or the end of all jobs."""
+        ends = {
+            entry.job_id: state.time_seconds + entry.paused_seconds + entry.seconds
+            for entry in progress
+            if entry.finished
+        }
+        job_seconds = 0.0
+        still_here: dict[str, float] = {}
+        for job in state.jobs:
+            since = self._charged_until.get(job.job_id, job.submit_time_seconds)
+            end = ends.get(job.job_id)
+            if end is None:
+                still_here[job.job_id] = end = until_seconds
+            job_seconds += end - since
+        self._charged_until = still_here
+        return -job_seconds / state.slot_seconds
+
+
+class SlotUtilityReward:
+    """The slot utility of the interval, against speeds believed from what this episode has shown."""
+
+    def __init__(self) -> None:
+        self._beliefs = OnlineFit()
+
+    def __call__(self, state: ClusterState, progress: Sequence[Progress], until_seconds: float) -> float:
+        """The reward of the interval from `state` to `until_seconds`."""
+        self._beliefs.introduce(state.jobs)
+        reward = slot_utility_reward(state, progress, self._beliefs, until_seconds - state.time_seconds)
+        self._beliefs.observe(progress)
+        return reward
+
+
+def new_reward(kind: GymReward) -> JctReward | SlotUtilityReward:
+    """The reward of one episode."""
+    return JctReward() if kind is GymReward.JCT else SlotUtilityReward()
+
+
 class ClusterSchedulingEnv(gymnasium.Env[Observation, np.int64]):
     """A cluster that an agent schedules grant by grant.
 
@@ -66,7 +128,7 @@ class ClusterSchedulingEnv(gymnasium.Env[Observation, np.int64]):
         workload: as after `--workload`. One without a seed of its own is drawn anew at every reset.
         jobs_per_batch: J.
         job_types: types with a column of their own, at most 11; all others share the column `other`.
-        reward: `jct` or `slot-utility`, see `rewards`.
+        reward: `jct` or `slot-utility`, see `GymReward`.
         max_decisions: after so many, the episode is truncated; unless given, 200 for every job of the workload.
         world: whatever else `policy-net replay` has as an option, under `WorldOptions`' names: `nodes=24`,
             `capacity="pooled"`, `decide_on="event"`, `speed_noise=0.1`, …; but for `seed`, which is drawn at reset.

@@ -10,6 +10,8 @@ Source: Lawson & Hanson 1995, chapter 23, whose active-set method scipy's `nnls`
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
@@ -71,3 +73,107 @@ def best_of_all_sets(matrix: Array, target: Array) -> Array:
     if not np.isfinite(best).all() or not np.isfinite(least):
         raise NoFit("the least-squares problem overflows")
     return best
+
+
+# Least squares without negative coefficients, from sums of products: few unknowns, and written out term by term.
+#
+# Whoever follows this order of sums, as the compiled twin does, has the same coefficients to the last digit, and
+# whoever plans on them takes the same decisions at ties. A numerical library's last digit depends on the machine it
+# runs on.
+# Source: Lawson & Hanson 1995, chapter 23, on the normal equations, which are solved by Cholesky's factors.
+
+MOST_STEPS = 100
+ROUNDING = 1e-12
+"""A slope that is a smaller share of what it is the difference of is none."""
+LEAST_PIVOT = 1e-13
+"""A column that is this nearly a sum of others is not told apart from it: squares of figures lie too far apart."""
+
+Matrix = Sequence[Sequence[float]]
+
+
+def nonnegative_of_moments(moments: Matrix, target: Sequence[float]) -> list[float] | None:
+    """The coefficients ≥ 0 of least xᵀMx/2 − tᵀx, shape (n,), for positive definite M; None if rounding is in the way.
+
+    Args:
+        moments: M, shape (n, n), of which the lower half counts.
+        target: t, shape (n,).
+    """
+    lower = [moments[one][other] for one in range(len(target)) for other in range(one + 1)]
+    if not all(math.isfinite(value) for value in (*lower, *target)):
+        return None
+    found = [0.0] * len(target)
+    positive: list[int] = []
+    refused: set[int] = set()
+    for _ in range(MOST_STEPS):
+        added = _steepest(moments, target, found, {*positive, *refused})
+        if added is None:
+            return found if all(math.isfinite(value) for value in found) else None
+        wanted = sorted([*positive, added])
+        solution = _solved(moments, target, wanted)
+        if solution is None:
+            return None
+        if solution[added] <= 0.0:  # by rounding alone
+            refused.add(added)
+            continue
+        while any(solution[one] <= 0.0 for one in wanted):
+            share, first = math.inf, -1
+            for one in wanted:
+                if solution[one] <= 0.0 and found[one] / (found[one] - solution[one]) < share:
+                    share, first = found[one] / (found[one] - solution[one]), one
+            if first < 0:
+                return None
+            for one in wanted:
+                found[one] = found[one] + share * (solution[one] - found[one])
+            found[first] = 0.0
+            wanted = [one for one in wanted if found[one] > 0.0]
+            solution = _solved(moments, target, wanted)
+            if solution is None:
+                return None
+        found, positive = solution, wanted
+        refused.clear()
+    return None
+
+
+def _steepest(moments: Matrix, target: Sequence[float], found: Sequence[float], without: set[int]) -> int | None:
+    """Which coefficient to let grow: the one with the largest slope, if any is above zero; the first of equal ones."""
+    chosen, largest = None, 0.0
+    for one in range(len(target)):
+        if one in without:
+            continue
+        slope, size = target[one], abs(target[one])
+        for other in range(len(target)):
+            term = (moments[one][other] if other <= one else moments[other][one]) * found[other]
+            slope -= term
+            size += abs(term)
+        if slope > ROUNDING * size and slope > largest:
+            chosen, largest = one, slope
+    return chosen
+
+
+def _solved(moments: Matrix, target: Sequence[float], chosen: Sequence[int]) -> list[float] | None:
+    """The plain solution of the chosen coefficients, the others zero; None without a sound one."""
+    lower: list[list[float]] = []
+    right: list[float] = []
+    for at, one in enumerate(chosen):
+        row: list[float] = []
+        for before in range(at):
+            left = moments[one][chosen[before]]
+            for k in range(before):
+                left -= row[k] * lower[before][k]
+            row.append(left / lower[before][before])
+        pivot, value = moments[one][one], target[one]
+        for k in range(at):
+            pivot -= row[k] * row[k]
+            value -= row[k] * right[k]
+        if not pivot > LEAST_PIVOT * moments[one][one]:
+            return None
+        row.append(math.sqrt(pivot))
+        lower.append(row)
+        right.append(value / row[at])
+    solution = [0.0] * len(target)
+    for at in range(len(chosen) - 1, -1, -1):
+        value = right[at]
+        for k in range(at + 1, len(chosen)):
+            value -= lower[k][at] * solution[chosen[k]]
+        solution[chosen[at]] = value / lower[at][at]
+    return solution

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.privacy import world
 from benchmarks.privacy.fleet import Treatment, run_fleet
 from benchmarks.privacy.world import Experience, beginning, teacher, watched
-from global_learner.aggregation.privacy_settings import PrivacyMode
+from global_learner.aggregation.settings import PrivacyMode
 from policy_net.exchange.spec import Weights
 from policy_net.laboratory.training.set_imitation import PickLikelihood
 

@@ -189,7 +189,7 @@ def is_rising(numbers: list[int]) -> bool:
 
 def made_again(log: Path) -> dict[str, Any]:
     """What `cluster-agent replay-log` says of a log."""
-    imports = ("cluster_agent.recording.replay_log_command", "cluster_agent.recording.log_replay")
+    imports = ("cluster_agent.cli", "cluster_agent.recording.log_replay")
     done = answered("cluster_agent.cli", "replay-log", str(log), "-o", "json", imports=imports)
     assert done.returncode == 0, done.stderr + done.stdout
     content: dict[str, Any] = json.loads(done.stdout)

@@ -23,7 +23,7 @@ from cluster_agent.backends.base import AgentParts
 from cluster_agent.backends.local.backend import LocalBackend, open_backend
 from cluster_agent.backends.local.job_file import check_job
 from cluster_agent.backends.local.job_table import JobState
-from cluster_agent.jobs.job_logs import JobLogs
+from cluster_agent.jobs.commands import JobLogs
 from deploy.train.jobs import EXAMPLES
 from deploy.train.records import resizes
 from policy_net.domain import SUSPENDED, Allocation, Decision, Job, Resources

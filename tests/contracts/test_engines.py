@@ -19,8 +19,7 @@ from engine_suite import MARK, EngineContract, echo, hang, hang_the_first_time, 
 
 from policy_net.errors import BadInput
 from policy_net.laboratory.task_processes import usable_cores
-from policy_net.laboratory.tuning.engine import Engine
-from policy_net.laboratory.tuning.local_engine import LocalEngine
+from policy_net.laboratory.tuning.engine import Engine, LocalEngine
 from policy_net.laboratory.tuning.ray_engine import ADDRESS, RayEngine, check_answers
 from policy_net.laboratory.tuning.trial import TrialReport, TrialTask
 
@@ -198,7 +197,7 @@ import os, sys, threading
 sys.path.insert(0, sys.argv[1])
 from engine_suite import tasks
 from hanging_work import tell_and_hang
-from policy_net.laboratory.tuning.local_engine import LocalEngine
+from policy_net.laboratory.tuning.engine import LocalEngine
 if __name__ == "__main__":
     list(LocalEngine(1, tell_and_hang).reports(tasks(1)))
 """

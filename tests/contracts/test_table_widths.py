@@ -14,13 +14,12 @@ from rich.console import RenderableType
 from table_suite import WIDTHS, Sample, check_table, printed
 
 from benchmarks.policy_quality.tables import REAL_HEADINGS, TextTable
+from cluster_agent.cli import report_table, result_sheet
 from cluster_agent.jobs import cluster_explaining, explaining
-from cluster_agent.jobs.reporting import report_table
 from cluster_agent.jobs.views import job_table as agent_job_table
 from cluster_agent.jobs.views import jobs_table as agent_jobs_table
 from cluster_agent.jobs.views import one_job
 from cluster_agent.recording.log_replay import LogReplayResult
-from cluster_agent.recording.replay_log_command import result_sheet
 from deploy.local.display import fleet_table
 from deploy.local.report import times_table
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size, TaskStatus
@@ -222,11 +221,11 @@ SAMPLES: dict[str, Sample] = {
     ).for_terminal(),
     "cluster_agent/jobs/cluster_explaining.py:explained": explained_on_kubernetes,
     "cluster_agent/jobs/explaining.py:explained": explained,
-    "cluster_agent/jobs/reporting.py:report_table": reported,
+    "cluster_agent/cli.py:report_table": reported,
     "cluster_agent/jobs/views.py:job_table": lambda: agent_job_table([agent_job(), {**agent_job(), "name": "a"}]),
     "cluster_agent/jobs/views.py:jobs_table": lambda: agent_jobs_table([agent_job()]),
     "cluster_agent/jobs/views.py:one_job": lambda: one_job(agent_job(), NOW + 400_000.0),
-    "cluster_agent/recording/replay_log_command.py:result_sheet": replayed,
+    "cluster_agent/cli.py:result_sheet": replayed,
     "deploy/local/display.py:fleet_table": demo_fleet,
     "deploy/local/report.py:times_table": demo_times,
     "elastic_runtime/launcher/commands/job_tables.py:job_table": lambda: job_table(status()),

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foundation.record_tail import find_whole_record
+from elastic_runtime.coordinator.journal import find_whole_record
 
 MARKER = b"\xe1R"
 HEAD = struct.Struct("<2sIH")

@@ -26,10 +26,8 @@ from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import SUBMITTED, JobState, JobTable, LocalJobRecord
 from cluster_agent.backends.local.job_views import user_facts
 from cluster_agent.backends.local.launchers import Launchers
-from cluster_agent.backends.local.machine import job_cores, this_node
 from cluster_agent.backends.local.measured import JobProcesses
-from cluster_agent.backends.local.observation import Observation, check_decision
-from cluster_agent.backends.local.pace import LocalPace
+from cluster_agent.backends.local.observation import Observation, check_decision, job_cores, this_node
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.backends.local.scripts.script_job import ScriptJob
 from cluster_agent.backends.local.shares.machine_shares import (
@@ -59,6 +57,85 @@ _log = structlog.get_logger()
 
 _POLL_SECONDS = 0.1
 """Between two looks at what is under way, and at whether a user wants something."""
+
+
+_CALM_POLL_SECONDS = 0.5
+"""Between two looks at what only trains."""
+
+_Presence = tuple[str, bool, bool]
+"""A job that has not ended: its name, whether its user holds it, whether it is being cancelled."""
+
+
+class LocalPace:
+    """When something is to be done.
+
+    Args:
+        jobs: of the machine.
+        slot_seconds: the longest time between two decisions.
+        debounce_seconds: the shortest one.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self, jobs: RunningJobs, slot_seconds: float, debounce_seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self._jobs = jobs
+        self._slot_seconds = slot_seconds
+        self._debounce_seconds = debounce_seconds
+        self._clock = clock
+        self._decided_seconds = -debounce_seconds
+        self._known: frozenset[_Presence] = frozenset()
+        self._known_losses = 0
+        self._present, self._present_at = self._known, -1
+        self._polled_seconds, self._polled_at = 0.0, -1
+
+    @property
+    def is_time_to_poll(self) -> bool:
+        """At once where a user has asked for something; else every so often."""
+        asked = self._jobs.table.changes != self._polled_at
+        return asked or self._clock() - self._polled_seconds >= _CALM_POLL_SECONDS
+
+    def poll(self) -> None:
+        """See which jobs have ended, or are to."""
+        self._jobs.poll()
+        self._polled_seconds = self._clock()
+        self.on_own_changes()
+
+    def on_own_changes(self) -> None:
+        """What was written to the table so far is nothing that a user wants."""
+        self._polled_at = self._jobs.table.changes
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next decision is to be taken: something has happened, or the slot is over."""
+        waited = self._clock() - self._decided_seconds
+        if waited >= self._slot_seconds:
+            return True
+        if waited < self._debounce_seconds:
+            return False
+        return self._presence() != self._known or self._jobs.losses != self._known_losses
+
+    def on_decided(self) -> None:
+        """A decision is being carried out from now on."""
+        self._decided_seconds = self._clock()
+
+    def trigger(self) -> Trigger:
+        """What has happened since this was asked last."""
+        present = self._presence()
+        gone = {name for name, *_ in self._known} - {name for name, *_ in present}
+        come = present - self._known
+        self._known, self._known_losses = present, self._jobs.losses
+        if come:
+            return Trigger.ARRIVAL
+        return Trigger.COMPLETION if gone else Trigger.SLOT
+
+    def _presence(self) -> frozenset[_Presence]:
+        table = self._jobs.table
+        changes = table.changes
+        if changes != self._present_at:
+            self._present = frozenset((record.name, record.held, record.cancelling) for record in table.unended)
+            self._present_at = changes
+        return self._present
 
 
 def resolve_paths(settings: LocalBackendSettings, folder: Path) -> LocalBackendSettings:

@@ -5,14 +5,18 @@ A script of a fixed size keeps what it has until it ends, so it is out of what i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from statistics import median_high
 
+from cluster_agent.backend_settings import LocalBackendSettings
 from cluster_agent.backends.local.changes import demand
 from cluster_agent.backends.local.job_table import JobState, LocalJobRecord
 from cluster_agent.backends.local.job_views import UsualEpoch, scheduled_job
 from cluster_agent.backends.local.running_jobs import RunningJobs
+from cluster_agent.errors import BadAgentConfig
 from policy_net.domain import SUSPENDED, CapacityMode, ClusterState, Decision, Job, Node, Resources
 from policy_net.errors import InvalidAllocation
 
@@ -89,3 +93,51 @@ def _is_scheduled(record: LocalJobRecord) -> bool:
 def _stays(record: LocalJobRecord) -> bool:
     """Whether it runs, and nobody but its user may stop it: it would start over."""
     return record.file.fixed and record.state is JobState.RUNNING and not record.held
+
+
+NODE = "this-machine"
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+
+
+def this_node(settings: LocalBackendSettings, gpus: int, cgroup_limit: Path = _CGROUP_LIMIT) -> Node:
+    """What jobs may have here: what this process may use, less what the operator keeps back.
+
+    Args:
+        settings: of the backend.
+        gpus: that there are.
+        cgroup_limit: the file in which a container's limit stands.
+
+    Raises:
+        BadConfig: nothing is left, or there are not so many GPUs.
+    """
+    if settings.gpus is not None and settings.gpus > gpus:
+        raise BadAgentConfig(
+            f"setting backend.gpus = {settings.gpus}: NVIDIA's library finds {gpus} here; install nvidia-ml-py and a "
+            "driver, or leave it out"
+        )
+    usable = len(os.sched_getaffinity(0)) * 1000
+    limit = _container_limit_milli(cgroup_limit)
+    if limit is not None:
+        usable = min(usable, limit)
+    cpu_milli = (usable if settings.cpu_milli is None else settings.cpu_milli) - settings.reserved_cpu_milli
+    if cpu_milli <= 0:
+        raise BadAgentConfig(
+            f"setting backend.reserved_cpu_milli = {settings.reserved_cpu_milli}: nothing is left of this machine's "
+            f"{usable} millicores"
+        )
+    return Node(NODE, Resources(cpu_milli, gpus if settings.gpus is None else settings.gpus))
+
+
+def job_cores(node: Node) -> list[int]:
+    """The cores that jobs run on: the last ones, as systems do their own work on the first."""
+    usable = sorted(os.sched_getaffinity(0))
+    return usable[-min(len(usable), -(-node.capacity.cpu_milli // 1000)) :]
+
+
+def _container_limit_milli(file: Path) -> int | None:
+    """A container's share of the cores; None where there is no limit. Source: cgroup v2, cpu.max: quota and period."""
+    try:
+        quota, period = file.read_text(encoding="ascii").split()
+        return max(1, int(quota) * 1000 // int(period))
+    except (OSError, ValueError):
+        return None

@@ -16,19 +16,181 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from elastic_runtime.errors import ProtocolError
-from elastic_runtime.model.layout import Layout
+from elastic_runtime.model.layout import Block, Layout
 from elastic_runtime.protocol.block_runs import Payload, block_runs, flat_view, run_of
-from elastic_runtime.protocol.messages import Adopted, Current, Fetch, Handover, Header, Moved, Outgoing, Update
+from elastic_runtime.protocol.messages import (
+    RUN_BYTES,
+    Adopted,
+    Current,
+    Fetch,
+    Handover,
+    Header,
+    Moved,
+    Outgoing,
+    Update,
+)
 from elastic_runtime.protocol.plan import Timeline, View
 from elastic_runtime.server.protocol.applied_updates import AppliedUpdates, Staleness
-from elastic_runtime.server.protocol.asynchronous_handover import LiveHandover
+from elastic_runtime.server.protocol.handover import Migration
 from elastic_runtime.server.protocol.part import ServerPart
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
+
+_WINDOW_BYTES = 2 * RUN_BYTES
+"""Blocks on their way at once: workers wait for these only, while the rest of a resize is still to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRequest:
+    """What a worker asked of a block that is still to come; `numbers` of an update, None of a question for values."""
+
+    header: Update | Fetch
+    numbers: Tensor | None
+    since_seconds: float
+
+
+class LiveHandover:
+    """What one server gives away and takes over.
+
+    Args:
+        name: the task's.
+        layout: the model's.
+        store: holds the blocks.
+        updates: what was applied to the blocks.
+        clock: seconds, monotonic.
+        resend_seconds: after how long an unconfirmed block is sent again.
+
+    Attributes:
+        migration: which blocks go where, in the generation in hand.
+        moved_bytes: parameters of blocks that came from other servers.
+        stall_seconds: how long workers waited for blocks that had not arrived; of those at once the longest wait.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layout: Layout,
+        store: BlockStore,
+        updates: AppliedUpdates,
+        clock: Callable[[], float],
+        resend_seconds: float,
+    ) -> None:
+        self.moved_bytes = 0
+        self.stall_seconds = 0.0
+        self._name = name
+        self._layout = layout
+        self._store = store
+        self._updates = updates
+        self._clock = clock
+        self._resend_seconds = resend_seconds
+        self._waiting: dict[int, dict[str, WaitingRequest]] = defaultdict(dict)
+        self.start(0)
+
+    def start(self, generation: int) -> None:
+        """A generation begins: nothing is on its way."""
+        self.migration = Migration(self._name, self._resend_seconds)
+        self._generation = generation
+        self._waiting.clear()
+
+    def on_view(self, timeline: Timeline, view: View) -> list[Outgoing]:
+        """Take up the changes of a newer view: forget what is committed, freeze and send what may leave now."""
+        for block in self.migration.release(view.committed):
+            self._store.release(block)
+        self.migration.on_changes(timeline, view.changes)
+        return self.depart()
+
+    def let_wait(self, block: int, peer: str, header: Update | Fetch, numbers: Tensor | None) -> None:
+        """A worker asks something of a block that is still to come; only its newest question counts."""
+        known = self._waiting[block].get(peer)
+        since_seconds = known.since_seconds if known is not None else self._clock()
+        self._waiting[block][peer] = WaitingRequest(header, numbers, since_seconds)
+
+    def depart(self) -> list[Outgoing]:
+        """Freeze and send the next blocks that are to leave, as many as may be on their way at once."""
+        waiting = self.migration.to_send()
+        if not waiting:
+            return []
+        on_the_way = self.migration.on_the_way()
+        room_bytes = _WINDOW_BYTES - sum(self._layout.blocks[block].size_bytes for block in on_the_way)
+        chosen: list[int] = []
+        for block in waiting:
+            room_bytes -= self._layout.blocks[block].size_bytes
+            if room_bytes < 0 and (chosen or on_the_way):
+                break
+            chosen.append(block)
+        return self._send(chosen)
+
+    def send_again(self) -> list[Outgoing]:
+        """Blocks whose arrival nobody confirmed."""
+        return self._send(sorted(self.migration.to_send_again(self._clock())))
+
+    def on_handover(self, peer: str, header: Handover, payload: Payload) -> tuple[list[Outgoing], list[int]] | None:
+        """Blocks have come.
+
+        Returns:
+            The answer, and the blocks; None if nobody has said yet that they come here.
+
+        Raises:
+            ProtocolError: they are not due from this peer, or not what this optimizer has; nothing was changed.
+        """
+        blocks = run_of(self._layout.blocks, header.first, header.count)
+        coming = [block for block in blocks if self.migration.arrival(block.index) is not None]
+        adopted = [(peer, Adopted(self._generation, header.first, header.count))]
+        if not coming:
+            # A copy that is kept of a block that left is not it: its way back is in a view that has not come yet.
+            here = all(b.index in self._store.owned and self.migration.departure(b.index) is None for b in blocks)
+            return ([*adopted], []) if here else None
+        names = self._store.state_names(header.first)
+        if len(payload) != 1 + len(names):
+            raise ProtocolError(f"{peer} sent blocks in {len(payload)} parts; this optimizer has {1 + len(names)}")
+        segment = self._layout.segments[blocks[0].segment]
+        parameters, *state = (flat_view(payload, part, segment, blocks) for part in range(len(payload)))
+        for block in coming:
+            arrival = self.migration.arrival(block.index)
+            if arrival is not None and arrival.source != peer:
+                raise ProtocolError(f"{peer} sent block {block.index}, which {arrival.source} is to send")
+        asked = [one.since_seconds for block in coming for one in self._waiting.get(block.index, {}).values()]
+        if asked:
+            self.stall_seconds += self._clock() - min(asked)  # the longest: they wait at the same time
+        for block in coming:
+            place = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
+            own_state = {name: tensor[place] for name, tensor in zip(names, state, strict=True)}
+            self._store.adopt(block.index, parameters[place], own_state, header.version)
+            self._updates.take_over(block.index, header)
+            self.migration.on_arrived(block.index)
+            self.moved_bytes += block.size_bytes
+        return [*adopted], [block.index for block in coming]
+
+    def on_adopted(self, peer: str, header: Adopted) -> list[Outgoing]:
+        """Another server has got blocks; the next ones may leave."""
+        for block in run_of(self._layout.blocks, header.first, header.count):
+            self.migration.on_adopted(block.index, peer)
+        return self.depart()
+
+    def take_waiting(self, block: int) -> dict[str, WaitingRequest]:
+        """What workers asked of a block until it came; they wait no longer."""
+        return self._waiting.pop(block, {})
+
+    def _send(self, blocks: Iterable[int]) -> list[Outgoing]:
+        def key(block: Block) -> tuple[object, ...]:
+            target = self.migration.leaving(block.index).target
+            past = (self._updates.marks(block.index), self._updates.merged_samples(block.index))
+            return (block.segment, self._store.version(block.index), target, *past)
+
+        out: list[Outgoing] = []
+        now = self._clock()
+        for first, count in block_runs(self._layout.blocks, blocks, key):
+            version, samples = self._store.version(first), self._updates.merged_samples(first)
+            header = Handover(self._generation, version, samples, first, count, self._updates.marks(first))
+            out.append((self.migration.leaving(first).target, header))
+            for block in range(first, first + count):
+                self.migration.leaving(block).sent_seconds = now
+        return out
 
 
 class AsynchronousPart(ServerPart):

@@ -17,19 +17,25 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
+import grpc
 import structlog
 
 from elastic_runtime.checkpoint.rank_files import FOLDER_VARIABLE, RankProgress
+from elastic_runtime.control.call_check import CallCheck, CallRefused
 from elastic_runtime.control.checks import check_host_and_port, check_job
-from elastic_runtime.control.credentials import ServerCredentials, read_pem, read_token
+from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind, read_pem, read_token
 from elastic_runtime.control.messages import JobStatus, Size
+from elastic_runtime.control.report_conversions import status_to_message
 from elastic_runtime.errors import BadInput, ProtocolError
+from elastic_runtime.generated import elastic_pb2 as pb
+from elastic_runtime.generated.elastic_pb2_grpc import JobControlServicer, add_JobControlServicer_to_server
 from elastic_runtime.protocol.plan import JobPhase
-from elastic_runtime.worker.ranks.rank_service import start_rank_server
 from foundation.text import plain_line
 
 _log = structlog.get_logger()
@@ -41,6 +47,71 @@ STOPPED = "stopped"
 _JOB = "ELASTIC_JOB"
 _FILES = ("ELASTIC_TOKEN_FILE", "ELASTIC_CERTIFICATE_FILE", "ELASTIC_KEY_FILE")
 _CLOSE_SECONDS = 1.0
+
+
+# Service of an all-reduce job's first process over gRPC: how the job is doing, to who has its token.
+#
+# It is the service that a coordinator has, so that whoever asks coordinators asks this one in the same way. What
+# changes a job is refused: its processes are stopped, and others started, by whoever made them.
+
+_CALLS = 4
+"""At once; one agent asks once a second, and a person now and then."""
+
+
+class RankService(JobControlServicer):
+    """For who looks after the job.
+
+    Args:
+        status: the job's status now; called from the server's threads.
+    """
+
+    def __init__(self, status: Callable[[], JobStatus]) -> None:
+        self._status = status
+
+    def Status(self, _request: pb.StatusRequest, _context: grpc.ServicerContext) -> pb.JobStatus:  # noqa: N802
+        """How the job is doing."""
+        return status_to_message(self._status())
+
+    def Resize(self, _request: pb.ResizeRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
+        """Refused."""
+        _refuse()
+
+    def Suspend(self, _request: pb.SuspendRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
+        """Refused."""
+        _refuse()
+
+    def Resume(self, _request: pb.ResumeRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
+        """Refused."""
+        _refuse()
+
+
+def start_rank_server(
+    status: Callable[[], JobStatus], job: str, address: str, credentials: ServerCredentials
+) -> tuple[grpc.Server, int]:
+    """Serve; the server and its port.
+
+    Raises:
+        BadInput: it cannot serve at this address, or not without TLS.
+    """
+    check = CallCheck(job, credentials.token)
+    server = grpc.server(
+        ThreadPoolExecutor(_CALLS, thread_name_prefix="rank-calls"),
+        interceptors=[check],
+        options=SERVER_OPTIONS,
+        maximum_concurrent_rpcs=_CALLS,
+    )
+    check.serve_on(server)
+    add_JobControlServicer_to_server(RankService(status), server)
+    port = bind(server, address, credentials)
+    server.start()
+    return server, port
+
+
+def _refuse() -> NoReturn:
+    raise CallRefused(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "an all-reduce job is resized by a checkpoint, by whoever started its processes; it takes no requests itself",
+    )
 
 
 @dataclass(frozen=True, slots=True)

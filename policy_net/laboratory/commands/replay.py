@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +23,6 @@ from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output, console_of, show
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.errors import BadInput
-from policy_net.laboratory.commands.answer_options import AnswerOptions
 from policy_net.laboratory.commands.own_policies import own_names, register_own
 from policy_net.laboratory.commands.world_options import WorldOptions, assumptions
 from policy_net.policy import DEFAULT_POLICY, check_known, policy_names, shown_name
@@ -38,6 +39,47 @@ if TYPE_CHECKING:
     from policy_net.throughput.parametric import MeasuredFit
 
 World = tuple["Workload", "Environment"]
+
+
+HIGHEST_PRICE = 1e6
+
+
+class OwnerField(StrEnum):
+    """By what jobs may be added up."""
+
+    USER = "user"
+    ACCOUNT = "account"
+    PARTITION = "partition"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """Options of `replay` that say what the answer has to tell."""
+
+    range_cases: Annotated[
+        int | None,
+        typer.Option(
+            "--range",
+            min=0,
+            max=1000,
+            metavar="N",
+            help="Replays under other assumptions, from which the answer's range comes; 0 for none. Unless given,"
+            " as many as take a minute or less, for recorded jobs; with -o json, yaml or csv none without --report.",
+        ),
+    ] = None
+    gpu_hour_price: Annotated[
+        float | None,
+        typer.Option(
+            "--gpu-hour-price", min=0.0, max=HIGHEST_PRICE, help="What a GPU costs an hour, for the money in a year."
+        ),
+    ] = None
+    by: Annotated[
+        list[OwnerField] | None,
+        typer.Option("--by", help="A table by user, account or partition, as far as the log names them (repeatable)."),
+    ] = None
+    timing: Annotated[
+        bool, typer.Option("--timing", help="Show how long decisions of our own code took; the replay takes longer.")
+    ] = False
 
 
 @with_option_groups

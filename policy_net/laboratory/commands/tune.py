@@ -325,6 +325,6 @@ def _engine(machine: MachineOptions) -> Engine:
         from policy_net.laboratory.tuning.ray_engine import RayEngine  # noqa: PLC0415
 
         return RayEngine(machine.processes, environment=os.environ)
-    from policy_net.laboratory.tuning.local_engine import LocalEngine  # noqa: PLC0415
+    from policy_net.laboratory.tuning.engine import LocalEngine  # noqa: PLC0415
 
     return LocalEngine(machine.processes)

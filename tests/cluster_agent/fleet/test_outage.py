@@ -7,9 +7,8 @@ from agent_fakes import PAIRS, STATUS, Clock, FakeLearner, FixedPolicy
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
 from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
-from cluster_agent.fleet.outage import Outage
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource
-from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
+from cluster_agent.fleet.session import LearnerAccess, Outage, Session, retry_backoff
 from cluster_agent.settings import PolicySettings, RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.errors import LearnerUnreachable

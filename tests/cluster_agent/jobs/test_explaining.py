@@ -11,7 +11,7 @@ from deciding import Deciding, submit
 from job_shell import Shell
 from rich.console import Console
 
-from cluster_agent.backends.local.explanation import explain
+from cluster_agent.backends.local.job_service import explain
 from cluster_agent.backends.local.job_table import JobState
 from cluster_agent.jobs.explaining import explained
 from cluster_agent.recording.last_decision import last_decision

@@ -18,7 +18,7 @@ from job_shell import Shell
 from cluster_agent.backends.local.job_table import JobState
 from cluster_agent.jobs import commands
 from cluster_agent.jobs.client import JobClient
-from cluster_agent.jobs.job_logs import JobLogs
+from cluster_agent.jobs.commands import JobLogs
 from cluster_agent.jobs.views import one_job
 from policy_net.domain import Allocation
 

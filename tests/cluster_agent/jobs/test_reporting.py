@@ -16,8 +16,7 @@ from rich.console import Console
 from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.backends.local.job_file import JobFile
 from cluster_agent.backends.local.job_table import JobState, JobTable
-from cluster_agent.cli import app
-from cluster_agent.jobs.reporting import report_table
+from cluster_agent.cli import app, report_table
 from cluster_agent.settings import PolicySettings
 from foundation.command_line import run
 from policy_net.domain import (

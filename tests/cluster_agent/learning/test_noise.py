@@ -17,8 +17,7 @@ from cluster_agent.learning.trainer import TrainedPolicy, Trainer
 from cluster_agent.settings import AgentSettings, LearningSettings, RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.exchange.wire import RoundKind, RoundTask
-from policy_net.privacy.declaration import declaration
-from policy_net.privacy.settings import NoiseSettings
+from policy_net.privacy.settings import NoiseSettings, declaration
 
 NOISE = NoiseSettings(clip_norm=0.5, noise_multiplier=4.0, target_epsilon=2.0)
 

@@ -15,11 +15,10 @@ import pytest
 from agent_fakes import Clock
 from assignment_worlds import EXPIRES, RolloutLearner, SimulatedAgent, alternating
 
-from cluster_agent.rollout.block_twins import BlockTwins
+from cluster_agent.rollout.block_twins import BlockTwins, TwinWorker, twin_command
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.rollout.twin_question import BlockQuestion, Figures, PolicyAtBlock
 from cluster_agent.rollout.twin_record import AskedBlock, TwinRecord
-from cluster_agent.rollout.twin_worker import TwinWorker, twin_command
 from cluster_agent.settings import PolicySettings
 from foundation.asked_process import CoreShare
 
@@ -232,7 +231,7 @@ _AGENT = """
 import sys, time
 from pathlib import Path
 from cluster_agent.rollout.twin_question import BlockQuestion
-from cluster_agent.rollout.twin_worker import TwinWorker, twin_command
+from cluster_agent.rollout.block_twins import TwinWorker, twin_command
 from cluster_agent.settings import PolicySettings
 
 worker = TwinWorker(twin_command(0.01, PolicySettings()))

@@ -6,8 +6,7 @@ from agent_fakes import make_job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_agent.rollout.alternation import Alternation
-from cluster_agent.rollout.blocks import UninterruptedBlocks, candidate_decides, run_behind
+from cluster_agent.rollout.alternation import Alternation, UninterruptedBlocks, candidate_decides, run_behind
 from cluster_agent.rollout.presence import DecisionInterval
 from policy_net.domain import ClusterState
 from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment, candidate_acts

@@ -6,9 +6,9 @@ import pytest
 from agent_fakes import make_job
 
 from cluster_agent.rollout import presence as module
+from cluster_agent.rollout.assignment_state import PARTS, UsualJobs
 from cluster_agent.rollout.block_tally import BlockTally, FinishedBlock, Latencies
 from cluster_agent.rollout.presence import DecisionInterval, Presence
-from cluster_agent.rollout.usual_jobs import PARTS, UsualJobs
 from policy_net.domain import Allocation, ClusterState, Job, Progress
 from policy_net.laboratory.simulation import metrics
 

@@ -12,7 +12,7 @@ from benchmarks.rollout.worlds import Cluster, build_cluster
 from cluster_agent.rollout.twin_figures import GridSpeeds, twin_figures
 from cluster_agent.rollout.twin_question import BlockQuestion, PolicyAtBlock
 from cluster_agent.rollout.twin_record import AskedBlock, TwinRecord
-from global_learner.rollout.verdicts.switchback import Schedule
+from global_learner.rollout.rollout_assignments import Schedule
 from policy_net.domain import ClusterState
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn

@@ -14,8 +14,7 @@ from structlog.testing import capture_logs
 
 from elastic_runtime.checkpoint import place_of
 from elastic_runtime.checkpoint.object_store import StorePath
-from elastic_runtime.checkpoint.rank_files import FOLDER_VARIABLE, STORE_VARIABLE, rank_files
-from elastic_runtime.checkpoint.rank_store import RankStore
+from elastic_runtime.checkpoint.rank_files import FOLDER_VARIABLE, STORE_VARIABLE, RankStore, rank_files
 from elastic_runtime.errors import CheckpointError
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from elastic_runtime.model.layout import TensorKind, build_layout
 from elastic_runtime.model.module_tensors import describe_model
 from elastic_runtime.transport import Endpoint
-from elastic_runtime.worker.shared_model import SharedModel
+from elastic_runtime.worker.parameter_servers import SharedModel
 
 
 @pytest.fixture

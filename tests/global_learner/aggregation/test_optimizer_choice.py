@@ -9,14 +9,16 @@ import pytest
 from learner_makers import settings as learner_settings
 from pydantic import ValidationError
 
-from global_learner.aggregation.optimizer_choice import (
+from global_learner.aggregation.settings import (
     SPREADS_DECAY_STEPS,
     SPREADS_RATE,
     WEIGHTS_RATE,
+    AggregationSettings,
     ChosenUnits,
     OptimizerChoice,
+    OptimizerSettings,
+    Units,
 )
-from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, Units
 from policy_net.exchange.spec import PolicySpec, SetSpec
 
 DL2, SET = PolicySpec(hidden=(2,)), SetSpec(prices=1, sessions=1)

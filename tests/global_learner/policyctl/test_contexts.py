@@ -12,8 +12,7 @@ from global_learner.policyctl import client, context_commands
 from global_learner.policyctl import options as options_module
 from global_learner.policyctl.cli import app
 from global_learner.policyctl.contexts import Context, contexts_file, read_contexts, write_contexts
-from global_learner.policyctl.options import CallOptions
-from global_learner.policyctl.polling import polls
+from global_learner.policyctl.options import CallOptions, polls
 
 Typed = Callable[..., tuple[int, str, str]]
 NOBODY = "127.0.0.1:1"

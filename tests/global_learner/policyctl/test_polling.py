@@ -5,7 +5,7 @@ import pytest
 from foundation.output import Form, watch
 from foundation.tables import Column, FittedTable
 from global_learner.errors import LearnerError, Unreachable
-from global_learner.policyctl.polling import AWAY_SECONDS, polls
+from global_learner.policyctl.options import AWAY_SECONDS, polls
 
 AWAY = Unreachable("no learner answers at north:1")
 

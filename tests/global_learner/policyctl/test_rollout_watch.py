@@ -14,7 +14,7 @@ from foundation.command_line import run
 from global_learner.errors import LearnerError, RolledBack, Unknown, Unreachable
 from global_learner.policyctl import cli as policyctl
 from global_learner.policyctl import rollout_commands
-from global_learner.policyctl.rollout_watch import RolloutWatch, WatchPatience
+from global_learner.policyctl.rollout_commands import RolloutWatch, WatchPatience
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 AWAY = Unreachable("no learner answers at 127.0.0.1:7070 within 5 s")

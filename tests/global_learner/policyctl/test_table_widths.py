@@ -35,8 +35,8 @@ from global_learner.policyctl.operator_commands import (
 )
 from global_learner.policyctl.role_commands import enrolled_table, operators_table, revoked_table
 from global_learner.policyctl.rollout_views import changes_table, history_table, rollout_facts, rollout_table
+from global_learner.policyctl.version_commands import verify_table
 from global_learner.policyctl.version_diff import diff_table, difference
-from global_learner.policyctl.version_verify import verify_table
 from global_learner.policyctl.version_views import (
     alias_facts,
     alias_table,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from global_learner.registry.moves import VersionMove, move_words, moves_of, version_before
+from global_learner.registry.assignments import VersionMove, move_words, moves_of, version_before
 from global_learner.storage.audit_chain import VERSIONS, AuditLine
 
 

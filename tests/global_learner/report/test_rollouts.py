@@ -16,8 +16,7 @@ from rollout_makers import CANDIDATE, started, take
 from global_learner.policyctl.rollout_views import line_of, rollout_facts, rollout_table
 from global_learner.report.content import report_content
 from global_learner.report.offline import report_of_files
-from global_learner.report.rollout_evidence import evidence
-from global_learner.report.rollouts import rollout_section, waiting
+from global_learner.report.rollouts import evidence, rollout_section, waiting
 from global_learner.rollout.events import Abort, Pause, Pin, Promote, What
 from global_learner.rollout.evidence_store import KeptEvent, KeptVerdict
 from global_learner.rollout.overview import MOST_ROLLOUTS, Overview

@@ -20,8 +20,7 @@ from learner_in_process import CALL_SECONDS, Caller, serving
 from global_learner.policyctl.rollout_views import rollout_facts, rollout_table
 from global_learner.rollout_gate import Policies
 from global_learner.scores.replay_process import NoAnswer
-from global_learner.scores.scorer import Scorer
-from global_learner.scores.sketch_replayer import JctSeconds, SketchReplayer
+from global_learner.scores.scorer import JctSeconds, Scorer, SketchReplayer
 from global_learner.section_settings import ScoreSettings
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import PolicyFile

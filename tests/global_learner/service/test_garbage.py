@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from global_learner.service.garbage import collect_seldom, only_young
+from global_learner.service.server import collect_seldom, only_young
 
 
 class Circle:

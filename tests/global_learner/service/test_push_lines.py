@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from foundation.refusal_log import MOST_KEYS, QUIET_SECONDS
 from global_learner.errors import Rejection
 from global_learner.folded_lines import OTHERS
-from global_learner.service.push_lines import PushLines
+from global_learner.service.fleet_service import PushLines
 from global_learner.updates.pushes import UpdateAnswer, UpdateOutcome
 
 APPLIED = UpdateAnswer(UpdateOutcome.APPLIED, 7, None)

@@ -5,8 +5,7 @@ import pytest
 from learner_makers import SPEC, applied
 
 from foundation.files import write_at
-from global_learner.storage.log_writer import LogEnd, LogWriter
-from global_learner.storage.segment_files import SPARES, SegmentFiles
+from global_learner.storage.log_writer import SPARES, LogEnd, LogWriter, SegmentFiles
 from global_learner.storage.update_log import first_step, read_log, segment_header, segments
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from global_learner.errors import LeaseLost, StateUnusable
-from global_learner.storage.terms import DIRECTORY_FILE, directory_number, point_to, take_term
+from global_learner.service.standby import DIRECTORY_FILE, directory_number, point_to, take_term
 
 
 def test_the_next_term_has_what_the_one_before_left_under_its_own_name(tmp_path: Path) -> None:

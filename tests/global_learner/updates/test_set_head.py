@@ -12,10 +12,10 @@ from learner_makers import settings as learner_settings
 from learner_makers import update, write_segment
 
 from global_learner.aggregation.modes import ImmediateAggregator, build_aggregator
-from global_learner.aggregation.optimizer_choice import SPREADS_RATE
 from global_learner.aggregation.settings import (
     AGGREGATION_NAME,
     SET_TRUST_RADIUS,
+    SPREADS_RATE,
     SPREADS_TRUST_RADIUS,
     AggregationMode,
     AggregationSettings,

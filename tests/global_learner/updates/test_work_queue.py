@@ -1,6 +1,6 @@
 import asyncio
 
-from global_learner.updates.work_queue import _BACKLOG, WorkQueue
+from global_learner.maintenance import _BACKLOG, WorkQueue
 
 DEADLINE_SECONDS = 60.0
 

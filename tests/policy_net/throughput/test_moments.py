@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy_net.throughput.moments import nonnegative_of_moments
-from policy_net.throughput.nonnegative import nonnegative_fit
+from policy_net.throughput.nonnegative import nonnegative_fit, nonnegative_of_moments
 
 
 def problem(seed: int, unknowns: int) -> tuple[np.ndarray, np.ndarray]:

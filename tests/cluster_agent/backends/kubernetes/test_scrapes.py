@@ -13,15 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from metrics_server import MetricsServer, dripping, page
 
-from cluster_agent.backends.kubernetes.metrics_page import NoReading, page_of, value_of
 from cluster_agent.backends.kubernetes.scrapes import (
     AT_ONCE,
+    NoReading,
     Reading,
     Scraped,
     Scrapes,
     jobs_to_scrape,
+    page_of,
     read,
     seconds_between,
+    value_of,
 )
 from cluster_agent.kubernetes.capacity import pod_facts
 from cluster_agent.kubernetes.targets.batch_job import BatchJob

@@ -13,7 +13,7 @@ from local_world import LocalWorld
 from test_job_views import record
 
 from cluster_agent.backends.local.job_table import JobState, JobTable
-from cluster_agent.backends.local.training_time import TrainingTimes
+from cluster_agent.backends.local.running_jobs import TrainingTimes
 from policy_net.domain import SUSPENDED, Allocation, Decision
 
 

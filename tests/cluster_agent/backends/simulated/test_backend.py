@@ -7,8 +7,7 @@ from structlog.testing import capture_logs
 
 from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.base import AgentParts
-from cluster_agent.backends.simulated.backend import SNAPSHOT, SimulatedBackend, open_backend
-from cluster_agent.backends.simulated.baselines import Baselines
+from cluster_agent.backends.simulated.backend import SNAPSHOT, Baselines, SimulatedBackend, open_backend
 from cluster_agent.backends.simulated.episodes import Episodes, load_episodes
 from cluster_agent.backends.simulated.pace import FreePacer
 from cluster_agent.errors import BadAgentConfig, StateDamaged

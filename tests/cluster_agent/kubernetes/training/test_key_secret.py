@@ -10,8 +10,7 @@ import pytest
 from apiserver.asked import Fault
 from apiserver.cluster import Cluster, running_cluster
 
-from cluster_agent.cli import PROGRAM, app
-from cluster_agent.kubernetes.training.key_secret import training_key
+from cluster_agent.cli import PROGRAM, app, training_key
 from foundation.command_line import run
 from foundation.pod_secrets import PodSecrets
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from global_learner.rollout.verdicts.switchback import (
+from global_learner.rollout.rollout_assignments import (
     LONGEST_BLOCK_SECONDS,
     SHORTEST_BLOCK_SECONDS,
     schedule_of,

@@ -16,7 +16,7 @@ from foundation.errors import INTERRUPTED
 from foundation.locks import FileLock
 from policy_net.cli import app
 from policy_net.exchange.policy_file import read_policy_file
-from policy_net.laboratory.tuning import local_engine, trial
+from policy_net.laboratory.tuning import engine, trial
 from policy_net.laboratory.tuning.trial import TrialReport, TrialTask
 
 FEW = ("--policy", "set", "--workload", "dl2:jobs=3,seed=1", "--nodes", "2", "--worlds", "2", "--steps", "3")
@@ -47,7 +47,7 @@ class Inline:
 
 @pytest.fixture
 def _inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_engine, "LocalEngine", Inline)
+    monkeypatch.setattr(engine, "LocalEngine", Inline)
 
 
 @pytest.mark.usefixtures("_inline")
@@ -199,12 +199,12 @@ def test_who_interrupts_a_study_is_told_that_the_same_command_goes_on_and_it_say
 
     words = ("--trials", "5", "--out", str(tmp_path))
     with monkeypatch.context() as patched:
-        patched.setattr(local_engine, "LocalEngine", Interrupted)
+        patched.setattr(engine, "LocalEngine", Interrupted)
         assert tune(*words) == INTERRUPTED
     said = " ".join(capsys.readouterr().err.split())
     assert f"kept: {tmp_path}, with every trial that has ended; the same command goes on" in said
     assert "goes on at" not in said, "it began"
-    monkeypatch.setattr(local_engine, "LocalEngine", Inline)
+    monkeypatch.setattr(engine, "LocalEngine", Inline)
     assert tune(*words) == 0
     assert "goes on at trial 2 of 5" in " ".join(capsys.readouterr().err.split())
     assert tune(*words) == 0

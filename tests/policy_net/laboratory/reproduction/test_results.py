@@ -5,8 +5,8 @@ import math
 import pytest
 
 from policy_net.laboratory.report.chart_style import look
-from policy_net.laboratory.reproduction.charts import figure_of, picture_of
 from policy_net.laboratory.reproduction.experiment import Claim, Experiment, ExperimentLine, Measure, Picture, Point
+from policy_net.laboratory.reproduction.folder import figure_of, picture_of
 from policy_net.laboratory.reproduction.results import ClaimFinding, best_of, csv_of, findings, mean_and_spread, row_of
 
 

@@ -7,8 +7,7 @@ from policy_net.laboratory.commands.world_options import WorldOptions
 from policy_net.laboratory.training import SetMethod
 from policy_net.laboratory.tuning import trial
 from policy_net.laboratory.tuning.space import space_of
-from policy_net.laboratory.tuning.taught_windows import JOBS_A_STEP, twin_updates
-from policy_net.laboratory.tuning.trial import Budget, TrialTask, run_trial, rung_steps
+from policy_net.laboratory.tuning.trial import JOBS_A_STEP, Budget, TrialTask, run_trial, rung_steps, twin_updates
 from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
 
 WORLDS = TuningWorlds(OptionsLoader(WorldOptions(nodes=2)), ("dl2:jobs=4",), {})
@@ -52,7 +51,7 @@ TEACHING = replace(TASK, space=TAUGHT, budget=Budget(2, 2, 2), values=FEW)
 
 @pytest.fixture
 def _few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policy_net.laboratory.tuning.taught_windows.JOBS_A_STEP", 800)
+    monkeypatch.setattr("policy_net.laboratory.tuning.trial.JOBS_A_STEP", 800)
 
 
 @pytest.mark.usefixtures("_few_jobs")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from policy_net.errors import BadInput
-from policy_net.laboratory.workloads.reference import read_reference
+from policy_net.laboratory.workloads.sources import read_reference
 
 HEADER = "trace,job_id,arrival_slot,model,epochs"
 

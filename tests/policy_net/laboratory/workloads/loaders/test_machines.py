@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy_net.laboratory.workloads.loaders.formats import read_csv, read_recording
-from policy_net.laboratory.workloads.loaders.machines import SeenMachines, machines_of
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, even_shares
 from policy_net.laboratory.workloads.loaders.sacct import node_names
+from policy_net.laboratory.workloads.recorded import SeenMachines, machines_of
 from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import FigureOrigin
