@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -12,23 +13,10 @@ from policy_net.exchange.spec import Weights
 Attack = Callable[[Weights], Weights]
 
 
-def _honest(gradient: Weights) -> Weights:
-    return gradient
+def _times(factor: float, gradient: Weights) -> Weights:
+    return gradient * np.float32(factor)
 
 
-def _flipped(gradient: Weights) -> Weights:
-    return -gradient
-
-
-def _hundredfold(gradient: Weights) -> Weights:
-    return gradient * np.float32(100.0)
-
-
-def _hundredfold_flipped(gradient: Weights) -> Weights:
-    return gradient * np.float32(-100.0)
-
-
-ATTACKS = MappingProxyType(
-    {"none": _honest, "flipped": _flipped, "hundredfold": _hundredfold, "hundredfold-flipped": _hundredfold_flipped}
-)
+_FACTORS = {"none": 1.0, "flipped": -1.0, "hundredfold": 100.0, "hundredfold-flipped": -100.0}
+ATTACKS: Mapping[str, Attack] = MappingProxyType({name: partial(_times, factor) for name, factor in _FACTORS.items()})
 """By name; `none` is the clean run that the others are compared with."""
