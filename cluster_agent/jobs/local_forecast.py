@@ -164,7 +164,8 @@ class _KnownSpeeds:
                 f" {counted(self.of_ended[name], 'ended job')} did in all"
             )
         sizes = self.fit.allocations_seen(name)
-        if len(sizes) == 1 and name not in self.of_others and job.min_workers < job.max_workers:
+        may_differ = job.min_workers < job.max_workers or sizes != {job.requested}
+        if len(sizes) == 1 and name not in self.of_others and may_differ:
             [size] = sizes
             notes.append(f"{name} was measured with {_in_words(size)} only: at other sizes its speed is reckoned")
         return notes

@@ -63,7 +63,7 @@ class Cluster(World):
             self.ends_as_it_grows = False
             self.end(next(name for name in self.brain.of("worker", "member") if self.alive(name)), 1)
 
-    def room(self) -> ClusterCapacity:
+    def free_capacity(self) -> ClusterCapacity:
         self.room_cpu = self.room_asks - self.others
         pods = [pod_facts(pod) for pod in self.objects.values() if pod["kind"] == "Pod"]
         on_it = [pod for pod in pods if pod is not None]

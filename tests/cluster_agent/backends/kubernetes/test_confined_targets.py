@@ -75,7 +75,7 @@ def test_room_on_nodes_that_a_target_cannot_use_is_neither_given_nor_recommended
         cluster.target(name, updateMode=mode)
     agent = start()
     wait_for(lambda: most(agent) == {"set": 3, "told": 3, "free": 4})
-    agent.decide(set=3, reported=3, free=1)
+    agent.decide(set=3, told=3, free=1)
     # Two of the small node's three are in use; the third is one of the two's.
     given, said = cluster.size("set"), cluster.status_of("told")["recommendation"]["workers"]
     assert (given, said) == (2, 1)
@@ -114,7 +114,7 @@ def test_a_job_whose_pod_cannot_pull_its_image_does_not_grow_and_others_do(
     stick(cluster, "told-0")
     agent = start()
     wait_for(lambda: most(agent) == {"bad": 2, "good": 4, "told": 2})
-    agent.decide(bad=2, good=3, reported=2)
+    agent.decide(bad=2, good=3, told=2)
     assert (cluster.size("bad"), cluster.size("good")) == (2, 3)
     line = "it does not grow: {}: ImagePullBackOff: Back-off pulling image"
     assert limited(cluster, "bad") == ("True", "PodWaits", line.format("bad-1"))
@@ -127,19 +127,19 @@ def test_a_job_whose_pod_cannot_pull_its_image_does_not_grow_and_others_do(
     }
     wait_for(lambda: agent.counted(REASONS, kind="ElasticTarget", reason="PodWaits") == 2)
     before = 2  # one with an Event, and one without
-    agent.decide(bad=1, good=3, reported=2)
+    agent.decide(bad=1, good=3, told=2)
     assert cluster.size("bad") == 1, "what it has others may have"
     assert agent.counted(REASONS, kind="ElasticTarget", reason="PodWaits") == before
     # An image that comes is no obstacle any more, and one that goes again is news again.
     cluster.follow("bad")
     stick(cluster, "told-0", "")
     wait_for(lambda: most(agent) == {"bad": 4, "good": 4, "told": 4})
-    agent.decide(bad=3, good=1, reported=2)
+    agent.decide(bad=3, good=1, told=2)
     assert cluster.size("bad") == 3
     assert limited(cluster, "told") == ("", "", "")
     stick(cluster, "told-0", "ErrImagePull")
     wait_for(lambda: most(agent)["told"] == 2)
-    agent.decide(bad=3, good=1, reported=2)
+    agent.decide(bad=3, good=1, told=2)
     assert agent.counted(REASONS, kind="ElasticTarget", reason="PodWaits") == before + 1
 
 

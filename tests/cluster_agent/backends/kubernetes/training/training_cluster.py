@@ -69,7 +69,7 @@ class Agent:
             lambda: time.time() + self.skipped_seconds,
             lambda line, epoch: connect(line),
             last_checkpoint_seconds,
-            self.telemetry.job_report,
+            self.telemetry.reported,
             POLL_SECONDS,
             rights=rights,
         )
