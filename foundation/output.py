@@ -86,7 +86,7 @@ def watch(
     each, so that a program can read it as it comes, YAML as a document each, a list's csv under its first headings.
 
     Args:
-        looks: what is found, whenever it is time for it.
+        polls: what is found, whenever it is time for it.
         shown: to people.
         form: that was asked for.
         in_csv: what a csv has, as for `show`.

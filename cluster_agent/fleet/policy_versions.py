@@ -71,7 +71,7 @@ class KeptVersion:
     """A version on disk: an agent that starts while the learner is away acts with it.
 
     Args:
-        beside: the version is not the assigned one, but a rollout's beside it.
+        challenger: the version is not the assigned one, but a rollout's beside it.
     """
 
     def __init__(self, state_dir: Path, *, challenger: bool = False) -> None:

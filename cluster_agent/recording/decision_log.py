@@ -84,7 +84,7 @@ class Checkpoint:
         beliefs: `Beliefs.checkpoint` of the active policy; None if it has none, or was busy.
         fallback: the fallback's name.
         fallback_beliefs: as `beliefs`.
-        beside: the policy that is held beside the active one, with `policy`, `busy` and `beliefs` as above; None if
+        challenger: the policy that is held beside the active one, with `policy`, `busy` and `beliefs` as above; None if
             there is none, and then it is not in the line.
     """
 
@@ -130,7 +130,7 @@ class DecisionRecord:
         observed: what jobs did since the decision before; a checkpoint right before this line has seen it already.
         observed_by: whose beliefs were shown it: `policy`, `fallback`, `beside`, or nobody's.
         rollout: in which it was made, whose turn it was, and in which block; None outside rollouts.
-        beside: what the other policy would have done at the decision before (it is asked while the interval lasts);
+        challenger: what the other policy would have done at the decision before (it is asked while the interval lasts);
             None if there was none. Neither is in the line where it is None.
     """
 

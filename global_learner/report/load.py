@@ -137,7 +137,7 @@ class Series:
     """One curve as it was told, on the clock of its cluster.
 
     Attributes:
-        told: with one step or more.
+        reported: with one step or more.
     """
 
     reported: fleet_pb2.LoadCurve

@@ -81,7 +81,7 @@ class Taken:
     """What came of one or more events.
 
     Attributes:
-        told: clusters that are to act on something else, or are asked for something else.
+        reported: clusters that are to act on something else, or are asked for something else.
         lines: of the audit log.
         pinned: clusters that were left alone because an operator assigned them something.
         assigned: by an operator.

@@ -38,7 +38,7 @@ class SecretInUse:
         name: what it is for, in a word.
         validity: of its certificate now; None of a secret that is no certificate.
         refusal: why the files that are there now are not used; empty where they are.
-        look: looks at the files if it is time.
+        poll: looks at the files if it is time.
         serves: whether callers can be served with it alone; where it has expired, the program is not ready.
     """
 

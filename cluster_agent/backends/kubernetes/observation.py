@@ -82,7 +82,7 @@ class Observed:
         ps_reach: the same of its parameter servers.
         gpu_types: of all nodes; empty where it makes no difference where tasks lie.
         places: where the workers of each member lie, if all do.
-        room: the room that the decision is about, from which one sees whether there is more by now.
+        free_capacity: the room that the decision is about, from which one sees whether there is more by now.
     """
 
     state: ClusterState

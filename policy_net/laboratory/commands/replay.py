@@ -269,7 +269,7 @@ def _run(
     """Every workload under every policy; a progress bar on a terminal.
 
     Args:
-        told: whether each is said on stderr as soon as it is there.
+        reported: whether each is said on stderr as soon as it is there.
     """
     from policy_net.laboratory.simulation.replay import replay  # noqa: PLC0415
     from policy_net.policy_kinds import load_policy  # noqa: PLC0415

@@ -36,7 +36,7 @@ class _Seen:
         since_samples: trained since the last state that shows it; `samples` likewise since the first.
         held: seconds with each allocation.
         finished: whether it was seen to end by itself, and `ended_seconds` when.
-        told: whether the log says what became of it after that.
+        reported: whether the log says what became of it after that.
     """
 
     job: Job
@@ -68,7 +68,7 @@ class RecordedJobs:
         workload: those whose work is known, in order of submission, with time from zero at the first.
         start_seconds: that zero, in the log's own time.
         jct_seconds: of those that ended, from submission to end, by their ids in the workload.
-        rooms: what nodes had, and for how many seconds.
+        capacities: what nodes had, and for how many seconds.
         speeds: that the log shows.
         slot_seconds: the longest time between two decisions.
         end_seconds: of the log, in its own time.

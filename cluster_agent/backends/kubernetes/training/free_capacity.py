@@ -210,7 +210,7 @@ def promised(job: TrainingJob, job_report: CoordinatorReport | None, memory: Job
     """How many tasks of each role a running job has, or has room for.
 
     Args:
-        told: what its coordinator says; None where it cannot be asked: what it said before counts.
+        job_report: what its coordinator says; None where it cannot be asked: what it said before counts.
         memory: of the job; is changed.
         now: monotonic seconds.
     """

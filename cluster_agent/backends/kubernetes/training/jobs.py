@@ -65,7 +65,7 @@ class TrainingJobs:
 
     Args:
         namespaces: whose, each followed by itself; an empty name stands for all there are.
-        room: what the cluster has left now.
+        free_capacity: what the cluster has left now.
         keys: from which jobs' tokens follow.
         may_write: whether this agent acts.
         lease_epoch: of its lease; 0 without one.

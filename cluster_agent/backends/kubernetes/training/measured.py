@@ -255,7 +255,7 @@ def scheduled_jobs(
 
     Args:
         jobs: that have not ended.
-        told: what the coordinator of a job said, by its uid.
+        job_report: what the coordinator of a job said, by its uid.
         problem: what else stands against a job than its own `problem`; empty where nothing does.
         usual: an epoch of each type.
     """

@@ -22,7 +22,7 @@ class WatchedObjects:
     """What the controller sees; each cache is followed by somebody else.
 
     Attributes:
-        room: what the cluster has left now.
+        free_capacity: what the cluster has left now.
         unread: why namespaces cannot be read, by their names: their jobs go on as they are.
     """
 

@@ -68,7 +68,7 @@ def plan(
         wanted: the size that it is to have; 0/0: none.
         decision: names the decision that said so.
         pods: all that carry its name.
-        told: what its coordinator said; None where it cannot be asked.
+        job_report: what its coordinator said; None where it cannot be asked.
         memory: of this job; is changed.
         now: monotonic seconds.
     """

@@ -209,7 +209,7 @@ def parting(
 
     Args:
         pods: all that carry its name.
-        told: what its coordinator said; None where it cannot be asked.
+        job_report: what its coordinator said; None where it cannot be asked.
         limit_seconds: longest wait since the deletion.
     """
     if job.outcome or not job.has_started:

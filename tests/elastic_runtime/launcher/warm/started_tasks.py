@@ -118,7 +118,7 @@ class Tasks:
 
     def reported(self) -> list[str]:
         """What users were told."""
-        return self.ask(do="told")
+        return self.ask(do="reported")
 
 
 class _Launcher:

@@ -88,7 +88,7 @@ def plan_ranks(
     Args:
         wanted: the size that it is to have; 0/0: none.
         pods: all that carry its name.
-        told: what its first rank said; None where it cannot be asked.
+        job_report: what its first rank said; None where it cannot be asked.
         memory: of this job; is changed.
         now: monotonic seconds.
         unix_seconds: the time of day: failures are counted in the status, which outlives the agent.

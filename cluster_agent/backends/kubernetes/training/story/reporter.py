@@ -131,7 +131,7 @@ class Reporter:
         """Write what has changed into the status; how far a job is, now and then.
 
         Args:
-            told: what its coordinator said; None where it cannot be asked.
+            job_report: what its coordinator said; None where it cannot be asked.
         """
         entry = self._jobs.get((job.namespace, job.name))
         if entry is not None and entry.uid == job.uid:

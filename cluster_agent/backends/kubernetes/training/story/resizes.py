@@ -139,7 +139,7 @@ class Resizes:
 
         Args:
             step: what is planned.
-            told: what its coordinator said; None where it cannot be asked.
+            job_report: what its coordinator said; None where it cannot be asked.
 
         Returns:
             Up to where all are told, for the status.
