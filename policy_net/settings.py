@@ -123,7 +123,8 @@ def _taken_out(content: dict[Any, Any], section: type[BaseModel], where: str) ->
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, dict):
                 for inner in sections_in(field.annotation):
-                    if "kind" not in inner.model_fields or inner.model_fields["kind"].default == each.get("kind"):
+                    kind = inner.model_fields.get("kind")
+                    if kind is None or each.get("kind", kind.default) == kind.default:
                         yield from _taken_out(each, inner, f"{where}{name}.")
 
 

@@ -216,3 +216,33 @@ def test_constants_are_neither_demanded_nor_offered(tmp_path: Path, caplog: pyte
 
 def test_code_may_still_give_another_value() -> None:
     assert Limits(burst=3).burst == 3
+
+
+class Paced(Section):
+    kind: Literal["paced"] = "paced"
+    backlog: Constant[int] = 2
+
+
+class Unpaced(Section):
+    kind: Literal["unpaced"] = "unpaced"
+    backlog: int = 0
+
+
+class Run(Section):
+    pace: Paced | Unpaced = Paced()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("pace: {backlog: 5}", Paced()),
+        ("pace: {kind: paced, backlog: 5}", Paced()),
+        ("pace: {kind: unpaced, backlog: 5}", Unpaced(backlog=5)),
+    ],
+)
+def test_a_constant_of_one_kind_of_section_may_be_another_kinds_setting(
+    text: str, found: Section, tmp_path: Path
+) -> None:
+    path = tmp_path / "old.yaml"
+    path.write_text(text)
+    assert read_settings_file(path, Run, "pace").pace == found
