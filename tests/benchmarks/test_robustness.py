@@ -48,6 +48,7 @@ def test_every_treatment_can_be_built(name: str) -> None:
     assert build_aggregator(aggregation, optimizer, SPEC).waiting == 0
 
 
+@pytest.mark.heavy
 def test_a_run_is_repeatable_and_an_attack_changes_it() -> None:
     treatment = treatments(10)["median"]
     clean, again, attacked = (
@@ -57,6 +58,7 @@ def test_a_run_is_repeatable_and_an_attack_changes_it() -> None:
     assert clean.updates == attacked.updates > 0
 
 
+@pytest.mark.heavy
 def test_a_norm_limit_keeps_hundredfold_gradients_out_and_no_other() -> None:
     treatment = treatments(10)["async-norm"]
     run = run_fleet(START, treatment, ATTACKS["hundredfold"], 0, 4)

@@ -14,6 +14,7 @@ from policy_net.twin.library import notice
 compiled = pytest.mark.skipif(notice() is not None, reason=str(notice()))
 
 
+@pytest.mark.heavy
 @compiled
 def test_both_simulators_agree_in_every_world(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-o", "json", "--jobs", "6", "--repeats", "1"]) == DONE

@@ -7,6 +7,7 @@ from benchmarks.policy_quality import version
 from policy_net.policy import policy_names
 
 
+@pytest.mark.heavy
 def test_every_registered_policy_has_a_version() -> None:
     assert len({version.policy_version(name) for name in policy_names()}) > 1
 

@@ -39,6 +39,7 @@ def test_both_figures_are_written(runs: list[dict[str, Any]], tmp_path: Path) ->
         assert pixels[..., :3].min() < 0.5  # something is drawn
 
 
+@pytest.mark.heavy
 def test_more_rows_draw_another_figure(tmp_path: Path) -> None:
     few, many = draw(RUNS[:1], tmp_path / "few")[0], draw(RUNS, tmp_path / "many")[0]
     assert few.read_bytes() != many.read_bytes()

@@ -1,6 +1,7 @@
 """Sizes after limits: they fit, keep their bounds, leave alone what is fixed, and give namespaces their shares."""
 
 import hypothesis
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kube_facts import job, state
@@ -34,6 +35,7 @@ def worlds(draw: st.DrawFn) -> tuple[ClusterState, Decision, dict[str, int], dic
     return found, Decision(wanted), fixed, shares
 
 
+@pytest.mark.heavy
 @given(worlds())
 @hypothesis.settings(deadline=None, max_examples=400)
 def test_whatever_is_decided_capacity_bounds_and_what_is_fixed_hold(

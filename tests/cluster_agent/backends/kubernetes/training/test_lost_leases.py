@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from simulated_training import World
 from training_objects import job_object
 
@@ -63,6 +64,7 @@ class LostAt:
         return self.lost_after
 
 
+@pytest.mark.heavy
 def test_whoever_loses_the_lease_after_any_write_makes_no_other() -> None:
     lost_after = []
     while found := LostAt(len(lost_after)).whole():
