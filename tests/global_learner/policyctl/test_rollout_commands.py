@@ -19,7 +19,9 @@ from policy_net.exchange.generated import fleet_pb2 as pb
 @pytest.mark.heavy
 def test_an_operator_brings_a_version_and_takes_one_back(tmp_path: Path, capsys, monkeypatch) -> None:  # noqa: PLR0915
     learner = LearnerProcess(
-        tmp_path, publish={"every_steps": 1, "auto_assign": False}, rollouts={"period_seconds": 0.05}
+        tmp_path,
+        publish={"every_steps": 1, "auto_assign": False},
+        rollouts={"period_seconds": 0.05, "real_time_factor": 1e9},
     )
     plan = tmp_path / "plan.yaml"
     plan.write_text(yaml.safe_dump(TINY_PLAN))

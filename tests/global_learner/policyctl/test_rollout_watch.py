@@ -117,20 +117,21 @@ def typed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, st
     return code, shown.out, shown.err
 
 
-def said_by(monkeypatch: pytest.MonkeyPatch, name: str) -> threading.Event:
-    """Set as soon as the command prints a line of one kind."""
+def said_by(monkeypatch: pytest.MonkeyPatch, name: str, text: str = "") -> threading.Event:
+    """Set as soon as the command prints a line of one kind that holds a text."""
     said, prints = threading.Event(), getattr(rollout_commands, name)
 
     def saying(line: str) -> None:
         prints(line)
-        said.set()
+        if text in line:
+            said.set()
 
     monkeypatch.setattr(rollout_commands, name, saying)
     return said
 
 
 @pytest.mark.heavy
-def test_a_learner_that_is_killed_and_comes_back_is_waited_for_and_a_version_that_is_deleted_said(
+def test_a_learner_that_is_killed_and_comes_back_is_waited_for_and_a_version_whose_file_is_gone_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner = LearnerProcess(
@@ -146,6 +147,7 @@ def test_a_learner_that_is_killed_and_comes_back_is_waited_for_and_a_version_tha
         digest = fleet.admin("ShowVersion", pb.ShowVersionRequest(version=2)).card.digest
         ended: list[tuple[int, str, str]] = []
         seen, missed = said_by(monkeypatch, "_say"), said_by(monkeypatch, "_remark")
+        paused = said_by(monkeypatch, "_say", ": paused")
         patience = ("--every", "0.1", "--away", str(DEADLINE_SECONDS / 60.0))
         watching = threading.Thread(target=lambda: ended.append(typed(capsys, "watch", *patience)))
         watching.start()
@@ -154,6 +156,8 @@ def test_a_learner_that_is_killed_and_comes_back_is_waited_for_and_a_version_tha
         assert missed.wait(DEADLINE_SECONDS)
         learner.start()
         (learner.state_dir / "policies" / f"{digest}.safetensors").unlink()
+        fleet.live_until(lambda _: paused.is_set())  # until somebody puts the file back, or ends the rollout
+        fleet.act("abort")
         while watching.is_alive():
             for agent in fleet.agents:
                 agent.beat()
@@ -161,8 +165,9 @@ def test_a_learner_that_is_killed_and_comes_back_is_waited_for_and_a_version_tha
         ((code, out, err),) = ended
         lines = out.splitlines()
         assert code == 1
+        assert any("v2: its policy file is damaged or gone; put a copy back" in line for line in lines)
         assert lines[-1].startswith("rollout 1 of v2: rolled-back")
-        assert "was rolled back: v2 is gone" in err
+        assert "was rolled back: aborted by an operator" in err
         assert len(set(lines)) == len(lines)
         assert err.splitlines()[0].startswith("no learner answers; waiting for one")
         assert err.splitlines()[1] == "a learner answers again"
