@@ -277,8 +277,8 @@ def _guarded(command: click.Command) -> click.Command:
         for child in command.commands.values():
             _guarded(child)
     else:  # it does nothing with it: `_ended` looks for the flag
-        reported = "Print the traceback of an error."
-        command.params.append(TyperOption(param_decls=[_DEBUG], is_flag=True, expose_value=False, help=reported))
+        said = "Print the traceback of an error."
+        command.params.append(TyperOption(param_decls=[_DEBUG], is_flag=True, expose_value=False, help=said))
     for parameter in command.params:
         if isinstance(parameter.type, (click.types.FloatParamType, click.Path)):
             parameter.type = _checked(parameter.type)

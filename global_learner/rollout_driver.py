@@ -417,7 +417,7 @@ class RolloutDriver:
 
     def _on_taken(self, taken: Taken) -> None:
         """Tell the fleet what was decided, which is on disk; and the log."""
-        self._fleet.on_reported(taken.reported)
+        self._fleet.on_reported(taken.redirected)
         for line in taken.lines:
             _log.info(line.action, actor=line.actor, subject=line.subject, detail=line.detail)
             if line.action in ("rollout-done", "rollout-rolled-back"):

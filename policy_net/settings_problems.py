@@ -278,21 +278,21 @@ def _section_for(value: Any, sections: list[type[BaseModel]], words: FileWords) 
     """A section as it could be written: with the value in it, if it is one of its main setting, and what it needs."""
     kinds = {kind: section for section in sections for kind in _kinds(section)}
     section = kinds.get(value, sections[0]) if isinstance(value, str) else sections[0]
-    reported: dict[str, str] = {}
+    example: dict[str, str] = {}
     if len(sections) > 1 and kinds:
-        reported["kind"] = value if value in list(kinds) else next(iter(kinds))
+        example["kind"] = value if value in list(kinds) else next(iter(kinds))
     elif (main := _taking(section, value)) is not None:
-        reported[main] = words.value(value)
+        example[main] = words.value(value)
     for name, field in settings_of(section).items():
         if field.is_required():
-            reported.setdefault(field.alias or name, "…")
+            example.setdefault(field.alias or name, "…")
     for name, field in settings_of(section).items():
         usual = _default_in_yaml(field, *_SCALARS, PurePath, Enum)
-        if not reported and usual:
-            reported[field.alias or name] = usual
-    if not reported:
-        reported[next(iter(settings_of(section)))] = "…"
-    return f"{{{', '.join(f'{words.name(name)}: {shown}' for name, shown in reported.items())}}}"
+        if not example and usual:
+            example[field.alias or name] = usual
+    if not example:
+        example[next(iter(settings_of(section)))] = "…"
+    return f"{{{', '.join(f'{words.name(name)}: {shown}' for name, shown in example.items())}}}"
 
 
 def _taking(section: type[BaseModel], value: Any) -> str | None:

@@ -51,9 +51,9 @@ def explain(
 
         with opened(config, kubeconfig, context) as cluster:
             from cluster_agent.jobs.cluster_explaining import explain_target  # noqa: PLC0415
-            from cluster_agent.jobs.cluster_explaining import explained as reported  # noqa: PLC0415
+            from cluster_agent.jobs.cluster_explaining import explained as in_lines  # noqa: PLC0415
 
-            _answer(lambda: explain_target(cluster, name), reported, watch, output)
+            _answer(lambda: explain_target(cluster, name), in_lines, watch, output)
         return
     with JobClient(socket) as client:
         _answer(lambda: client.call("explain", {"name": name}), explained, watch, output)

@@ -186,7 +186,7 @@ def _watch(
         time.sleep(_POLL_SECONDS)
     now = watch.now()
     resizes = resizes_of([*jobs, *plain], kubectl.objects("events", "-n", NAMESPACE))
-    reported = max(jobs, key=lambda job: resizes[job["metadata"]["uid"]])["metadata"]["name"]
+    most_resized = max(jobs, key=lambda job: resizes[job["metadata"]["uid"]])["metadata"]["name"]
     return Ending(
         seconds=time.monotonic() - began,
         killed_seconds=killed,
@@ -196,7 +196,7 @@ def _watch(
         resizes=sum(resizes.values()),
         updates=0 if now is None else now.head_step,
         table=kubectl("get", "trainingjobs,jobs", "-n", NAMESPACE),
-        description=kubectl("describe", "trainingjob", reported, "-n", NAMESPACE),
+        description=kubectl("describe", "trainingjob", most_resized, "-n", NAMESPACE),
     )
 
 

@@ -125,8 +125,8 @@ def print_report(report: Report, files: Sequence[Path], console: Console) -> Non
     console.print(f"{found.text}.", soft_wrap=True, highlight=False)
     console.print(found.note, soft_wrap=True, highlight=False)
     if report.lessons is not None:
-        reported = f"lessons: {lesson_finding(report.lessons)}"
-        console.print(reported, soft_wrap=True, highlight=False)
+        finding = f"lessons: {lesson_finding(report.lessons)}"
+        console.print(finding, soft_wrap=True, highlight=False)
     for end in report.fleet.rollouts:
         what = "made by the fleet" if end.foretold == RolloutPhase.DONE else "made worse on purpose"
         console.print(f"rollout {end.number} of v{end.version}, {what}: {end.word}", soft_wrap=True, highlight=False)

@@ -260,10 +260,10 @@ class Eviction:
     def _note(self, number: int, frame: FrameType | None) -> None:
         """In the place of the script's handler, which may end the process at once."""
         if os.getpid() == self._process and not self.is_noted:
-            self.is_noted, reported = True, threading.Event()
-            self._news.put(reported)
+            self.is_noted, is_known = True, threading.Event()
+            self._news.put(is_known)
             # What it tells by may be locked by what was interrupted here: then it waits in vain, and goes on.
-            reported.wait(_SIGNAL_SECONDS)
+            is_known.wait(_SIGNAL_SECONDS)
         if self._theirs is not None:
             self._theirs(number, frame)
 

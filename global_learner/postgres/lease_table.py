@@ -90,7 +90,7 @@ class LeaseTable:
             with self._engine.connect() as connection:
                 found: str | None = connection.execute(_DIRECTORY).scalar()
         except SQLAlchemyError as error:
-            raise self._server.reported(error) from error
+            raise self._server.translated(error) from error
         return found
 
     def claim_directory(self, number: str) -> str:
@@ -101,7 +101,7 @@ class LeaseTable:
                 connection.execute(_CLAIM, {"directory": number})
                 return str(connection.execute(_DIRECTORY).scalar())
         except SQLAlchemyError as error:
-            raise self._server.reported(error) from error
+            raise self._server.translated(error) from error
 
     def take(self, holder: str, seconds: float) -> int | None:
         """Become the holder if nobody is; the fencing number, or None."""
@@ -123,7 +123,7 @@ class LeaseTable:
             with self._engine.begin() as connection:
                 connection.execute(_RELEASE, {"fence": fence})
         except SQLAlchemyError as error:
-            raise self._server.reported(error) from error
+            raise self._server.translated(error) from error
 
     def holder(self) -> LeaseHolder | None:
         """Who has it; None if nobody ever had."""
@@ -132,7 +132,7 @@ class LeaseTable:
             with self._engine.connect() as connection:
                 row = connection.execute(_HOLDER).first()
         except SQLAlchemyError as error:
-            raise self._server.reported(error) from error
+            raise self._server.translated(error) from error
         return None if row is None else LeaseHolder(row[0], row[1], row[2])
 
     def _one(self, statement: object, **values: object) -> int | None:
@@ -140,7 +140,7 @@ class LeaseTable:
             with self._engine.begin() as connection:
                 found: int | None = connection.execute(statement, values).scalar()  # type: ignore[call-overload]
         except SQLAlchemyError as error:
-            raise self._server.reported(error) from error
+            raise self._server.translated(error) from error
         return found
 
     def _make(self) -> None:
@@ -152,7 +152,7 @@ class LeaseTable:
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('fedl2'))")
                 _TABLES.create_all(connection)
         except SQLAlchemyError as error:
-            raise self._server.reported(error) from error
+            raise self._server.translated(error) from error
         self._made = True
 
 

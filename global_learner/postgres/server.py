@@ -122,11 +122,11 @@ class Server:
                 if found is None:
                     connection.exec_driver_sql(f'CREATE SCHEMA "{schema}"')
         except SQLAlchemyError as error:
-            raise self.reported(error) from error
+            raise self.translated(error) from error
         finally:
             engine.dispose()
 
-    def reported(self, error: SQLAlchemyError) -> LearnerError:
+    def translated(self, error: SQLAlchemyError) -> LearnerError:
         """What to raise for an error of the server's."""
         if is_away(error):
             return DatabaseAway(f"database {self.where}: cannot be used now ({_said(error)}); come again")

@@ -81,14 +81,14 @@ class Taken:
     """What came of one or more events.
 
     Attributes:
-        reported: clusters that are to act on something else, or are asked for something else.
+        redirected: clusters that are to act on something else, or are asked for something else.
         lines: of the audit log.
         pinned: clusters that were left alone because an operator assigned them something.
         assigned: by an operator.
     """
 
     record: RolloutRecord | None
-    reported: tuple[ClusterRegistration, ...] = ()
+    redirected: tuple[ClusterRegistration, ...] = ()
     lines: tuple[RolloutAuditLine, ...] = ()
     pinned: tuple[str, ...] = ()
     assigned: tuple[AssignmentChange, ...] = ()
@@ -183,8 +183,8 @@ class RolloutStore:
             _note_event(session, number, 0, now, actor, "", begun)
             if begun.state.current.kind == "gate":
                 freeze(session, number, row.seed, {member.cluster for member in begun.state.members})
-            reported = _apply(session, row, [begun], jcts, now)
-            return Taken(_record(row), reported, begun.audit)
+            redirected = _apply(session, row, [begun], jcts, now)
+            return Taken(_record(row), redirected, begun.audit)
 
     def take(
         self,
@@ -225,8 +225,8 @@ class RolloutStore:
             if row is None or row.number != number:
                 return Taken(None)
             _check_seen(session, _state(row), seen, whats)
-            reported, lines = _take(session, row, whats, jcts, now, actor)
-            return Taken(_record(row), reported, lines)
+            redirected, lines = _take(session, row, whats, jcts, now, actor)
+            return Taken(_record(row), redirected, lines)
 
     def assign(
         self,
@@ -263,7 +263,7 @@ class RolloutStore:
         with self._registry.session() if dry_run else self._registry.transaction() as session:
             assignments.check_seen(session, seen, moves_on=to_newest)
             row = _latest(session)
-            reported: tuple[ClusterRegistration, ...] = ()
+            redirected: tuple[ClusterRegistration, ...] = ()
             pinned: list[str] = []
             if row is not None and not row.over:
                 named = None if clusters is None else set(clusters)
@@ -273,13 +273,13 @@ class RolloutStore:
                     if member.role is not VersionRole.PINNED
                     and (member.cluster in named if named else member.cluster not in gone)
                 ]
-                reported, _ = _take(session, row, [Pin(cluster=cluster) for cluster in pinned], {}, now, actor)
+                redirected, _ = _take(session, row, [Pin(cluster=cluster) for cluster in pinned], {}, now, actor)
             if version:
                 done = assignments.assign(session, version, spec_digest, clusters, actor, now, why, gone)
             else:
                 done = assignments.release(session, clusters, to_newest, actor, now, why, gone)
             session.flush()
-            touched = {entry.cluster for entry in done} | {entry.cluster for entry in reported}
+            touched = {entry.cluster for entry in done} | {entry.cluster for entry in redirected}
             record = None if row is None else _record(row)
             return Taken(record, _registrations(session, touched), (), tuple(pinned), tuple(done))
 
@@ -459,7 +459,7 @@ def _apply(
     state = transitions[-1].state
     _keep(row, state)
     clusters = {entry.cluster: entry for entry in session.scalars(select(ClusterRow))}
-    reported: dict[str, ClusterRow] = {}
+    redirected: dict[str, ClusterRow] = {}
     for transition in transitions:
         for line in transition.audit:
             AUDIT.record(session, now, line.actor, line.action, line.subject[:63], line.detail)
@@ -469,7 +469,7 @@ def _apply(
                 continue  # its row was lost with a registry that was accepted as it is
             duty = rollout_assignment_of(command, state.number, row.seed, jcts.get(command.cluster))
             cluster.assigned_version, cluster.duty = command.acting, None if duty is None else duty.to_json()
-            reported[command.cluster] = cluster
+            redirected[command.cluster] = cluster
     members = {member.cluster: member for member in state.members}
     for name, cluster in clusters.items():
         member = members.get(name)
@@ -477,6 +477,6 @@ def _apply(
         number = state.number if decides else 0
         if cluster.rollout != number or (not number and cluster.duty is not None):
             cluster.rollout, cluster.duty = number, cluster.duty if number else None
-            reported[name] = cluster
+            redirected[name] = cluster
     session.flush()
-    return tuple(map(registration, reported.values()))
+    return tuple(map(registration, redirected.values()))

@@ -285,11 +285,11 @@ class Lifetimes:
         if self._ranks is None:
             self._ranks, *_ = self._compute()
         index = bin_of(attained_seconds)
-        reported = None if self._sessions is None or job_id is None else self._sessions.ranks_of(job_id)
-        low = float(self._ranks[index]) if reported is None else reported[0]
+        own_ranks = None if self._sessions is None or job_id is None else self._sessions.ranks_of(job_id)
+        low = float(self._ranks[index]) if own_ranks is None else own_ranks[0]
         if index + 1 >= BINS:
             return low
-        high = float(self._ranks[index + 1]) if reported is None else reported[1]
+        high = float(self._ranks[index + 1]) if own_ranks is None else own_ranks[1]
         share = (attained_seconds - float(STARTS[index])) / float(WIDTHS[index])
         return low * math.exp(share * math.log(high / low))
 

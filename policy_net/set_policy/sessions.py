@@ -187,11 +187,13 @@ class Sessions:
         for session, at in self._of.values():
             gathered.setdefault(id(session), (session.ended, session.withdrawn.copy()))[1][at] += 1.0
         # In the first bin nobody says anything yet.
-        reported = {key: float(ended.sum() + censored[1:].sum()) for key, (ended, censored) in gathered.items()}
+        ends_and_censored = {
+            key: float(ended.sum() + censored[1:].sum()) for key, (ended, censored) in gathered.items()
+        }
         pair_of = {
             job_id: (id(session), at)
             for job_id, (session, at) in self._of.items()
-            if reported[id(session)] - (at > 0) > 0.0
+            if ends_and_censored[id(session)] - (at > 0) > 0.0
         }
         pairs = dict.fromkeys(pair_of.values())
         ranks = self._ranks_of_pairs([(*gathered[key], at) for key, at in pairs], ends_B, reached_B) if pairs else []

@@ -158,9 +158,9 @@ class TypeProcess(TypeBelief):
         cross[own, seen] += spread.cell**2
         lower = np.linalg.cholesky(covariance)
         solve = triangular_solver()
-        reported = solve(lower, residual, lower=True, check_finite=False)
+        whitened = solve(lower, residual, lower=True, check_finite=False)
         explained = [solve(lower, cross[:, part], lower=True, check_finite=False) for part in parts]
-        mean = _joined([part.T @ reported for part in explained])
+        mean = _joined([part.T @ whitened for part in explained])
         variance = np.maximum(variance - _joined([(part**2).sum(axis=0) for part in explained]), 0.0)
         return prior.mean[:count] + unit + np.clip(mean, -2 * farthest, 2 * farthest), np.sqrt(variance)
 

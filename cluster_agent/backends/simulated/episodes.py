@@ -100,8 +100,8 @@ def _digest(depends_on: Any, settings: SimulatedBackendSettings, with_ps: Sequen
     Jobs that are not recorded have a kind of their own, so their simulations are the same under either default.
     """
     said = [
-        reported | ({"job_kind": "ps"} if any(chosen is other for other in with_ps) else {})
-        for reported, chosen in zip(depends_on["workloads"], settings.workloads, strict=True)
+        stated | ({"job_kind": "ps"} if any(chosen is other for other in with_ps) else {})
+        for stated, chosen in zip(depends_on["workloads"], settings.workloads, strict=True)
     ]
     return sha256(json.dumps(depends_on | {"workloads": said}, sort_keys=True).encode()).hexdigest()
 

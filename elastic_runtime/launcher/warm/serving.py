@@ -91,7 +91,7 @@ class ForkServer:
 
     def _goes_on(self, imports: Sequence[Import]) -> bool:
         """Whether this process is the one that serves: the child that has imported, or the parent if that cannot."""
-        verdict, reported = os.pipe()
+        verdict, verdict_end = os.pipe()
         parent = os.getpid()
         child = os.fork()
         if child == 0:
@@ -99,12 +99,12 @@ class ForkServer:
             kinship.die_with_parent(parent)
             import_all(imports)
             fit = not obstacle()
-            os.write(reported, b"y" if fit else b"n")
-            os.close(reported)
+            os.write(verdict_end, b"y" if fit else b"n")
+            os.close(verdict_end)
             if not fit:
                 os._exit(0)
             return True
-        os.close(reported)
+        os.close(verdict_end)
         answer = os.read(verdict, 1)
         os.close(verdict)
         if answer == b"y":

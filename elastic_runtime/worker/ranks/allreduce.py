@@ -275,12 +275,12 @@ class GradientBuckets:
             if bucket.wait is not None:
                 bucket.wait()
                 bucket.wait = None  # nothing of a sum outlives its step, and so the group
-        stopping, reported = (last[-_WORDS:] > 0).tolist()
+        stopping, over_for_one = (last[-_WORDS:] > 0).tolist()
         self.stopping = bool(stopping)
         for bucket in self._buckets:
             for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
-                parameter.grad = None if reported else view
-        return bool(reported)
+                parameter.grad = None if over_for_one else view
+        return bool(over_for_one)
 
     def close(self) -> None:
         """Let the model's gradients be."""

@@ -150,7 +150,7 @@ def replay_command(
 
     # The figures of a program's reader have always had our own times among them; a person asks for them.
     timed = answer.timing or not output.for_people
-    reported = output.for_people and not sys.stderr.isatty()
+    say_each = output.for_people and not sys.stderr.isatty()
     results = _run(
         worlds,
         policies,
@@ -159,7 +159,7 @@ def replay_command(
         context,
         record_timeline=report is not None,
         compiled=not timed,
-        reported=reported,
+        say_each=say_each,
     )
     each = len(policies)
     comparisons = [
@@ -264,12 +264,12 @@ def _run(
     *,
     record_timeline: bool,
     compiled: bool,
-    reported: bool,
+    say_each: bool,
 ) -> list[ReplayResult]:
     """Every workload under every policy; a progress bar on a terminal.
 
     Args:
-        reported: whether each is said on stderr as soon as it is there.
+        say_each: whether each is said on stderr as soon as it is there.
     """
     from policy_net.laboratory.simulation.replay import replay  # noqa: PLC0415
     from policy_net.policy_kinds import load_policy  # noqa: PLC0415
@@ -292,7 +292,7 @@ def _run(
                     )
                 )
                 bar.remove_task(task)
-                if reported:
+                if say_each:
                     _tell(results[-1])
     return results
 

@@ -243,12 +243,12 @@ def _knowledge(workload: Workload) -> str:
         return "No policy is told how much work a job is: those that use it guess as much again as was done."
     if wrong == jobs:
         return "Policies that use durations are told an estimate of how much work a job has left, not the truth."
-    reported = "Policies that use durations are told exactly how much work a job has left, which users can seldom say"
+    assumed = "Policies that use durations are told exactly how much work a job has left, which users can seldom say"
     if not unknown and not wrong:
-        return f"{reported}. With estimates they gain less, with none less again."
+        return f"{assumed}. With estimates they gain less, with none less again."
     inexact = [f"for {counted(wrong, 'job')} they are told another amount than is needed"] if wrong else []
     inexact += [f"for {counted(unknown, 'job')} they are told nothing"] if unknown else []
-    return f"{reported}, except that {' and '.join(inexact)}."
+    return f"{assumed}, except that {' and '.join(inexact)}."
 
 
 def _resizing(environment: Environment) -> str:

@@ -42,7 +42,7 @@ class Guarded:
             with engine.connect() as connection:
                 return str(connection.exec_driver_sql("SELECT current_user").scalar())
         except SQLAlchemyError as error:
-            raise self.learners.reported(error) from error
+            raise self.learners.translated(error) from error
         finally:
             engine.dispose()
 
@@ -69,6 +69,6 @@ def test_a_replaced_password_counts_for_the_next_connection_and_is_waited_for(tm
         stranger = Server(guarded.learners.where.replace("pgpass", "nowhere"))
         with pytest.raises(SQLAlchemyError) as caught, stranger.engine("public").connect():
             pass
-        assert isinstance(stranger.reported(caught.value), BadLearnerConfig), "it was never let in"
+        assert isinstance(stranger.translated(caught.value), BadLearnerConfig), "it was never let in"
     finally:
         guarded.close()

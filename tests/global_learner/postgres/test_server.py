@@ -25,7 +25,7 @@ def test_what_passes_is_waited_for(code: str | None) -> None:
     error = failure(code)
     assert is_away(error)
     assert not is_disk_full(error)
-    assert isinstance(SERVER.reported(error), DatabaseAway)
+    assert isinstance(SERVER.translated(error), DatabaseAway)
 
 
 def test_a_full_disk_is_one_wherever_it_is() -> None:
@@ -45,7 +45,7 @@ def test_a_full_disk_is_one_wherever_it_is() -> None:
     ],
 )
 def test_what_stays_wrong_is_for_the_owner_to_mend(code: str | None, message: str) -> None:
-    reported = SERVER.reported(failure(code, message))
+    reported = SERVER.translated(failure(code, message))
     assert isinstance(reported, BadLearnerConfig)
     assert "secret" not in str(reported)
     assert "\n" not in str(reported)
@@ -53,7 +53,7 @@ def test_what_stays_wrong_is_for_the_owner_to_mend(code: str | None, message: st
 
 @pytest.mark.parametrize("code", ["42501", "42P01", "23505"])
 def test_a_fault_is_neither(code: str) -> None:
-    reported = SERVER.reported(failure(code))
+    reported = SERVER.translated(failure(code))
     assert type(reported) is LearnerError
 
 

@@ -148,7 +148,7 @@ def test_all_events_of_a_call_are_taken_or_none(registry: Registry) -> None:
 def test_blocks_are_as_long_as_a_cluster_needs_and_its_seed_is_the_rollouts(registry: Registry) -> None:
     store = RolloutStore(registry)
     begun(store)
-    reported = store.take(1, [Promote(), Promote()], {"east": 3 * 3600.0, "north": 60.0}, NOW, actor="ada").reported
+    reported = store.take(1, [Promote(), Promote()], {"east": 3 * 3600.0, "north": 60.0}, NOW, actor="ada").redirected
     tasks = {entry.cluster: entry.duty for entry in reported if entry.duty is not None}
     assert {duty.role for duty in tasks.values()} == {AssignmentRole.ALTERNATING}
     usual = {"east": 6 * 3600.0, "north": 2 * 3600.0}
@@ -234,7 +234,7 @@ def test_what_was_said_first_of_a_block_stands_and_nobody_else_is_heard(registry
 def alternating(store: RolloutStore) -> tuple[str, float]:
     """A cluster that alternates from `NOW` on, and how long its blocks are."""
     begun(store)
-    reported = store.take(1, [Promote(), Promote()], {}, NOW, actor="ada").reported
+    reported = store.take(1, [Promote(), Promote()], {}, NOW, actor="ada").redirected
     return next((entry.cluster, entry.duty.block_seconds) for entry in reported if entry.duty is not None)
 
 
@@ -281,7 +281,7 @@ def test_time_counts_from_when_a_cluster_is_asked_anew(registry: Registry) -> No
     store.take(1, [Joined(cluster=own, incumbent=1)], {}, anew, actor=KEEPER)
     asked: list[float] = []
     while not asked:  # in the wave, or else with the fleet
-        reported = store.take(1, [Promote()], {own: 6 * 3600.0}, anew, actor="ada").reported
+        reported = store.take(1, [Promote()], {own: 6 * 3600.0}, anew, actor="ada").redirected
         asked = [entry.duty.block_seconds for entry in reported if entry.cluster == own and entry.duty is not None]
     assert asked == [12 * 3600.0]
     story = [SwitchbackBlock(number, True, 1.0, 1.0) for number in range(10, 20)]
@@ -298,7 +298,7 @@ def test_simulated_clusters_live_as_much_faster_as_is_set(registry: Registry) ->
 def test_in_a_rollout_that_an_earlier_program_began_time_counts_from_its_begin(registry: Registry) -> None:
     store, evidence = RolloutStore(registry), EvidenceStore(registry)
     begun(store)
-    reported = store.take(1, [Promote(), Promote()], {}, NOW + 86_400.0, actor="ada").reported
+    reported = store.take(1, [Promote(), Promote()], {}, NOW + 86_400.0, actor="ada").redirected
     own, lasts = next((entry.cluster, entry.duty.block_seconds) for entry in reported if entry.duty is not None)
     with registry.transaction() as session:
         row = session.get(RolloutRow, 1)
