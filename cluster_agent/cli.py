@@ -31,7 +31,7 @@ from foundation.files import PRIVATE, write_whole
 from foundation.output import Form, Output, show
 from foundation.output import watch as show_again
 from foundation.pod_secrets import ACCOUNT, PodSecrets, check_names
-from foundation.program_life import SignalHandlers, importing
+from foundation.program_life import SignalEvent, SignalHandlers, importing
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -295,7 +295,7 @@ class AgentStopSignals:
     """
 
     def __init__(self) -> None:
-        self.stop = threading.Event()
+        self.stop = SignalEvent()
         self._started = False
         SignalHandlers(SIGNALS, self._take).install()
 

@@ -31,7 +31,8 @@ def deadline(seconds: float | None, clock: Callable[[], float] = time.monotonic)
 
 
 class AwakeClock:
-    """Seconds in which its process ran: a gap between two looks counts `most_seconds` at most. From any thread.
+    """Seconds in which its process ran: a gap between two looks counts `most_seconds` at most. From any thread, and
+    from a signal's handler.
 
     Who judges by it looks more often than that: in the loop that hears the others, so that this is what a gap is of.
 
@@ -42,7 +43,7 @@ class AwakeClock:
 
     def __init__(self, most_seconds: float, clock: Callable[[], float] = boot_seconds) -> None:
         self._most_seconds, self._clock = most_seconds, clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler comes upon its own thread in the middle of a look
         self._looked = self._counted = clock()
         self._missed = 0.0
 
@@ -50,7 +51,8 @@ class AwakeClock:
         """Look: the seconds so far."""
         with self._lock:
             now = self._clock()
-            passed, self._looked = now - self._looked, now
+            passed = max(now - self._looked, 0.0)
+            self._looked += passed
             counted = min(passed, self._most_seconds)
             self._counted += counted
             self._missed += passed - counted

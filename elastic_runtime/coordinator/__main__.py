@@ -31,6 +31,7 @@ from elastic_runtime.protocol.plan import JobPhase
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
 from foundation.clocks import AwakeClock
 from foundation.files import write_whole
+from foundation.program_life import SignalEvent
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 _TICK_SECONDS = 0.1
@@ -156,7 +157,7 @@ def _tell_end(path: Path | None, status: JobStatus) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line and serve; the exit code."""
     configure_logging(os.environ.get(LEVEL_VARIABLE, "info"))
-    stop = threading.Event()
+    stop = SignalEvent()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:

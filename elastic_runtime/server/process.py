@@ -18,6 +18,7 @@ from elastic_runtime.member.environment import MemberEnvironment
 from elastic_runtime.protocol.plan import TaskRole, View
 from elastic_runtime.server.parameter_server import ParameterServer
 from elastic_runtime.transport import Endpoint, Message
+from foundation.program_life import SignalEvent
 
 _log = structlog.get_logger()
 _TICK_SECONDS = 0.05
@@ -49,7 +50,7 @@ class ServerProcess:
         self._clock = clock or member_clock()
         self._register_seconds = register_seconds
         self._patience_seconds = patience_seconds
-        self._stopped = threading.Event()
+        self._stopped = SignalEvent()
         self._mailbox: View | None = None
         self._lock = threading.Lock()
         self._endpoint: Endpoint | None = None
