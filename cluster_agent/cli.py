@@ -31,7 +31,8 @@ from foundation.files import PRIVATE, write_whole
 from foundation.output import Form, Output, show
 from foundation.output import watch as show_again
 from foundation.pod_secrets import ACCOUNT, PodSecrets, check_names
-from foundation.program_life import SignalEvent, SignalHandlers, importing
+from foundation.program_life import SignalHandlers, importing
+from foundation.signal_event import SignalEvent
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -13,12 +13,10 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import queue
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn, Self
@@ -105,8 +103,8 @@ class SignalHandlers:
     """One handler for some signals, from `install` to `restore`; only in the main thread.
 
     Python runs a handler between two instructions of the main thread, whatever that was at: it sets a flag or a
-    `SignalEvent`, fills a `SimpleQueue` or raises, and leaves all work to whoever looks. It waits for no lock: the
-    thread that it came upon may have it.
+    `foundation.signal_event.SignalEvent`, fills a `SimpleQueue` or raises, and leaves all work to whoever looks. It
+    waits for no lock: the thread that it came upon may have it.
 
     A signal that whoever started the program had ignored, as `nohup` does with SIGHUP, stays ignored if it is one of
     `unless_ignored`.
@@ -150,32 +148,3 @@ class SignalHandlers:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del frame
         self._take(number)
-
-
-class SignalEvent(threading.Event):
-    """An event that a signal's handler may set, whatever the main thread is at; it is not cleared.
-
-    `threading.Event` takes a lock to be set, for ever if the handler came upon a `wait` that had it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._happened = False
-        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def is_set(self) -> bool:
-        """Whether it was set."""
-        return self._happened
-
-    def set(self) -> None:
-        """Let everybody go on who waits, or will."""
-        self._happened = True
-        self._news.put(None)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, for so many seconds at most; whether it is."""
-        if not self._happened:
-            with suppress(queue.Empty):
-                self._news.get(timeout=None if timeout is None else max(timeout, 0.0))
-                self._news.put(None)  # for whoever waits, too
-        return self._happened

@@ -31,7 +31,7 @@ from elastic_runtime.protocol.plan import JobPhase
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
 from foundation.clocks import AwakeClock
 from foundation.files import write_whole
-from foundation.program_life import SignalEvent
+from foundation.signal_event import SignalEvent
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 _TICK_SECONDS = 0.1

@@ -18,7 +18,7 @@ from elastic_runtime.member.environment import MemberEnvironment
 from elastic_runtime.protocol.plan import TaskRole, View
 from elastic_runtime.server.parameter_server import ParameterServer
 from elastic_runtime.transport import Endpoint, Message
-from foundation.program_life import SignalEvent
+from foundation.signal_event import SignalEvent
 
 _log = structlog.get_logger()
 _TICK_SECONDS = 0.05

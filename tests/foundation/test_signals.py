@@ -6,7 +6,8 @@ import time
 import pytest
 
 from foundation.clocks import AwakeClock
-from foundation.program_life import SignalEvent, SignalHandlers
+from foundation.program_life import SignalHandlers
+from foundation.signal_event import SignalEvent
 
 
 def test_signals_are_taken_while_the_context_lasts_and_put_back() -> None:
