@@ -103,7 +103,7 @@ class AgentTelemetry:
             "The version that a rollout has this agent hold beside the assigned one; 0 for none.",
         )
         self.rollout_number = gauge(
-            "fedl2_agent_rollout_number", "The rollout whose duty this agent does now; 0 for none."
+            "fedl2_agent_rollout_number", "The rollout whose assignment this agent does now; 0 for none."
         )
         self.evidence_blocks = gauge(
             "fedl2_agent_evidence_blocks_count", "Finished blocks of a rollout that the learner does not hold yet."

@@ -54,7 +54,7 @@ class ClusterEntry(Generic[Status]):
     """An operator assigned its version."""
     rollout: int = 0
     """The running rollout that decides what it acts on; 0: none does."""
-    duty: RolloutAssignment | None = None
+    rollout_assignment: RolloutAssignment | None = None
     """What that asks of it besides its version."""
     is_answered: bool = False
     """An answer to it said what it is to act on now."""
@@ -116,7 +116,7 @@ class Fleet(Generic[Status]):
             registration.cluster, ClusterEntry(registration.cluster, 0, registration.assigned_version)
         )
         entry.incarnation = registration.incarnation
-        self._tell(entry, registration)
+        self._assign(entry, registration)
         if heard:
             entry.heard_seconds = self._clock()
             if entry.earlier_heard:
@@ -127,18 +127,18 @@ class Fleet(Generic[Status]):
                 entry.taken_over_seconds.clear()
             entry.is_answered = True  # by the answer to its registration
 
-    def on_reported(self, registrations: Iterable[ClusterRegistration]) -> None:
-        """A rollout decided what these clusters act on from now on."""
+    def on_rollout_assignments(self, registrations: Iterable[ClusterRegistration]) -> None:
+        """Take over what a rollout assigned to these clusters."""
         for registration in registrations:
             entry = self._entries.get(registration.cluster)
             if entry is not None:
-                self._tell(entry, registration)
+                self._assign(entry, registration)
 
-    def _tell(self, entry: ClusterEntry[Status], reported: ClusterRegistration) -> None:
-        if (entry.assigned_version, entry.duty) != (reported.assigned_version, reported.duty):
+    def _assign(self, entry: ClusterEntry[Status], now: ClusterRegistration) -> None:
+        if (entry.assigned_version, entry.rollout_assignment) != (now.assigned_version, now.rollout_assignment):
             entry.is_answered = entry.status_is_new = False
-        entry.assigned_version, entry.held = reported.assigned_version, reported.held
-        entry.rollout, entry.duty = reported.rollout, reported.duty
+        entry.assigned_version, entry.held = now.assigned_version, now.held
+        entry.rollout, entry.rollout_assignment = now.rollout, now.rollout_assignment
 
     def forget(self, cluster: str) -> bool:
         """Show a cluster no longer, until it registers again; False if it is not registered."""

@@ -1,6 +1,6 @@
-"""Commitment of updates, the one place where the log and the head go on, and what is due after them.
+"""Commit of updates to the log and the head, the one place where these go on; versions and snapshots when due.
 
-That is versions, snapshots, and the log cut behind these; it is done beside the updates.
+Versions, snapshots, and the cut of the log behind these are made beside the updates.
 
 A full disk is waited for: the task that met it is tried again until it succeeds. Meanwhile updates are taken for as
 long as the log has room under its limit, and refused beyond it.

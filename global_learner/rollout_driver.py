@@ -267,15 +267,15 @@ class RolloutDriver:
             EvidenceRefused: it cannot be true, or is too much; nothing of it is kept.
         """
         entry = self._fleet.get(cluster)
-        duty = None if entry is None else entry.duty
+        rollout_assignment = None if entry is None else entry.rollout_assignment
         outcomes = self._telemetry.rollout_evidence
         try:
             blocks = checked_blocks(request.blocks)
             shadowed = checked_shadow(request.shadow) if request.HasField("shadow") else None
-            if duty is None or duty.rollout != request.rollout:
+            if rollout_assignment is None or rollout_assignment.rollout != request.rollout:
                 outcomes.labels("not-asked-for").inc()
                 return False, 0
-            check_asked(blocks, cluster, duty)
+            check_asked(blocks, cluster, rollout_assignment)
         except EvidenceRefused as refused:
             outcomes.labels(refused.reason).inc()
             _log.warning("evidence-refused", cluster=cluster, rollout=request.rollout, reason=str(refused))
@@ -283,7 +283,7 @@ class RolloutDriver:
         factor = self._settings.real_time_factor
         try:
             held = await self._registry.call(
-                self._evidence.add, duty.rollout, cluster, blocks, shadowed, self._wall_clock(), factor
+                self._evidence.add, rollout_assignment.rollout, cluster, blocks, shadowed, self._wall_clock(), factor
             )
         finally:
             self._brought = None  # also if the answer was lost, or the agent waits no longer
@@ -291,14 +291,14 @@ class RolloutDriver:
             outcomes.labels("not-asked-for").inc()
             return False, 0
         outcomes.labels("ahead-of-time" if held.waiting else "taken").inc()
-        if held.waiting > BLOCKS_AHEAD and (duty.rollout, cluster) not in self._reported_ahead:
-            self._reported_ahead.add((duty.rollout, cluster))
+        if held.waiting > BLOCKS_AHEAD and (rollout_assignment.rollout, cluster) not in self._reported_ahead:
+            self._reported_ahead.add((rollout_assignment.rollout, cluster))
             _log.warning(
                 "evidence-ahead-of-time",
                 cluster=cluster,
-                rollout=duty.rollout,
+                rollout=rollout_assignment.rollout,
                 waiting=held.waiting,
-                block_seconds=duty.block_seconds,
+                block_seconds=rollout_assignment.block_seconds,
                 advice="its blocks count once there was time for them; if it is simulated, rollouts.real_time_factor "
                 "says how much faster it may live",
             )
@@ -412,12 +412,12 @@ class RolloutDriver:
         except BaseException:
             self._unsure = True
             raise
-        self._fleet.on_reported(registrations)
+        self._fleet.on_rollout_assignments(registrations)
         self._runs = True
 
     def _on_taken(self, taken: Taken) -> None:
         """Tell the fleet what was decided, which is on disk; and the log."""
-        self._fleet.on_reported(taken.redirected)
+        self._fleet.on_rollout_assignments(taken.redirected)
         for line in taken.lines:
             _log.info(line.action, actor=line.actor, subject=line.subject, detail=line.detail)
             if line.action in ("rollout-done", "rollout-rolled-back"):

@@ -188,8 +188,8 @@ class DecisionTurn:
     Attributes:
         acting: makes the decision.
         challenger: is asked the same, and not obeyed; None where one policy is held alone.
-        fresh: whether one of the two is here, or acts, since just now.
-        activated: whether the acting one acts since just now.
+        fresh: whether a policy was replaced, or began to act, at this decision.
+        activated: whether the acting policy began to act at this decision.
     """
 
     acting: Decider

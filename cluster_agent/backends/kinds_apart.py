@@ -1,4 +1,4 @@
-"""A backend whose jobs of one type but of two kinds have two types: see `policy_net.throughput.kinds_apart`.
+"""Renaming of a type that jobs of both kinds have, so that their speeds do not mix; all else is the backend's own.
 
 The kind that a type has first keeps its name; what this agent has measured says it also after a restart.
 """
@@ -19,7 +19,7 @@ _log = structlog.get_logger()
 
 
 class KindsApart(Backend):
-    """Another backend, but for the types of such jobs.
+    """A backend that gives jobs of one type but of two kinds two types; see `policy_net.throughput.kinds_apart`.
 
     Args:
         backend: what it is about.

@@ -1,8 +1,8 @@
-"""The way of a rollout's duty to an agent: believed, its version fetched and held ready, its evidence told.
+"""Checks and follows a rollout's assignment: fetches its version, holds it ready, sends the evidence.
 
-A duty counts only if the fleet's key says the same; an answer that is not believed changes nothing, and the duty that
-was believed last ends with its own timestamp. Used by the heartbeat's thread alone; whatever goes wrong here costs the
-rollout a block, and never the cluster its assigned version.
+It counts only if the fleet's key says the same; an answer that is not believed changes nothing, and what was believed
+last ends with its own timestamp. Used by the heartbeat's thread alone; a fault here costs the rollout a block, and
+never the cluster its assigned version.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AssignmentParts:
 
 
 class AssignmentFollower:
-    """Follows duties and tells what came of them."""
+    """Follows assignments and tells what came of them."""
 
     def __init__(self, learner: LearnerCalls, parts: AssignmentParts, telemetry: AgentTelemetry) -> None:
         self._learner = learner
@@ -68,58 +68,59 @@ class AssignmentFollower:
 
     def resume(self) -> None:
         """Hold ready what an earlier life of this agent was to hold, while the learner is away; nothing is fetched."""
-        duty = self._parts.conduct.duty
-        if duty is None:
+        rollout_assignment = self._parts.conduct.rollout_assignment
+        if rollout_assignment is None:
             return
         try:
             candidate = self._parts.kept.load(self._parts.source.factory)
         except StateDamaged as error:
-            _log.warning("version-beside-lost", version=duty.beside_version, error=str(error))
+            _log.warning("version-beside-lost", version=rollout_assignment.beside_version, error=str(error))
             return
-        if candidate is not None and candidate.identity.version == duty.beside_version:
+        if candidate is not None and candidate.identity.version == rollout_assignment.beside_version:
             self._hold(candidate)
 
     def believe(self, assignment: Assignment) -> float | VersionRejected:
-        """Until when an answer's duty counts, or why it does not; asked before the assignment is followed.
+        """Until when an answer's assignment counts, or why it does not; asked before the assignment is followed.
 
         To follow an assignment may fetch a newer timestamp, beside which this answer's would be an old one.
         """
         trust = self._parts.source.trust
-        duty = assignment.duty
+        rollout_assignment = assignment.rollout_assignment
         if assignment.assignment_fault:
             return VersionRejected(
-                f"a rollout's duty cannot be read: {assignment.assignment_fault}", Distrust.UNREADABLE
+                f"a rollout's assignment cannot be read: {assignment.assignment_fault}", Distrust.UNREADABLE
             )
-        if trust is None or (trust.pinned is None and duty is None):
+        if trust is None or (trust.pinned is None and rollout_assignment is None):
             return 0.0
         try:
-            return trust.check_rollout_assignment(assignment.version, duty, assignment.timestamp)
+            return trust.check_rollout_assignment(assignment.version, rollout_assignment, assignment.timestamp)
         except VersionRejected as error:
             return error
 
     def follow(self, assignment: Assignment, spec: WeightSpec, believed: float | VersionRejected) -> None:
         """Do what is asked, from the next decision on."""
-        conduct, duty = self._parts.conduct, assignment.duty
+        conduct, rollout_assignment = self._parts.conduct, assignment.rollout_assignment
         if isinstance(believed, VersionRejected):
-            if duty is not None or assignment.assignment_fault:
-                version = 0 if duty is None else duty.beside_version
+            if rollout_assignment is not None or assignment.assignment_fault:
+                version = 0 if rollout_assignment is None else rollout_assignment.beside_version
                 self._refuse(version or assignment.version, believed)
             return
-        if duty is None:
+        if rollout_assignment is None:
             self._end(assignment.version)
             return
         if self._parts.allowed == "off" or (
-            self._parts.allowed == "shadow-only" and duty.role is not AssignmentRole.SHADOW
+            self._parts.allowed == "shadow-only" and rollout_assignment.role is not AssignmentRole.SHADOW
         ):
             self._end(assignment.version)
-            words = f"setting learner.rollouts is {self._parts.allowed}: v{duty.beside_version} is not held beside"
-            self._refuse(duty.beside_version, VersionRejected(words, NOT_ALLOWED))
+            beside = rollout_assignment.beside_version
+            words = f"setting learner.rollouts is {self._parts.allowed}: v{beside} is not held beside"
+            self._refuse(beside, VersionRejected(words, NOT_ALLOWED))
             return
-        conduct.follow(duty, assignment.version, believed)
-        if self._held is None or self._held[0] != duty.beside_version:
+        conduct.follow(rollout_assignment, assignment.version, believed)
+        if self._held is None or self._held[0] != rollout_assignment.beside_version:
             self._parts.active.hold_challenger(None)
             self._held = None
-            self._fetch(duty, spec)
+            self._fetch(rollout_assignment, spec)
         else:
             self._refused = (0, "")
 
@@ -178,8 +179,8 @@ class AssignmentFollower:
             self._held = None
             self._parts.kept.forget()
 
-    def _fetch(self, duty: RolloutAssignment, spec: WeightSpec) -> None:
-        version, trust = duty.beside_version, self._parts.source.trust
+    def _fetch(self, rollout_assignment: RolloutAssignment, spec: WeightSpec) -> None:
+        version, trust = rollout_assignment.beside_version, self._parts.source.trust
         left = self._bad.get(version, 0)
         if left:
             self._bad[version] = left - 1

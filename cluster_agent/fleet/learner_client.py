@@ -10,7 +10,8 @@ from pathlib import Path
 from cluster_agent.fleet.learner_protocol import AgentStatus, EvidenceAnswer
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.replayed_past import ReplayedPast
-from cluster_agent.rollout.evidence import Evidence, evidence_request
+from cluster_agent.rollout.block_tally import FinishedBlock
+from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.settings import LearnerConnectionSettings
 from policy_net.exchange.fleet_client import FleetClient, Observer
 from policy_net.exchange.generated import fleet_pb2
@@ -30,6 +31,8 @@ WORDS = CallerWords(
     "leave out learner.tls and learner.enrollment_file, or name another address",
 )
 """An agent's settings, for lines about a port that is no learner's."""
+_MOST_BLOCKS = 64
+"""Of evidence in one call; what is left comes with the next heartbeats."""
 
 
 def address_of(settings: LearnerConnectionSettings, cluster: str, folder: Path) -> LearnerAddress:
@@ -109,7 +112,12 @@ class LearnerClient(FleetClient):
 
     def share_evidence(self, registration: Registration, evidence: Evidence) -> EvidenceAnswer:
         """See `LearnerCalls.share_evidence`."""
-        request = evidence_request(self._cluster, registration.incarnation, evidence)
+        request = fleet_pb2.ShareEvidenceRequest(
+            cluster=self._cluster, incarnation=registration.incarnation, rollout=evidence.rollout
+        )
+        request.blocks.extend(_block(block) for block in evidence.blocks[:_MOST_BLOCKS])
+        if evidence.shadow is not None:
+            request.shadow.CopyFrom(evidence.shadow.message())
         reply = self._call("ShareEvidence", self._connection.fleet().ShareEvidence, request)
         return EvidenceAnswer(reply.taken, reply.next_block)
 
@@ -157,3 +165,14 @@ def _timeline(timeline: JobTimeline) -> fleet_pb2.JobTimeline:
         seconds=timeline.seconds,
         completed=timeline.completed,
     )
+
+
+def _block(block: FinishedBlock) -> fleet_pb2.SwitchbackBlock:
+    content = asdict(block)
+    twin = content.pop("twin")
+    del content["whole_jobs"]
+    message = fleet_pb2.SwitchbackBlock(**content)
+    if twin is not None:
+        message.has_twin = True
+        message.twin_priced, message.twin_incumbent, message.twin_candidate = twin
+    return message

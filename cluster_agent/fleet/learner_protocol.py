@@ -50,7 +50,7 @@ class AgentStatus:
         replayed: the last days under other schedulers; None where that is not told, or not known yet.
         refused_version: assigned, or to be held beside the assigned one, and not acted with; 0 for none.
             `refused_reason` is a word for why.
-        rollout: whose duty is done now; 0 for none. `rollout_role` says how, `beside_version` what is held ready.
+        rollout: whose assignment is done now; 0 for none. `rollout_role` says how, `beside_version` what is held ready.
     """
 
     cluster: BackendStatus

@@ -22,7 +22,7 @@ from policy_net.learning.reward import (
     utility_over,
 )
 from policy_net.policy import Samples
-from policy_net.set_policy.draws import SetSamples
+from policy_net.set_policy.planner import SetSamples
 from policy_net.throughput.beliefs import Beliefs
 
 

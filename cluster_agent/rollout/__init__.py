@@ -1,1 +1,1 @@
-"""A rollout's duty in the agent: whose turn it is, what a block came to, what the other version would have done."""
+"""A rollout's assignment in the agent: which version decides, what a block came to, what the other would have done."""

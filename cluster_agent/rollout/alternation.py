@@ -54,9 +54,11 @@ def run_behind(number: int, now: float) -> UninterruptedBlocks:
     return UninterruptedBlocks(number + number % 2, now)
 
 
-def candidate_decides(duty: RolloutAssignment, cluster: str, run: UninterruptedBlocks, now: float) -> bool:
+def candidate_decides(
+    rollout_assignment: RolloutAssignment, cluster: str, run: UninterruptedBlocks, now: float
+) -> bool:
     """Whether the candidate makes the decision at a time."""
-    return candidate_acts(duty.seed, cluster, run.block_at(now, duty.block_seconds))
+    return candidate_acts(rollout_assignment.seed, cluster, run.block_at(now, rollout_assignment.block_seconds))
 
 
 @dataclass
@@ -87,7 +89,7 @@ class Alternation:
 
     def advance(
         self,
-        duty: RolloutAssignment,
+        rollout_assignment: RolloutAssignment,
         cluster: str,
         state: ClusterState,
         interval: DecisionInterval | None,
@@ -96,7 +98,7 @@ class Alternation:
         """Go on to a decision; the blocks of a pair that is whole now.
 
         Args:
-            duty: the same as before; another one interrupts, which is the caller's to do.
+            rollout_assignment: the same as before; another one interrupts, which is the caller's to do.
             interval: since the decision before; None if nothing is known of that time, which interrupts.
         """
         now = state.time_seconds
@@ -104,29 +106,29 @@ class Alternation:
             self.interrupt()
         if self.run is None or self.tally is None or interval is None:
             self.run = run_behind(self.next_number, now)
-            self.tally = self._opened(duty, cluster, self.run.first, len(state.jobs))
+            self.tally = self._opened(rollout_assignment, cluster, self.run.first, len(state.jobs))
             return []
         self.tally.add(interval)
-        number = self.run.block_at(now, duty.block_seconds)
+        number = self.run.block_at(now, rollout_assignment.block_seconds)
         whole: list[FinishedBlock] = []
         while self.tally.number < number:
             whole += self._closed(usual_jobs)
             following = self.tally.number + 1
             if number - following > _FAR:
                 following, self.half = number - 1, None
-            begin = self.run.begin_of(following, duty.block_seconds)
+            begin = self.run.begin_of(following, rollout_assignment.block_seconds)
             # An interval knows who left at its end, and not who came or stayed: that the state does.
             jobs = interval.jobs_at(begin) if begin < now else len(state.jobs)
-            self.tally = self._opened(duty, cluster, following, jobs)
+            self.tally = self._opened(rollout_assignment, cluster, following, jobs)
             self.tally.add(interval)
             # Until its first decision the other version's last one held: no matter where there was no job to hold it.
-            late = now - begin > max(duty.washout_seconds, state.slot_seconds)
+            late = now - begin > max(rollout_assignment.washout_seconds, state.slot_seconds)
             self.tally.is_whole = not (late and interval.job_seconds(begin, now) > 0.0)
         return whole
 
-    def candidate_acts(self, duty: RolloutAssignment, cluster: str, now: float) -> bool:
+    def candidate_acts(self, rollout_assignment: RolloutAssignment, cluster: str, now: float) -> bool:
         """Whose turn it is at a decision to which this was advanced."""
-        return self.run is not None and candidate_decides(duty, cluster, self.run, now)
+        return self.run is not None and candidate_decides(rollout_assignment, cluster, self.run, now)
 
     def _closed(self, usual_jobs: float) -> list[FinishedBlock]:
         assert self.tally is not None  # noqa: S101  (the caller looked)
@@ -137,12 +139,12 @@ class Alternation:
         first, self.half = self.half, None
         return [] if first is None or done is None else [first, done]
 
-    def _opened(self, duty: RolloutAssignment, cluster: str, number: int, jobs: int) -> BlockTally:
+    def _opened(self, rollout_assignment: RolloutAssignment, cluster: str, number: int, jobs: int) -> BlockTally:
         assert self.run is not None  # noqa: S101  (every caller has one)
-        begin = self.run.begin_of(number, duty.block_seconds)
-        end = self.run.begin_of(number + 1, duty.block_seconds)
-        acts = candidate_acts(duty.seed, cluster, number)
-        return BlockTally(number, acts, begin, begin + duty.washout_seconds, end, jobs)
+        begin = self.run.begin_of(number, rollout_assignment.block_seconds)
+        end = self.run.begin_of(number + 1, rollout_assignment.block_seconds)
+        acts = candidate_acts(rollout_assignment.seed, cluster, number)
+        return BlockTally(number, acts, begin, begin + rollout_assignment.washout_seconds, end, jobs)
 
     def to_json(self) -> dict[str, Any]:
         """For a file."""

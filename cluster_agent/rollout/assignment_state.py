@@ -1,4 +1,4 @@
-"""State of a duty on disk: what must outlive the agent so that a block goes on where it was.
+"""State of an assignment on disk: what must outlive the agent so that a block goes on where it was.
 
 The file is whole or absent, and sealed by a digest. One that is damaged or gone costs the blocks that were not reported
 yet: the agent begins behind what the learner holds.
@@ -95,17 +95,17 @@ class UsualJobs:
 
 @dataclass
 class AssignmentState:
-    """What an agent knows of its duty, and what it found out.
+    """What an agent knows of its assignment, and what it found out.
 
     Attributes:
-        duty: None where no rollout asks anything.
-        assigned_version: beside which the duty's version is held.
+        rollout_assignment: None where no rollout asks anything.
+        assigned_version: beside which the assignment's version is held.
         expires: until when the fleet's key has said so, in Unix seconds.
-        rollout: whose evidence the rest is; stays when the duty ends, until the learner has it all.
+        rollout: whose evidence the rest is; stays when the assignment ends, until the learner has it all.
         finished: whole pairs of blocks that the learner does not hold yet, oldest first.
     """
 
-    duty: RolloutAssignment | None = None
+    rollout_assignment: RolloutAssignment | None = None
     assigned_version: int = 0
     expires: float = 0.0
     rollout: int = 0
@@ -137,7 +137,7 @@ class AssignmentState:
         """
         content: dict[str, Any] = {
             "format": FORMAT,
-            "duty": None if self.duty is None else self.duty.to_json(),
+            "duty": None if self.rollout_assignment is None else self.rollout_assignment.to_json(),
             "assigned_version": self.assigned_version,
             "expires": self.expires,
             "rollout": self.rollout,
@@ -166,9 +166,9 @@ def _read(saved: Mapping[str, Any]) -> AssignmentState:
     content = {key: value for key, value in saved.items() if key != "digest"}
     if saved["format"] != FORMAT or saved["digest"] != _digest(content):
         raise ValueError("it is damaged, or of another program")
-    duty = saved["duty"]
+    rollout_assignment = saved["duty"]
     return AssignmentState(
-        None if duty is None else RolloutAssignment.from_json(duty),
+        None if rollout_assignment is None else RolloutAssignment.from_json(rollout_assignment),
         int(saved["assigned_version"]),
         float(saved["expires"]),
         int(saved["rollout"]),

@@ -1,9 +1,9 @@
-"""Conduct of an agent in a rollout: which of two policies decides now, and what the learner is to hear of it.
+"""An agent's part in a rollout: which of two policies decides now, and the evidence for the learner.
 
-The loop asks before every decision and tells what came of it; the heartbeat's thread brings the duty and takes the
-evidence. A duty counts while the fleet's key has said so (its timestamp has not expired), its version is here, and the
-version that it was assigned beside is the one that is assigned here; otherwise that one decides, and the block that was
-under way is lost.
+The loop asks before every decision and tells what came of it; the heartbeat's thread brings the rollout's assignment
+and takes the evidence. It counts while the fleet's key has said so (its timestamp has not expired), its version is
+here, and the version that it is compared with is assigned here; otherwise the assigned version decides, and the block
+that was under way is lost.
 """
 
 from __future__ import annotations
@@ -73,20 +73,20 @@ class Conduct:
         self._sums_sent = -1
 
     @property
-    def duty(self) -> RolloutAssignment | None:
+    def rollout_assignment(self) -> RolloutAssignment | None:
         """What is asked, whether or not it can be done now."""
         with self._lock:
-            return self._state.duty
+            return self._state.rollout_assignment
 
     @property
     def status(self) -> AssignmentStatus:
         """What a heartbeat says; callable from any thread."""
         with self._lock:
-            duty, challenger = self._state.duty, self._active.challenging
-            held = 0 if challenger is None or duty is None else challenger.identity.version
-            if duty is None or not self._in_force:
+            rollout_assignment, challenger = self._state.rollout_assignment, self._active.challenging
+            held = 0 if challenger is None or rollout_assignment is None else challenger.identity.version
+            if rollout_assignment is None or not self._in_force:
                 return AssignmentStatus(beside_version=held)
-            return AssignmentStatus(duty.rollout, duty.role.value, held)
+            return AssignmentStatus(rollout_assignment.rollout, rollout_assignment.role.value, held)
 
     @property
     def blocks_waiting(self) -> int:
@@ -94,17 +94,23 @@ class Conduct:
         with self._lock:
             return len(self._state.finished)
 
-    def follow(self, duty: RolloutAssignment | None, assigned_version: int, expires: float) -> None:
-        """Do a duty from the next decision on, until another one is told or the time is over; None ends it."""
+    def follow(self, rollout_assignment: RolloutAssignment | None, assigned_version: int, expires: float) -> None:
+        """Do an assignment from the next decision on, until another one is told or the time is over; None ends it."""
         with self._lock:
             state = self._state
-            if duty != state.duty or (duty is not None and assigned_version != state.assigned_version):
+            if rollout_assignment != state.rollout_assignment or (
+                rollout_assignment is not None and assigned_version != state.assigned_version
+            ):
                 state.alternation.interrupt()
-                _log.info("duty-changed", **_words(duty), assigned=assigned_version)
-            if duty is not None and duty.rollout != state.rollout:
-                state.begin(duty.rollout)
+                _log.info("duty-changed", **_words(rollout_assignment), assigned=assigned_version)
+            if rollout_assignment is not None and rollout_assignment.rollout != state.rollout:
+                state.begin(rollout_assignment.rollout)
                 self._sums_sent = -1
-            state.duty, state.assigned_version, state.expires = duty, assigned_version, expires
+            state.rollout_assignment, state.assigned_version, state.expires = (
+                rollout_assignment,
+                assigned_version,
+                expires,
+            )
 
     def begin(self, state: ClusterState, number: int) -> DecisionTurn:
         """Who makes the decision about a state."""
@@ -122,24 +128,28 @@ class Conduct:
             def candidate_decides(current: Candidate, challenger: Candidate | None) -> bool:
                 nonlocal in_force
                 in_force = self._counts(current, challenger)
-                duty = known.duty
-                if duty is None or not in_force or duty.role is not AssignmentRole.ALTERNATING:
+                rollout_assignment = known.rollout_assignment
+                if (
+                    rollout_assignment is None
+                    or not in_force
+                    or rollout_assignment.role is not AssignmentRole.ALTERNATING
+                ):
                     known.alternation.interrupt()
                     return False
-                blocks = known.alternation.advance(duty, self._cluster, state, interval, known.usual_jobs)
+                blocks = known.alternation.advance(rollout_assignment, self._cluster, state, interval, known.usual_jobs)
                 self._report(blocks)
                 tally = known.alternation.tally
                 if self._twins is not None and tally is not None and challenger is not None:
-                    self._twins.opened(duty.rollout, tally, state, current, challenger)
-                return known.alternation.candidate_acts(duty, self._cluster, state.time_seconds)
+                    self._twins.opened(rollout_assignment.rollout, tally, state, current, challenger)
+                return known.alternation.candidate_acts(rollout_assignment, self._cluster, state.time_seconds)
 
             turn = self._active.begin_turn(number, candidate_decides)
             if self._twins is not None:
                 self._twins.ask(self._speeds)
             if in_force is not self._in_force:
-                _log.info("duty-begun" if in_force else "duty-suspended", **_words(known.duty))
+                _log.info("duty-begun" if in_force else "duty-suspended", **_words(known.rollout_assignment))
             before, self._in_force = self._in_force, in_force
-            self._to_be_saved = full or in_force or before or known.duty is not None
+            self._to_be_saved = full or in_force or before or known.rollout_assignment is not None
             return turn
 
     def decided(self, guarded: GuardedDecision) -> dict[str, object] | None:
@@ -149,16 +159,21 @@ class Conduct:
             For the log: in which rollout it is made, whose turn it is and in which block; None outside rollouts.
         """
         with self._lock:
-            duty, tally = self._state.duty, self._state.alternation.tally
+            rollout_assignment, tally = self._state.rollout_assignment, self._state.alternation.tally
             if tally is not None:
                 tally.decided(guarded.decide_seconds, changed=bool(guarded.interventions))
             if self._to_be_saved:
                 self._save()
-            if duty is None or not self._in_force:
+            if rollout_assignment is None or not self._in_force:
                 return None
             acted = "candidate" if tally is not None and tally.candidate else "incumbent"
             block = None if tally is None else tally.number
-            return {"rollout": duty.rollout, "role": duty.role.value, "acted": acted, "block": block}
+            return {
+                "rollout": rollout_assignment.rollout,
+                "role": rollout_assignment.role.value,
+                "acted": acted,
+                "block": block,
+            }
 
     def ended(
         self,
@@ -174,8 +189,13 @@ class Conduct:
             progress: None if the decision could not be carried out.
         """
         with self._lock:
-            duty = self._state.duty
-            if challenged is not None and duty is not None and duty.role is AssignmentRole.SHADOW and self._in_force:
+            rollout_assignment = self._state.rollout_assignment
+            if (
+                challenged is not None
+                and rollout_assignment is not None
+                and rollout_assignment.role is AssignmentRole.SHADOW
+                and self._in_force
+            ):
                 self._state.sums.add(state, guarded, challenged, self._speeds)
             if progress is not None:
                 self._state.presence.carried_out(state.time_seconds, progress)
@@ -188,7 +208,7 @@ class Conduct:
         """What the learner does not hold yet; None outside rollouts."""
         with self._lock:
             state = self._state
-            if state.rollout == 0 or (state.duty is None and not state.finished):
+            if state.rollout == 0 or (state.rollout_assignment is None and not state.finished):
                 return None
             new = state.sums.decisions not in (0, self._sums_sent)
             sums = ShadowSums.from_json(state.sums.to_json()) if new else None
@@ -233,9 +253,9 @@ class Conduct:
     def _counts(self, current: Candidate, challenger: Candidate | None) -> bool:
         state = self._state
         return (
-            state.duty is not None
+            state.rollout_assignment is not None
             and challenger is not None
-            and challenger.identity.version == state.duty.beside_version
+            and challenger.identity.version == state.rollout_assignment.beside_version
             and current.identity.version == state.assigned_version
             and self._wall_clock() < state.expires
         )
@@ -262,7 +282,11 @@ class Conduct:
             _log.error("rollout-state-not-saved", error=str(error))
 
 
-def _words(duty: RolloutAssignment | None) -> dict[str, object]:
-    if duty is None:
+def _words(rollout_assignment: RolloutAssignment | None) -> dict[str, object]:
+    if rollout_assignment is None:
         return {"rollout": 0, "role": "none"}
-    return {"rollout": duty.rollout, "role": duty.role.value, "beside": duty.beside_version}
+    return {
+        "rollout": rollout_assignment.rollout,
+        "role": rollout_assignment.role.value,
+        "beside": rollout_assignment.beside_version,
+    }

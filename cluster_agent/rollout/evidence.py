@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from cluster_agent.guard import ChallengerDecision, GuardedDecision
 from cluster_agent.rollout.block_tally import FinishedBlock, Latencies
 from policy_net.domain import ClusterState, Decision, SpeedModel, speed_at
 from policy_net.exchange.generated import fleet_pb2
-
-MOST_BLOCKS = 64
-"""Of one message; what is left comes with the next heartbeats."""
-
 
 # Sums over the decisions that were made twice and carried out once: how the candidate compares, before it acts.
 
@@ -122,24 +118,3 @@ class Evidence:
     rollout: int
     blocks: tuple[FinishedBlock, ...]
     shadow: ShadowSums | None
-
-
-def evidence_request(cluster: str, incarnation: int, evidence: Evidence) -> fleet_pb2.ShareEvidenceRequest:
-    """All that the learner does not hold yet, oldest first, up to a bound."""
-    request = fleet_pb2.ShareEvidenceRequest(cluster=cluster, incarnation=incarnation, rollout=evidence.rollout)
-    request.blocks.extend(block_message(block) for block in evidence.blocks[:MOST_BLOCKS])
-    if evidence.shadow is not None:
-        request.shadow.CopyFrom(evidence.shadow.message())
-    return request
-
-
-def block_message(block: FinishedBlock) -> fleet_pb2.SwitchbackBlock:
-    """One block."""
-    content = asdict(block)
-    twin = content.pop("twin")
-    del content["whole_jobs"]
-    message = fleet_pb2.SwitchbackBlock(**content)
-    if twin is not None:
-        message.has_twin = True
-        message.twin_priced, message.twin_incumbent, message.twin_candidate = twin
-    return message

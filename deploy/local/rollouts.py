@@ -1,8 +1,8 @@
 """Two rollouts at the end of the fleet's life: of what it learned, and of a version made worse on purpose.
 
-Nothing of it is played: plans, gate, duties, blocks and verdicts are the learner's and the agents' own, as `policyctl
-rollout` would have them. What is short are the stages, as a second here is hours of the clusters' time; the margin is
-wider than usual, as a minute has few pairs of blocks. See docs/guide/demo.md.
+Nothing of it is played: plans, gate, assignments, blocks and verdicts are the learner's and the agents' own, as
+`policyctl rollout` would have them. What is short are the stages, as a second here is hours of the clusters' time; the
+margin is wider than usual, as a minute has few pairs of blocks. See docs/guide/demo.md.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class ClusterRegistration:
     Attributes:
         held: an operator assigned its version.
         rollout: the running rollout that decides what it acts on; 0: none does.
-        duty: what that asks of it besides; None: nothing.
+        rollout_assignment: what that asks of it besides; None: nothing.
         heard: when it was heard last, as far as it was kept.
     """
 
@@ -42,7 +42,7 @@ class ClusterRegistration:
     assigned_version: int
     held: bool = False
     rollout: int = 0
-    duty: RolloutAssignment | None = None
+    rollout_assignment: RolloutAssignment | None = None
     heard: LastHeard | None = field(default=None, compare=False)
 
 
@@ -123,6 +123,8 @@ def latest_done(session: Session) -> int | None:
 
 def registration(row: ClusterRow) -> ClusterRegistration:
     """What a row says."""
-    duty = None if row.duty is None else RolloutAssignment.from_json(row.duty)
+    rollout_assignment = None if row.rollout_assignment is None else RolloutAssignment.from_json(row.rollout_assignment)
     heard = LastHeard(max(row.heard_unix_seconds, row.registered_unix_seconds), row.acting_version, row.finished)
-    return ClusterRegistration(row.cluster, row.incarnation, row.assigned_version, row.held, row.rollout, duty, heard)
+    return ClusterRegistration(
+        row.cluster, row.incarnation, row.assigned_version, row.held, row.rollout, rollout_assignment, heard
+    )

@@ -128,7 +128,9 @@ class Signing:
             self.keys.install(role, root)
             self._issued.clear()
 
-    def timestamp(self, cluster: str, assigned_version: int, duty: RolloutAssignment | None = None) -> SignedDocument:
+    def timestamp(
+        self, cluster: str, assigned_version: int, rollout_assignment: RolloutAssignment | None = None
+    ) -> SignedDocument:
         """That a cluster is to act on a version now, and what a rollout asks of it besides.
 
         Raises:
@@ -140,14 +142,17 @@ class Signing:
             if known is not None:
                 statement, until, document = known
                 fresh = until - self._lifetime_seconds / 3 <= now < until
-                if (statement.assigned_version, statement.duty) == (assigned_version, duty) and fresh:
+                if (statement.assigned_version, statement.rollout_assignment) == (
+                    assigned_version,
+                    rollout_assignment,
+                ) and fresh:
                     return document
             number = max(self._number + 1, int(1000 * now))
             if number >= self._reserved:
                 self._reserve(number + _RESERVED)
             self._number = number
             expires = int(now + self._lifetime_seconds) + 1
-            made = Timestamp(self.root.fleet, cluster, number, assigned_version, expires, duty)
+            made = Timestamp(self.root.fleet, cluster, number, assigned_version, expires, rollout_assignment)
             document = self.keys.sign(KeyRole.TIMESTAMP, made.to_bytes())
             if len(self._issued) >= _MOST_CLUSTERS:
                 self._issued.clear()

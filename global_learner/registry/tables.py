@@ -59,7 +59,7 @@ class ClusterRow(RegistryTables):
     Attributes:
         held: an operator assigned its version.
         rollout: the number of the running rollout that decides what it acts on; 0: none does.
-        duty: `RolloutDuty.to_json`; None: a rollout asks nothing of it.
+        rollout_assignment: `RolloutDuty.to_json`; None: a rollout asks nothing of it.
         heard_unix_seconds: when it was heard after its registration, to a minute; 0: not, or by an earlier program.
         acting_version: that it said then it acts on; 0: none, or not known.
         finished: whether it said then that it has finished, and will not be heard again.
@@ -74,7 +74,7 @@ class ClusterRow(RegistryTables):
     job_types: Mapped[list[str]] = mapped_column(JSON)
     held: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
     rollout: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
-    duty: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    rollout_assignment: Mapped[dict[str, Any] | None] = mapped_column("duty", JSON(none_as_null=True))
     heard_unix_seconds: Mapped[float] = mapped_column(Float, default=0.0, server_default="0")
     acting_version: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     finished: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())

@@ -50,16 +50,16 @@ def checked_blocks(messages: Sequence[fleet_pb2.SwitchbackBlock]) -> tuple[Switc
     return tuple(blocks)
 
 
-def check_asked(blocks: Sequence[SwitchbackBlock], cluster: str, duty: RolloutAssignment) -> None:
+def check_asked(blocks: Sequence[SwitchbackBlock], cluster: str, rollout_assignment: RolloutAssignment) -> None:
     """See that blocks are those that a cluster was asked for.
 
     Raises:
         EvidenceRefused: it was asked for none, or the version that acted in one is not its coin's.
     """
-    if blocks and duty.role is not AssignmentRole.ALTERNATING:
+    if blocks and rollout_assignment.role is not AssignmentRole.ALTERNATING:
         raise EvidenceRefused(EvidenceRefusal.NOT_ASKED, f"cluster {cluster} only shadows, and sends blocks")
     for block in blocks:
-        if block.candidate is not candidate_acts(duty.seed, cluster, block.number):
+        if block.candidate is not candidate_acts(rollout_assignment.seed, cluster, block.number):
             acted = "the candidate" if block.candidate else "the incumbent"
             raise EvidenceRefused(
                 EvidenceRefusal.WRONG_COIN, f"block {block.number}: {acted} acted in it, and its coin says the other"

@@ -146,8 +146,8 @@ class EvidenceStore:
         with self._registry.transaction() as session:
             row = session.get(RolloutRow, rollout) if rollout < 2**31 else None
             own = session.get(ClusterRow, cluster)
-            duty = {} if own is None or own.duty is None else own.duty
-            if row is None or row.over or duty.get("rollout") != rollout:
+            rollout_assignment = {} if own is None or own.rollout_assignment is None else own.rollout_assignment
+            if row is None or row.over or rollout_assignment.get("rollout") != rollout:
                 return None
             ours = (RolloutBlockRow.rollout == rollout, RolloutBlockRow.cluster == cluster)
             newest = session.scalars(select(func.max(RolloutBlockRow.number)).where(*ours)).one()
@@ -159,7 +159,9 @@ class EvidenceStore:
                 now = max(now, state.latest_unix_seconds)
                 since = _since(state, cluster)
                 count = select(func.count()).where(*ours, RolloutBlockRow.unix_seconds >= since)
-                there_was_time_for = math.floor((now - since) * real_time_factor / float(duty["block_seconds"]))
+                there_was_time_for = math.floor(
+                    (now - since) * real_time_factor / float(rollout_assignment["block_seconds"])
+                )
                 taken = new[: max(there_was_time_for + BLOCKS_AHEAD - session.scalars(count).one(), 0)]
             for block in taken:
                 session.add(

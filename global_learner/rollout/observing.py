@@ -26,8 +26,8 @@ class Heard:
         held: an operator told it so.
         silent_seconds: since it was heard, or since the learner began.
         acting: the version that it says it acts on; None: it has said nothing since it was told something else.
-        rollout: whose duty it says that it does; 0: none.
-        duty: as it does it.
+        rollout: whose assignment it says that it does; 0: none.
+        role: as which.
     """
 
     assigned: int
@@ -35,7 +35,7 @@ class Heard:
     silent_seconds: float = 0.0
     acting: int | None = None
     rollout: int = 0
-    duty: str = ""
+    role: str = ""
 
 
 def observed(state: RolloutState, fleet: Mapping[str, Heard], gone: Collection[str], away_seconds: float) -> list[What]:
@@ -71,7 +71,7 @@ def _seen(state: RolloutState, member: RolloutMember, heard: Heard) -> list[What
     if heard.acting is None:
         return []
     acting = heard.acting or member.incumbent  # on none of the fleet's, so not on the candidate
-    if heard.rollout == state.number and heard.duty == AssignmentRole.ALTERNATING:
+    if heard.rollout == state.number and heard.role == AssignmentRole.ALTERNATING:
         acting = state.candidate  # it may, at any time: one event, and not one a block
     if member.role is VersionRole.PINNED and not member.away:
         return []

@@ -1,7 +1,7 @@
 """Store of rollouts: state, events and evidence in the registry's database, beside what clusters are assigned.
 
-An event is kept in one transaction with what came of it: the new state, the assignments and duties of clusters, and the
-lines of the audit log. Whoever goes on after a kill finds all of it, or nothing. Every method blocks; the learner calls
+An event is kept in one transaction with what came of it: the new state, the assignments of clusters, and the lines
+of the audit log. Whoever goes on after a kill finds all of it, or nothing. Every method blocks; the learner calls
 them on the registry's thread.
 """
 
@@ -467,16 +467,19 @@ def _apply(
             cluster = clusters.get(command.cluster)
             if cluster is None:
                 continue  # its row was lost with a registry that was accepted as it is
-            duty = rollout_assignment_of(command, state.number, row.seed, jcts.get(command.cluster))
-            cluster.assigned_version, cluster.duty = command.acting, None if duty is None else duty.to_json()
+            rollout_assignment = rollout_assignment_of(command, state.number, row.seed, jcts.get(command.cluster))
+            cluster.assigned_version, cluster.rollout_assignment = (
+                command.acting,
+                None if rollout_assignment is None else rollout_assignment.to_json(),
+            )
             redirected[command.cluster] = cluster
     members = {member.cluster: member for member in state.members}
     for name, cluster in clusters.items():
         member = members.get(name)
         decides = member is not None and member.role is not VersionRole.PINNED and not state.phase.over
         number = state.number if decides else 0
-        if cluster.rollout != number or (not number and cluster.duty is not None):
-            cluster.rollout, cluster.duty = number, cluster.duty if number else None
+        if cluster.rollout != number or (not number and cluster.rollout_assignment is not None):
+            cluster.rollout, cluster.rollout_assignment = number, cluster.rollout_assignment if number else None
             redirected[name] = cluster
     session.flush()
     return tuple(map(registration, redirected.values()))

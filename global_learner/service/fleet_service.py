@@ -147,8 +147,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             assigned_version=registration.assigned_version,
             learning=True,
             rounds=self._learner.rounds is not None,
-            timestamp=self._timestamp(cluster, registration.assigned_version, registration.duty),
-            duty=None if registration.duty is None else registration.duty.message(),
+            timestamp=self._timestamp(cluster, registration.assigned_version, registration.rollout_assignment),
+            duty=None if registration.rollout_assignment is None else registration.rollout_assignment.message(),
             fleets=self._learner.lineage,
         )
 
@@ -204,8 +204,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         return fleet_pb2.HeartbeatReply(
             assigned_version=entry.assigned_version,
             head_step=self._learner.log.durable_step,
-            timestamp=self._timestamp(cluster, entry.assigned_version, entry.duty),
-            duty=None if entry.duty is None else entry.duty.message(),
+            timestamp=self._timestamp(cluster, entry.assigned_version, entry.rollout_assignment),
+            duty=None if entry.rollout_assignment is None else entry.rollout_assignment.message(),
             fleets=self._learner.lineage,
             lost_digest=learner.operator.lost_digest(request.status.acting_version, request.status.beside_version),
         )
@@ -265,7 +265,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             digest=card.digest,
             name=f"v{card.version}",
             signed=signed_message(card),
-            timestamp=None if entry is None else self._timestamp(entry.cluster, entry.assigned_version, entry.duty),
+            timestamp=None
+            if entry is None
+            else self._timestamp(entry.cluster, entry.assigned_version, entry.rollout_assignment),
             roots=[root.message() for root in self._registrar.roots],
         )
 
@@ -313,14 +315,14 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
 
     def _timestamp(
-        self, cluster: str, assigned_version: int, duty: RolloutAssignment | None
+        self, cluster: str, assigned_version: int, rollout_assignment: RolloutAssignment | None
     ) -> fleet_pb2.SignedDocument | None:
         """What a cluster is to act on now; without such a word, on a full disk, it goes on with what it has."""
         signing = self._learner.operator.signing
         if signing is None:
             return None
         try:
-            return signing.timestamp(cluster, assigned_version, duty).message()
+            return signing.timestamp(cluster, assigned_version, rollout_assignment).message()
         except OSError as error:
             _log.error("timestamp-not-signed", cluster=cluster, error=str(error))
             return None

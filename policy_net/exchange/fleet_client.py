@@ -177,13 +177,13 @@ class FleetClient:
         """Say how the cluster is."""
         request = fleet_pb2.HeartbeatRequest(cluster=self._cluster, incarnation=incarnation, status=status)
         reply = self._call("Heartbeat", self._connection.fleet().Heartbeat, request)
-        duty, fault = _rollout_assignment(reply)
+        rollout_assignment, fault = _rollout_assignment(reply)
         return Assignment(
             reply.assigned_version,
             reply.head_step,
             reply.reregister,
             _document(reply, "timestamp"),
-            duty,
+            rollout_assignment,
             fault,
             reply.lost_digest[:_DIGEST_CHARACTERS],
             self._fleets("Heartbeat", reply.fleets),
@@ -263,7 +263,7 @@ class FleetClient:
 
 
 def _rollout_assignment(reply: fleet_pb2.HeartbeatReply) -> tuple[RolloutAssignment | None, str]:
-    """A duty, or what is wrong with it: the assignment beside it is none the worse."""
+    """A rollout's assignment, or what is wrong with it: the assigned version is none the worse."""
     if not reply.HasField("duty"):
         return None, ""
     try:

@@ -156,7 +156,7 @@ class FleetTrust:
             self._number, self._expires_unix_seconds = stamp.number, stamp.expires_unix_seconds
 
     def check_rollout_assignment(
-        self, version: int, duty: RolloutAssignment | None, document: SignedDocument | None
+        self, version: int, rollout_assignment: RolloutAssignment | None, document: SignedDocument | None
     ) -> float:
         """See that what a rollout asks is what the fleet's key says; until when that holds, in Unix seconds.
 
@@ -164,25 +164,25 @@ class FleetTrust:
 
         Args:
             version: that the same answer assigns.
-            duty: None if the answer asks nothing, which has to be signed too.
+            rollout_assignment: None if the answer asks nothing, which has to be signed too.
 
         Raises:
-            VersionRejected: an old answer, somebody else's, another duty, or none that is signed.
+            VersionRejected: an old answer, somebody else's, another assignment, or none that is signed.
         """
-        beside = 0 if duty is None else duty.beside_version
+        beside = 0 if rollout_assignment is None else rollout_assignment.beside_version
         with self._lock:
             try:
                 if self._pinned is None or document is None:
                     raise NotTrusted("there is no timestamp, or no known key", Distrust.UNSIGNED)  # noqa: TRY301
                 stamp = self._checked_timestamp(document, self._root, version)
-                if stamp.duty != duty:
+                if stamp.rollout_assignment != rollout_assignment:
                     raise NotTrusted("its timestamp asks something else of it", Distrust.OTHER_ASSIGNMENT)  # noqa: TRY301
             except NotTrusted as error:
                 raise self._rejected(beside, error) from error
             return float(stamp.expires_unix_seconds)
 
     def check_challenger(self, fetched: FetchedPolicy) -> None:
-        """See that a version that a signed duty names is the fleet's; its digest is not looked at.
+        """See that a version that a signed assignment names is the fleet's; its digest is not looked at.
 
         Raises:
             VersionRejected: it is not.

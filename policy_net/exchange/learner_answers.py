@@ -65,8 +65,8 @@ class Assignment:
     """What the learner wants of this cluster now.
 
     Attributes:
-        duty: what a rollout asks besides; None: nothing. `assignment_fault` says what is wrong with one that cannot be
-        read.
+        rollout_assignment: what a rollout asks besides; None: nothing.
+        assignment_fault: what is wrong with one that cannot be read.
         lost_digest: of a policy file that the learner lost and takes back; empty: of none.
         fleets: as in `Registration`.
     """
@@ -75,7 +75,7 @@ class Assignment:
     head_step: int
     reregister: bool
     timestamp: SignedDocument | None = None
-    duty: RolloutAssignment | None = None
+    rollout_assignment: RolloutAssignment | None = None
     assignment_fault: str = ""
     lost_digest: str = ""
     fleets: tuple[str, ...] = ()

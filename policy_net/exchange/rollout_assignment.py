@@ -73,7 +73,7 @@ class RolloutAssignment:
             ValueError: it is something else.
         """
         if not isinstance(content, Mapping):
-            raise ValueError("the duty is no object")  # noqa: TRY004  (one kind of error for whatever is wrong)
+            raise ValueError("the assignment is no object")  # noqa: TRY004  (one kind of error for whatever is wrong)
         return cls(
             _whole(content, "rollout"),
             AssignmentRole(str(content.get("role"))),

@@ -136,7 +136,7 @@ class Timestamp:
     """What one cluster is to act on, and until when that holds; numbers of one fleet's timestamps only rise.
 
     Attributes:
-        duty: what a rollout asks of it besides; None: nothing.
+        rollout_assignment: what a rollout asks of it besides; None: nothing.
     """
 
     fleet: str
@@ -144,13 +144,16 @@ class Timestamp:
     number: int
     assigned_version: int
     expires_unix_seconds: int
-    duty: RolloutAssignment | None = None
+    rollout_assignment: RolloutAssignment | None = None
 
     def to_bytes(self) -> bytes:
-        """What is signed; without a duty what it was before there were any."""
+        """What is signed; without an assignment what it was before there were any."""
         content: dict[str, Any] = asdict(self)
-        del content["duty"]
-        return _payload("timestamp", content if self.duty is None else content | {"duty": self.duty.to_json()})
+        del content["rollout_assignment"]
+        return _payload(
+            "timestamp",
+            content if self.rollout_assignment is None else content | {"duty": self.rollout_assignment.to_json()},
+        )
 
 
 def public_hex(key: Ed25519PrivateKey | Ed25519PublicKey) -> str:

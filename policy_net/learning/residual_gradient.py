@@ -22,7 +22,7 @@ from policy_net.learning.gradient import AdvantageScale, GradientResult, NotEnou
 from policy_net.learning.off_policy import effective_samples, mean_ratio
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import ResidualSettings
-from policy_net.set_policy.draws import SetSamples
+from policy_net.set_policy.planner import SetSamples
 from policy_net.set_policy.residual import Residual
 
 Array = NDArray[np.float64]

@@ -35,9 +35,8 @@ from policy_net.exchange.spec import SET, SET_TAUGHT, SetSpec, Weights
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.policy import policy_names
 from policy_net.set_policy.beliefs import SetBeliefs
-from policy_net.set_policy.draws import Array, Chance, SetSamples, drawn_plan
 from policy_net.set_policy.places import PlacedGrants, PlaceView, dealt
-from policy_net.set_policy.planner import Tilt, Weighed, plan
+from policy_net.set_policy.planner import Array, Chance, SetSamples, Tilt, Weighed, drawn_plan, plan
 from policy_net.set_policy.pools import PlaceTables
 from policy_net.set_policy.prices import PriceTerms
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of

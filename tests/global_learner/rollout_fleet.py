@@ -1,4 +1,4 @@
-"""A fleet of agents over the wire that obey their duties, and make up what they found out."""
+"""A fleet of agents over the wire that obey their assignments, and make up what they found out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FakeAgent:
 
     def __init__(self, cluster: str, channel: grpc.Channel, loss: float = 0.0) -> None:
         self.cluster, self.loss = cluster, loss
-        self.acting, self.duty = 0, None
+        self.acting, self.rollout_assignment = 0, None
         self.reported: set[int] = set()
         self.incarnation = self.decisions = self.block = 0
         self._fleet = rpc.FleetStub(channel)
@@ -50,9 +50,9 @@ class FakeAgent:
 
     def beat(self) -> None:
         status = pb.ClusterStatus(acting_version=self.acting, avg_jct_seconds=3600.0)
-        if self.duty is not None:
-            status.rollout, status.rollout_role = self.duty.rollout, self.duty.role.value
-            status.beside_version = self.duty.beside_version
+        if self.rollout_assignment is not None:
+            status.rollout, status.rollout_role = self.rollout_assignment.rollout, self.rollout_assignment.role.value
+            status.beside_version = self.rollout_assignment.beside_version
         request = pb.HeartbeatRequest(cluster=self.cluster, incarnation=self.incarnation, status=status)
         reply = self._call("Heartbeat", request)
         if reply.reregister:
@@ -62,10 +62,12 @@ class FakeAgent:
         self.share()
 
     def share(self) -> pb.ShareEvidenceReply | None:
-        if self.duty is None:
+        if self.rollout_assignment is None:
             return None
-        request = pb.ShareEvidenceRequest(cluster=self.cluster, incarnation=self.incarnation, rollout=self.duty.rollout)
-        if self.duty.role is AssignmentRole.SHADOW:
+        request = pb.ShareEvidenceRequest(
+            cluster=self.cluster, incarnation=self.incarnation, rollout=self.rollout_assignment.rollout
+        )
+        if self.rollout_assignment.role is AssignmentRole.SHADOW:
             self.decisions += 10
             request.shadow.CopyFrom(pb.ShadowSums(decisions=self.decisions, agreed=self.decisions))
         else:
@@ -75,20 +77,22 @@ class FakeAgent:
         return reply
 
     def _made_up(self, number: int) -> pb.SwitchbackBlock:
-        assert self.duty is not None
-        candidate = candidate_acts(self.duty.seed, self.cluster, number)
+        assert self.rollout_assignment is not None
+        candidate = candidate_acts(self.rollout_assignment.seed, self.cluster, number)
         # The same load in both blocks of a pair: chance never makes a candidate look worse, however long a test takes.
         load = 1.0 + random.Random(f"{self.cluster} {number // 2}").uniform(-0.01, 0.01)
         jobs = 5.0 * load * (1.0 + self.loss * candidate)
         return pb.SwitchbackBlock(number=number, candidate=candidate, jobs=jobs, usual_jobs=5.0, decisions=10)
 
     def _obey(self, reply: pb.RegisterReply | pb.HeartbeatReply) -> None:
-        self.duty = RolloutAssignment.of(reply.duty) if reply.HasField("duty") else None
+        self.rollout_assignment = RolloutAssignment.of(reply.duty) if reply.HasField("duty") else None
         self.acting = reply.assigned_version
         signed = json.loads(reply.timestamp.payload)
         assert signed["assigned_version"] == reply.assigned_version
-        assert signed.get("duty") == (None if self.duty is None else self.duty.to_json())
-        self.reported |= {self.acting} if self.duty is None else {self.acting, self.duty.beside_version}
+        assert signed.get("duty") == (None if self.rollout_assignment is None else self.rollout_assignment.to_json())
+        self.reported |= (
+            {self.acting} if self.rollout_assignment is None else {self.acting, self.rollout_assignment.beside_version}
+        )
 
     def _call(self, name: str, request):  # type: ignore[no-untyped-def]
         return getattr(self._fleet, name)(request, timeout=DEADLINE_SECONDS, wait_for_ready=True)

@@ -82,19 +82,26 @@ class SimulatedFleet:
             if entry.cluster in self.away:
                 continue
             self.fleet.on_heard(entry.cluster, entry.incarnation)
-            duty = entry.duty
+            rollout_assignment = entry.rollout_assignment
             entry.status = pb.ClusterStatus(acting_version=entry.assigned_version, avg_jct_seconds=5400.0)
-            if duty is not None:
-                entry.status.rollout, entry.status.rollout_role = duty.rollout, duty.role.value
+            if rollout_assignment is not None:
+                entry.status.rollout, entry.status.rollout_role = (
+                    rollout_assignment.rollout,
+                    rollout_assignment.role.value,
+                )
             entry.status_is_new = True
-            if duty is not None:
-                request = pb.ShareEvidenceRequest(cluster=entry.cluster, rollout=duty.rollout)
-                key = (entry.cluster, duty.rollout)
-                if duty.role is AssignmentRole.SHADOW:
-                    hours = round((self.now - self._began.setdefault((*key[:1], -duty.rollout), self.now)) / 3600.0)
+            if rollout_assignment is not None:
+                request = pb.ShareEvidenceRequest(cluster=entry.cluster, rollout=rollout_assignment.rollout)
+                key = (entry.cluster, rollout_assignment.rollout)
+                if rollout_assignment.role is AssignmentRole.SHADOW:
+                    hours = round(
+                        (self.now - self._began.setdefault((*key[:1], -rollout_assignment.rollout), self.now)) / 3600.0
+                    )
                     request.shadow.CopyFrom(pb.ShadowSums(decisions=12 * hours, agreed=11 * hours))
                 else:
-                    request.blocks.extend(self._reported(key, duty.seed, duty.block_seconds))
+                    request.blocks.extend(
+                        self._reported(key, rollout_assignment.seed, rollout_assignment.block_seconds)
+                    )
                 await self.driver.on_evidence(entry.cluster, request)
         await self.driver.poll()
 

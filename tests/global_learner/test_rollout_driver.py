@@ -53,7 +53,7 @@ def test_a_version_that_is_no_worse_reaches_all_clusters(fleet: FakeFleet) -> No
     assert (done.phase, done.stage) == ("done", 3)
     for agent in fleet.agents:
         agent.beat()
-        assert (agent.acting, agent.duty) == (2, None)
+        assert (agent.acting, agent.rollout_assignment) == (2, None)
     found = lines(fleet)
     assert max(found.values()) == 1
     assert [action for action, _, _ in found if action == "rollout-done"] == ["rollout-done"]
@@ -75,7 +75,7 @@ def test_a_version_that_does_worse_goes_back_by_itself(fleet: FakeFleet) -> None
     assert "failed in stage canary" in back.reason
     for agent in fleet.agents:
         agent.beat()
-        assert (agent.acting, agent.duty) == (1, None)
+        assert (agent.acting, agent.rollout_assignment) == (1, None)
     assert sum(2 in agent.reported for agent in fleet.agents) == 4  # all shadowed it
     assert back.verdicts[-1].outcome == "fail"
 
@@ -160,7 +160,7 @@ def test_a_cluster_that_is_assigned_by_hand_is_left_alone_from_then_on(fleet: Fa
         "cluster-3": "pinned",
     }
     fleet.agents[3].beat()
-    assert (fleet.agents[3].acting, fleet.agents[3].duty) == (1, None)
+    assert (fleet.agents[3].acting, fleet.agents[3].rollout_assignment) == (1, None)
 
 
 def test_clusters_go_back_to_the_version_before_and_never_to_one_that_was_taken_back(fleet: FakeFleet) -> None:
@@ -269,14 +269,14 @@ def test_evidence_that_cannot_be_is_refused_and_never_counted(fleet: FakeFleet) 
     name = next(member.cluster for member in canary.members if member.role == "alternating")
     agent = next(agent for agent in fleet.agents if agent.cluster == name)
     agent.beat()
-    assert agent.duty is not None
+    assert agent.rollout_assignment is not None
     first = agent.block
     good = [agent._made_up(first), agent._made_up(first + 1)]
     lie = pb.SwitchbackBlock.FromString(good[0].SerializeToString())
     lie.candidate = not lie.candidate
     for blocks, said in (([lie], "wrong-coin"), ([good[1], good[0]], "out-of-order"), ([good[0]] * 65, "too-many")):
         request = pb.ShareEvidenceRequest(
-            cluster=name, incarnation=agent.incarnation, rollout=agent.duty.rollout, blocks=blocks
+            cluster=name, incarnation=agent.incarnation, rollout=agent.rollout_assignment.rollout, blocks=blocks
         )
         with pytest.raises(grpc.RpcError, match=said):
             agent._call("ShareEvidence", request)

@@ -1,4 +1,4 @@
-"""Views of a job: as a scheduler sees it, and as its user does, from its record and what its coordinator counted."""
+"""Work and facts of a job, from its record and what its coordinator counted, as its user sees them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from typing import Any
 from cluster_agent.backends.local.job_table import JobState, LocalJobRecord
 from cluster_agent.backends.local.measured import LocalMeasurement
 from elastic_runtime.protocol.plan import JobPhase
-from policy_net.domain import SUSPENDED, Allocation, Job
 
 GUESSED_SAMPLES_PER_EPOCH = 10_000.0
 """Until the first sample of a job, and of all jobs of its type, was counted."""
 _BEGINNING = (None, JobPhase.STARTING, JobPhase.RECOVERING)
 _FALSE_FROM = 1.01
 """An epoch has no whole number of batches: so much more than was said is no lie."""
-_LEAST_REMAINING_EPOCHS = 1e-3
-"""A job that has not ended has something left, whatever it said that it would do."""
 _MISSTATED_FROM = 2.0
 """Times as much, or as little, as was stated: less is as well as most can say it beforehand."""
 _EPOCH_SAMPLES = (1e-6, 1e15)
@@ -97,46 +94,6 @@ def misstated(record: LocalJobRecord, measured: LocalMeasurement, *, done: bool)
 def _amount(number: float, unit: str = "") -> str:
     shown = f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
     return f"{shown} {unit}{'s' * (shown != '1')}" if unit else shown
-
-
-def scheduled_job(record: LocalJobRecord, measured: LocalMeasurement, usual: UsualEpoch) -> Job:
-    """What a policy may look at: nothing that a real cluster could not know.
-
-    Args:
-        record: of the job.
-        measured: of its processes; of a job without any, nothing.
-        usual: an epoch of its type.
-    """
-    file = record.file
-    per_epoch = samples_per_epoch(record, measured) or usual.samples or GUESSED_SAMPLES_PER_EPOCH
-    done = max(measured.samples, record.samples) / per_epoch
-    declared = total_epochs(record, measured, usual)
-    total = max(2 * done, 1.0) if declared is None else declared
-    # A held job may still have something: it is observed until it was taken away, and can get nothing.
-    most = 0 if record.held else 1
-    return Job(
-        job_id=record.name,
-        job_type=file.model_type,
-        submit_time_seconds=record.submitted_unix_seconds,
-        worker_demand=file.worker.demand,
-        ps_demand=file.ps.demand,
-        samples_per_epoch=per_epoch,
-        total_epochs=total,
-        remaining_epochs=max(total - done, _LEAST_REMAINING_EPOCHS),
-        requested=SUSPENDED if record.held else _least(file.requested, record.most),
-        max_workers=record.most.workers * most,
-        max_ps=record.most.ps * most,
-        run_seconds=record.run_seconds,
-        current=measured.current,
-        kind=file.kind,
-        min_workers=file.least.workers,
-        min_ps=file.least.ps,
-        work_known=declared is not None,
-    )
-
-
-def _least(one: Allocation, other: Allocation) -> Allocation:
-    return Allocation(min(one.workers, other.workers), min(one.ps, other.ps))
 
 
 def user_facts(

@@ -14,11 +14,20 @@ from statistics import median_high
 from cluster_agent.backend_settings import LocalBackendSettings
 from cluster_agent.backends.local.changes import demand
 from cluster_agent.backends.local.job_table import JobState, LocalJobRecord
-from cluster_agent.backends.local.job_views import UsualEpoch, scheduled_job
+from cluster_agent.backends.local.job_views import (
+    GUESSED_SAMPLES_PER_EPOCH,
+    UsualEpoch,
+    samples_per_epoch,
+    total_epochs,
+)
+from cluster_agent.backends.local.measured import LocalMeasurement
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.errors import BadAgentConfig
-from policy_net.domain import SUSPENDED, CapacityMode, ClusterState, Decision, Job, Node, Resources
+from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState, Decision, Job, Node, Resources
 from policy_net.errors import InvalidAllocation
+
+_LEAST_REMAINING_EPOCHS = 1e-3
+"""A job that has not ended has something left, whatever it said that it would do."""
 
 
 class Observation:
@@ -63,6 +72,46 @@ class Observation:
             )
             for model_type, records in known.items()
         }
+
+
+def scheduled_job(record: LocalJobRecord, measured: LocalMeasurement, usual: UsualEpoch) -> Job:
+    """What a policy may look at: nothing that a real cluster could not know.
+
+    Args:
+        record: of the job.
+        measured: of its processes; of a job without any, nothing.
+        usual: an epoch of its type.
+    """
+    file = record.file
+    per_epoch = samples_per_epoch(record, measured) or usual.samples or GUESSED_SAMPLES_PER_EPOCH
+    done = max(measured.samples, record.samples) / per_epoch
+    declared = total_epochs(record, measured, usual)
+    total = max(2 * done, 1.0) if declared is None else declared
+    # A held job may still have something: it is observed until it was taken away, and can get nothing.
+    most = 0 if record.held else 1
+    return Job(
+        job_id=record.name,
+        job_type=file.model_type,
+        submit_time_seconds=record.submitted_unix_seconds,
+        worker_demand=file.worker.demand,
+        ps_demand=file.ps.demand,
+        samples_per_epoch=per_epoch,
+        total_epochs=total,
+        remaining_epochs=max(total - done, _LEAST_REMAINING_EPOCHS),
+        requested=SUSPENDED if record.held else _least(file.requested, record.most),
+        max_workers=record.most.workers * most,
+        max_ps=record.most.ps * most,
+        run_seconds=record.run_seconds,
+        current=measured.current,
+        kind=file.kind,
+        min_workers=file.least.workers,
+        min_ps=file.least.ps,
+        work_known=declared is not None,
+    )
+
+
+def _least(one: Allocation, other: Allocation) -> Allocation:
+    return Allocation(min(one.workers, other.workers), min(one.ps, other.ps))
 
 
 def check_decision(decision: Decision, jobs: Mapping[str, Job], total: Resources) -> None:

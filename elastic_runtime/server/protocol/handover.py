@@ -1,4 +1,4 @@
-"""Blocks that get other holders: which a parameter server is to give away or to get, sent behind the training, adopted.
+"""Moves of parameter blocks between servers, in synchronous training: which to give or to get, sending, adoption.
 
 A block leaves when the last step before its flip is applied; its old owner keeps the copy until the whole change is
 committed, and sends it again until the new owner has said that it arrived. Where a block only gets another holder, the

@@ -30,7 +30,7 @@ TRUST_PAIRS = 4.0
 ALIKE_BLOCKS = 5
 """Blocks of the past with which one is compared; with fewer in all, every one."""
 LEAST_TO_ENDURE = 4
-"""Clusters among which one that lies cannot hold a verdict up: two are left without it and whoever is left out."""
+"""Least clusters for a verdict in spite of one that lies: without it and the one left out, two remain."""
 
 
 @dataclass(frozen=True, slots=True)

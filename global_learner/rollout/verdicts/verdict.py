@@ -108,8 +108,8 @@ class Verdict:
         decides: the same, with the bounds that hold whichever cluster is left out: a lower one above 0 is a fail, an
             upper one below the margin a pass.
         held: clusters that are worse off by themselves.
-        rests_on: the cluster without which `loss` would be known to be on another side of nought, or on none: it is
-            one cluster's word, and no figure of the fleet. Empty where there is no such cluster.
+        rests_on: the one cluster whose removal changes the sign of `loss`, or makes it unknown: then the figure is one
+            cluster's word. Empty where there is no such cluster.
         reasons: for people, one line each.
     """
 

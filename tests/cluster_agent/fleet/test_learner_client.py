@@ -48,7 +48,7 @@ class Service(fleet_pb2_grpc.FleetServicer):
         self.pushes: list[fleet_pb2.PushRequest] = []
         self.heartbeats: list[fleet_pb2.HeartbeatRequest] = []
         self.evidence: list[fleet_pb2.ShareEvidenceRequest] = []
-        self.duty: fleet_pb2.RolloutDuty | None = None
+        self.rollout_assignment: fleet_pb2.RolloutDuty | None = None
         self.spec_digest = SPEC.digest
 
     def Register(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
@@ -80,7 +80,7 @@ class Service(fleet_pb2_grpc.FleetServicer):
     def Heartbeat(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
         self._misbehave(context)
         self.heartbeats.append(request)
-        return fleet_pb2.HeartbeatReply(assigned_version=4, head_step=9, reregister=True, duty=self.duty)
+        return fleet_pb2.HeartbeatReply(assigned_version=4, head_step=9, reregister=True, duty=self.rollout_assignment)
 
     def ShareEvidence(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
         self._misbehave(context)
@@ -191,11 +191,11 @@ BLOCK = FinishedBlock(0, True, 2.5, 3.0, 4.0, 5.0, 0.25, 1, 0.01, 12, 100.0, 730
 
 
 def test_a_duty_arrives_and_its_evidence_is_told(service: Service, client: LearnerClient) -> None:
-    assert client.heartbeat(1, STATUS).duty is None
-    duty = RolloutAssignment(3, AssignmentRole.ALTERNATING, 2, 7, 7200.0, 2400.0)
-    service.duty = duty.message()
+    assert client.heartbeat(1, STATUS).rollout_assignment is None
+    rollout_assignment = RolloutAssignment(3, AssignmentRole.ALTERNATING, 2, 7, 7200.0, 2400.0)
+    service.rollout_assignment = rollout_assignment.message()
     answer = client.heartbeat(1, replace(STATUS, rollout=3, rollout_role="alternating", beside_version=2))
-    assert (answer.duty, answer.assignment_fault) == (duty, "")
+    assert (answer.rollout_assignment, answer.assignment_fault) == (rollout_assignment, "")
     reported = service.heartbeats[-1].status
     assert (reported.rollout, reported.rollout_role, reported.beside_version) == (3, "alternating", 2)
 
@@ -223,9 +223,9 @@ def test_a_duty_that_cannot_be_read_is_said_and_the_assignment_beside_it_holds(
     service: Service, client: LearnerClient, changes: dict[str, Any]
 ) -> None:
     sound = RolloutAssignment(3, AssignmentRole.SHADOW, 2, 7, 7200.0, 2400.0).to_json()
-    service.duty = fleet_pb2.RolloutDuty(**(sound | changes))
+    service.rollout_assignment = fleet_pb2.RolloutDuty(**(sound | changes))
     answer = client.heartbeat(1, STATUS)
-    assert (answer.version, answer.duty) == (4, None)
+    assert (answer.version, answer.rollout_assignment) == (4, None)
     assert answer.assignment_fault
     assert "\n" not in answer.assignment_fault
 

@@ -11,7 +11,7 @@ from cluster_agent.acting.active_policy import ActivePolicy, Candidate, PolicyId
 from cluster_agent.learning.experience import BelievedReward
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, RewardKind, Trigger
 from policy_net.exchange.spec import SetSpec
-from policy_net.set_policy.draws import SetSamples
+from policy_net.set_policy.planner import SetSamples
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.residual import initial_residual
 from policy_net.throughput.parametric import OnlineFit

@@ -22,7 +22,7 @@ from policy_net.domain import ClusterState, Decision, Progress, Trigger
 from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.state_codec import JsonObject
 from policy_net.policy import policy_names
-from policy_net.set_policy.draws import SetSamples
+from policy_net.set_policy.planner import SetSamples
 from policy_net.set_policy.policy import SetPolicy, default_set_file
 
 NEEDS_MORE = {"oracle", "optimus-true-table", "optimus-fitted", "optimus-authors"}

@@ -1,4 +1,4 @@
-"""A learner that signs duties, and a simulated agent that follows it: both in this process, decision by decision."""
+"""A learner that signs assignments, and a simulated agent that follows it: both in this process, step by step."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def alternating(challenger: int = 2, rollout: int = 1) -> RolloutAssignment:
 
 
 class RolloutLearner(FakeLearner):
-    """Assigns, asks duties and signs both; keeps what it is told.
+    """Assigns, asks assignments and signs both; keeps what it is told.
 
     Attributes:
-        said: what the answer says of the duty, where that is not what is signed.
+        said: what the answer says of the assignment, where that is not what is signed.
         blocks: by number; holds all below `next_block`.
         damaged: versions that arrive with another byte.
     """
@@ -74,7 +74,7 @@ class RolloutLearner(FakeLearner):
         super().__init__()
         self.fleet = SigningFleet()
         self.assigned = 1
-        self.duty: RolloutAssignment | None = None
+        self.rollout_assignment: RolloutAssignment | None = None
         self.said: RolloutAssignment | str | None = "as signed"
         self.expires = EXPIRES
         self.blocks: dict[int, object] = {}
@@ -91,12 +91,14 @@ class RolloutLearner(FakeLearner):
 
     def heartbeat(self, incarnation: int, status: AgentStatus) -> Assignment:
         assignment = super().heartbeat(incarnation, status)
-        said = self.duty if isinstance(self.said, str) else self.said
-        return dataclasses.replace(assignment, timestamp=self.stamp(), duty=said)
+        said = self.rollout_assignment if isinstance(self.said, str) else self.said
+        return dataclasses.replace(assignment, timestamp=self.stamp(), rollout_assignment=said)
 
     def stamp(self) -> SignedDocument:
         self.fleet.number += 1
-        stamp = Timestamp(self.fleet.root.fleet, CLUSTER, self.fleet.number, self.assigned, self.expires, self.duty)
+        stamp = Timestamp(
+            self.fleet.root.fleet, CLUSTER, self.fleet.number, self.assigned, self.expires, self.rollout_assignment
+        )
         return signed(stamp.to_bytes(), [self.fleet.keys[KeyRole.TIMESTAMP]])
 
     def fetch_policy(self, version: int) -> FetchedPolicy:
@@ -113,7 +115,7 @@ class RolloutLearner(FakeLearner):
     def share_evidence(self, registration: Registration, evidence: Evidence) -> EvidenceAnswer:
         self._answer()
         self.evidence_calls += 1
-        if self.over or (self.duty is not None and evidence.rollout != self.duty.rollout):
+        if self.over or (self.rollout_assignment is not None and evidence.rollout != self.rollout_assignment.rollout):
             return EvidenceAnswer(False, 0)
         for block in evidence.blocks:
             if block.number >= self.next_block:

@@ -57,7 +57,7 @@ class FakeTwin:
 
 def agent_with(folder: Path, twin: FakeTwin, learner: RolloutLearner | None = None) -> SimulatedAgent:
     learner = learner or RolloutLearner()
-    learner.assigned, learner.duty, learner.expires = 1, alternating(), EXPIRES
+    learner.assigned, learner.rollout_assignment, learner.expires = 1, alternating(), EXPIRES
     agent = SimulatedAgent(folder, learner, Clock())
     conduct = agent.conduct
     conduct._twins = BlockTwins(twin, 60.0)

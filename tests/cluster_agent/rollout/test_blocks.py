@@ -14,7 +14,7 @@ from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssign
 BLOCK = 3600.0
 
 
-def duty(seed: int = 7) -> RolloutAssignment:
+def rollout_assignment(seed: int = 7) -> RolloutAssignment:
     return RolloutAssignment(3, AssignmentRole.ALTERNATING, 2, seed, BLOCK, 1200.0)
 
 
@@ -32,7 +32,7 @@ def empty(time: float) -> ClusterState:
 def test_the_turn_of_every_decision_follows_from_where_the_run_began(
     seed: int, begin: float, behind: int, steps: list[float], left_out: int
 ) -> None:
-    asked = duty(seed)
+    asked = rollout_assignment(seed)
 
     def turns(every: int) -> dict[float, bool]:
         alternation, now, found = Alternation(next_number=behind), begin, {}
@@ -74,7 +74,7 @@ def test_of_an_interrupted_pair_nothing_is_reported_and_the_next_begins_at_an_ev
         if hour == 3.3:
             alternation.interrupt()
         interval = None if index == 0 or hour == 3.3 else DecisionInterval(before, hour * BLOCK, (), ())
-        reported += alternation.advance(duty(), "north", empty(hour * BLOCK), interval, 1.0)
+        reported += alternation.advance(rollout_assignment(), "north", empty(hour * BLOCK), interval, 1.0)
         if alternation.tally is not None:
             alternation.tally.decided(0.01, changed=False)
         before = hour * BLOCK
@@ -85,12 +85,12 @@ def test_of_an_interrupted_pair_nothing_is_reported_and_the_next_begins_at_an_ev
 
 def test_what_the_learner_holds_is_not_made_again() -> None:
     alternation = Alternation()
-    alternation.advance(duty(), "north", empty(0.0), None, 1.0)
+    alternation.advance(rollout_assignment(), "north", empty(0.0), None, 1.0)
     alternation.on_held(0)
     assert alternation.run is not None, "it holds nothing of this pair"
     alternation.on_held(5)
     assert alternation.run is None
-    alternation.advance(duty(), "north", empty(60.0), DecisionInterval(0.0, 60.0, (), ()), 1.0)
+    alternation.advance(rollout_assignment(), "north", empty(60.0), DecisionInterval(0.0, 60.0, (), ()), 1.0)
     assert alternation.tally is not None
     assert alternation.tally.number == 6
     again = Alternation.from_json(alternation.to_json())
@@ -101,7 +101,7 @@ def test_a_block_in_which_nothing_was_decided_says_nothing_and_neither_does_its_
     alternation, reported, before = Alternation(), [], 0.0
     for index, hour in enumerate([0.0, 1.1, 3.5, 4.1, 5.1, 6.1]):
         interval = None if index == 0 else DecisionInterval(before, hour * BLOCK, ((before, hour * BLOCK),), ())
-        reported += alternation.advance(duty(), "north", empty(hour * BLOCK), interval, 1.0)
+        reported += alternation.advance(rollout_assignment(), "north", empty(hour * BLOCK), interval, 1.0)
         assert alternation.tally is not None
         alternation.tally.decided(0.01, changed=False)
         before = hour * BLOCK
@@ -114,7 +114,7 @@ def test_a_block_without_a_decision_counts_where_there_was_no_job() -> None:
     for index, hour in enumerate([0.0, 1.1, 3.5, 4.1, 5.1, 6.1]):
         came = ((3.4 * BLOCK, 3.5 * BLOCK),) if hour == 3.5 else ()
         interval = None if index == 0 else DecisionInterval(before, hour * BLOCK, came, tuple(at for at, _ in came))
-        reported += alternation.advance(duty(), "north", empty(hour * BLOCK), interval, 1.0)
+        reported += alternation.advance(rollout_assignment(), "north", empty(hour * BLOCK), interval, 1.0)
         assert alternation.tally is not None
         alternation.tally.decided(0.01, changed=False)
         before = hour * BLOCK
@@ -123,7 +123,7 @@ def test_a_block_without_a_decision_counts_where_there_was_no_job() -> None:
     alternation, reported, before = Alternation(), [], 0.0
     for index, hour in enumerate([0.0, 1.1, 3.5, 4.1]):
         interval = None if index == 0 else DecisionInterval(before, hour * BLOCK, (), ())
-        reported += alternation.advance(duty(), "north", empty(hour * BLOCK), interval, 1.0)
+        reported += alternation.advance(rollout_assignment(), "north", empty(hour * BLOCK), interval, 1.0)
         assert alternation.tally is not None
         alternation.tally.decided(0.01, changed=False)
         before = hour * BLOCK
@@ -143,7 +143,7 @@ def test_a_block_that_begins_with_a_decision_begins_with_the_jobs_that_it_finds(
         stays = (*[((hour - 1) * BLOCK, hour * BLOCK)] * 2, (hour * BLOCK, hour * BLOCK))
         interval = None if hour == 0 else DecisionInterval((hour - 1) * BLOCK, hour * BLOCK, stays, (hour * BLOCK,))
         state = replace(node, time_seconds=hour * BLOCK, jobs=jobs)
-        reported += alternation.advance(duty(), "north", state, interval, 1.0)
+        reported += alternation.advance(rollout_assignment(), "north", state, interval, 1.0)
         assert alternation.tally is not None
         alternation.tally.decided(0.01, changed=False)
     assert [block.jobs_at_start for block in reported] == [3.0, 3.0]

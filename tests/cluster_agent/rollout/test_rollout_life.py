@@ -54,7 +54,7 @@ def acted_as_coined(lines: list[dict[str, Any]]) -> None:
 def test_from_shadow_to_alternating_to_candidate_and_back(world: World) -> None:
     agent, learner = world.agent, world.learner
     assert set(agent.live(3)) == {1}
-    learner.duty = shadow()
+    learner.rollout_assignment = shadow()
     assert set(agent.live(10)) == {1}, "a shadow never acts"
     world.clock.now += 31.0
     agent.beat()
@@ -65,11 +65,11 @@ def test_from_shadow_to_alternating_to_candidate_and_back(world: World) -> None:
     assert (sums.failed, sums.candidate_interventions) == (0, 0)  # type: ignore[attr-defined]
     assert 8 <= sums.decisions <= 10  # type: ignore[attr-defined]
     assert sums.compared == sums.decisions  # type: ignore[attr-defined]
-    learner.duty = alternating()
+    learner.rollout_assignment = alternating()
     acted = agent.live(70)
     assert set(acted) == {1, 2}
     assert agent.beat().rollout_role == "alternating"
-    learner.duty, learner.assigned = None, 2
+    learner.rollout_assignment, learner.assigned = None, 2
     assert set(agent.live(3)) == {2}
     learner.assigned = 1
     assert set(agent.live(3)) == {1}
@@ -95,7 +95,7 @@ def test_decisions_under_a_shadow_are_those_without_one(tmp_path: Path) -> None:
     for world in (alone, shadowed):
         world.learner.assigned = 1
         world.agent.live(2)
-    shadowed.learner.duty = shadow()
+    shadowed.learner.rollout_assignment = shadow()
     for world in (alone, shadowed):
         world.agent.live(30)
     first, second = alone.lines(), shadowed.lines()
@@ -112,7 +112,7 @@ def test_an_agent_that_is_killed_goes_on_in_its_block_with_both_versions_while_t
     def lived(folder: Path, killed_after: int) -> World:
         world = World(folder)
         world.agent.live(2)
-        world.learner.duty = alternating()
+        world.learner.rollout_assignment = alternating()
         world.agent.live(2)
         world.learner.away = 10**6
         for number in range(60):
@@ -155,7 +155,7 @@ def test_lost_or_damaged_state_goes_on_behind_what_the_learner_holds_at_an_even_
     world: World, damage: str
 ) -> None:
     world.agent.live(2)
-    world.learner.duty = alternating()
+    world.learner.rollout_assignment = alternating()
     world.agent.live(40)
     held = world.learner.next_block
     assert held >= 2
@@ -178,7 +178,7 @@ def test_lost_or_damaged_state_goes_on_behind_what_the_learner_holds_at_an_even_
 
 def test_an_answer_that_is_lost_is_given_again_and_counts_once(world: World) -> None:
     world.agent.live(2)
-    world.learner.duty = alternating()
+    world.learner.rollout_assignment = alternating()
     world.learner.lose_evidence = 5
     world.agent.live(60)
     assert world.learner.lose_evidence == 0
@@ -188,7 +188,7 @@ def test_an_answer_that_is_lost_is_given_again_and_counts_once(world: World) -> 
 
 def test_a_learner_that_is_away_ends_the_duty_with_its_timestamp_and_the_assigned_version_acts(world: World) -> None:
     world.agent.live(2)
-    world.learner.duty = alternating()
+    world.learner.rollout_assignment = alternating()
     world.agent.live(2)
     world.learner.away = 10**6
     world.clock.now = EXPIRES - 1.0
@@ -209,7 +209,7 @@ def test_a_learner_that_is_away_ends_the_duty_with_its_timestamp_and_the_assigne
 
 def test_an_agent_that_was_away_for_longer_than_a_decision_reports_nothing_of_that_pair(world: World) -> None:
     world.agent.live(2)
-    world.learner.duty = alternating()
+    world.learner.rollout_assignment = alternating()
     world.agent.live(4)
     file = world.folder / ROLLOUT
     world.agent.conduct.close()
@@ -228,13 +228,13 @@ def test_an_agent_that_was_away_for_longer_than_a_decision_reports_nothing_of_th
 def test_a_candidate_that_cannot_act_is_refused_and_the_incumbent_acts(world: World) -> None:
     world.agent.live(2)
     world.learner.damaged.add(2)
-    world.learner.duty = alternating()
+    world.learner.rollout_assignment = alternating()
     assert set(world.agent.live(12)) == {1}
     status = world.agent.beat()
     assert (status.refused_version, status.refused_reason) == (2, "bad-digest")
     assert (status.rollout, status.beside_version) == (0, 0)
     assert world.learner.fetches.count(2) == 1, "it is not fetched with every heartbeat"
-    world.learner.duty = alternating(challenger=3)
+    world.learner.rollout_assignment = alternating(challenger=3)
     assert set(world.agent.live(60)) == {1, 3}
     assert world.agent.beat().refused_version == 0
 
@@ -244,27 +244,27 @@ def test_an_operator_may_want_no_rollouts(tmp_path: Path, allowed: Any, acted: s
     world = World(tmp_path)
     agent = world.started(allowed=allowed)
     agent.live(2)
-    world.learner.duty = alternating()
+    world.learner.rollout_assignment = alternating()
     assert set(agent.live(40)) == acted
     status = agent.beat()
     assert (status.refused_version, status.refused_reason) == (refused, "not-allowed")
-    world.learner.duty = shadow()
+    world.learner.rollout_assignment = shadow()
     agent.live(3)
     assert agent.beat().rollout == (0 if allowed == "off" else 1)
-    world.learner.duty, world.learner.assigned = None, 2
+    world.learner.rollout_assignment, world.learner.assigned = None, 2
     assert set(agent.live(3)) == {2}, "what is assigned acts all the same"
 
 
 @pytest.mark.parametrize("said", [None, alternating(challenger=3), shadow()])
 def test_a_duty_that_the_signed_timestamp_does_not_say_changes_nothing(world: World, said: Any) -> None:
     world.agent.live(2)
-    world.learner.duty = alternating()
+    world.learner.rollout_assignment = alternating()
     world.agent.live(2)
     world.learner.said = said
     assert set(world.agent.live(40)) == {1, 2}, "what was believed goes on until it expires"
     world.clock.now = EXPIRES - 1.0
     world.learner.said = "as signed"
-    world.learner.duty = None
+    world.learner.rollout_assignment = None
     assert set(world.agent.live(4)) == {1}
     world.learner.said = said or alternating()
     assert set(world.agent.live(20)) == {1}
@@ -273,11 +273,11 @@ def test_a_duty_that_the_signed_timestamp_does_not_say_changes_nothing(world: Wo
 
 def test_evidence_of_a_rollout_that_is_over_is_let_go(world: World) -> None:
     world.agent.live(2)
-    world.learner.duty = alternating()
+    world.learner.rollout_assignment = alternating()
     world.learner.lose_evidence = 10**6
     world.agent.live(40)
     assert world.agent.conduct.blocks_waiting >= 2
-    world.learner.duty, world.learner.over = None, True
+    world.learner.rollout_assignment, world.learner.over = None, True
     world.agent.live(2)
     assert world.agent.conduct.blocks_waiting == 0
 
@@ -288,7 +288,7 @@ DAY_SECONDS = 86_400.0
 def test_a_cluster_whose_clock_is_a_day_ahead_believes_no_duty_and_says_so(world: World) -> None:
     world.agent.live(2)
     world.clock.now += DAY_SECONDS
-    world.learner.duty = alternating()
+    world.learner.rollout_assignment = alternating()
     assert set(world.agent.live(12)) == {1}
     status = world.agent.beat()
     assert (status.refused_version, status.refused_reason) == (1, "expired")
@@ -300,9 +300,9 @@ def test_a_cluster_whose_clock_is_a_day_ahead_believes_no_duty_and_says_so(world
 def test_a_cluster_whose_clock_is_a_day_behind_does_its_duty_and_ends_it_when_it_is_told(world: World) -> None:
     world.clock.now -= DAY_SECONDS
     world.agent.live(2)
-    world.learner.duty = alternating()
+    world.learner.rollout_assignment = alternating()
     assert set(world.agent.live(40)) == {1, 2}
     assert world.learner.blocks
-    world.learner.duty = None
+    world.learner.rollout_assignment = None
     world.agent.beat()
     assert set(world.agent.live(3)) == {1}

@@ -53,7 +53,7 @@ class Wire(fleet_pb2_grpc.FleetServicer):
                 assigned_version=said.version,
                 reregister=said.reregister,
                 timestamp=said.timestamp.message(),
-                duty=None if said.duty is None else said.duty.message(),
+                duty=None if said.rollout_assignment is None else said.rollout_assignment.message(),
             )
 
     def FetchPolicy(self, request, context):  # type: ignore[no-untyped-def]  # noqa: N802
@@ -115,7 +115,7 @@ def test_an_agent_that_is_killed_amid_its_blocks_goes_on_and_reports_none_twice(
     }
     agent = fleet.start_agent(CLUSTER, **changes)
     wait_until(lambda: any(status.acting_version == 1 for status in service.statuses), "v1 acts")
-    service.learner.duty = alternating()
+    service.learner.rollout_assignment = alternating()
     for _ in range(3):
         held = service.held()
         wait_until(lambda before=held: service.held() >= before + 2, "a pair of blocks")  # type: ignore[misc]
@@ -123,8 +123,8 @@ def test_an_agent_that_is_killed_amid_its_blocks_goes_on_and_reports_none_twice(
         agent = fleet.start_agent(CLUSTER, **changes)
     held = service.held()
     wait_until(lambda: service.held() >= held + 2, "a pair of blocks after the last kill")
-    service.learner.duty = None
-    wait_until(lambda: service.statuses[-1].rollout == 0, "the duty is over")
+    service.learner.rollout_assignment = None
+    wait_until(lambda: service.statuses[-1].rollout == 0, "the assignment is over")
     wait_until(lambda: fleet.decisions(CLUSTER)[-1]["version"] == 1, "the incumbent acts")
     assert agent.stop() == 0, agent.output.read_text()[-2000:]
     for number, block in service.blocks.items():

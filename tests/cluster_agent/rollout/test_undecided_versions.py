@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policy_net.exchange.rollout_assignment import AssignmentRole
 
-ATTRIBUTES = {"assign": "assigned", "ask": "duty", "say": "said", "away": "away"}
+ATTRIBUTES = {"assign": "assigned", "ask": "rollout_assignment", "say": "said", "away": "away"}
 STEPS = st.one_of(
     st.tuples(st.just("assign"), st.integers(1, 3)),
     st.tuples(st.just("ask"), st.sampled_from([None, shadow(2), shadow(3), alternating(2), alternating(3, 2)])),
@@ -48,17 +48,25 @@ def test_what_acts_was_assigned_or_asked_of_this_cluster_and_nothing_else(steps:
             agent.link._attempt()
             if reached:
                 assigned.add(learner.assigned)
-                if learner.duty is not None and learner.duty.role is AssignmentRole.ALTERNATING:
-                    asked_until[learner.duty.beside_version] = learner.expires
+                if (
+                    learner.rollout_assignment is not None
+                    and learner.rollout_assignment.role is AssignmentRole.ALTERNATING
+                ):
+                    asked_until[learner.rollout_assignment.beside_version] = learner.expires
             acting = agent.decide().identity.version
             assert acting not in learner.damaged or acting in learner.fetches
             current = agent.active.current.identity.version
             if acting != current:
                 assert clock.now < asked_until[acting], "the fleet's key said so, and has not stopped saying so"
-                reported = agent.conduct.duty
+                reported = agent.conduct.rollout_assignment
                 assert reported is not None
                 assert (reported.role, reported.beside_version) == (AssignmentRole.ALTERNATING, acting)
             else:
                 assert acting in assigned
-            if reached and learner.said == "as signed" and learner.duty is None and clock.now < learner.expires:
-                assert acting == current, "a duty that ended is over with the next decision"
+            if (
+                reached
+                and learner.said == "as signed"
+                and learner.rollout_assignment is None
+                and clock.now < learner.expires
+            ):
+                assert acting == current, "an assignment that ended is over with the next decision"

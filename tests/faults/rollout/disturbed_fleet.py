@@ -61,7 +61,7 @@ class RestlessAgent(FakeAgent):
         self.is_silent = False
 
     def now(self) -> Told:
-        return self.acting, None if self.duty is None else self.duty.beside_version
+        return self.acting, None if self.rollout_assignment is None else self.rollout_assignment.beside_version
 
     def is_answered(self) -> bool:
         """Whether some learner still says what to act on."""
@@ -179,7 +179,8 @@ class DisturbedFleet:
             if here == ("running", abort_in):
                 self.hear()
                 assert any(
-                    agent.duty is not None and agent.duty.role is AssignmentRole.ALTERNATING for agent in self.agents
+                    agent.rollout_assignment is not None and agent.rollout_assignment.role is AssignmentRole.ALTERNATING
+                    for agent in self.agents
                 )
                 self.act("abort")
             elif here[0] == "asking":

@@ -123,25 +123,25 @@ class Cluster:
 
     def __init__(self, name: str, loss: float) -> None:
         self.name, self.loss = name, loss
-        self.acting, self.duty = 1, None
+        self.acting, self.rollout_assignment = 1, None
         self.decisions = self.block = 0
 
     def reported(self) -> tuple[int, int | None]:
-        return self.acting, None if self.duty is None else self.duty.beside_version
+        return self.acting, None if self.rollout_assignment is None else self.rollout_assignment.beside_version
 
     def evidence(self) -> pb.ShareEvidenceRequest:
-        assert self.duty is not None
-        request = pb.ShareEvidenceRequest(cluster=self.name, rollout=self.duty.rollout)
-        if self.duty.role is AssignmentRole.SHADOW:
+        assert self.rollout_assignment is not None
+        request = pb.ShareEvidenceRequest(cluster=self.name, rollout=self.rollout_assignment.rollout)
+        if self.rollout_assignment.role is AssignmentRole.SHADOW:
             self.decisions += 10
             request.shadow.CopyFrom(pb.ShadowSums(decisions=self.decisions, agreed=self.decisions))
         else:
             blocks = range(self.block, self.block + BLOCKS_A_BEAT)
-            request.blocks.extend(self._block(self.duty, number) for number in blocks)
+            request.blocks.extend(self._block(self.rollout_assignment, number) for number in blocks)
         return request
 
-    def _block(self, duty: RolloutAssignment, number: int) -> pb.SwitchbackBlock:
-        candidate = candidate_acts(duty.seed, self.name, number)
+    def _block(self, rollout_assignment: RolloutAssignment, number: int) -> pb.SwitchbackBlock:
+        candidate = candidate_acts(rollout_assignment.seed, self.name, number)
         noise = random.Random(f"{self.name}:{number}").uniform(-0.01, 0.01)
         jobs = 5.0 * (1.0 + noise) * (1.0 + self.loss * candidate)
         return pb.SwitchbackBlock(number=number, candidate=candidate, jobs=jobs, usual_jobs=5.0, decisions=10)
@@ -216,19 +216,22 @@ class World:
             entry = self.fleet.get(cluster.name)
             assert entry is not None
             status = pb.ClusterStatus(acting_version=cluster.acting, avg_jct_seconds=3600.0)
-            if cluster.duty is not None:
-                status.rollout, status.rollout_role = cluster.duty.rollout, cluster.duty.role.value
+            if cluster.rollout_assignment is not None:
+                status.rollout, status.rollout_role = (
+                    cluster.rollout_assignment.rollout,
+                    cluster.rollout_assignment.role.value,
+                )
             self.fleet.on_heard(cluster.name, entry.incarnation)
             self.fleet.on_status(entry, status)
             self.fleet.on_answered(entry)
-            cluster.acting, cluster.duty = entry.assigned_version, entry.duty
+            cluster.acting, cluster.rollout_assignment = entry.assigned_version, entry.rollout_assignment
             self.ever_told[cluster.name].add(cluster.reported())
 
     async def round(self) -> None:
         """Heartbeats with evidence, and a look of the driver's; where that met no fault, everybody then knows all."""
         self.hear()
         for cluster in self.clusters:
-            if cluster.duty is not None:
+            if cluster.rollout_assignment is not None:
                 await self.guarded(self._share(cluster))
         well = await self.guarded(self.driver.poll())
         self.now += ROUND_SECONDS

@@ -11,13 +11,13 @@ from policy_net.exchange.generated import fleet_pb2 as pb
 
 
 def under_way(world: World, cluster: Cluster) -> None:
-    """A heartbeat of an agent that has not begun its duty yet, and so says that it acts on what it had."""
+    """A heartbeat of an agent that has not begun its assignment yet, and so says that it acts on what it had."""
     entry = world.fleet.get(cluster.name)
     assert entry is not None
     world.fleet.on_heard(cluster.name, entry.incarnation)
     world.fleet.on_status(entry, pb.ClusterStatus(acting_version=1, avg_jct_seconds=3600.0))
     world.fleet.on_answered(entry)
-    cluster.acting, cluster.duty = entry.assigned_version, entry.duty
+    cluster.acting, cluster.rollout_assignment = entry.assigned_version, entry.rollout_assignment
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -30,7 +30,7 @@ async def test_a_heartbeat_that_was_under_way_before_agents_were_told_does_not_e
         if world.place() == ("asking", "gate"):
             await world.act("promote")
         await world.round()
-    alternating = [cluster for cluster in world.clusters if cluster.duty is not None]
+    alternating = [cluster for cluster in world.clusters if cluster.rollout_assignment is not None]
     assert len(alternating) == 3
     await world.act("abort")
     if restarted:

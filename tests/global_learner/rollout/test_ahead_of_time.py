@@ -17,17 +17,19 @@ async def test_a_year_that_was_made_up_counts_for_the_time_that_there_was(tmp_pa
     async with simulated_fleet(tmp_path, CLUSTERS) as fleet:
         await fleet.driver.begin(2, json.dumps(PLAN), "ada", "a test", dry_run=False)
         liar = next(
-            entry for entry in fleet.fleet.entries() if entry.duty and entry.duty.role is AssignmentRole.ALTERNATING
+            entry
+            for entry in fleet.fleet.entries()
+            if entry.rollout_assignment and entry.rollout_assignment.role is AssignmentRole.ALTERNATING
         )
-        duty = liar.duty
-        assert duty is not None
+        rollout_assignment = liar.rollout_assignment
+        assert rollout_assignment is not None
 
         async def all_of_it() -> int:
             following = 0
             for first in range(0, MOST_BLOCKS, MOST_BLOCKS_A_CALL):
-                request = pb.ShareEvidenceRequest(cluster=liar.cluster, rollout=duty.rollout)
+                request = pb.ShareEvidenceRequest(cluster=liar.cluster, rollout=rollout_assignment.rollout)
                 for number in range(first, first + MOST_BLOCKS_A_CALL):
-                    acts = candidate_acts(duty.seed, liar.cluster, number)
+                    acts = candidate_acts(rollout_assignment.seed, liar.cluster, number)
                     request.blocks.add(number=number, candidate=acts, jobs=5.0 - 4.0 * acts, usual_jobs=5.0)
                 taken, following = await fleet.driver.on_evidence(liar.cluster, request)
                 assert taken
@@ -40,7 +42,7 @@ async def test_a_year_that_was_made_up_counts_for_the_time_that_there_was(tmp_pa
         assert (line["cluster"], line["waiting"]) == (liar.cluster, MOST_BLOCKS_A_CALL - 2)
         calls = fleet.telemetry.rollout_evidence.labels("ahead-of-time")._value.get()
         assert calls == 2 * MOST_BLOCKS / MOST_BLOCKS_A_CALL
-        fleet.now += 4 * duty.block_seconds
+        fleet.now += 4 * rollout_assignment.block_seconds
         await all_of_it()
         held = {member.cluster: member.blocks for member in (await fleet.rollout()).members}
         assert held[liar.cluster] == 6

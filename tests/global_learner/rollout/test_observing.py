@@ -37,7 +37,7 @@ def test_one_that_alternates_acts_on_the_candidate_whatever_block_it_is_in() -> 
     state = at_stage("canary")
     name = sorted(with_role(state, VersionRole.ALTERNATING))[0]
     for acting in (7, CANDIDATE):
-        heard = Heard(7, acting=acting, rollout=state.number, duty="alternating")
+        heard = Heard(7, acting=acting, rollout=state.number, role="alternating")
         assert observed(state, {name: heard}, (), 60.0) == [VersionSeen(cluster=name, acting=CANDIDATE)]
     state = take(state, VersionSeen(cluster=name, acting=CANDIDATE)).state
     assert observed(state, {name: heard}, (), 60.0) == []
@@ -45,7 +45,7 @@ def test_one_that_alternates_acts_on_the_candidate_whatever_block_it_is_in() -> 
     assert observed(back, {name: heard}, (), 60.0) == []
     assert observed(back, {name: Heard(7, acting=7)}, (), 60.0) == [VersionSeen(cluster=name, acting=7)]
     assert observed(back, {name: Heard(7, acting=0)}, (), 60.0) == [VersionSeen(cluster=name, acting=7)]
-    assert observed(back, {name: Heard(7, acting=7, rollout=9, duty="alternating")}, (), 60.0) != []
+    assert observed(back, {name: Heard(7, acting=7, rollout=9, role="alternating")}, (), 60.0) != []
 
 
 def test_a_flood_is_told_bit_by_bit() -> None:

@@ -87,15 +87,18 @@ def consistent(registry: Registry) -> None:
     for row in registry.registrations():
         member = record.state.member(row.cluster)
         if record.state.phase.over or member is None or member.role is VersionRole.PINNED:
-            assert (row.rollout, row.duty) == (0, None)
+            assert (row.rollout, row.rollout_assignment) == (0, None)
             continue
         said = assignment_of(member, record.state.candidate)
         assert row.rollout == record.state.number
         if member.incumbent == 1:
             assert row.assigned_version == said.acting
-        assert (row.duty is not None) == (said.beside is not None and said.beside != said.acting)
-        if row.duty is not None:
-            assert (row.duty.beside_version, row.duty.seed) == (record.state.candidate, record.seed)
+        assert (row.rollout_assignment is not None) == (said.beside is not None and said.beside != said.acting)
+        if row.rollout_assignment is not None:
+            assert (row.rollout_assignment.beside_version, row.rollout_assignment.seed) == (
+                record.state.candidate,
+                record.seed,
+            )
 
 
 @pytest.mark.heavy
@@ -149,11 +152,11 @@ def test_blocks_are_as_long_as_a_cluster_needs_and_its_seed_is_the_rollouts(regi
     store = RolloutStore(registry)
     begun(store)
     reported = store.take(1, [Promote(), Promote()], {"east": 3 * 3600.0, "north": 60.0}, NOW, actor="ada").redirected
-    tasks = {entry.cluster: entry.duty for entry in reported if entry.duty is not None}
-    assert {duty.role for duty in tasks.values()} == {AssignmentRole.ALTERNATING}
+    tasks = {entry.cluster: entry.rollout_assignment for entry in reported if entry.rollout_assignment is not None}
+    assert {rollout_assignment.role for rollout_assignment in tasks.values()} == {AssignmentRole.ALTERNATING}
     usual = {"east": 6 * 3600.0, "north": 2 * 3600.0}
-    for cluster, duty in tasks.items():
-        assert duty.block_seconds == usual.get(cluster, 4 * 3600.0)
+    for cluster, rollout_assignment in tasks.items():
+        assert rollout_assignment.block_seconds == usual.get(cluster, 4 * 3600.0)
 
 
 def test_a_dry_run_says_what_would_come_of_it_and_keeps_nothing(registry: Registry) -> None:
@@ -204,7 +207,7 @@ def test_an_operators_word_and_the_pin_are_one_transaction(registry: Registry) -
     assert done.pinned == ("west",)
     assert store.latest().state.member("west").role is VersionRole.PINNED
     row = next(row for row in registry.registrations() if row.cluster == "west")
-    assert (row.assigned_version, row.held, row.rollout, row.duty) == (2, True, 0, None)
+    assert (row.assigned_version, row.held, row.rollout, row.rollout_assignment) == (2, True, 0, None)
     consistent(registry)
 
 
@@ -235,7 +238,11 @@ def alternating(store: RolloutStore) -> tuple[str, float]:
     """A cluster that alternates from `NOW` on, and how long its blocks are."""
     begun(store)
     reported = store.take(1, [Promote(), Promote()], {}, NOW, actor="ada").redirected
-    return next((entry.cluster, entry.duty.block_seconds) for entry in reported if entry.duty is not None)
+    return next(
+        (entry.cluster, entry.rollout_assignment.block_seconds)
+        for entry in reported
+        if entry.rollout_assignment is not None
+    )
 
 
 def test_blocks_for_which_there_was_no_time_wait_until_there_was(registry: Registry) -> None:
@@ -282,7 +289,11 @@ def test_time_counts_from_when_a_cluster_is_asked_anew(registry: Registry) -> No
     asked: list[float] = []
     while not asked:  # in the wave, or else with the fleet
         reported = store.take(1, [Promote()], {own: 6 * 3600.0}, anew, actor="ada").redirected
-        asked = [entry.duty.block_seconds for entry in reported if entry.cluster == own and entry.duty is not None]
+        asked = [
+            entry.rollout_assignment.block_seconds
+            for entry in reported
+            if entry.cluster == own and entry.rollout_assignment is not None
+        ]
     assert asked == [12 * 3600.0]
     story = [SwitchbackBlock(number, True, 1.0, 1.0) for number in range(10, 20)]
     assert evidence.add(1, own, story, None, anew + 3 * 12 * 3600.0) == StoredEvidence(15, waiting=5)
@@ -299,7 +310,11 @@ def test_in_a_rollout_that_an_earlier_program_began_time_counts_from_its_begin(r
     store, evidence = RolloutStore(registry), EvidenceStore(registry)
     begun(store)
     reported = store.take(1, [Promote(), Promote()], {}, NOW + 86_400.0, actor="ada").redirected
-    own, lasts = next((entry.cluster, entry.duty.block_seconds) for entry in reported if entry.duty is not None)
+    own, lasts = next(
+        (entry.cluster, entry.rollout_assignment.block_seconds)
+        for entry in reported
+        if entry.rollout_assignment is not None
+    )
     with registry.transaction() as session:
         row = session.get(RolloutRow, 1)
         assert row is not None

@@ -22,9 +22,9 @@ DUTY = RolloutAssignment(3, AssignmentRole.ALTERNATING, 12, 7, 7200.0, 2400.0)
         st.floats(0.0, 9.0),
     )
 )
-def test_a_duty_comes_back_as_it_went(duty: RolloutAssignment) -> None:
-    assert RolloutAssignment.of(duty.message()) == duty
-    assert RolloutAssignment.from_json(json.loads(json.dumps(duty.to_json()))) == duty
+def test_a_duty_comes_back_as_it_went(rollout_assignment: RolloutAssignment) -> None:
+    assert RolloutAssignment.of(rollout_assignment.message()) == rollout_assignment
+    assert RolloutAssignment.from_json(json.loads(json.dumps(rollout_assignment.to_json()))) == rollout_assignment
 
 
 @pytest.mark.parametrize(

@@ -75,14 +75,14 @@ def test_a_statement_of_one_kind_is_none_of_another() -> None:
 def test_a_timestamp_says_the_duty_and_without_one_what_it_always_said() -> None:
     stamp = Timestamp(ROOT.fleet, "north", 1, 3, 10)
     assert b"duty" not in stamp.to_bytes()
-    duty = RolloutAssignment(2, AssignmentRole.SHADOW, 4, 0, 7200.0, 0.0)
-    for said in (stamp, dataclasses.replace(stamp, duty=duty)):
+    rollout_assignment = RolloutAssignment(2, AssignmentRole.SHADOW, 4, 0, 7200.0, 0.0)
+    for said in (stamp, dataclasses.replace(stamp, rollout_assignment=rollout_assignment)):
         assert timestamp(signed(said.to_bytes(), [KEYS[KeyRole.TIMESTAMP]]), ROOT) == said
 
 
 def test_a_timestamp_whose_duty_is_none_is_refused() -> None:
-    duty = RolloutAssignment(2, AssignmentRole.SHADOW, 4, 0, 7200.0, 0.0)
-    payload = Timestamp(ROOT.fleet, "north", 1, 3, 10, duty).to_bytes().replace(b'"shadow"', b'"acting"')
+    rollout_assignment = RolloutAssignment(2, AssignmentRole.SHADOW, 4, 0, 7200.0, 0.0)
+    payload = Timestamp(ROOT.fleet, "north", 1, 3, 10, rollout_assignment).to_bytes().replace(b'"shadow"', b'"acting"')
     with refused(Distrust.UNREADABLE):
         timestamp(signed(payload, [KEYS[KeyRole.TIMESTAMP]]), ROOT)
 

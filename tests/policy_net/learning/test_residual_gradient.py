@@ -17,7 +17,7 @@ from policy_net.learning.residual_gradient import Likelihood, ResidualGradient
 from policy_net.learning.reward import SlotUtility, utility_over
 from policy_net.learning.settings import ActorCriticSettings, ResidualSettings
 from policy_net.policy_kinds import gradients_for, update_schedule_for
-from policy_net.set_policy.draws import SetSamples
+from policy_net.set_policy.planner import SetSamples
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.residual import Residual, initial_residual
 

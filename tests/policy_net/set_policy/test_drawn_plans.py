@@ -10,7 +10,7 @@ from policy_net.domain import Allocation, CapacityMode, ClusterState, Progress, 
 from policy_net.exchange.spec import SET_INPUTS, SetSpec
 from policy_net.learning.residual_gradient import Likelihood
 from policy_net.placement.spread import place_spread
-from policy_net.set_policy.draws import SetSamples
+from policy_net.set_policy.planner import SetSamples
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.residual import Residual
 
