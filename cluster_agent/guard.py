@@ -133,7 +133,7 @@ class Guard:
     ) -> None:
         """Guard with a fallback; `counts` are those of an earlier life of the same agent."""
         self._fallback = fallback
-        self._deadline_seconds = deadline_seconds
+        self.deadline_seconds = deadline_seconds
         self._counts: Counter[str] = Counter(counts or {})
 
     @property
@@ -183,8 +183,8 @@ class Guard:
         """Why nothing of the proposal can be used; None if it can."""
         if isinstance(proposal.error, FloatingPointError):
             return Intervention.NOT_FINITE, str(proposal.error)
-        if isinstance(proposal.error, TimeoutError) or proposal.seconds > self._deadline_seconds:
-            late = f"{proposal.seconds:.3f} s, allowed are {self._deadline_seconds:.3f} s"
+        if isinstance(proposal.error, TimeoutError) or proposal.seconds > self.deadline_seconds:
+            late = f"{proposal.seconds:.3f} s, allowed are {self.deadline_seconds:.3f} s"
             return Intervention.DEADLINE, late if proposal.asked else f"not asked: {proposal.error}"
         if proposal.error is not None:
             return Intervention.EXCEPTION, f"{type(proposal.error).__name__}: {proposal.error}"
@@ -303,7 +303,7 @@ class DeadlineAsker:
     """Asks one policy at a time; an `Asker` for the guard once it has been told whom to ask."""
 
     def __init__(self, deadline_seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._deadline_seconds = deadline_seconds
+        self.deadline_seconds = deadline_seconds
         self._clock = clock
         self._questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
         self._under_way: Future[_Thought] | None = None
@@ -317,7 +317,7 @@ class DeadlineAsker:
 
     def ask(self, policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> Proposal:
         """The policy's proposal, or what kept it from making one; never raises what the policy raised."""
-        return self.begin(policy, state, trigger)(self._deadline_seconds)
+        return self.begin(policy, state, trigger)(self.deadline_seconds)
 
     def begin(self, policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> Callable[[float], Proposal]:
         """Put the question and do not wait; what is returned gives the proposal, within so many seconds."""
@@ -334,7 +334,7 @@ class DeadlineAsker:
         try:
             thought = future.result(timeout=seconds)
         except TimeoutError as error:
-            return Proposal(None, None, max(self._deadline_seconds, self._clock() - began), error)
+            return Proposal(None, None, max(self.deadline_seconds, self._clock() - began), error)
         decision, samples = (None, None) if thought.answer is None else thought.answer
         return Proposal(decision, samples, thought.ended - began, thought.error)
 

@@ -85,7 +85,7 @@ class Fleet(Generic[Status]):
         clock: Callable[[], float],
         wall_clock: Callable[[], float] = time.time,
     ):
-        self._clock = clock
+        self.clock = clock
         self._wall_clock = wall_clock
         self._began_seconds = clock()
         self._entries: dict[str, ClusterEntry[Status]] = {}
@@ -118,7 +118,7 @@ class Fleet(Generic[Status]):
         entry.incarnation = registration.incarnation
         self._assign(entry, registration)
         if heard:
-            entry.heard_seconds = self._clock()
+            entry.heard_seconds = self.clock()
             if entry.earlier_heard:
                 entry.taken_over_seconds.append(entry.heard_seconds)
                 entry.earlier_heard = False
@@ -152,7 +152,7 @@ class Fleet(Generic[Status]):
         if entry.incarnation != incarnation:
             entry.earlier_heard |= 0 < incarnation < entry.incarnation
             return None
-        entry.heard_seconds = self._clock()
+        entry.heard_seconds = self.clock()
         return entry
 
     def is_contested(self, entry: ClusterEntry[Status]) -> bool:
@@ -160,7 +160,7 @@ class Fleet(Generic[Status]):
 
         An agent that ends and begins is none: it never calls by the number that it had before.
         """
-        times, now = entry.taken_over_seconds, self._clock()
+        times, now = entry.taken_over_seconds, self.clock()
         return (
             len(times) == _TAKEN_OVER_TIMES
             and times[-1] - times[0] <= _TAKEN_OVER_WITHIN_SECONDS
@@ -180,11 +180,11 @@ class Fleet(Generic[Status]):
 
     def on_applied(self, entry: ClusterEntry[Status]) -> None:
         """Note that an update of a cluster's was applied."""
-        entry.applied_seconds = self._clock()
+        entry.applied_seconds = self.clock()
 
     def present(self) -> list[str]:
         """The clusters that take part at present: heard within a minute, an update applied within an hour."""
-        heard_since, applied_since = self._clock() - _LIVE_SECONDS, self._clock() - _TAKES_PART_SECONDS
+        heard_since, applied_since = self.clock() - _LIVE_SECONDS, self.clock() - _TAKES_PART_SECONDS
         return [
             name
             for name, entry in self._entries.items()
@@ -214,12 +214,12 @@ class Fleet(Generic[Status]):
 
     def silent_seconds(self, entry: ClusterEntry[Status]) -> float:
         """How long a cluster has been silent; one that was not heard yet, since the learner's start."""
-        return self._clock() - (self._began_seconds if entry.heard_seconds is None else entry.heard_seconds)
+        return self.clock() - (self._began_seconds if entry.heard_seconds is None else entry.heard_seconds)
 
     def seconds_since_heard(self, entry: ClusterEntry[Status]) -> float:
         """How long a cluster has been silent, over restarts too, as far as it was kept; -1 if it was never heard."""
         if entry.heard_seconds is not None:
-            return self._clock() - entry.heard_seconds
+            return self.clock() - entry.heard_seconds
         return -1.0 if entry.heard_before is None else max(0.0, self._wall_clock() - entry.heard_before.unix_seconds)
 
     def heard_since(self, seconds: float) -> list[ClusterEntry[Status]]:

@@ -92,7 +92,7 @@ class CallerIdentity:
     ) -> None:
         self._authenticated = authenticated
         self._admin_names = frozenset(admin_names)
-        self._certificates = certificates
+        self.certificates = certificates
         self._issuing = issuing
         self._clock = clock
 
@@ -181,8 +181,8 @@ class CallerIdentity:
                 )
             return names, CallerRole.CLUSTER
         known = None
-        if self._certificates is not None and presented is not None:
-            known = self._certificates.known.get(presented.fingerprint)
+        if self.certificates is not None and presented is not None:
+            known = self.certificates.known.get(presented.fingerprint)
         if known is None:
             raise IdentityRefused(
                 f"certificate {shown} is none that this learner issued, or was replaced; enroll again",
@@ -203,10 +203,10 @@ class CallerIdentity:
         return [known.name], known.role
 
     def _check_revocations(self, names: Iterable[str], presented: Presented | None) -> None:
-        if self._certificates is None:
+        if self.certificates is None:
             return
         for name in names:
-            moment = self._certificates.revocations.get(name)
+            moment = self.certificates.revocations.get(name)
             # Without the certificate itself its age is not known, and a revoked name is refused.
             if moment is not None and (presented is None or presented.begins_unix_seconds <= moment):
                 raise IdentityRefused(

@@ -88,7 +88,7 @@ class Learner(Generic[Status]):
     ) -> None:
         self._settings = settings
         self.registry = opened.registry
-        self._telemetry = telemetry
+        self.telemetry = telemetry
         self._wall_clock = wall_clock
         # Clusters are not silent while this process is stopped, or its loop kept from hearing them.
         clock = clock or AwakeClock(_GAP_SECONDS)
@@ -319,7 +319,7 @@ class Learner(Generic[Status]):
 
     def _on_rejected(self, cluster: str, reason: Rejection) -> None:
         self.fleet.on_rejected(cluster, reason)
-        self._telemetry.rejections.labels(reason).inc()
+        self.telemetry.rejections.labels(reason).inc()
         if self.fleet.get(cluster) is not None:
             self.quarantine.on_judged(cluster, reason)
 
@@ -366,7 +366,7 @@ class Learner(Generic[Status]):
 
     def _report_metrics(self) -> None:
         """Let the metrics say how things are whenever they are asked."""
-        telemetry = self._telemetry
+        telemetry = self.telemetry
         report_disk(telemetry, self._state_dir, self.maintenance.max_log_bytes, lambda: self.disk_full is not None)
         telemetry.head_step.set_function(lambda: self.head.step)
         telemetry.privacy_epsilon.set_function(lambda: self.privacy.get("epsilon", 0.0))
@@ -380,13 +380,13 @@ class Learner(Generic[Status]):
             self._show_silence(entry.cluster)
 
     def _show_silence(self, cluster: str) -> None:
-        self._telemetry.cluster_silent.labels(cluster).set_function(partial(self._silence, cluster))
+        self.telemetry.cluster_silent.labels(cluster).set_function(partial(self._silence, cluster))
 
     def forget(self, cluster: str) -> None:
         """Show a cluster no longer, which the registry has forgotten."""
         if self.fleet.forget(cluster):
-            self._telemetry.cluster_silent.remove(cluster)
-            self._telemetry.on_refused_version(cluster, 0)
+            self.telemetry.cluster_silent.remove(cluster)
+            self.telemetry.on_refused_version(cluster, 0)
 
     def _silence(self, cluster: str) -> float:
         """Seconds since a cluster was heard that nobody waits for in vain: 0 once it has finished or was revoked."""

@@ -127,7 +127,7 @@ class Maintenance(Generic[Status]):
         self._log = stores.log
         self._telemetry = process.telemetry
         self._priors = priors
-        self._retry_seconds = retry_seconds
+        self.retry_seconds = retry_seconds
         self._lease = stores.state.lease
         self._full: NotNow | None = None
         self._closing = asyncio.Event()
@@ -182,7 +182,7 @@ class Maintenance(Generic[Status]):
             except LeaseLost:
                 raise
             except NotNow:
-                await asyncio.sleep(self._retry_seconds)
+                await asyncio.sleep(self.retry_seconds)
 
     def commit(self, applied: AppliedUpdate, norm: float | None = None) -> None:
         """Log the head's next update, apply it, and queue what is due after it; on disk once the log says so.
@@ -304,7 +304,7 @@ class Maintenance(Generic[Status]):
                 if self._closing.is_set():
                     raise
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), self._retry_seconds)
+                    await asyncio.wait_for(self._closing.wait(), self.retry_seconds)
             else:
                 self._full = None
                 self._moved.set()

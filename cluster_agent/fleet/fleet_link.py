@@ -243,9 +243,9 @@ class FleetLink(RepeatedWork):
         if self._tasks.sketching is not None:
             self._tasks.sketching.close()
         if self._reachable:
-            self._attempt(last=True)
+            self.attempt(last=True)
 
-    def _attempt(self, *, last: bool = False) -> float:
+    def attempt(self, *, last: bool = False) -> float:
         """One beat; returns how long to wait for the next."""
         try:
             self.beat(last=last)

@@ -295,7 +295,7 @@ class RepeatedWork:
         if self._thread.ident is not None:
             self._thread.join(seconds)
 
-    def _attempt(self) -> float:
+    def attempt(self) -> float:
         """Do it once, and raise nothing; how many seconds to wait before the next time."""
         raise NotImplementedError
 
@@ -304,5 +304,5 @@ class RepeatedWork:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self._stop.wait(self._attempt())
+            self._stop.wait(self.attempt())
         self._at_end()

@@ -68,7 +68,7 @@ class PastComparer(RepeatedWork):
     ) -> None:
         super().__init__("comparing")
         self._state_dir = state_dir
-        self._budget = budget
+        self.budget = budget
         self._command = command
         self._first_seconds = first_seconds
         self._clock = clock
@@ -85,7 +85,7 @@ class PastComparer(RepeatedWork):
         """One comparison; returns how many seconds to wait for the next."""
         began = self._clock()
         try:
-            answered = self._budget.ask(self._command, bytes, self._budget.longest_seconds, self._stop.is_set)
+            answered = self.budget.ask(self._command, bytes, self.budget.longest_seconds, self._stop.is_set)
             content = json.loads(answered)
             past = None if "reason" in content else ReplayedPast.from_json(content)
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -107,7 +107,8 @@ class PastComparer(RepeatedWork):
         """As long as it took, many times, whatever came of it."""
         return max(least_seconds, _RESTS_PER_WORK * (self._clock() - began))
 
-    def _attempt(self) -> float:
+    def attempt(self) -> float:
+        """See `RepeatedWork.attempt`."""
         if not self._began:
             self._began = True
             return self._first_seconds

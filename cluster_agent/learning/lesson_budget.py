@@ -28,7 +28,7 @@ class LessonBudget:
     def __init__(self, cpu_percent: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.cpu_percent = cpu_percent
         self._clock = clock
-        self._waiting: deque[object] = deque()
+        self.waiting: deque[object] = deque()
         self._turns = threading.Condition()
 
     @property
@@ -50,8 +50,8 @@ class LessonBudget:
         """
         ticket = object()
         with self._turns:
-            self._waiting.append(ticket)
-            while not (first := self._waiting[0] is ticket) and not ending():
+            self.waiting.append(ticket)
+            while not (first := self.waiting[0] is ticket) and not ending():
                 self._turns.wait(POLL_SECONDS)
         try:
             if not first:
@@ -59,5 +59,5 @@ class LessonBudget:
             return answer_of(command, question(), longest_seconds, ending, self._clock)
         finally:
             with self._turns:
-                self._waiting.remove(ticket)
+                self.waiting.remove(ticket)
                 self._turns.notify_all()

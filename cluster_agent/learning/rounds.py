@@ -71,7 +71,8 @@ class RoundLink(RepeatedWork):
         _log.debug("round-answered", task=task.task, kind=task.kind, outcome=outcome, samples=answer.samples)
         return _NO_ANSWER_SECONDS if answer.error else 0.0
 
-    def _attempt(self) -> float:
+    def attempt(self) -> float:
+        """See `RepeatedWork.attempt`."""
         try:
             seconds = self.step()
         except LearnerUnreachable:

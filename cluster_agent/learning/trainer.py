@@ -102,7 +102,7 @@ class Trainer:
         twin: TwinSource | None = None,
     ) -> None:
         self._noise = noise
-        self._twin = twin
+        self.twin = twin
         self._learner = access.learner
         self._session = access.session
         self._telemetry = access.telemetry
@@ -113,7 +113,7 @@ class Trainer:
         self._acting_spec = policy.acting_spec
         self._on_head = policy.on_head
         self._clock = clock
-        self._replay = self._empty_replay()
+        self.replay = self._empty_replay()
         self._replay_lock = threading.Lock()
         self._form: Hashable = None
         self._random = np.random.default_rng((settings.seed, 1))
@@ -165,14 +165,14 @@ class Trainer:
             if (twin := self._twin_now()) is not None:
                 if self._draining.is_set():
                     return
-                self._teach(twin)
+                self.teach(twin)
                 continue
             experience = self._queue.take(_POLL_EVERY_SECONDS)
             if experience is None:
                 if self._draining.is_set():
                     return
                 continue
-            self._remember(experience)
+            self.remember(experience)
             since_update += 1
             try:
                 if since_update >= self._decisions_between_updates():
@@ -187,9 +187,9 @@ class Trainer:
                 self._telemetry.queue_decisions.set(self._queue.waiting)
 
     def _twin_now(self) -> TwinSource | None:
-        return self._twin if self._twin is not None and self._twin.applies() else None
+        return self.twin if self.twin is not None and self.twin.applies() else None
 
-    def _teach(self, twin: TwinSource) -> None:
+    def teach(self, twin: TwinSource) -> None:
         """One lesson of the twin, and a rest if it taught nothing; how many there are follows from its share of a core.
 
         Experience from before it taught is of no use, and nobody is to wait until it has been worked off.
@@ -217,20 +217,20 @@ class Trainer:
         lesson = update_schedule_for(acting, self._settings.actor_critic, self._settings.residual)
         return max(lesson.every, self._settings.update_every_decisions)
 
-    def _remember(self, experience: Experience) -> None:
+    def remember(self, experience: Experience) -> None:
         """Keep it for replay; the first one of another form is of another spec, and makes the older ones useless."""
         form = experience.samples.form
         with self._replay_lock:
             if form != self._form:
                 self._form = form
-                self._replay = self._empty_replay()
-            self._replay.add(experience)
+                self.replay = self._empty_replay()
+            self.replay.add(experience)
 
     def segments(self, spec: WeightSpec) -> list[list[Experience]]:
         """A draw from this cluster's experience, for one update of such policies; callable from any thread."""
         lesson = update_schedule_for(spec, self._settings.actor_critic, self._settings.residual)
         with self._replay_lock:
-            return lesson.draw(self._replay)
+            return lesson.draw(self.replay)
 
     def _empty_replay(self) -> ExperienceReplay:
         return ExperienceReplay(self._settings.replay_samples, self._settings.seed)
@@ -390,7 +390,7 @@ class Trainer:
         except NotEnoughSamples:
             return None
         with self._replay_lock:
-            self._replay.revalue(segments, result.surprises)
+            self.replay.revalue(segments, result.surprises)
         return result
 
     def _is_ending(self) -> bool:

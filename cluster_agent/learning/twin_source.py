@@ -65,8 +65,8 @@ class TwinSource:
         self._priors = priors
         self._telemetry = telemetry
         self._command = list(command or lesson_command(settings.twin.cpu_percent))
-        self._budget = budget or LessonBudget(settings.twin.cpu_percent)
-        self._longest_seconds = self._budget.longest_seconds if longest_seconds is None else longest_seconds
+        self.budget = budget or LessonBudget(settings.twin.cpu_percent)
+        self._longest_seconds = self.budget.longest_seconds if longest_seconds is None else longest_seconds
         self._asked = 0
         self._said = ""
 
@@ -101,7 +101,7 @@ class TwinSource:
             return asked.to_line()
 
         try:
-            line = self._budget.ask(self._command, question, self._longest_seconds, ending)
+            line = self.budget.ask(self._command, question, self._longest_seconds, ending)
             answer = TwinAnswer.from_line(line, spec)
         except (OSError, ValueError, KeyError, TypeError, PolicyNetError) as error:
             answer = TwinAnswer(None, reason=str(error) or repr(error))

@@ -49,8 +49,8 @@ class Reception:
     """
 
     def __init__(self, inbound: Inbound, links: Links, events: deque[Event], local: LocalEnd) -> None:
-        self._inbound = inbound
-        self._links = links
+        self.inbound = inbound
+        self.links = links
         self._events = events
         self._counters = local.counters
         self._clock = local.clock
@@ -61,21 +61,21 @@ class Reception:
         """See `Endpoint.receive`."""
         deadline = self._clock() + timeout_seconds
         expired = False
-        self._inbound.receipts.report_much()
+        self.inbound.receipts.report_much()
         while True:
             self._since_pump += 1
             if self._since_pump >= _PUMP_EVERY_MESSAGES:
                 self._pump()
-            event = self._events.popleft() if self._events else self._inbound.take()
+            event = self._events.popleft() if self._events else self.inbound.take()
             if isinstance(event, PeerLost) and event.way is Way.OUT:
-                self._inbound.receipts.repeat(event.peer)
+                self.inbound.receipts.repeat(event.peer)
             if event is not None:
                 return event
             if expired:
                 return None
-            self._inbound.receipts.report_all()
+            self.inbound.receipts.report_all()
             left = deadline - self._clock()
-            if left > 0.0 and not self._links.is_holding and self._wait_for_frame(min(left, _FRAME_SECONDS)):
+            if left > 0.0 and not self.links.is_holding and self._wait_for_frame(min(left, _FRAME_SECONDS)):
                 continue
             expired = left <= 0.0
             if self._wait(left):
@@ -93,20 +93,20 @@ class Reception:
 
     def _pump(self) -> None:
         self._since_pump = 0
-        self._inbound.receipts.report_all()
-        self._inbound.pump()
-        self._links.pump()
+        self.inbound.receipts.report_all()
+        self.inbound.pump()
+        self.links.pump()
 
     def _wait_for_frame(self, seconds: float) -> bool:
         """Whether a frame comes in time, and nothing else that cannot wait."""
-        ready = poll([self._inbound.socket, self._wake], seconds)
-        return len(ready) == 1 and self._inbound.socket in ready
+        ready = poll([self.inbound.socket, self._wake], seconds)
+        return len(ready) == 1 and self.inbound.socket in ready
 
     def _wait(self, left_seconds: float) -> bool:
         """Until something comes; whether it is more than a frame."""
-        pollables = [*self._inbound.pollables(), *self._links.pollables(), self._wake]
-        ready = poll(pollables, min(left_seconds, self._links.seconds_to_next_step()))
-        return len(ready) != 1 or self._inbound.socket not in ready
+        pollables = [*self.inbound.pollables(), *self.links.pollables(), self._wake]
+        ready = poll(pollables, min(left_seconds, self.links.seconds_to_next_step()))
+        return len(ready) != 1 or self.inbound.socket not in ready
 
     def _woken(self) -> bool:
         try:
@@ -169,13 +169,13 @@ class Endpoint:
             self._context, name, job_token, curve=curve is not None, log=EndpointRefusalLog(name, clock), clock=clock
         )
         events: deque[Event] = deque()
-        self._links = Links(self._local, self._context, events)
+        self.links = Links(self._local, self._context, events)
         self._closed = False
         socket = self._context.socket(zmq.ROUTER)
         regions = SharedRegions(self._local) if settings.local_sockets else None
-        acknowledged = self._links.acknowledge
-        self._inbound = Inbound(socket, self._local, self._authenticator, regions, place, acknowledged)
-        self._reception = Reception(self._inbound, self._links, events, self._local)
+        acknowledged = self.links.acknowledge
+        self.inbound = Inbound(socket, self._local, self._authenticator, regions, place, acknowledged)
+        self._reception = Reception(self.inbound, self.links, events, self._local)
         try:
             self.address = listen(socket, self._local, bind, advertise, regions.address if regions else "").text()
         except zmq.ZMQError as error:
@@ -190,7 +190,7 @@ class Endpoint:
     @property
     def peers(self) -> tuple[str, ...]:
         """To whom `connect` was called, connected or not."""
-        return self._links.peers
+        return self.links.peers
 
     @property
     def refusals(self) -> dict[TransportRefusal, int]:
@@ -214,7 +214,7 @@ class Endpoint:
 
     def release(self, region: Region) -> None:
         """Let peers unmap `region`, which is not sent any more; the memory goes with the last view on it."""
-        self._links.forget(region)
+        self.links.forget(region)
         region.forget_descriptor()
 
     def allow(self, peer: str, public_key: str | None = None) -> None:
@@ -235,23 +235,23 @@ class Endpoint:
             BadAddress: it is none, or has no key where we use CURVE.
         """
         check_name(peer)
-        self._links.connect(peer, Address.parse(address))
+        self.links.connect(peer, Address.parse(address))
 
     def disconnect(self, peer: str) -> None:
         """Give up the way to `peer`, and what is still under way on it; nothing if there is none."""
-        self._links.disconnect(peer)
+        self.links.disconnect(peer)
 
     def is_up(self, peer: str) -> bool:
         """Whether the way to `peer` stands."""
-        return self._links.to(peer).state is LinkState.UP
+        return self.links.to(peer).state is LinkState.UP
 
     def shares_memory(self, peer: str) -> bool:
         """Whether `peer` reads our shared regions in place."""
-        return self._links.to(peer).shares_memory
+        return self.links.to(peer).shares_memory
 
     def unacknowledged(self, peer: str) -> range:
         """Numbers of the messages on this connection that the peer's application did not receive yet."""
-        link = self._links.to(peer)
+        link = self.links.to(peer)
         link.pump()
         return link.unacknowledged
 
@@ -282,13 +282,13 @@ class Endpoint:
             Busy: it did not receive enough of what was sent before, in time; nothing was sent.
             PeerUnreachable: it is not connected, in time; nothing was sent.
         """
-        link = self._links.to(peer)
+        link = self.links.to(peer)
         check_message(header, parts, self._settings)
-        self._links.await_room(
+        self.links.await_room(
             link, parts, self._settings.send_timeout_seconds if timeout_seconds is None else timeout_seconds
         )
         try:
-            return link.send(header, parts, self._inbound.receipts.take(peer))
+            return link.send(header, parts, self.inbound.receipts.take(peer))
         except zmq.ZMQError as error:
             link.fail(f"the socket does not take a message: {error}")
             raise PeerUnreachable(f"no connection to {peer}: {link.trouble}") from error
@@ -302,7 +302,7 @@ class Endpoint:
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until the peers have received everything that was sent; whether they did."""
-        return self._links.flush(timeout_seconds)
+        return self.links.flush(timeout_seconds)
 
     def wake(self) -> None:
         """Make `receive` return None soon, once; from any thread."""
@@ -313,8 +313,8 @@ class Endpoint:
         if self._closed:
             return
         self._closed = True
-        self._links.close()
-        self._inbound.close()
+        self.links.close()
+        self.inbound.close()
         self._authenticator.close()
         self._context.term()
         self._reception.close()

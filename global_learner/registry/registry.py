@@ -66,38 +66,38 @@ class Registry:
         path = state_dir / "registry.sqlite"
         self.commits = commits
         self.databases: Databases = databases or Files(commits)
-        self._policies = PolicyStore(state_dir / "policies")
-        self._heads = PolicyStore(state_dir / "heads", ".head")
+        self.policies = PolicyStore(state_dir / "policies")
+        self.heads = PolicyStore(state_dir / "heads", ".head")
         alone = isinstance(self.databases, Files)
         if alone and commits is not None and commits.count(STORE) and not (path.exists() and path.stat().st_size):
             raise StateUnusable(
                 f"{path}: gone or emptied, and with it all versions and who acts on which: restore the state "
                 "directory from a backup; without one, begin in an empty state_dir"
             )
-        self._database = self.databases.open(path, STORE, "registry", RegistryTables.metadata)
-        self.where = self._database.where
+        self.database = self.databases.open(path, STORE, "registry", RegistryTables.metadata)
+        self.where = self.database.where
         self.damaged: dict[tuple[int, bool], str] = {}
         """Versions of which a file was found damaged or gone, whether that is the head's, with the moments, and its
         digest."""
-        self.remarks = VersionRemarks(self._database)
+        self.remarks = VersionRemarks(self.database)
         """What operators say of versions; on the registry's thread."""
         with usable(self.where, "registry"):
-            AUDIT.check(self._database)
+            AUDIT.check(self.database)
             newest = self.newest()
         if commits is not None:
             commits.found(VERSIONS, newest.version if newest else 0, self.where)
 
     def close(self) -> None:
         """Close the database."""
-        self._database.close()
+        self.database.close()
 
     def session(self) -> Session:
         """A session to read in, for who keeps tables beside these."""
-        return self._database.session()
+        return self.database.session()
 
     def transaction(self) -> AbstractContextManager[Session]:
         """A session whose changes are durable when the block is left, for the same."""
-        return self._database.transaction()
+        return self.database.transaction()
 
     def publish(
         self,
@@ -122,9 +122,9 @@ class Registry:
             parent: 0 is the newest version that was not published by hand: the head does not descend from such a one.
         """
         data = policy.to_bytes()
-        digest = self._policies.add(data)
-        head_digest = "" if head is None else self._heads.add(head)
-        with self._database.transaction() as session:
+        digest = self.policies.add(data)
+        head_digest = "" if head is None else self.heads.add(head)
+        with self.database.transaction() as session:
             newest = session.scalars(select(VersionRow).order_by(VersionRow.version.desc()).limit(1)).first()
             row = VersionRow(
                 version=max(newest.version, self.newest_ever) + 1 if newest else FIRST_VERSION,
@@ -156,12 +156,12 @@ class Registry:
 
     def versions(self) -> list[VersionCard]:
         """All cards, oldest first."""
-        with self._database.session() as session:
+        with self.database.session() as session:
             return [VersionCard.of(row) for row in session.scalars(select(VersionRow).order_by(VersionRow.version))]
 
     def newest(self) -> VersionCard | None:
         """The newest version's card; None in a new registry."""
-        with self._database.session() as session:
+        with self.database.session() as session:
             row = session.scalars(select(VersionRow).order_by(VersionRow.version.desc()).limit(1)).first()
             return VersionCard.of(row) if row else None
 
@@ -171,7 +171,7 @@ class Registry:
         Raises:
             UnknownPolicyVersion: there is none of this number.
         """
-        with self._database.session() as session:
+        with self.database.session() as session:
             row = assignments.version_row(session, version)
             return VersionCard.of(row), spec_from_json(row.spec_json)
 
@@ -182,9 +182,9 @@ class Registry:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
             StateUnusable: the file is damaged.
         """
-        with self._database.session() as session:
+        with self.database.session() as session:
             card = VersionCard.of(assignments.kept_row(session, version))
-        return card, self._read(self._policies, card.digest, (version, False))
+        return card, self._read(self.policies, card.digest, (version, False))
 
     def first_priors(self) -> tuple[SpeedStatistic, ...]:
         """What v1 says of speeds; raises what `policy_bytes` does."""
@@ -193,8 +193,8 @@ class Registry:
 
     def newest_priors(self) -> tuple[SpeedStatistic, ...] | None:
         """What the newest version says of speeds, of those whose files can be read; None if there is none."""
-        with self._database.session() as session:
-            return version_files.newest_priors(session, self._policies)
+        with self.database.session() as session:
+            return version_files.newest_priors(session, self.policies)
 
     def policy_path(self, version: int) -> Path:
         """Where a version's policy file lies.
@@ -202,8 +202,8 @@ class Registry:
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
         """
-        with self._database.session() as session:
-            return self._policies.path(assignments.kept_row(session, version).digest)
+        with self.database.session() as session:
+            return self.policies.path(assignments.kept_row(session, version).digest)
 
     def head_bytes(self, version: int) -> bytes | None:
         """The head that a version was published from, checked against its digest; None if it is not kept.
@@ -212,9 +212,9 @@ class Registry:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
             StateUnusable: the file is damaged.
         """
-        with self._database.session() as session:
+        with self.database.session() as session:
             digest = assignments.kept_row(session, version).head_digest
-        return self._read(self._heads, digest, (version, True)) if digest else None
+        return self._read(self.heads, digest, (version, True)) if digest else None
 
     def _read(self, store: PolicyStore, digest: str, whose: tuple[int, bool]) -> bytes:
         try:
@@ -235,7 +235,7 @@ class Registry:
             BadRequest: these bytes are none of its files.
         """
         found = digest_of(data)
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             row = assignments.version_row(session, version)
             if found not in (row.digest, row.head_digest):
                 raise BadRequest(
@@ -243,7 +243,7 @@ class Registry:
                     f"{row.digest[:12]}; nothing was changed"
                 )
             is_head = found != row.digest
-            store = self._heads if is_head else self._policies
+            store = self.heads if is_head else self.policies
             try:
                 whole = store.read(found) == data and (row.kept or is_head)
             except StateUnusable:
@@ -260,33 +260,33 @@ class Registry:
         self, cluster: str, on_newest: bool, job_types: Sequence[str], registered_unix_seconds: float
     ) -> ClusterRegistration:
         """Give a cluster its next incarnation; see `registrations.register`."""
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             return registrations.register(session, cluster, on_newest, job_types, registered_unix_seconds)
 
     def lost_files(self) -> list[LostFile]:
         """Files of versions that are kept, and are gone or damaged."""
-        with self._database.session() as session:
-            lost = version_files.find_lost(session, self._policies, self._heads)
+        with self.database.session() as session:
+            lost = version_files.find_lost(session, self.policies, self.heads)
         self.damaged = {(entry.version, entry.is_head): entry.digest for entry in lost}
         return lost
 
     def give_up(self, lost: Sequence[LostFile], actor: str, now: float) -> None:
         """Go on without these files; what is left of them are orphans."""
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             version_files.give_up(session, lost, actor, now)
 
     def chain_audit_anew(self) -> None:
         """Chain the audit log as it is, after a loss was accepted and written down in it."""
-        AUDIT.chain_anew(self._database)
+        AUDIT.chain_anew(self.database)
 
     def renew_incarnations(self, applied: Mapping[str, int]) -> None:
         """Make every cluster register again, beyond the incarnations of which updates were applied."""
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             registrations.renew_incarnations(session, applied)
 
     def registrations(self) -> list[ClusterRegistration]:
         """All clusters that ever registered, by name."""
-        with self._database.session() as session:
+        with self.database.session() as session:
             return registrations.all_registrations(session)
 
     def bring(self, version: int, actor: str, now: float) -> list[AssignmentChange]:
@@ -295,7 +295,7 @@ class Registry:
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
         """
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             return assignments.bring(session, version, actor, now)
 
     def is_whole(self, version: int) -> bool:
@@ -304,10 +304,10 @@ class Registry:
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
         """
-        with self._database.session() as session:
+        with self.database.session() as session:
             card = VersionCard.of(assignments.kept_row(session, version))
         try:
-            self._policies.check_size(card.digest, card.size_bytes)
+            self.policies.check_size(card.digest, card.size_bytes)
         except StateUnusable:
             self.damaged[version, False] = card.digest
         return (version, False) not in self.damaged
@@ -315,34 +315,34 @@ class Registry:
     def note_reset(self, version: int, from_step: int, head_step: int, actor: str, now: float) -> None:
         """Write down that the head was reset to a version; once for each step that it was reset at."""
         detail = f"from step {from_step} to v{version}, now step {head_step}"
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             session.execute(update(VersionRow).values(reset_base=VersionRow.version == version))
             if not AUDIT.holds(session, "head-reset", f"v{version}", detail):
                 AUDIT.record(session, now, actor, "head-reset", f"v{version}", detail)
 
     def note(self, actor: str, action: str, subject: str, detail: str, now: float) -> None:
         """Write down an act that is kept elsewhere."""
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             AUDIT.record(session, now, actor, action, subject, detail)
 
     def note_refusal(self, cluster: str, version: int, reason: str, now: float) -> None:
         """Write down that a cluster does not act on a version; once for each reason, of versions that there are."""
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             assignments.note_refusal(session, cluster, version, reason, now)
 
     def audit(self, since_unix_seconds: float = 0.0) -> list[AuditLine]:
         """The audit log of versions and of the head from a moment on, oldest first."""
-        with self._database.session() as session:
+        with self.database.session() as session:
             return AUDIT.entries(session, since_unix_seconds)
 
     def acts(self, actions: Collection[str], most: int) -> list[AuditLine]:
         """The newest lines that people brought about, newest first; without digests."""
-        with self._database.session() as session:
+        with self.database.session() as session:
             return AUDIT.acts(session, actions, most)
 
     def audit_head(self) -> tuple[int, str]:
         """How many lines the audit log has, and the digest of the last one."""
-        with self._database.session() as session:
+        with self.database.session() as session:
             return AUDIT.head(session)
 
     def sign_versions(self) -> tuple[int, list[int]]:
@@ -352,22 +352,22 @@ class Registry:
         """
         if self.signing is None:
             return 0, []
-        with self._database.transaction() as session:
-            return self.signing.sign_due(session, self._policies)
+        with self.database.transaction() as session:
+            return self.signing.sign_due(session, self.policies)
 
     def forget_signatures(self) -> None:
         """Have every version signed anew with the next keys, as those that signed them are gone."""
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             session.execute(update(VersionRow).values(signed=None))
 
     def set_score(self, version: int, score: Mapping[str, Any]) -> None:
         """Keep how a version did on the fixed replays."""
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             assignments.version_row(session, version).score = dict(score)
 
     def prune(self, rule: Retention, unix_seconds: float) -> int:
         """Remove the files of versions that nobody needs (see `retention`); how many. Cards stay."""
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             stale = version_files.retire(session, rule, unix_seconds)
         if stale:
             self.collect_orphans()
@@ -375,7 +375,7 @@ class Registry:
 
     def forget_moments(self) -> int:
         """Remove the moments of all versions but the newest; how many. A reset to one of these begins with zeros."""
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             forgotten = version_files.forget_moments(session)
         self.collect_orphans()
         return forgotten
@@ -399,8 +399,8 @@ class Registry:
 
     def orphans(self) -> list[Path]:
         """Files that no version refers to, as a crash may leave them, or as lost versions do."""
-        with self._database.session() as session:
-            return version_files.orphans(session, self._policies, self._heads)
+        with self.database.session() as session:
+            return version_files.orphans(session, self.policies, self.heads)
 
     def collect_orphans(self) -> int:
         """Remove files that no version refers to; how many. Only the learner may do this."""

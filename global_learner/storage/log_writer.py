@@ -185,7 +185,7 @@ class LogWriter:
         self._failed = failed
         self._sync = sync
         self._on_flush = on_flush
-        self._retry_seconds = retry_seconds
+        self.retry_seconds = retry_seconds
         self._durable_step = end.durable_step
         self._descriptor: int | None = None
         self._first_step = end.durable_step + 1
@@ -346,7 +346,7 @@ class LogWriter:
             _log.error("disk-full", folder=str(self._folder), durable_step=self._durable_step, reason=str(error))
         self._tell(self._full)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._closing.wait(), self._retry_seconds)
+            await asyncio.wait_for(self._closing.wait(), self.retry_seconds)
 
     def _write(self, group: list[AppliedUpdate | _NewSegment]) -> int:
         """In the thread: write and sync a group; the last step that is now on disk, 0 if there is none in it."""

@@ -370,9 +370,9 @@ class Uplink:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(await self._attempt())
+            await asyncio.sleep(await self.attempt())
 
-    async def _attempt(self) -> float:
+    async def attempt(self) -> float:
         """One beat; how long to wait for the next."""
         try:
             await self.beat()

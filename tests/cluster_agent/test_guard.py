@@ -167,7 +167,7 @@ def test_a_policy_that_never_answers_is_left_alone_and_asked_again_once_it_has()
     may_answer.set()
     while asker.busy:
         time.sleep(0.001)
-    asker._deadline_seconds = 60.0  # its thread may be slow to begin, too
+    asker.deadline_seconds = 60.0  # its thread may be slow to begin, too
     assert asker.ask(sound, make_state(), Trigger.SLOT).error is None
     asker.close()
 

@@ -113,7 +113,7 @@ class KubernetesPlaces(PlacesSuite):
         self.cluster.target("train", modelType="vgg-16", progressFrom={"annotations": {"samples": "done"}})
         self.samples = itertools.count(1)
         self.agent = Agent(self.cluster, folder)
-        wait_for(lambda: "team/train" in self.agent.backend._poll().members)
+        wait_for(lambda: "team/train" in self.agent.backend.poll().members)
         return self.agent.backend
 
     def decision(self, state: ClusterState) -> Decision:
@@ -124,7 +124,7 @@ class KubernetesPlaces(PlacesSuite):
         self.cluster.annotate("train", done=done)
 
         def is_seen() -> bool:
-            member = self.agent.backend._poll().members.get("team/train")
+            member = self.agent.backend.poll().members.get("team/train")
             return member is not None and member.samples == float(done)
 
         wait_for(is_seen)

@@ -228,9 +228,9 @@ def test_a_version_whose_file_is_lost_stops_no_start_and_is_given_up_by_its_name
     started(config)
     with StateDir(config.state_dir) as state, contextlib.closing(Registry(state.path, state.commits)) as book:
         RolloutStore(book).assign(3, SPEC.digest, ["north"], "test", 0.0, to_newest=False)
-        policies = {card.version: book._policies.path(card.digest) for card in book.versions()}
-        with book._database.session() as session:
-            heads = {row.version: book._heads.path(row.head_digest) for row in session.scalars(select(VersionRow))}
+        policies = {card.version: book.policies.path(card.digest) for card in book.versions()}
+        with book.database.session() as session:
+            heads = {row.version: book.heads.path(row.head_digest) for row in session.scalars(select(VersionRow))}
     lost = [path for version, path in (*policies.items(), *heads.items()) if version > 1]
     if file != "all but v1's":
         lost = [(policies if file.startswith("policies") else heads)[int(file[-1])]]
@@ -408,7 +408,7 @@ def signed_fleet(config: LearnerSettings, rotations: int = 0) -> tuple[str, int]
                 registry.register("north", False, (), 0.0)
             registry.sign_versions()
             sound = sum(
-                registry.signing.is_sound(row) for row in registry._database.session().scalars(select(VersionRow))
+                registry.signing.is_sound(row) for row in registry.database.session().scalars(select(VersionRow))
             )
         finally:
             registry.close()
@@ -456,7 +456,7 @@ def identified(config: LearnerSettings) -> set[str]:
         found = opened.enter_context(opening)
         recover(state, registry, config, policy(), 0.0)
         registry.register("north", False, (), 0.0)
-        known = found.identity._certificates
+        known = found.identity.certificates
         assert known is not None
         return {certificate.name for certificate in known.known.values()}
 

@@ -204,7 +204,7 @@ async def test_a_damaged_file_of_an_idle_version_is_said_and_put_back_while_all_
             count = "fedl2_learner_damaged_version_files_count"
 
             def damaged() -> float | None:
-                return again.learner._telemetry.registry.get_sample_value(count)
+                return again.learner.telemetry.registry.get_sample_value(count)
 
             assert damaged() == 1.0
             fleet = await again.fleet()

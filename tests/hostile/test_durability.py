@@ -122,7 +122,7 @@ def seen_of(settings: LearnerSettings) -> tuple[View, list[str]]:
         signing = Signing(state.path, 3600.0, lambda: 0.0, state.commits)
         versions = registry.versions()
         head = stores.found.head
-        with registry._database.session() as session:
+        with registry.database.session() as session:
             heads = [digest for digest in session.scalars(select(VersionRow.head_digest)) if digest]
         assert identities is not None
         return {
@@ -131,9 +131,9 @@ def seen_of(settings: LearnerSettings) -> tuple[View, list[str]]:
             "settings": stores.found.logged,
             "versions": versions,
             "files": [
-                hashlib.sha256(registry._policies.path(card.digest).read_bytes()).hexdigest() for card in versions
+                hashlib.sha256(registry.policies.path(card.digest).read_bytes()).hexdigest() for card in versions
             ],
-            "heads": [hashlib.sha256(registry._heads.path(digest).read_bytes()).hexdigest() for digest in heads],
+            "heads": [hashlib.sha256(registry.heads.path(digest).read_bytes()).hexdigest() for digest in heads],
             "clusters": registry.registrations(),
             "audit": [*registry.audit(), *identities.audit()],
             "known": identities.known,
@@ -155,7 +155,7 @@ def identities_of(settings: LearnerSettings) -> View:
     with StateDir(settings.state_dir) as state, contextlib.ExitStack() as stack:
         thread = stack.enter_context(contextlib.closing(RegistryThread(Registry(state.path, state.commits))))
         opening = open_identities(settings, ExternalCredentials(), state.path, thread, LearnerTelemetry(), time.time)
-        known = stack.enter_context(opening).identity._certificates
+        known = stack.enter_context(opening).identity.certificates
         assert known is not None
         key: Any = load_pem_private_key((folder / "ca.key").read_bytes(), None)
         return {

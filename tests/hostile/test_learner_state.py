@@ -102,7 +102,7 @@ async def _view(settings: LearnerSettings) -> View:
             "clusters": [(e.cluster, e.incarnation, e.assigned_version) for e in learner.fleet.entries()],
             "quarantined": [name for name in ("north", "south") if learner.quarantine.until(name) is not None],
             "known": sorted(
-                (row.name, row.role) for row in identities.identity._certificates.known.values() if not row.revoked
+                (row.name, row.role) for row in identities.identity.certificates.known.values() if not row.revoked
             ),
             "beliefs": beliefs.summary("north").statistics,
         }

@@ -135,19 +135,19 @@ class KubernetesBackend:
     ) -> None:
         self._settings, self._parts, self._api, self._elector = settings, parts, api, elector
         self._offset_seconds = unix_clock() - parts.clock()
-        self._watch = ClusterWatch(api, parts, KINDS, settings)
+        self.watch = ClusterWatch(api, parts, KINDS, settings)
         kinds = {kind.resource.kind: kind for kind in KINDS}
         changes, reported = parts.telemetry.size_changes, parts.telemetry.reported
         self._writer = SizeWriter(
             api,
             kinds,
-            self._watch.objects,
+            self.watch.objects,
             parts.clock,
             lambda: self._acts,
             lambda written: changes.labels(written.value).inc(),
         )
         self._auto = Auto(
-            self._watch,
+            self.watch,
             self._writer,
             EventRecorder(api, socket.gethostname(), parts.clock, unix_clock, on_reported=reported),
             settings.limits,
@@ -186,7 +186,7 @@ class KubernetesBackend:
     @property
     def job_types(self) -> Sequence[str]:
         """Those of the targets that there are."""
-        entries = self._watch.targets.entries().values()
+        entries = self.watch.targets.entries().values()
         types = [entry.kept.model_type for entry in entries if not entry.kept.problem]
         return list(dict.fromkeys([*types, *(() if self._training is None else self._training.job_types)]))
 
@@ -196,19 +196,19 @@ class KubernetesBackend:
         if self._training is not None and not self._training.is_known:
             return f"TrainingJobs could not be read yet: {self._training.trouble or 'they are being read'}"
         if self._elector is None or self._elector.holder:
-            return self._watch.unread
-        return self._watch.unread or "nobody is known to hold the Lease"
+            return self.watch.unread
+        return self.watch.unread or "nobody is known to hold the Lease"
 
     def start(self) -> None:
         """Begin to follow the cluster."""
-        self._watch.start()
-        self._watch.run(partial(self._scrapes.run, self._watch.wait), "scrapes")
+        self.watch.start()
+        self.watch.run(partial(self._scrapes.run, self.watch.wait), "scrapes")
         if self._training is not None:
             self._training.start()
         if self._key_file is not None:
-            self._watch.run(partial(self._poll_key, self._key_file), "training-key")
+            self.watch.run(partial(self._poll_key, self._key_file), "training-key")
         if self._elector is not None:
-            self._watch.run(partial(self._elect, self._elector), "lease")
+            self.watch.run(partial(self._elect, self._elector), "lease")
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
         """See `Backend.observe`; waits as long as there is no target that a decision could be about."""
@@ -219,19 +219,19 @@ class KubernetesBackend:
                 self._parts.wait(POLL_SECONDS)
                 continue
             # First: what comes from here on is news, whether or not it is seen below.
-            self._watch.changed.clear()
-            self._watch.pods_moved.clear()
-            self._watch.check_fresh()
+            self.watch.changed.clear()
+            self.watch.pods_moved.clear()
+            self.watch.check_fresh()
             self._known_shape = self._shape()
             if self._asked_about is not None:
-                self._untold = ended_since(self._asked_about, self._watch.by_id().values(), self._watch.found())
+                self._untold = ended_since(self._asked_about, self.watch.by_id().values(), self.watch.found())
                 self._asked_about = None
-            found = self._poll()
+            found = self.poll()
             if found.state.jobs:
                 self._trigger = self._what_happened(found)
                 self._observed = found
             else:
-                self._adviser.advise(found, Decision({}), self._watch.by_id())
+                self._adviser.advise(found, Decision({}), self.watch.by_id())
                 if self._wait_for_change():
                     return None
         return self._observed.state, self._trigger
@@ -256,17 +256,17 @@ class KubernetesBackend:
             about = targets_alone(about, held)
         outcomes = self._auto.begin(about, decision)
         decision = within_pools(about.state, decision, about.reach)
-        failed = self._adviser.advise(about, decision, self._watch.by_id(), outcomes)
+        failed = self._adviser.advise(about, decision, self.watch.by_id(), outcomes)
         soon = failed or self._auto.is_undone
         due_seconds = self._settings.debounce_seconds if soon else self._settings.slot_seconds
         self._wait_until_due(due_seconds, about, decision)
-        pods = [entry.kept for entry in self._watch.pods.entries().values()]
+        pods = [entry.kept for entry in self.watch.pods.entries().values()]
         running, holders = running_workers(pods), {pod.owner for pod in pods if pod.phase == "Running"}
         progress = [
             self._progress(member, jobs[name], about.state, running if member.facts.uid in holders else None)
             for name, member in about.members.items()
         ]
-        gpu_types = gpu_types_of(self._watch.seen().nodes) if about.gpu_types else {}
+        gpu_types = gpu_types_of(self.watch.seen().nodes) if about.gpu_types else {}
         progress = progress_in_places(progress, about, gpu_types, pods)
         # Whatever ends between now and the next look is told with the interval after.
         self._untold = frozenset(
@@ -295,7 +295,7 @@ class KubernetesBackend:
         """Follow no longer; the cluster goes on as it is."""
         if self._training is not None:
             self._training.close()
-        self._watch.close()
+        self.watch.close()
         # Last: until then what was decided may still be told.
         if self._elector is not None:
             self._elector.release()
@@ -306,32 +306,33 @@ class KubernetesBackend:
         return self._elector is None or self._elector.seconds_left > 0.0
 
     def _poll_key(self, key: FollowedFiles[bytes]) -> None:
-        while not self._watch.wait(FILES_POLL_SECONDS):
+        while not self.watch.wait(FILES_POLL_SECONDS):
             key.current()
 
     def _elect(self, elector: Elector) -> None:
-        while not self._watch.wait(elector.step()):
+        while not self.watch.wait(elector.step()):
             pass
 
-    def _poll(self) -> Observed:
+    def poll(self) -> Observed:
+        """What is seen of the cluster now."""
         return self._poll_one(self._training if self._training is not None and self._training.is_known else None)
 
     def _poll_one(self, own: TrainingJobs | None) -> Observed:
-        seen = self._watch.seen(self._scrapes.readings)
+        seen = self.watch.seen(self._scrapes.readings)
         self._scrapes.keep_only(facts.uid for facts in seen.found.values())
         kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
         found = observed(seen, kinds, self.time_seconds, self._settings.slot_seconds, self._untold, own)
         return in_places(found, seen, lambda: {} if own is None else own.job_placements())
 
     def _shape(self) -> frozenset[object]:
-        return self._watch.shape() | (frozenset() if self._training is None else self._training.shape)
+        return self.watch.shape() | (frozenset() if self._training is None else self._training.shape)
 
     def _to_scrape(self) -> list[Scraped]:
         if not self._acts:
             return []  # who stands by need not know
         # Copied only where they are looked through.
-        pods = (entry.kept for cache in (self._watch.pods,) for entry in cache.entries().values())
-        return jobs_to_scrape(self._watch.by_id().values(), self._watch.found, pods)
+        pods = (entry.kept for cache in (self.watch.pods,) for entry in cache.entries().values())
+        return jobs_to_scrape(self.watch.by_id().values(), self.watch.found, pods)
 
     def _open_training(self, settings: KubernetesTraining) -> TrainingJobs:
         key_file, elector = settings.key_file or self._parts.state_dir / "training.key", self._elector
@@ -343,22 +344,22 @@ class KubernetesBackend:
         self._parts.telemetry.secrets.add(SecretInUse("training-key", refusal=lambda: key.refusal))
 
         def free_capacity() -> ClusterCapacity:
-            pods = self._watch.pods.entries()
-            return ClusterCapacity(self._watch.seen().nodes, [entry.kept for entry in pods.values()], pods.keys())
+            pods = self.watch.pods.entries()
+            return ClusterCapacity(self.watch.seen().nodes, [entry.kept for entry in pods.values()], pods.keys())
 
         return TrainingJobs(
             self._api,
-            self._watch.names,
+            self.watch.names,
             free_capacity,
             JobKeys(key.value, tuple(read_agent_key(file, make=False) for file in settings.earlier_key_files)),
-            lambda: self._acts and self._watch.is_fresh,
+            lambda: self._acts and self.watch.is_fresh,
             lambda: 0 if elector is None else elector.epoch,
-            self._watch.changed.set,
+            self.watch.changed.set,
             self._parts.clock,
             time.time,
             last_checkpoint_seconds=settings.last_checkpoint_seconds,
             on_reported=self._parts.telemetry.reported,
-            on_unread=partial(self._watch.news.poll, "TrainingJobs"),
+            on_unread=partial(self.watch.news.poll, "TrainingJobs"),
             rights=rights_of(settings, {self._settings.lease_namespace, pod_namespace()}),
         )
 
@@ -381,7 +382,7 @@ class KubernetesBackend:
                 self._training.poll()
             outcomes = self._auto.go_on()
             if outcomes is not None:
-                self._adviser.advise(about, decision, self._watch.by_id(), outcomes)
+                self._adviser.advise(about, decision, self.watch.by_id(), outcomes)
             now = self._parts.clock()
             waited = now - self._decided_seconds
             if waited >= longest_seconds:
@@ -390,29 +391,29 @@ class KubernetesBackend:
                 continue
             if self._is_news():
                 return
-            if now - polled_seconds >= _CAPACITY_SECONDS and self._watch.pods_moved.is_set():
+            if now - polled_seconds >= _CAPACITY_SECONDS and self.watch.pods_moved.is_set():
                 polled_seconds = now
                 if self._has_capacity_grown(about):
                     return
 
     def _is_news(self) -> bool:
         """Whether there is another target, job or node than at the last decision, or one that is otherwise now."""
-        if not self._watch.changed.is_set():
+        if not self.watch.changed.is_set():
             return False
-        self._watch.changed.clear()
+        self.watch.changed.clear()
         return self._shape() != self._known_shape
 
     def _has_capacity_grown(self, about: Observed) -> bool:
         """Whether pods of others are gone, such as those of a deleted job, whose end was news before they were."""
-        self._watch.pods_moved.clear()
-        seen = self._watch.seen()
+        self.watch.pods_moved.clear()
+        seen = self.watch.seen()
         return about.free_capacity.has_grown(seen.nodes, seen.pods)
 
     def _wait_for_change(self) -> bool:
         """Wait until something has changed, or a slot is over; True when the agent is to stop."""
         began = self._parts.clock()
         while not self._parts.wait(POLL_SECONDS):
-            if self._watch.changed.is_set() or self._parts.clock() - began >= self._settings.slot_seconds:
+            if self.watch.changed.is_set() or self._parts.clock() - began >= self._settings.slot_seconds:
                 return False
         return True
 
@@ -426,7 +427,7 @@ class KubernetesBackend:
             running: how many pods of each owner run; None where none of this job's does: it holds nothing, however
                 large it would be.
         """
-        entry = self._watch.object_of(before.target)
+        entry = self.watch.object_of(before.target)
         facts = None if entry is None or entry.uid != before.facts.uid else entry.kept
         finished = facts is not None and facts.is_over
         if finished:

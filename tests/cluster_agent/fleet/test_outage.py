@@ -75,7 +75,7 @@ def test_a_running_agent_says_what_the_learner_came_back_as(tmp_path: Path) -> N
     def attempt(fault: str) -> None:
         clock.now += 10.0
         learner.away, learner.away_as = int(bool(fault)), fault
-        link._attempt()
+        link.attempt()
         assert link.reachable != bool(fault)
 
     with structlog.testing.capture_logs() as lines:

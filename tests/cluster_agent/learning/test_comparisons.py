@@ -193,7 +193,7 @@ def test_what_was_compared_is_kept_and_told_after_a_restart(tmp_path: Path) -> N
 def test_a_comparison_that_took_long_is_followed_by_a_longer_rest(tmp_path: Path) -> None:
     clock = Clock()
     slow = comparer(tmp_path, printed(PAST), clock)
-    ask = slow._budget.ask
+    ask = slow.budget.ask
 
     def slowly(*arguments: object) -> bytes:
         clock.now += 1000.0
@@ -201,7 +201,7 @@ def test_a_comparison_that_took_long_is_followed_by_a_longer_rest(tmp_path: Path
 
     for program in (printed(PAST), printed("too few jobs have ended"), "raise SystemExit('out of luck')"):
         slow._command = (sys.executable, "-c", program)
-        slow._budget.ask = slowly  # type: ignore[method-assign]
+        slow.budget.ask = slowly  # type: ignore[method-assign]
         assert slow.compare() == pytest.approx(9000.0), "whatever came of it"
 
 
@@ -289,7 +289,7 @@ def test_one_process_at_a_time_and_whoever_asked_first_is_first(tmp_path: Path) 
         thread.start()
         threads.append(thread)
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while len(budget._waiting) < count:
+        while len(budget.waiting) < count:
             assert time.monotonic() < deadline
             time.sleep(0.005)
     go.touch()
@@ -303,10 +303,10 @@ def test_who_waits_for_a_turn_ends_with_the_agent_and_a_failure_frees_the_turn()
     budget = LessonBudget(5.0)
     with pytest.raises(ValueError, match="ended with 3"):
         budget.ask((sys.executable, "-c", "raise SystemExit(3)"), bytes, DEADLINE_SECONDS, lambda: False)
-    budget._waiting.append(object())
+    budget.waiting.append(object())
     with pytest.raises(TimeoutError, match="the agent ends"):
         budget.ask((sys.executable, "-c", ""), bytes, DEADLINE_SECONDS, lambda: True)
-    assert len(budget._waiting) == 1
+    assert len(budget.waiting) == 1
 
 
 LOCAL = {"kind": "local", "slot_seconds": 10.0}

@@ -206,7 +206,7 @@ def test_a_learner_that_wants_replays_alone_is_understood_once(
     place.spec = learner.spec = DL2  # any that learns from what happened; the learner's word is the same
     trainer = trainer_of(learner, place, tmp_path, queue, TwinAnswer(None))
     for number in range(40):
-        trainer._remember(make_experience(number))
+        trainer.remember(make_experience(number))
     for _ in range(3):
         trainer.update()
     assert learner.refused == 3
@@ -220,8 +220,8 @@ def test_a_twin_without_a_past_is_asked_ever_more_seldom(tmp_path: Path, monkeyp
     trainer = trainer_of(learner, place, tmp_path, queue, TwinAnswer(None, reason="no 20 jobs have ended here yet"))
     waits: list[float] = []
     monkeypatch.setattr(trainer._draining, "wait", waits.append)
-    assert trainer._twin is not None
+    assert trainer.twin is not None
     for _ in range(9):
-        trainer._teach(trainer._twin)
+        trainer.teach(trainer.twin)
     assert waits == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 600.0, 600.0, 600.0]
     assert not learner.updates

@@ -168,19 +168,19 @@ def test_experience_of_a_policy_of_another_spec_is_not_pushed() -> None:
 
 def test_experience_of_another_shape_begins_a_new_replay() -> None:
     world = World()
-    world.trainer._remember(make_experience(0))
-    world.trainer._remember(make_experience(1))
+    world.trainer.remember(make_experience(0))
+    world.trainer.remember(make_experience(1))
     samples = make_experience(2).samples
     wider = replace(samples, masks_MA=np.ones((len(samples), SPEC.action_count + 3), dtype=np.bool_))
-    world.trainer._remember(replace(make_experience(2), samples=wider))
-    assert len(world.trainer._replay) == 1
+    world.trainer.remember(replace(make_experience(2), samples=wider))
+    assert len(world.trainer.replay) == 1
 
 
 def test_a_prioritised_replay_learns_how_surprising_its_decisions_were() -> None:
     world = World(actor_critic={**ONE_SEGMENT, "replay": "prioritised"})
     world.run_decisions(5)
     assert len(world.learner.applied) == 4
-    surprises = [world.trainer._replay._surprises[id(entry)] for entry in world.trainer._replay._entries]
+    surprises = [world.trainer.replay._surprises[id(entry)] for entry in world.trainer.replay._entries]
     assert len(surprises) == 5
     assert all(surprise != 1.0 for surprise in surprises)
 
@@ -196,7 +196,7 @@ def test_with_permuted_rewards_gradients_are_of_rewards_dealt_out_anew() -> None
     for permute in (False, True):
         world = World(permute_rewards=permute, actor_critic=ONE_SEGMENT)
         for index in range(20):
-            world.trainer._replay.add(make_experience(index))
+            world.trainer.replay.add(make_experience(index))
 
         def watch(
             head: LearnerHead, segments: list[list[Experience]], spec: PolicySpec, permute: bool = permute

@@ -298,16 +298,16 @@ def test_a_lesson_that_had_to_wait_for_its_turn_is_of_the_head_of_then(tmp_path:
     source = Source(tmp_path, printed(TwinAnswer(GradientResult(gradient, 80, 80.0, {}), 1.0)))
     learner = SetLearner()
     trainer = trainer_of(learner, source)
-    budget, others = source.source._budget, object()
-    budget._waiting.append(others)
+    budget, others = source.source.budget, object()
+    budget.waiting.append(others)
     trainer.start()
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while len(budget._waiting) < 2:
+    while len(budget.waiting) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     learner.applied = [(9, sequence) for sequence in range(7)]  # another cluster's, meanwhile
     with budget._turns:
-        budget._waiting.remove(others)
+        budget.waiting.remove(others)
         budget._turns.notify_all()
     while not learner.updates:
         assert time.monotonic() < deadline

@@ -131,7 +131,7 @@ def test_a_policy_that_hangs_and_comes_back_is_replayed_with_what_it_missed(tmp_
     asker = DeadlineAsker(60.0, Clock())
 
     def let_go(active: ActivePolicy, number: int) -> None:
-        asker._deadline_seconds = 0.05 if number == 5 else 60.0  # no other decision is late, however busy the machine
+        asker.deadline_seconds = 0.05 if number == 5 else 60.0  # no other decision is late, however busy the machine
         if number == 9:
             hanging.go.set()
             while asker.busy:

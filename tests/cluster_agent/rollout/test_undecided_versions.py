@@ -45,7 +45,7 @@ def test_what_acts_was_assigned_or_asked_of_this_cluster_and_nothing_else(steps:
             if agent.backend.finished:
                 return
             reached = learner.away == 0
-            agent.link._attempt()
+            agent.link.attempt()
             if reached:
                 assigned.add(learner.assigned)
                 if (

@@ -55,7 +55,7 @@ class Wire:
         self.until(
             lambda: all(
                 sender.is_up(receiver.name)
-                and sender.name in receiver._inbound.peers()
+                and sender.name in receiver.inbound.peers()
                 and sender.shares_memory(receiver.name) == self.shared
                 for sender, receiver in ways
             )
@@ -88,7 +88,7 @@ class Wire:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while time.monotonic() < deadline:
             for other in self.endpoints:
-                other._links.pump()
+                other.links.pump()
             for event in [*self.events[endpoint]]:
                 if isinstance(event, Message):
                     self.events[endpoint].remove(event)

@@ -165,7 +165,7 @@ def test_a_view_outlives_its_message_and_the_connection(joined):
     (view,) = wire.message(server).payload
     worker.close()
     wire.endpoints.remove(worker)
-    wire.until(lambda: "worker-0" not in server._inbound.peers())
+    wire.until(lambda: "worker-0" not in server.inbound.peers())
     assert isinstance(view, memoryview)
     assert bytes(view) == expected
 

@@ -157,7 +157,7 @@ def behind_proxy(tcp):
         proxy = Proxy(address["tcp"])
         proxies.append(proxy)
         worker.connect("ps-0", json.dumps({**address, "tcp": proxy.address}))
-        tcp.until(lambda: worker.is_up("ps-0") and "worker-0" in server._inbound.peers())
+        tcp.until(lambda: worker.is_up("ps-0") and "worker-0" in server.inbound.peers())
         return tcp, worker, server, proxy
 
     yield make
@@ -301,7 +301,7 @@ def test_a_released_region_is_unmapped_by_its_readers(shared_wire):
     region = worker.region("gradients", MB)
     worker.send("ps-0", b"", [region.part()])
     assert shared_wire.message(server).shared
-    reader = next(iter(server._inbound._regions._by_link.values()))
+    reader = next(iter(server.inbound._regions._by_link.values()))
     assert len(reader._mapped) == 1
     worker.release(region)
     shared_wire.until(lambda: not reader._mapped)

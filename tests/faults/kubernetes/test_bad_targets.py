@@ -186,7 +186,7 @@ def test_a_node_that_vanishes(site: Site) -> None:
     site.cluster.node("b", gpus=4)
 
     def seen() -> bool:
-        return [each.node_id for each in site.agent.backend._poll().state.nodes] == ["b"]
+        return [each.node_id for each in site.agent.backend.poll().state.nodes] == ["b"]
 
     wait_for(seen)
     site.cluster.follow("good", on="b")
@@ -201,8 +201,8 @@ def test_an_image_that_never_pulls_keeps_others_from_nothing(site: Site) -> None
     site.cluster.target("bad", updateMode="Auto")
     for _ in range(2):
         site.decide(bad=3)
-    wait_for(lambda: "bad-0" in {name for _, name in site.agent.backend._watch.pods.entries()})
-    assert not site.agent.backend._poll().members["team/bad"].is_whole
+    wait_for(lambda: "bad-0" in {name for _, name in site.agent.backend.watch.pods.entries()})
+    assert not site.agent.backend.poll().members["team/bad"].is_whole
     assert site.agent.progress
     assert all(each.samples == 0.0 for each in site.agent.progress if each.job_id == "team/bad")
 

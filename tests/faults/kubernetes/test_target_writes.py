@@ -77,7 +77,7 @@ class Site:
         for name in ("gives", "gets"):
             self.cluster.follow(name)
         self.agent.skipped_seconds += TICK_SECONDS
-        sight = self.agent.backend._watch
+        sight = self.agent.backend.watch
         wait_for(lambda: sight.is_fresh and not sight.namespaces()[1])
         wait_for(self.sees_all)
 
@@ -88,7 +88,7 @@ class Site:
 
     def sees_all(self) -> bool:
         """Whether the agent has seen how pods and jobs are now: a tick is minutes, and a watch is not."""
-        sight = self.agent.backend._watch
+        sight = self.agent.backend.watch
         caches = {PODS: sight.pods, JOBS: sight.objects["Job"]}
         for plural, cache in caches.items():
             found = self.cluster.server.call(lambda plural=plural: list(self.cluster.server.store.all(plural, "team")))  # type: ignore[misc]

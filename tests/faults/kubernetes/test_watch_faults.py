@@ -56,7 +56,7 @@ def tick(cluster: KubeCluster, agent: Agent) -> None:
 
 def unseen(cluster: KubeCluster, agent: Agent) -> list[str]:
     """Pods, Jobs and targets of which the agent does not know how they are now; and what namespaces allow."""
-    sight = agent.backend._watch
+    sight = agent.backend.watch
     found = [line for _, line in (sight.namespaces(),) if line]
     for plural, cache in ((PODS, sight.pods), (JOBS, sight.objects["Job"]), (TARGETS, sight.targets)):
         objects = cluster.server.call(lambda plural=plural: list(cluster.server.store.all(plural, "team")))  # type: ignore[misc]
@@ -143,7 +143,7 @@ def test_a_node_that_others_overfilled_has_nothing_to_give(cluster: KubeCluster,
         agent.decide(gives=3, gets=3)
         assert cluster.size("gets") == 1, "nothing is free, and less than nothing is nothing"
         assert cluster.size("gives") <= 3
-    state = agent.backend._poll().state
+    state = agent.backend.poll().state
     assert all(node.capacity.gpu >= 0 for node in state.nodes)
     for number in range(3):
         cluster.remove_pod(f"foreign-{number}")

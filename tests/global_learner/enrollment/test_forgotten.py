@@ -106,7 +106,7 @@ def test_without_identities_too_who_is_away_is_forgotten_and_others_are_not(tmp_
             await caller.register("north")
             await caller.register("south")
             clock = FoldingClock()
-            caller.learner.fleet._clock = clock
+            caller.learner.fleet.clock = clock
             south = caller.learner.fleet.get("south")
             assert south is not None
             clock.now = south.heard_seconds + 179.0
@@ -163,7 +163,7 @@ def test_the_fleet_and_the_metrics_show_it_no_longer(tmp_path: Path) -> None:
             caller.learner.forget("north")
             caller.learner.forget("north")
             assert [view.cluster for view in (await caller.fleet()).clusters] == ["south"]
-            sample = caller.learner._telemetry.registry.get_sample_value
+            sample = caller.learner.telemetry.registry.get_sample_value
             assert sample("fedl2_learner_clusters_count") == 1.0
             assert sample("fedl2_learner_cluster_silent_seconds", {"cluster": "north"}) is None
             await caller.refused("ForgetCluster", pb.ForgetClusterRequest(cluster="south"))

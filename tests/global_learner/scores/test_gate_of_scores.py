@@ -64,7 +64,7 @@ async def scoring_learner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Asyn
         for number, file in enumerate(others):
             await thread.call(thread.registry.publish, file, 1000 + number, 0.0, {}, 0.0, False)
         settings = ScoreSettings(nice=0)
-        scorer = Scorer(settings, folder / "state", thread, caller.learner._telemetry, time.time)
+        scorer = Scorer(settings, folder / "state", thread, caller.learner.telemetry, time.time)
         caller.learner.rollouts.gate.score = scorer.add
         caller.learner.rollouts.gate.replay = replays_in_time
         scorer.start()

@@ -31,7 +31,7 @@ async def test_a_cluster_registers_and_gets_spec_and_first_version(tmp_path: Pat
 async def test_two_agents_of_one_name_are_said_once_in_the_log_and_shown_while_it_lasts(tmp_path: Path) -> None:
     async with serving(tmp_path) as caller:
         clock = FoldingClock()
-        caller.learner.fleet._clock = clock
+        caller.learner.fleet.clock = clock
         agents = [(await caller.register()).incarnation, (await caller.register()).incarnation]
         with structlog.testing.capture_logs() as lines:
             for number in range(8):
@@ -47,7 +47,7 @@ async def test_two_agents_of_one_name_are_said_once_in_the_log_and_shown_while_i
             row = fleet_table(fleet_facts(await caller.fleet())).rows[0]
             assert ("two agents" in row[-1]) == bool(remark)
             assert remark in row[-1]
-            assert caller.learner._telemetry.registry.get_sample_value(count) == float(bool(remark))
+            assert caller.learner.telemetry.registry.get_sample_value(count) == float(bool(remark))
 
 
 async def test_the_head_is_pulled_whole_and_not_again_while_unchanged(tmp_path: Path) -> None:

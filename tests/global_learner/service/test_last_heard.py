@@ -14,7 +14,7 @@ PHASE = "fedl2_learner_rollout_phase_state"
 
 
 def silence(learner: Learner, cluster: str) -> float | None:
-    return learner._telemetry.registry.get_sample_value(SILENT, {"cluster": cluster})
+    return learner.telemetry.registry.get_sample_value(SILENT, {"cluster": cluster})
 
 
 def test_a_restart_forgets_neither_when_a_cluster_was_heard_nor_on_what_it_acted(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_silence_of_before_the_start_counts_and_the_phase_of_no_rollout_is_non
             await caller.register("north")
             learner = caller.learner
             await learner.rollouts.poll()
-            samples = learner._telemetry.registry.get_sample_value
+            samples = learner.telemetry.registry.get_sample_value
             assert {samples(PHASE, {"phase": phase}) for phase in ("running", "asking", "rolled-back")} == {0.0}
 
     async def lives_later() -> None:

@@ -34,7 +34,7 @@ class FullDisk:
 async def test_a_full_log_refuses_pushes_and_goes_on_when_there_is_room(tmp_path: Path, monkeypatch) -> None:
     async with serving(tmp_path) as caller:
         log, disk = caller.learner.log, FullDisk()
-        log._retry_seconds = 0.001
+        log.retry_seconds = 0.001
         await caller.register()
         await caller.push(1)
         monkeypatch.setattr(log, "_sync", disk)
@@ -48,8 +48,8 @@ async def test_a_full_log_refuses_pushes_and_goes_on_when_there_is_room(tmp_path
         fleet = await caller.fleet()
         assert fleet.head_step == 1  # what is on disk
         assert "no room for the update log" in fleet.disk_full
-        assert caller.learner._telemetry.disk_refusals.labels("Push")._value.get() == 2
-        assert caller.learner._telemetry.registry.get_sample_value("fedl2_learner_disk_full_flag") == 1
+        assert caller.learner.telemetry.disk_refusals.labels("Push")._value.get() == 2
+        assert caller.learner.telemetry.registry.get_sample_value("fedl2_learner_disk_full_flag") == 1
         disk.full = False
         async with asyncio.timeout(CALL_SECONDS):
             while (await caller.fleet()).disk_full:
@@ -90,7 +90,7 @@ async def test_snapshots_that_find_no_room_are_tried_again_and_pushes_go_on_unde
     monkeypatch.setattr("global_learner.maintenance.write_snapshot", refuse)
     durability = {"snapshot_every_steps": 4, "max_log_bytes": 16 * record}
     async with serving(tmp_path, spec, durability=durability) as caller:
-        caller.learner.maintenance._retry_seconds = 0.001
+        caller.learner.maintenance.retry_seconds = 0.001
         await caller.register()
 
         async def status_of(number: int) -> grpc.StatusCode:

@@ -47,7 +47,7 @@ async def test_the_disk_holds_no_more_after_hundreds_of_snapshots_than_the_limit
         async with asyncio.timeout(CALL_SECONDS):
             while (fleet := await caller.fleet()).latest_version < 1 + UPDATES // 50:
                 await asyncio.sleep(0)
-        samples = caller.learner._telemetry.registry.get_sample_value
+        samples = caller.learner.telemetry.registry.get_sample_value
         assert samples("fedl2_learner_snapshot_seconds_count") > 200
         assert samples("fedl2_learner_log_limit_bytes") == fleet.log_limit_bytes == durability["max_log_bytes"]
         assert samples("fedl2_learner_disk_bytes", {"part": "log"}) > 0

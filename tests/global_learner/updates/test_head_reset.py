@@ -156,7 +156,7 @@ async def test_moments_that_are_no_longer_there_begin_at_zero_and_that_is_said(t
         registry = Registry(tmp_path / "state")
         from sqlalchemy import text
 
-        with registry._database.transaction() as connection:  # as in a state directory of an earlier program
+        with registry.database.transaction() as connection:  # as in a state directory of an earlier program
             connection.execute(text("update versions set head_digest = ''"))
         registry.close()
         done = await reset(caller, 2)

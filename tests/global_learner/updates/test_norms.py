@@ -206,7 +206,7 @@ async def test_what_was_clipped_is_logged_as_it_was_applied_and_comes_back_bit_f
         head = caller.learner.head.step
         reply = await caller.push(1, cluster="west", base_step=head, gradient=monster())
         assert reply.outcome == pb.PushReply.APPLIED
-        value = caller.learner._telemetry.registry.get_sample_value
+        value = caller.learner.telemetry.registry.get_sample_value
         assert value("fedl2_learner_clipped_updates_total") == 1
         lost = caller.learner.head
         kept = dataclasses.replace(lost.state.copy())

@@ -130,7 +130,7 @@ async def test_the_card_says_what_was_spent_and_what_came_without_noise(tmp_path
                 await asyncio.sleep(0.01)
         reply = await caller.call("ShowVersion", pb.ShowVersionRequest(version=3))
         _, data = await caller.learner.registry.call(caller.learner.registry.registry.policy_bytes, 3)
-        sample = caller.learner._telemetry.registry.get_sample_value("fedl2_learner_privacy_epsilon")
+        sample = caller.learner.telemetry.registry.get_sample_value("fedl2_learner_privacy_epsilon")
     stated = version_facts(reply.card)["privacy"]
     assert stated["mode"] == "central"
     assert stated["updates_of_one_cluster"] == 3

@@ -114,7 +114,7 @@ async def test_a_flood_is_refused_in_a_status_that_agents_retry_and_others_go_on
         assert (await caller.push(5, cluster="flood")).outcome == pb.PushReply.DUPLICATE
         reply = await caller.push(1, cluster="north", base_step=caller.learner.head.step)
         assert reply.outcome == pb.PushReply.APPLIED
-        value = caller.learner._telemetry.registry.get_sample_value
+        value = caller.learner.telemetry.registry.get_sample_value
         assert value("fedl2_learner_refusals_total", {"method": "Push", "reason": "too-fast"}) == 3
 
 

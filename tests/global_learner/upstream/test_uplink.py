@@ -403,12 +403,12 @@ def test_what_goes_wrong_has_one_line_and_is_tried_again(tmp_path: Path) -> None
         async with region(tmp_path) as found:
             found.parent.fleets = found.learner.lineage
             with capture_logs() as lines:
-                waits = [await found.uplink._attempt() for _ in range(5)]
+                waits = [await found.uplink.attempt() for _ in range(5)]
             assert [line["event"] for line in lines if line["log_level"] == "error"] == ["learner-above-refused"]
             assert "a loop" in found.uplink.fault
             assert all(wait > 0.0 for wait in waits)
             found.parent.fleets = ("root",)
-            await found.uplink._attempt()
+            await found.uplink.attempt()
             assert found.uplink.fault == ""
 
     run(work)

@@ -82,9 +82,9 @@ class ScriptSupervisor:
         self._place = FolderPlace(folder.path)
         before = folder.state()
         kept = {} if before is None else before.model_dump(include={"stall_seconds", "failures", "last_failure"})
-        self._state = ScriptState(phase=JobPhase.STARTING, **kept)
+        self.state = ScriptState(phase=JobPhase.STARTING, **kept)
         self._changes = tuple(change for change in folder.changes() if change.ended_unix_seconds)
-        self._group: RankGroup | None = None
+        self.group: RankGroup | None = None
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._warm = self._starter() if record.elastic else None
         inherited.drop()  # it was taken, or is not wanted
@@ -104,19 +104,19 @@ class ScriptSupervisor:
             try:
                 self._files.stop_file.unlink(missing_ok=True)
                 self._begin(self._wanted())
-                while self._state.phase not in _OVER:
+                while self.state.phase not in _OVER:
                     self._place.check()
-                    self._poll(signals.count)
+                    self.poll(signals.count)
                     self._sleep()
             except OSError as error:  # of the job's own folder: what is not there can be told to nobody
                 self._note(JobPhase.FAILED, workers=0, target=0, failure=f"{error.filename}: {error.strerror}")
             finally:
-                if self._group is not None:
-                    self._group.kill()
-                    self._group.close()
+                if self.group is not None:
+                    self.group.kill()
+                    self.group.close()
                 if self._warm is not None:
                     self._warm.rest()
-        return self._state.phase
+        return self.state.phase
 
     def _starter(self) -> WarmStarter:
         return WarmStarter(
@@ -161,7 +161,7 @@ class ScriptSupervisor:
         gpus = read_gpus(self._record.gpu_file)
         try:
             self._use(gpus[: target.workers * self._record.gpus])
-            self._group = RankGroup(
+            self.group = RankGroup(
                 self._record, self._folder.path, target.workers, gpus, self._environment, self._clock, self._warm
             )
         except OSError as error:
@@ -170,14 +170,15 @@ class ScriptSupervisor:
                 self._note(JobPhase.FAILED, target=0, failure=line)
                 return
             self._coming, self._again_at = target, self._clock() + _RETRY_SECONDS  # there may be room by then
-            if self._state.failure != line:
+            if self.state.failure != line:
                 _log.warning("workers-wait-for-room", folder=str(self._folder.path), line=line)
         else:
             line = ""
-        self._state = self._state.model_copy(update={"failure": line})
+        self.state = self.state.model_copy(update={"failure": line})
 
-    def _poll(self, signals: int) -> None:
-        group = self._group
+    def poll(self, signals: int) -> None:
+        """See how its processes are, and do what is due; `signals`: how many told it to end."""
+        group = self.group
         if self._warm is not None:
             self._warm.poll(set() if group is None else group.pids, needed=True)
         if group is None:
@@ -199,14 +200,14 @@ class ScriptSupervisor:
         if group.failure:
             group.terminate()  # the others would only wait for it
             return
-        if self._state.phase is JobPhase.STARTING and (not self._record.elastic or progress.pid == group.first):
+        if self.state.phase is JobPhase.STARTING and (not self._record.elastic or progress.pid == group.first):
             if self._paused_at is not None:
                 pause, self._paused_at = self._clock() - self._paused_at, None
-                self._state = self._state.model_copy(update={"stall_seconds": self._state.stall_seconds + pause})
+                self.state = self.state.model_copy(update={"stall_seconds": self.state.stall_seconds + pause})
                 self._on_change_over(done=True, stall_seconds=pause)
             self._note(JobPhase.RUNNING, workers=group.workers, target=group.workers)
         target = self._wanted()
-        if not signals and target.request_id != self._state.request_id:
+        if not signals and target.request_id != self.state.request_id:
             self._change(group, target)
         if self._stop_at is not None and self._clock() >= self._stop_at:
             _log.warning("workers-not-stopped", folder=str(self._folder.path), seconds=self._record.stop_seconds)
@@ -215,7 +216,7 @@ class ScriptSupervisor:
     def _change(self, group: RankGroup, target: Target) -> None:
         """Another size is wanted; a newer wish while workers stop just takes the older one's place."""
         if target.workers == group.workers and self._stop_at is None:
-            self._note(self._state.phase, request_id=target.request_id)
+            self._note(self.state.phase, request_id=target.request_id)
             return
         phase = JobPhase.RESIZING if target.workers else JobPhase.SUSPENDING
         self._on_change_begun(group.workers, target)
@@ -232,7 +233,7 @@ class ScriptSupervisor:
     def _on_ended(self, group: RankGroup, progress: RankProgress, signals: int) -> None:
         failure = group.failure
         group.close()
-        self._group = None
+        self.group = None
         stopping, self._stop_at = self._stop_at is not None, None
         self._files.stop_file.unlink(missing_ok=True)
         if not failure and (progress.finished or not (self._record.elastic or stopping or signals)):
@@ -285,16 +286,16 @@ class ScriptSupervisor:
         pause_seconds = self._failures.pause_seconds(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
         self._again_at = self._clock() + pause_seconds
         if not group.drained:
-            counted = {"failures": self._state.failures + 1, "last_failure": f"{line} (at step {progress.step})"}
-            self._state = self._state.model_copy(update=counted)
+            counted = {"failures": self.state.failures + 1, "last_failure": f"{line} (at step {progress.step})"}
+            self.state = self.state.model_copy(update=counted)
         _log.warning("workers-failed", folder=str(self._folder.path), line=line, pause_seconds=pause_seconds)
         return self._failures.in_a_row <= self._record.restarts
 
     def _note(self, phase: JobPhase, **changes: object) -> None:
-        self._state = self._state.model_copy(update={"phase": phase, **changes})
+        self.state = self.state.model_copy(update={"phase": phase, **changes})
         while True:
             try:
-                self._folder.write_state(self._state)
+                self._folder.write_state(self.state)
             except OSError as error:
                 # How a job ended is told by this file alone; what is under way is told again later.
                 if phase not in _OVER:

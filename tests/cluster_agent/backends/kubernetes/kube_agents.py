@@ -66,7 +66,7 @@ class Agent:
         return self.stop.is_set()
 
     def _has_seen_all(self) -> bool:
-        watch = self.backend._watch
+        watch = self.backend.watch
         caches = [(word, following.cache) for word, following in watch._followed.items()]
         caches += [("namespaces", following.cache) for following in watch._opted_in.values()]
         seen = {(word, *key): entry.version for word, cache in caches for key, entry in cache.entries().items()}
@@ -84,7 +84,7 @@ class Agent:
 
     def decide(self, reasons: tuple[str, ...] = (), **workers: int) -> Trigger:
         """Take a decision, once those that are named are seen; a job that is not named gets one worker."""
-        wait_for(lambda: {f"team/{name}" for name in workers} <= set(self.backend._poll().members))
+        wait_for(lambda: {f"team/{name}" for name in workers} <= set(self.backend.poll().members))
         found = self.backend.observe()
         assert found is not None
         state, trigger = found

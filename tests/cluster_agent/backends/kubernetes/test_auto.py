@@ -198,7 +198,7 @@ def test_who_is_frozen_while_it_waits_does_not_grow(cluster: KubeCluster, start:
     thread.start()
     wait_for(lambda: conditions(cluster, "gets").get("Resized") == ("False", "WaitsForRoom"))
     cluster.annotate("gets", **{"fedl2.io/frozen": "true"})
-    wait_for(lambda: agent.backend._poll().members["team/gets"].facts.annotations != {})
+    wait_for(lambda: agent.backend.poll().members["team/gets"].facts.annotations != {})
     cluster.follow("gives")
     wait_for(lambda: conditions(cluster, "gets")["Resized"] == ("False", "Frozen"))
     assert cluster.size("gets") == 1
@@ -216,12 +216,12 @@ def test_a_target_that_is_made_anew_while_it_waits_does_not_get_what_the_one_bef
     thread = threading.Thread(target=agent.decide, kwargs={"gives": 1, "gets": 3}, daemon=True)
     thread.start()
     wait_for(lambda: conditions(cluster, "gets").get("Resized") == ("False", "WaitsForRoom"))
-    before = agent.backend._poll().members["team/gets"].target.uid
+    before = agent.backend.poll().members["team/gets"].target.uid
     cluster.server.call(lambda: cluster.server.store.delete(TARGETS, "team", "gets", {}))
     cluster.target("gets", updateMode="Auto", max=4)
-    wait_for(lambda: bool((seen := agent.backend._poll().members.get("team/gets")) and seen.target.uid != before))
+    wait_for(lambda: bool((seen := agent.backend.poll().members.get("team/gets")) and seen.target.uid != before))
     cluster.follow("gives")
-    wait_for(lambda: agent.backend._poll().members["team/gives"].is_whole)
+    wait_for(lambda: agent.backend.poll().members["team/gives"].is_whole)
     wait_for(lambda: agent.backend._auto._waiting == [])
     assert cluster.size("gets") == 1, "nobody decided anything about this one"
     agent.stop.set()
@@ -300,7 +300,7 @@ def rival(cluster: KubeCluster, agent: Agent, workers: int, manager: str = "keda
 def skip(agent: Agent, seconds: float) -> None:
     """Let time pass, after which the cluster is heard of again."""
     agent.skipped_seconds += seconds
-    wait_for(lambda: agent.backend._watch.is_fresh and not agent.backend._watch.namespaces()[1])
+    wait_for(lambda: agent.backend.watch.is_fresh and not agent.backend.watch.namespaces()[1])
 
 
 def test_who_sets_a_size_back_is_named_and_left_alone_after_the_second_time(cluster: KubeCluster, agent: Agent) -> None:
@@ -423,7 +423,7 @@ def test_who_goes_back_to_off_is_left_alone_and_says_nothing_of_sizes(cluster: K
     agent.decide(train=3)
     found = cluster.server.call(lambda: cluster.server.store.get(TARGETS, "team", "train"))
     cluster.change(TARGETS, "train", spec={**found["spec"], "updateMode": "Off"})
-    wait_for(lambda: agent.backend._poll().members["team/train"].target.mode == "Off")
+    wait_for(lambda: agent.backend.poll().members["team/train"].target.mode == "Off")
     agent.decide(train=1)
     assert conditions(cluster) == {"Ready": ("True", "Advised")}
     assert cluster.size("train") == 3
@@ -435,7 +435,7 @@ def test_samples_count_only_where_the_size_was_one_and_all_workers_were_there(
 
     def has_done(samples: int) -> None:
         cluster.annotate("train", done=str(samples))
-        wait_for(lambda: agent.backend._poll().members["team/train"].samples == samples)
+        wait_for(lambda: agent.backend.poll().members["team/train"].samples == samples)
 
     def samples_after(samples: int, workers: int) -> float:
         agent.backend.observe()
@@ -444,15 +444,15 @@ def test_samples_count_only_where_the_size_was_one_and_all_workers_were_there(
         return agent.progress[0].samples
 
     auto(cluster, progressFrom={"annotations": {"samples": "done"}})
-    wait_for(lambda: "team/train" in agent.backend._poll().members)
+    wait_for(lambda: "team/train" in agent.backend.poll().members)
     has_done(100)
-    wait_for(lambda: agent.backend._poll().members["team/train"].is_whole)
+    wait_for(lambda: agent.backend.poll().members["team/train"].is_whole)
     assert samples_after(150, 2) == 50.0
     assert samples_after(200, 3) == 0.0, "of two sizes"
     assert cluster.size("train") == 3
     assert samples_after(900, 3) == 0.0, "two pods of three"
     cluster.follow("train")
-    wait_for(lambda: agent.backend._poll().members["team/train"].is_whole)
+    wait_for(lambda: agent.backend.poll().members["team/train"].is_whole)
     assert samples_after(1500, 3) == 600.0
 
 

@@ -62,7 +62,7 @@ class Storm:
         """The pods of which an agent does not know how they are: what others took just now nobody can know."""
         found = self.cluster.server.call(lambda: list(self.cluster.server.store.all(PODS, "team")))
         there = {(pod["metadata"]["name"], pod["metadata"]["resourceVersion"]) for pod in found}
-        seen = {(name, entry.version) for (_, name), entry in agent.backend._watch.pods.entries().items()}
+        seen = {(name, entry.version) for (_, name), entry in agent.backend.watch.pods.entries().items()}
         unseen = [f"{name} of {version} is not seen" for name, version in there - seen]
         return unseen + [f"{name} of {version} is not there" for name, version in seen - there]
 

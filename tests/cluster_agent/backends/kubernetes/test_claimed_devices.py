@@ -45,7 +45,7 @@ def claim(cluster: KubeCluster, name: str, *devices: str) -> None:
 
 
 def gpus(agent: Agent) -> int:
-    return sum(node.capacity.gpu for node in agent.backend._poll().state.nodes)
+    return sum(node.capacity.gpu for node in agent.backend.poll().state.nodes)
 
 
 def test_a_job_grows_only_into_gpus_that_no_claim_holds(cluster: KubeCluster, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def stick(cluster: KubeCluster, pod: str, reason: str = "ImagePullBackOff") -> N
 
 
 def most(agent: Agent) -> dict[str, int]:
-    return {each.job_id.partition("/")[2]: each.max_workers for each in agent.backend._poll().state.jobs}
+    return {each.job_id.partition("/")[2]: each.max_workers for each in agent.backend.poll().state.jobs}
 
 
 def limited(cluster: KubeCluster, name: str) -> tuple[str, str, str]:

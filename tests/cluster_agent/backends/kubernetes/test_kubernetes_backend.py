@@ -155,7 +155,7 @@ def test_what_comes_while_a_decision_is_taken_is_news(cluster: KubeCluster, tmp_
     _observed_by(agent)
     cluster.job("other", workers=1, on="a")
     cluster.target("other")
-    wait_for(lambda: "team/other" in agent.backend._poll().members)
+    wait_for(lambda: "team/other" in agent.backend.poll().members)
     # In less than a slot, which is longer than a test may take.
     agent.backend.apply(Decision({"team/train": Allocation(1, 0)}))
     assert {job.job_id for job in _observed_by(agent).jobs} == {"team/train", "team/other"}
@@ -184,7 +184,7 @@ def test_room_of_pods_that_are_gone_is_news(cluster: KubeCluster, tmp_path: Path
     cluster.job("train", workers=2, on="a")
     cluster.target("train")
     cluster.foreign_pod("left-over")
-    wait_for(lambda: len(agent.backend._watch.pods.entries()) == 3 and bool(agent.backend._poll().members))
+    wait_for(lambda: len(agent.backend.watch.pods.entries()) == 3 and bool(agent.backend.poll().members))
     assert _observed_by(agent).total.gpu == 3
 
     def leave() -> None:

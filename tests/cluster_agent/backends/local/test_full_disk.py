@@ -130,17 +130,17 @@ def test_a_launcher_that_finds_no_room_for_its_workers_starts_them_once_there_is
         with structlog.testing.capture_logs() as logs:
             launcher._begin(Target(request_id="", workers=1))
             now += 1.0
-            launcher._poll(signals=0)
+            launcher.poll(signals=0)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert (launcher._state.phase, launcher._group) == (JobPhase.STARTING, None)
-    assert launcher._state.failure == "no process can be started: File too large"
+    assert (launcher.state.phase, launcher.group) == (JobPhase.STARTING, None)
+    assert launcher.state.failure == "no process can be started: File too large"
     assert [line["event"] for line in logs] == ["workers-wait-for-room"], "said once"
-    launcher._poll(signals=0)
-    assert launcher._group is None, "not ten times a second"
+    launcher.poll(signals=0)
+    assert launcher.group is None, "not ten times a second"
     now += 1.0
-    launcher._poll(signals=0)
-    assert launcher._group is not None
-    assert launcher._state.failure == ""
-    launcher._group.kill()
-    launcher._group.close()
+    launcher.poll(signals=0)
+    assert launcher.group is not None
+    assert launcher.state.failure == ""
+    launcher.group.kill()
+    launcher.group.close()
