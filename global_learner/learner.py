@@ -86,7 +86,7 @@ class Learner(Generic[Status]):
         clock: Callable[[], float] | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self.registry = opened.registry
         self.telemetry = telemetry
         self._wall_clock = wall_clock
@@ -182,13 +182,13 @@ class Learner(Generic[Status]):
                 f"cluster {cluster} runs policies of spec {spec_digest[:12]!r}, this learner's is "
                 f"{self.spec.digest[:12]}; start the agent with a policy of this learner, or none"
             )
-        limit = self._settings.ingest.max_clusters
+        limit = self.settings.ingest.max_clusters
         if self.fleet.get(cluster) is None and len(self.fleet) >= limit:
             raise FleetFull(f"{limit} clusters are registered, more are not taken (ingest.max_clusters)")
         registration = await self.registry.call(
             self.registry.registry.register,
             cluster,
-            self._settings.publish.auto_assign or self.region is not None,
+            self.settings.publish.auto_assign or self.region is not None,
             job_types,
             self._wall_clock(),
         )
@@ -358,7 +358,7 @@ class Learner(Generic[Status]):
     @property
     def privacy(self) -> dict[str, Any]:
         """What clusters' privacy has cost up to the head; empty where no noise is added."""
-        return statement(self._settings.privacy, self.head.ledger.noise_spent)
+        return statement(self.settings.privacy, self.head.ledger.noise_spent)
 
     async def disk_use(self) -> dict[str, int]:
         """Bytes on disk by part of the state directory."""

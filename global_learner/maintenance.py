@@ -50,7 +50,7 @@ _HELD_PART = 2
 # One task at a time, in the order in which it fell due: a version is in the registry before a snapshot makes the log
 # records that it could be rebuilt from unnecessary. Each waits until the updates that it contains are on disk.
 
-_BACKLOG = 8
+BACKLOG = 8
 """Tasks that may wait; each holds a copy of the weights. Beyond it, updates wait for room."""
 
 Work = Callable[[], Awaitable[None]]
@@ -73,7 +73,7 @@ class WorkQueue:
     @property
     def has_room(self) -> bool:
         """Whether the backlog is short enough for more; after a failure nothing is held up any more."""
-        return self._ended or self._queue.qsize() < _BACKLOG
+        return self._ended or self._queue.qsize() < BACKLOG
 
     def start(self) -> None:
         """Begin to work."""
@@ -128,7 +128,7 @@ class Maintenance(Generic[Status]):
         self._telemetry = process.telemetry
         self._priors = priors
         self.retry_seconds = retry_seconds
-        self._lease = stores.state.lease
+        self.lease = stores.state.lease
         self._full: NotNow | None = None
         self._closing = asyncio.Event()
         self._moved = asyncio.Event()
@@ -149,7 +149,7 @@ class Maintenance(Generic[Status]):
     @property
     def refusal(self) -> NotNow | None:
         """Why one more update would be refused now, or None."""
-        if self._lease is not None and (late := self._lease.refusal) is not None:
+        if self.lease is not None and (late := self.lease.refusal) is not None:
             return late
         if self._log.full is not None:
             return self._log.full
@@ -353,14 +353,14 @@ class Maintenance(Generic[Status]):
 
     async def _write(self, snapshot: Snapshot) -> None:
         await self._log.durable(snapshot.state.step)
-        if self._lease is not None:
-            self._lease.check()
+        if self.lease is not None:
+            self.lease.check()
         started = time.perf_counter()
         try:
             await asyncio.to_thread(self._write_and_cut, snapshot)
         except (OSError, StateUnusable) as error:
-            if self._lease is not None:
-                self._lease.check()  # who was held up amid it finds the folder renamed: no fault of the disk
+            if self.lease is not None:
+                self.lease.check()  # who was held up amid it finds the folder renamed: no fault of the disk
             if isinstance(error, StateUnusable):
                 raise
             reason = f"{self._state.path}: a snapshot cannot be written ({error.strerror or error})"

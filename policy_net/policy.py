@@ -89,14 +89,14 @@ PolicyFactory = Callable[[PolicyContext], SchedulerPolicy]
 
 _LONGEST_NAME = 80
 
-_factories: dict[str, PolicyFactory] = {}
+factories: dict[str, PolicyFactory] = {}
 
 
 def register_policy(name: str, factory: PolicyFactory) -> None:
     """Make a policy available by name; a name is registered once."""
-    if name in _factories:
+    if name in factories:
         raise ValueError(f"policy {name!r} is registered twice")
-    _factories[name] = factory
+    factories[name] = factory
 
 
 def register_policy_of(module: str, builders: Mapping[str, str]) -> None:
@@ -120,7 +120,7 @@ def _built_by(module: str, function: str) -> PolicyFactory:
 
 def policy_names() -> tuple[str, ...]:
     """All registered names, sorted."""
-    return tuple(sorted(_factories))
+    return tuple(sorted(factories))
 
 
 def policy_factory(name: str) -> PolicyFactory:
@@ -129,7 +129,7 @@ def policy_factory(name: str) -> PolicyFactory:
     Raises:
         UnknownPolicy: no policy has this name.
     """
-    factory = _factories.get(name)
+    factory = factories.get(name)
     if factory is None:
         raise UnknownPolicy(f"unknown policy {shown_name(name)}: no such file, and not one of {advice(name)}")
     return factory
@@ -142,7 +142,7 @@ def check_known(names_or_paths: Iterable[str]) -> None:
         UnknownPolicy: neither.
     """
     for name in names_or_paths:
-        if name not in _factories and not is_file(Path(name)):
+        if name not in factories and not is_file(Path(name)):
             policy_factory(name)
 
 

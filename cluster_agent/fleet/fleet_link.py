@@ -81,7 +81,7 @@ class FleetLink(RepeatedWork):
         self._backoff = access.backoff
         self._active = active
         self._source = source
-        self._status = status
+        self.status = status
         self._tasks = tasks
         self._version: int | None = None
         self._head_step: int | None = None
@@ -208,7 +208,7 @@ class FleetLink(RepeatedWork):
 
     def _reported(self) -> AgentStatus:
         version, reason = self._refused
-        status = replace(self._status(), refused_version=version, refused_reason=reason)
+        status = replace(self.status(), refused_version=version, refused_reason=reason)
         return status if self._tasks.rollouts is None else self._tasks.rollouts.reported(status)
 
     def _consider(self, assignment: Assignment, spec: WeightSpec) -> None:

@@ -129,7 +129,7 @@ class Outage:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._latest = ""
-        self._said: dict[str, float] = {}
+        self.said: dict[str, float] = {}
         self._due_seconds = 0.0
 
     def on_unanswered(self, error: LearnerUnreachable) -> None:
@@ -137,22 +137,22 @@ class Outage:
         said = str(error)
         reason = said.partition(": ")[2] or said  # the same for every call, whose name stands before it
         now = self._clock()
-        if reason == self._latest or (self._said and now < self._due_seconds):
+        if reason == self._latest or (self.said and now < self._due_seconds):
             return
-        again_seconds = self._said.get(reason)
-        is_new = again_seconds is None and len(self._said) < _MOST_REASONS
+        again_seconds = self.said.get(reason)
+        is_new = again_seconds is None and len(self.said) < _MOST_REASONS
         if not is_new and (again_seconds is None or now < again_seconds):
             return
         _log.warning("learner-lost", error=said)
-        self._latest, self._said[reason] = reason, now + _SAME_AGAIN_SECONDS
+        self._latest, self.said[reason] = reason, now + _SAME_AGAIN_SECONDS
         self._due_seconds = now + _PAUSE_SECONDS
 
     def on_answered(self) -> None:
         """The learner answered; logged if it had been lost."""
-        if self._said:
+        if self.said:
             _log.info("learner-returned")
         self._latest = ""
-        self._said.clear()
+        self.said.clear()
 
 
 class Session:
@@ -245,7 +245,7 @@ class Refusals:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._known: dict[str, _Refusal] = {}
+        self.known: dict[str, _Refusal] = {}
         self._lock = threading.Lock()
 
     def on_refused(self, caller: str, error: LearnerRefused) -> None:
@@ -254,11 +254,11 @@ class Refusals:
         reason = said.partition(": ")[2] or said  # the same for every call, whose name stands before it
         with self._lock:
             now = self._clock()
-            refusal = self._known.get(reason)
+            refusal = self.known.get(reason)
             if refusal is None:
-                if len(self._known) >= _MOST_REASONS:
-                    del self._known[next(iter(self._known))]
-                self._known[reason] = _Refusal(now + _FIRST_SILENCE_SECONDS, callers={caller})
+                if len(self.known) >= _MOST_REASONS:
+                    del self.known[next(iter(self.known))]
+                self.known[reason] = _Refusal(now + _FIRST_SILENCE_SECONDS, callers={caller})
                 _log.error("learner-refused", error=said, scheduling="goes on")
                 return
             refusal.callers.add(caller)
@@ -271,10 +271,10 @@ class Refusals:
     def on_answered(self, caller: str) -> None:
         """A caller was not refused; the next refusal of what nobody is refused any more is new."""
         with self._lock:
-            for reason, refusal in list(self._known.items()):
+            for reason, refusal in list(self.known.items()):
                 refusal.callers.discard(caller)
                 if not refusal.callers:
-                    del self._known[reason]
+                    del self.known[reason]
 
 
 class RepeatedWork:

@@ -53,7 +53,7 @@ class SketchSharing:
         self._wanted = wanted
         self._clock = clock
         self._command = command
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self._out = tempfile.TemporaryFile() if wanted else None  # noqa: SIM115  (as long as this)
         self._began_seconds = 0.0
         self._due_seconds = clock()
@@ -67,17 +67,17 @@ class SketchSharing:
         if not self._wanted:
             if self._reported_file.exists() and self._tell(registration, None):
                 self._reported_file.unlink(missing_ok=True)
-        elif self._process is not None:
+        elif self.process is not None:
             self._poll(registration)
         elif self._clock() >= self._due_seconds:
             self._begin()
 
     def close(self) -> None:
         """End the process that makes one, if there is one."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
 
     def _begin(self) -> None:
         self._began_seconds, self._due_seconds = self._clock(), self._clock() + EVERY_SECONDS
@@ -85,7 +85,7 @@ class SketchSharing:
         self._out.seek(0)
         self._out.truncate()
         try:
-            self._process = subprocess.Popen(  # noqa: S603  (our own)
+            self.process = subprocess.Popen(  # noqa: S603  (our own)
                 [*self._command, str(self._state_dir)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._out,
@@ -95,14 +95,14 @@ class SketchSharing:
             _log.warning("sketch-not-made", error=str(error))
 
     def _poll(self, registration: Registration) -> None:
-        assert self._process is not None  # noqa: S101  (asked by `beat`)
-        code = self._process.poll()
+        assert self.process is not None  # noqa: S101  (asked by `beat`)
+        code = self.process.poll()
         if code is None:
             if self._clock() - self._began_seconds > _LONGEST_SECONDS:
                 self.close()
                 _log.warning("sketch-not-made", error=f"it took longer than {_LONGEST_SECONDS:g} s")
             return
-        self._process = None
+        self.process = None
         sketch = self._made(code)
         if sketch is None:
             self._due_seconds = self._clock() + _EARLY_SECONDS

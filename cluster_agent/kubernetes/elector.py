@@ -83,7 +83,7 @@ class Elector:
         wall_clock: Callable[[], float],
         times: LeaseTimes | None = None,
     ) -> None:
-        self._store, self._namespace, self._name, self._identity = store, namespace, name, identity
+        self._store, self._namespace, self._name, self.identity = store, namespace, name, identity
         self._clock, self._wall_clock = clock, wall_clock
         self._times = times or LeaseTimes()
         # A holder is late by the time that passes for all; a watcher that was stopped could not see it renew.
@@ -166,7 +166,7 @@ class Elector:
                 return
             self._see(lease)
         spec = _spec_of(lease)
-        if self._is_held and _holder_of(spec) == self._identity:
+        if self._is_held and _holder_of(spec) == self.identity:
             try:
                 self._write(lease, {**spec, "renewTime": self._now()}, self._epoch)
             except NotFound:
@@ -197,7 +197,7 @@ class Elector:
             self._seen, self._seen_at = seen, self._watch()
 
     def _is_free(self, spec: Json) -> bool:
-        if _holder_of(spec) in ("", self._identity):  # its own: the answer to an earlier request was lost
+        if _holder_of(spec) in ("", self.identity):  # its own: the answer to an earlier request was lost
             return True
         stated = spec.get("leaseDurationSeconds")
         seconds = stated if isinstance(stated, int) and stated > 0 else 0
@@ -208,7 +208,7 @@ class Elector:
         transitions = old.get("leaseTransitions")
         now = self._now()
         spec = {
-            "holderIdentity": self._identity,
+            "holderIdentity": self.identity,
             "leaseDurationSeconds": self._times.lease_seconds,
             "acquireTime": now,
             "renewTime": now,
@@ -216,7 +216,7 @@ class Elector:
         }
         epoch = max(self._epoch, 0 if lease is None else _epoch_of(lease)) + 1
         self._write(lease, spec, max(epoch, int(self._wall_clock())))
-        _log.info("lease-acquired", lease=self._name, holder=self._identity, epoch=self._epoch)
+        _log.info("lease-acquired", lease=self._name, holder=self.identity, epoch=self._epoch)
 
     def _write(self, lease: Json | None, spec: Json, epoch: int) -> None:
         """Write the lease as one's own; it counts from before."""

@@ -126,7 +126,7 @@ class Trainer:
         self._outcomes: Counter[str] = Counter()
         self._rejections: Counter[str] = Counter()
         self._staleness_steps = 0
-        self._draining = threading.Event()
+        self.draining = threading.Event()
         self._abort = threading.Event()
         self._pause_seconds = _AFTER_NOTHING_SECONDS
         self._reported_live = False
@@ -155,7 +155,7 @@ class Trainer:
 
     def finish(self, seconds: float) -> None:
         """Work off what waits, for at most so long, and end."""
-        self._draining.set()
+        self.draining.set()
         self._thread.join(seconds)
         self._abort.set()
 
@@ -163,13 +163,13 @@ class Trainer:
         since_update = 0
         while not self._abort.is_set():
             if (twin := self._twin_now()) is not None:
-                if self._draining.is_set():
+                if self.draining.is_set():
                     return
                 self.teach(twin)
                 continue
             experience = self._queue.take(_POLL_EVERY_SECONDS)
             if experience is None:
-                if self._draining.is_set():
+                if self.draining.is_set():
                     return
                 continue
             self.remember(experience)
@@ -205,7 +205,7 @@ class Trainer:
         if answer is not None or not twin.applies():
             self._pause_seconds = _AFTER_NOTHING_SECONDS
             return
-        self._draining.wait(self._pause_seconds)
+        self.draining.wait(self._pause_seconds)
         longer = min(2.0 * self._pause_seconds, _LONGEST_AFTER_NOTHING_SECONDS)
         # Who acts on the head sees it before each lesson, and has to see it often.
         self._pause_seconds = longer if twin.has_nothing and self._on_head is None else _AFTER_NOTHING_SECONDS
@@ -284,7 +284,7 @@ class Trainer:
             segments = self.segments(spec)
             if self._settings.permute_rewards:
                 segments = [permute_rewards(segment, self._random) for segment in segments]
-            result = self._gradient(self._fresh_head(registration), segments, spec)
+            result = self.gradient(self._fresh_head(registration), segments, spec)
         else:
             head = partial(self._fresh_head, registration)
             result = twin.gradient(head, spec, registration.incarnation, self._is_ending)
@@ -378,9 +378,10 @@ class Trainer:
         if changed and self._on_head is not None:
             self._on_head(head, spec)
 
-    def _gradient(
+    def gradient(
         self, head: LearnerHead, segments: Sequence[Sequence[Experience]], spec: WeightSpec
     ) -> GradientResult | None:
+        """The gradient of segments at a head; None if they are too few effective samples."""
         settings = self._settings
         if self._computer is None or self._computer[0] != spec.digest:
             # Here, in the trainer's thread: what it imports takes a second for some kinds.
@@ -394,7 +395,7 @@ class Trainer:
         return result
 
     def _is_ending(self) -> bool:
-        return self._draining.is_set() or self._abort.is_set()
+        return self.draining.is_set() or self._abort.is_set()
 
     def _count(self, outcome: str) -> None:
         self._telemetry.updates.labels(outcome).inc()

@@ -62,9 +62,9 @@ class Conduct:
         self._active = active
         self._wall_clock = wall_clock
         self._on_fault = on_fault
-        self._twins = twins
+        self.twins = twins
         self._lock = threading.Lock()
-        self._state: AssignmentState = load_state(folder)
+        self.state: AssignmentState = load_state(folder)
         self._resumed = True
         self._speeds = OnlineFit()
         self._speeds.restore(speeds.snapshot())
@@ -76,13 +76,13 @@ class Conduct:
     def rollout_assignment(self) -> RolloutAssignment | None:
         """What is asked, whether or not it can be done now."""
         with self._lock:
-            return self._state.rollout_assignment
+            return self.state.rollout_assignment
 
     @property
     def status(self) -> AssignmentStatus:
         """What a heartbeat says; callable from any thread."""
         with self._lock:
-            rollout_assignment, challenger = self._state.rollout_assignment, self._active.challenging
+            rollout_assignment, challenger = self.state.rollout_assignment, self._active.challenging
             held = 0 if challenger is None or rollout_assignment is None else challenger.identity.version
             if rollout_assignment is None or not self._in_force:
                 return AssignmentStatus(beside_version=held)
@@ -92,12 +92,12 @@ class Conduct:
     def blocks_waiting(self) -> int:
         """Finished blocks that the learner does not hold yet."""
         with self._lock:
-            return len(self._state.finished)
+            return len(self.state.finished)
 
     def follow(self, rollout_assignment: RolloutAssignment | None, assigned_version: int, expires: float) -> None:
         """Do an assignment from the next decision on, until another one is told or the time is over; None ends it."""
         with self._lock:
-            state = self._state
+            state = self.state
             if rollout_assignment != state.rollout_assignment or (
                 rollout_assignment is not None and assigned_version != state.assigned_version
             ):
@@ -115,11 +115,11 @@ class Conduct:
     def begin(self, state: ClusterState, number: int) -> DecisionTurn:
         """Who makes the decision about a state."""
         with self._lock:
-            known = self._state
+            known = self.state
             interval = known.presence.moved_to(state, self._alone_seconds)
             full = interval is not None and known.usual.add(interval)
-            if self._twins is not None:
-                self._twins.moved_to(state)
+            if self.twins is not None:
+                self.twins.moved_to(state)
             if self._resumed and interval is not None and interval.end - interval.begin > state.slot_seconds:
                 known.alternation.interrupt()  # away for longer than a decision
             self._resumed = False
@@ -139,13 +139,13 @@ class Conduct:
                 blocks = known.alternation.advance(rollout_assignment, self._cluster, state, interval, known.usual_jobs)
                 self._report(blocks)
                 tally = known.alternation.tally
-                if self._twins is not None and tally is not None and challenger is not None:
-                    self._twins.opened(rollout_assignment.rollout, tally, state, current, challenger)
+                if self.twins is not None and tally is not None and challenger is not None:
+                    self.twins.opened(rollout_assignment.rollout, tally, state, current, challenger)
                 return known.alternation.candidate_acts(rollout_assignment, self._cluster, state.time_seconds)
 
             turn = self._active.begin_turn(number, candidate_decides)
-            if self._twins is not None:
-                self._twins.ask(self._speeds)
+            if self.twins is not None:
+                self.twins.ask(self._speeds)
             if in_force is not self._in_force:
                 _log.info("duty-begun" if in_force else "duty-suspended", **_words(known.rollout_assignment))
             before, self._in_force = self._in_force, in_force
@@ -159,7 +159,7 @@ class Conduct:
             For the log: in which rollout it is made, whose turn it is and in which block; None outside rollouts.
         """
         with self._lock:
-            rollout_assignment, tally = self._state.rollout_assignment, self._state.alternation.tally
+            rollout_assignment, tally = self.state.rollout_assignment, self.state.alternation.tally
             if tally is not None:
                 tally.decided(guarded.decide_seconds, changed=bool(guarded.interventions))
             if self._to_be_saved:
@@ -189,25 +189,25 @@ class Conduct:
             progress: None if the decision could not be carried out.
         """
         with self._lock:
-            rollout_assignment = self._state.rollout_assignment
+            rollout_assignment = self.state.rollout_assignment
             if (
                 challenged is not None
                 and rollout_assignment is not None
                 and rollout_assignment.role is AssignmentRole.SHADOW
                 and self._in_force
             ):
-                self._state.sums.add(state, guarded, challenged, self._speeds)
+                self.state.sums.add(state, guarded, challenged, self._speeds)
             if progress is not None:
-                self._state.presence.carried_out(state.time_seconds, progress)
-                if self._twins is not None:
-                    self._twins.carried_out(state.time_seconds, progress)
+                self.state.presence.carried_out(state.time_seconds, progress)
+                if self.twins is not None:
+                    self.twins.carried_out(state.time_seconds, progress)
                 self._speeds.introduce(state.jobs)
                 self._speeds.observe(progress)
 
     def evidence(self) -> Evidence | None:
         """What the learner does not hold yet; None outside rollouts."""
         with self._lock:
-            state = self._state
+            state = self.state
             if state.rollout == 0 or (state.rollout_assignment is None and not state.finished):
                 return None
             new = state.sums.decisions not in (0, self._sums_sent)
@@ -217,7 +217,7 @@ class Conduct:
     def on_taken(self, sent: Evidence, next_block: int, *, taken: bool) -> None:
         """The learner holds all blocks below a number, or wants none of this rollout."""
         with self._lock:
-            state = self._state
+            state = self.state
             if state.rollout != sent.rollout:
                 return
             if sent.shadow is not None and taken:
@@ -233,25 +233,25 @@ class Conduct:
 
     def wait_for_no_twin(self) -> None:
         """The agent ends: what is not reported yet is ready as it is."""
-        if self._twins is not None:
-            self._twins.close()
+        if self.twins is not None:
+            self.twins.close()
 
     def close(self) -> None:
         """Write down how things stand."""
         with self._lock:
-            if self._state.rollout or self._state.usual.closed:
+            if self.state.rollout or self.state.usual.closed:
                 self._save()
 
     def _ready(self) -> tuple[FinishedBlock, ...]:
         """Blocks for the learner, in order: none that comes behind one that waits for the twin's figures."""
-        state, twins = self._state, self._twins
+        state, twins = self.state, self.twins
         if twins is None:
             return tuple(state.finished)
         state.finished = twins.reported(state.rollout, state.finished)
         return tuple(takewhile(lambda block: not twins.waiting(state.rollout, block), state.finished))
 
     def _counts(self, current: Candidate, challenger: Candidate | None) -> bool:
-        state = self._state
+        state = self.state
         return (
             state.rollout_assignment is not None
             and challenger is not None
@@ -263,9 +263,9 @@ class Conduct:
     def _report(self, blocks: list[FinishedBlock]) -> None:
         if not blocks:
             return
-        if self._twins is not None:
-            self._twins.finished(self._state.rollout, blocks)
-        lost = self._state.take(blocks)
+        if self.twins is not None:
+            self.twins.finished(self.state.rollout, blocks)
+        lost = self.state.take(blocks)
         if lost:
             _log.warning("blocks-dropped", count=lost, reason="the learner took none for too long")
         _log.info("pair-finished", numbers=[block.number for block in blocks], jobs=[block.jobs for block in blocks])
@@ -276,7 +276,7 @@ class Conduct:
 
     def _save(self) -> None:
         try:
-            self._state.save(self._folder)
+            self.state.save(self._folder)
         except OSError as error:
             self._on_fault()
             _log.error("rollout-state-not-saved", error=str(error))

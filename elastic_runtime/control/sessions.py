@@ -28,9 +28,9 @@ RANDOM_BYTES = 32
 """Of a session's name, and of each side's random number."""
 LATEST_SECONDS = 60.0
 """How late a request may come by its own time; a call's deadline is seconds, and clocks drift by less in a day."""
-_WINDOW = 64
+WINDOW = 64
 """Requests of a session may overtake each other by so many; a member has a handful under way at once."""
-_MOST_UNPROVEN = 1024
+MOST_UNPROVEN = 1024
 """Sessions that nobody has used yet; more are a mistake or an attack, and the oldest is forgotten."""
 _MOST_PROVEN = 4096
 """Sessions in use: more than a job has members and tools; whoever is forgotten opens another one."""
@@ -183,11 +183,11 @@ class _Session:
     def take(self, number: int) -> bool:
         """Whether this number is new; takes note of it."""
         if number > self.highest:
-            self.seen = (self.seen << min(number - self.highest, _WINDOW) | 1) & (1 << _WINDOW) - 1
+            self.seen = (self.seen << min(number - self.highest, WINDOW) | 1) & (1 << WINDOW) - 1
             self.highest = number
             return True
         behind = self.highest - number
-        if behind >= _WINDOW or self.seen >> behind & 1:
+        if behind >= WINDOW or self.seen >> behind & 1:
             return False
         self.seen |= 1 << behind
         return True
@@ -219,7 +219,7 @@ class CoordinatorSessions:
         keys = _Keys.derive(self._token, self._job, caller_number, name, number)
         with self._lock:
             self._unproven[name] = _Session(keys.session, self._clock())
-            while len(self._unproven) > _MOST_UNPROVEN:
+            while len(self._unproven) > MOST_UNPROVEN:
                 self._unproven.popitem(last=False)
         return Opening(name, number, keys.proof)
 

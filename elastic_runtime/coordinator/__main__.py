@@ -58,7 +58,7 @@ def serve(options: Options, stop: threading.Event) -> int:
     except OSError as error:
         raise BadInput(f"a folder of job {options.settings.job} cannot be made: {error}") from error
     if not isinstance(options.checkpoints, Path):
-        _check_store(options.checkpoints)
+        check_store(options.checkpoints)
     journal = Journal(options.folder, options.settings.job)
     with contextlib.ExitStack() as closing:
         closing.callback(journal.close)
@@ -104,11 +104,11 @@ def serve(options: Options, stop: threading.Event) -> int:
             if waited_seconds >= (options.settings.leave_seconds if status.tasks else _LINGER_SECONDS):
                 break
         server.stop(_GRACE_SECONDS).wait(_GRACE_SECONDS + 1)
-    _tell_end(options.end_file, runner.status())
+    tell_end(options.end_file, runner.status())
     return 1 if runner.status().phase is JobPhase.FAILED else 0
 
 
-def _check_store(place: Place) -> None:
+def check_store(place: Place) -> None:
     """See that checkpoints can be written, before anybody trains for an hour.
 
     Raises:
@@ -138,7 +138,7 @@ def _write_address(path: Path, address: str, incarnation: int) -> None:
         raise BadInput(f"the coordinator's address cannot be written to {path}: {error}") from error
 
 
-def _tell_end(path: Path | None, status: JobStatus) -> None:
+def tell_end(path: Path | None, status: JobStatus) -> None:
     """Say how the job has ended, for whoever looks when nobody can be asked any more; nothing of one that goes on.
 
     Raises:

@@ -41,7 +41,7 @@ class LiveReport:
         self._loop = loop
         self._clock = clock
         self._lock = threading.Lock()
-        self._patience_seconds = patience_seconds
+        self.patience_seconds = patience_seconds
         self._data: bytes | None = None
         self._asked_seconds = -float("inf")
         self.page = live_page().encode()
@@ -58,7 +58,7 @@ class LiveReport:
     def _work_out(self) -> bytes | None:
         asked = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
         try:
-            return as_json(report_content(asked.result(self._patience_seconds), named=False)).encode()
+            return as_json(report_content(asked.result(self.patience_seconds), named=False)).encode()
         except (TimeoutError, CancelledError, LearnerError):
             asked.cancel()
             return None  # busy, or about to end; whoever asks is told so and asks again

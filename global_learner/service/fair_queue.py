@@ -59,7 +59,7 @@ class FairQueue:
 
     def __init__(self, share: QueueShare) -> None:
         self._share = share
-        self._callers: dict[str, _Caller] = {}
+        self.callers: dict[str, _Caller] = {}
         self._turns: dict[str, None] = {}
         """Callers with a call that waits and could begin, in the order of their turns."""
         self.seated = 0
@@ -76,12 +76,12 @@ class FairQueue:
         Raises:
             ShareTaken: the caller has as many calls waiting as it may.
         """
-        own = self._callers.get(caller) or _Caller()
+        own = self.callers.get(caller) or _Caller()
         if len(own.waiting) >= self._share.waiting_per_caller and not self._may_begin(own):
             raise ShareTaken(
                 f"{own.seated} calls of this caller are in progress and {len(own.waiting)} wait; come again in a moment"
             )
-        self._callers[caller] = own
+        self.callers[caller] = own
         seat = Seat(caller)
         own.waiting.append(seat)
         self.waiting += 1
@@ -93,7 +93,7 @@ class FairQueue:
 
     def hold(self, seat: Seat, unread_bytes: int) -> None:
         """Note how much a call's answer holds until it is read."""
-        own = self._callers[seat.caller]
+        own = self.callers[seat.caller]
         own.unread_bytes += unread_bytes - seat.unread_bytes
         seat.unread_bytes = unread_bytes
         if not self._has_room(own):
@@ -101,7 +101,7 @@ class FairQueue:
 
     def give_back(self, seat: Seat) -> None:
         """End a call's place, whether it had begun or not."""
-        own = self._callers[seat.caller]
+        own = self.callers[seat.caller]
         if seat.begun:
             own.seated -= 1
             self.seated -= 1
@@ -114,13 +114,13 @@ class FairQueue:
         if not own.waiting:
             self._turns.pop(seat.caller, None)
             if not own.seated:
-                del self._callers[seat.caller]
+                del self.callers[seat.caller]
         self._line_up(seat.caller, own)
         self._seat_next()
 
     def within_share(self, caller: str) -> bool:
         """Whether a caller's calls wait for others' seats, and not for its own."""
-        own = self._callers.get(caller)
+        own = self.callers.get(caller)
         return own is None or self._has_room(own)
 
     def _has_room(self, own: _Caller) -> bool:
@@ -137,7 +137,7 @@ class FairQueue:
         while self._turns and not self.is_full:
             caller = next(iter(self._turns))
             del self._turns[caller]
-            own = self._callers[caller]
+            own = self.callers[caller]
             seat = own.waiting.popleft()
             self.waiting -= 1
             own.seated += 1

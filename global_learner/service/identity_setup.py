@@ -55,7 +55,7 @@ _log = structlog.get_logger()
 
 ADMINISTRATOR_CHECK_SECONDS = 3600.0
 """An identity file is good for a year and due for renewal after two thirds; an hour is early enough."""
-_ENROLL_LIMITS = AdmissionLimits(
+ENROLL_LIMITS = AdmissionLimits(
     message_bytes=32 * 1024, connections=64, patience=CallSettings(arrival_seconds=10.0), handshake_seconds=10.0
 )
 _REFUSED_SECONDS = 0.5
@@ -294,8 +294,8 @@ async def start_enrollment(
     Raises:
         BadConfig: the address cannot be listened on.
     """
-    guard = ConnectionGuard(_ENROLL_LIMITS.connections, callers_stay=False)
-    server = bounded_server(_ENROLL_LIMITS, one_lane(Hosts(), _ENROLL_SHARE), telemetry, guard)
+    guard = ConnectionGuard(ENROLL_LIMITS.connections, callers_stay=False)
+    server = bounded_server(ENROLL_LIMITS, one_lane(Hosts(), _ENROLL_SHARE), telemetry, guard)
     address = settings.enroll_address
     if address is not None:
         service = EnrollmentService(identities.registrar, telemetry)

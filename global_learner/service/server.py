@@ -193,7 +193,7 @@ async def _serve_term(
         priors = PriorsSource(store, settings.beliefs, registry.registry, telemetry)
         priors.exclude(identities.registrar.turned_out)
         beliefs = FleetBeliefs(store, priors, settings.beliefs, registry, telemetry, time.time)
-        learner = _recovered_learner(settings, state, registry, initial, telemetry, beliefs)
+        learner = recovered_learner(settings, state, registry, initial, telemetry, beliefs)
         learner.check_active()
         term.lost = learner.fail
         lanes = lanes_of(identities.identity, settings, limits.message_bytes)
@@ -272,7 +272,7 @@ async def _report_heads(identities: Identities, learner: FleetLearner) -> None:
         _log.info("audit-log", log=log, lines=lines, head=head)
 
 
-def _recovered_learner(
+def recovered_learner(
     settings: LearnerSettings,
     state: StateDir,
     registry: RegistryThread,
@@ -280,6 +280,7 @@ def _recovered_learner(
     telemetry: LearnerTelemetry,
     beliefs: FleetBeliefs,
 ) -> FleetLearner:
+    """The learner as its state directory has it, with all versions signed."""
     started = time.perf_counter()
     quarantine = Quarantine(settings.quarantine, state.path, time.time, commits=state.commits)
     beliefs.priors.exclude(lambda cluster, _: quarantine.until(cluster) is not None)

@@ -56,13 +56,13 @@ class ExperienceReplay:
     def __init__(self, capacity_samples: int = REPLAY_SAMPLES, seed: int = 0) -> None:
         self._capacity_samples = capacity_samples
         self._generator = np.random.default_rng(seed)
-        self._entries: deque[Experience] = deque()
+        self.entries: deque[Experience] = deque()
         self._samples = 0
-        self._surprises: dict[int, float] = {}
+        self.surprises: dict[int, float] = {}
         self._largest_surprise = 1.0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     @property
     def samples(self) -> int:
@@ -73,13 +73,13 @@ class ExperienceReplay:
         """Keep one decision time; decisions without a trainable choice carry no signal and are left out."""
         if not experience.trainable or len(experience.samples) == 0:
             return
-        self._entries.append(experience)
+        self.entries.append(experience)
         self._samples += len(experience.samples)
-        self._surprises[id(experience)] = self._largest_surprise  # what nobody has learned from yet comes first
-        while self._samples > self._capacity_samples and len(self._entries) > 1:
-            oldest = self._entries.popleft()
+        self.surprises[id(experience)] = self._largest_surprise  # what nobody has learned from yet comes first
+        while self._samples > self._capacity_samples and len(self.entries) > 1:
+            oldest = self.entries.popleft()
             self._samples -= len(oldest.samples)
-            self._surprises.pop(id(oldest), None)
+            self.surprises.pop(id(oldest), None)
 
     def draw(self, by: ReplayDraw, count: int, decisions: int) -> list[list[Experience]]:
         """The runs of one update: `segments`, `surprising_segments`, or `newest_segments`."""
@@ -98,9 +98,9 @@ class ExperienceReplay:
             surprises: one for each decision time of `segments`, in order; none where they are not known.
         """
         for entry, surprise in zip(itertools.chain.from_iterable(segments), surprises, strict=False):
-            if id(entry) in self._surprises:
-                self._surprises[id(entry)] = surprise
-        self._largest_surprise = max(self._surprises.values(), default=1.0) or 1.0
+            if id(entry) in self.surprises:
+                self.surprises[id(entry)] = surprise
+        self._largest_surprise = max(self.surprises.values(), default=1.0) or 1.0
 
     def segments(self, count: int, decisions: int) -> list[list[Experience]]:
         """Up to `count` different runs of consecutive decision times, at most `decisions` each, from the whole window.
@@ -108,18 +108,18 @@ class ExperienceReplay:
         Several short runs from all over the window, rather than one long one, keep an update from being about a single
         hour of the cluster: the parameters that other hours need would drift meanwhile.
         """
-        length = min(decisions, len(self._entries))
+        length = min(decisions, len(self.entries))
         if length == 0:
             return []
-        starts = np.unique(self._generator.integers(len(self._entries) - length + 1, size=count))
+        starts = np.unique(self._generator.integers(len(self.entries) - length + 1, size=count))
         return [self._run(start, length) for start in starts.tolist()]
 
     def surprising_segments(self, count: int, decisions: int) -> list[list[Experience]]:
         """As `segments`, each run drawn with a probability that grows with the mean surprise of its decision times."""
-        length = min(decisions, len(self._entries))
+        length = min(decisions, len(self.entries))
         if length == 0:
             return []
-        surprises = np.array([self._surprises.get(id(entry), self._largest_surprise) for entry in self._entries])
+        surprises = np.array([self.surprises.get(id(entry), self._largest_surprise) for entry in self.entries])
         sums = np.concatenate(([0.0], np.cumsum(surprises)))
         priorities = np.maximum((sums[length:] - sums[:-length]) / length, _SMALLEST_PRIORITY) ** PRIORITY_EXPONENT
         starts = np.unique(self._generator.choice(len(priorities), size=count, p=priorities / priorities.sum()))
@@ -130,7 +130,7 @@ class ExperienceReplay:
 
         A run also ends at a gap.
         """
-        newest = list(itertools.islice(reversed(self._entries), count * decisions))[::-1]
+        newest = list(itertools.islice(reversed(self.entries), count * decisions))[::-1]
         runs: list[list[Experience]] = []
         for entry in newest:
             if runs and len(runs[-1]) < decisions and entry.directly_follows(runs[-1][-1]):
@@ -141,9 +141,9 @@ class ExperienceReplay:
 
     def _run(self, start: int, length: int) -> list[Experience]:
         """The decision times from `start` on, up to the first gap."""
-        run = [self._entries[start]]
+        run = [self.entries[start]]
         for index in range(start + 1, start + length):
-            if not self._entries[index].directly_follows(run[-1]):
+            if not self.entries[index].directly_follows(run[-1]):
                 break
-            run.append(self._entries[index])
+            run.append(self.entries[index])
         return run

@@ -195,7 +195,7 @@ def _end(backend: LocalBackend) -> None:
         backend.table.change(record.name, cancelling=True)
     deadline = time.monotonic() + 120.0
     while list(backend.table.unended) and time.monotonic() < deadline:
-        backend._jobs.poll()
+        backend.jobs.poll()
         time.sleep(0.1)
     backend.close()
 

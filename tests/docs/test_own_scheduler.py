@@ -18,7 +18,7 @@ from policy_net.cli import app
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with the module; what is registered from it is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(policy, "_factories", dict(policy._factories))
+    monkeypatch.setattr(policy, "factories", dict(policy.factories))
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "mine_of_the_page", raising=False)  # that of another test's folder
     (tmp_path / "mine_of_the_page.py").write_text(MINE)

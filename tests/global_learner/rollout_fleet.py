@@ -44,7 +44,7 @@ class FakeAgent:
         self._fleet = rpc.FleetStub(channel)
 
     def register(self) -> None:
-        reply = self._call("Register", pb.RegisterRequest(cluster=self.cluster))
+        reply = self.call("Register", pb.RegisterRequest(cluster=self.cluster))
         self.incarnation = reply.incarnation
         self._obey(reply)
 
@@ -54,7 +54,7 @@ class FakeAgent:
             status.rollout, status.rollout_role = self.rollout_assignment.rollout, self.rollout_assignment.role.value
             status.beside_version = self.rollout_assignment.beside_version
         request = pb.HeartbeatRequest(cluster=self.cluster, incarnation=self.incarnation, status=status)
-        reply = self._call("Heartbeat", request)
+        reply = self.call("Heartbeat", request)
         if reply.reregister:
             self.register()
             return
@@ -71,12 +71,12 @@ class FakeAgent:
             self.decisions += 10
             request.shadow.CopyFrom(pb.ShadowSums(decisions=self.decisions, agreed=self.decisions))
         else:
-            request.blocks.extend(self._made_up(self.block + number) for number in range(BLOCKS_A_BEAT))
-        reply = self._call("ShareEvidence", request)
+            request.blocks.extend(self.made_up(self.block + number) for number in range(BLOCKS_A_BEAT))
+        reply = self.call("ShareEvidence", request)
         self.block = reply.next_block
         return reply
 
-    def _made_up(self, number: int) -> pb.SwitchbackBlock:
+    def made_up(self, number: int) -> pb.SwitchbackBlock:
         assert self.rollout_assignment is not None
         candidate = candidate_acts(self.rollout_assignment.seed, self.cluster, number)
         # The same load in both blocks of a pair: chance never makes a candidate look worse, however long a test takes.
@@ -94,7 +94,7 @@ class FakeAgent:
             {self.acting} if self.rollout_assignment is None else {self.acting, self.rollout_assignment.beside_version}
         )
 
-    def _call(self, name: str, request):  # type: ignore[no-untyped-def]
+    def call(self, name: str, request):  # type: ignore[no-untyped-def]
         return getattr(self._fleet, name)(request, timeout=DEADLINE_SECONDS, wait_for_ready=True)
 
 

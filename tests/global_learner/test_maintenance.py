@@ -30,7 +30,7 @@ async def failure_amid_a_cut(
     monkeypatch.setattr(maintenance, "cut_log", renamed)
     async with serving(folder, durability={"snapshot_every_steps": 2}) as caller:
         if held_up:
-            caller.learner.maintenance._lease = lease
+            caller.learner.maintenance.lease = lease
         await caller.register()
         for number in (1, 2):
             await caller.push(number)

@@ -271,7 +271,7 @@ def test_evidence_that_cannot_be_is_refused_and_never_counted(fleet: FakeFleet) 
     agent.beat()
     assert agent.rollout_assignment is not None
     first = agent.block
-    good = [agent._made_up(first), agent._made_up(first + 1)]
+    good = [agent.made_up(first), agent.made_up(first + 1)]
     lie = pb.SwitchbackBlock.FromString(good[0].SerializeToString())
     lie.candidate = not lie.candidate
     for blocks, said in (([lie], "wrong-coin"), ([good[1], good[0]], "out-of-order"), ([good[0]] * 65, "too-many")):
@@ -279,8 +279,8 @@ def test_evidence_that_cannot_be_is_refused_and_never_counted(fleet: FakeFleet) 
             cluster=name, incarnation=agent.incarnation, rollout=agent.rollout_assignment.rollout, blocks=blocks
         )
         with pytest.raises(grpc.RpcError, match=said):
-            agent._call("ShareEvidence", request)
+            agent.call("ShareEvidence", request)
     held = next(member.blocks for member in fleet.rollout().members if member.cluster == name)
     assert held == first
     other = pb.ShareEvidenceRequest(cluster=name, incarnation=agent.incarnation, rollout=7, blocks=good)
-    assert not agent._call("ShareEvidence", other).taken
+    assert not agent.call("ShareEvidence", other).taken

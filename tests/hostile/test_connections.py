@@ -12,7 +12,7 @@ import pytest
 from hostile_learner import CALL_SECONDS, HostileLearner
 from processes import wait_until
 
-from global_learner.service.identity_setup import _ENROLL_LIMITS
+from global_learner.service.identity_setup import ENROLL_LIMITS
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 pytestmark = pytest.mark.heavy
@@ -87,7 +87,7 @@ def test_silent_connections_of_one_host_do_not_close_enrollment_for_others(learn
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
     anybody.set_alpn_protocols(["h2"])
     with contextlib.ExitStack() as stack:
-        for _ in range(_ENROLL_LIMITS.connections):
+        for _ in range(ENROLL_LIMITS.connections):
             silent = socket.create_connection(("127.0.0.1", learner.enroll_port), CALL_SECONDS, ("127.0.0.2", 0))
             try:
                 silent = anybody.wrap_socket(silent)

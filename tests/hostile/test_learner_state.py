@@ -26,7 +26,7 @@ from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.learner import Learner
 from global_learner.service.identity_setup import open_identities, read_external_credentials
-from global_learner.service.server import _recovered_learner, open_registry
+from global_learner.service.server import open_registry, recovered_learner
 from global_learner.settings import LearnerSettings
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import LearnerTelemetry
@@ -51,7 +51,7 @@ async def opened(settings: LearnerSettings) -> AsyncIterator[tuple[Learner[Any],
         store = stack.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
         priors = PriorsSource(store, settings.beliefs, thread.registry, telemetry)
         beliefs = FleetBeliefs(store, priors, settings.beliefs, thread, telemetry, time.time)
-        learner = _recovered_learner(settings, state, thread, policy(), telemetry, beliefs)
+        learner = recovered_learner(settings, state, thread, policy(), telemetry, beliefs)
         identities.registrar.enroll_port = 7072
         learner.start()
         yield learner, identities, beliefs

@@ -143,7 +143,7 @@ class KubernetesBackend:
             kinds,
             self.watch.objects,
             parts.clock,
-            lambda: self._acts,
+            lambda: self.acts,
             lambda written: changes.labels(written.value).inc(),
         )
         self._auto = Auto(
@@ -154,9 +154,9 @@ class KubernetesBackend:
             Clocks(parts.clock, unix_clock),
             lambda: 0 if elector is None else elector.epoch,
         )
-        self._adviser = Adviser(api, unix_clock, lambda: self._acts, self._auto.report_unusable)
+        self._adviser = Adviser(api, unix_clock, lambda: self.acts, self._auto.report_unusable)
         self._key_file: FollowedFiles[bytes] | None = None
-        self._training = None if settings.training is None else self._open_training(settings.training)
+        self.training = None if settings.training is None else self._open_training(settings.training)
         self._scrapes = Scrapes(self._to_scrape, parts.clock, unix_clock)
         self._observed: Observed | None = None
         self._trigger = Trigger.SLOT
@@ -188,13 +188,13 @@ class KubernetesBackend:
         """Those of the targets that there are."""
         entries = self.watch.targets.entries().values()
         types = [entry.kept.model_type for entry in entries if not entry.kept.problem]
-        return list(dict.fromkeys([*types, *(() if self._training is None else self._training.job_types)]))
+        return list(dict.fromkeys([*types, *(() if self.training is None else self.training.job_types)]))
 
     @property
     def not_ready(self) -> str:
         """What could not be read yet: a resource that it follows, or who has the Lease."""
-        if self._training is not None and not self._training.is_known:
-            return f"TrainingJobs could not be read yet: {self._training.trouble or 'they are being read'}"
+        if self.training is not None and not self.training.is_known:
+            return f"TrainingJobs could not be read yet: {self.training.trouble or 'they are being read'}"
         if self._elector is None or self._elector.holder:
             return self.watch.unread
         return self.watch.unread or "nobody is known to hold the Lease"
@@ -203,8 +203,8 @@ class KubernetesBackend:
         """Begin to follow the cluster."""
         self.watch.start()
         self.watch.run(partial(self._scrapes.run, self.watch.wait), "scrapes")
-        if self._training is not None:
-            self._training.start()
+        if self.training is not None:
+            self.training.start()
         if self._key_file is not None:
             self.watch.run(partial(self._poll_key, self._key_file), "training-key")
         if self._elector is not None:
@@ -215,7 +215,7 @@ class KubernetesBackend:
         while self._observed is None:
             if self._parts.wait(0.0):
                 return None
-            if not self._acts:
+            if not self.acts:
                 self._parts.wait(POLL_SECONDS)
                 continue
             # First: what comes from here on is news, whether or not it is seen below.
@@ -250,9 +250,9 @@ class KubernetesBackend:
             if wanted.workers > job.max_workers or wanted.ps > job.max_ps:
                 raise InvalidAllocation(f"{job_id}: {wanted} is more than it may have")
         self._observed, self._decided_seconds = None, self._parts.clock()
-        if self._training is not None:
+        if self.training is not None:
             held = within_pools(about.state, decision, about.reach, about.ps_reach)
-            self._training.apply(held, about.state.time_seconds, about.gpu_types)
+            self.training.apply(held, about.state.time_seconds, about.gpu_types)
             about = targets_alone(about, held)
         outcomes = self._auto.begin(about, decision)
         decision = within_pools(about.state, decision, about.reach)
@@ -274,13 +274,13 @@ class KubernetesBackend:
             for member, entry in zip(about.members.values(), progress, strict=True)
             if not entry.finished
         )
-        return progress if self._training is None else [*progress, *self._training.progress(gpu_types)]
+        return progress if self.training is None else [*progress, *self.training.progress(gpu_types)]
 
     def status(self) -> BackendStatus:
         """How the targets stand now."""
         found = self._poll_one(None)
         running = sum(member.facts.workers > 0 for member in found.members.values())
-        trains, waits, times = (0, 0, []) if self._training is None else self._training.counts()
+        trains, waits, times = (0, 0, []) if self.training is None else self.training.counts()
         done = self._done + len(times)
         return BackendStatus(
             time_seconds=self.time_seconds,
@@ -293,8 +293,8 @@ class KubernetesBackend:
 
     def close(self) -> None:
         """Follow no longer; the cluster goes on as it is."""
-        if self._training is not None:
-            self._training.close()
+        if self.training is not None:
+            self.training.close()
         self.watch.close()
         # Last: until then what was decided may still be told.
         if self._elector is not None:
@@ -302,7 +302,8 @@ class KubernetesBackend:
         self._api.close()
 
     @property
-    def _acts(self) -> bool:
+    def acts(self) -> bool:
+        """Whether this agent may change anything: it is the only one, or holds the lease."""
         return self._elector is None or self._elector.seconds_left > 0.0
 
     def _poll_key(self, key: FollowedFiles[bytes]) -> None:
@@ -315,7 +316,7 @@ class KubernetesBackend:
 
     def poll(self) -> Observed:
         """What is seen of the cluster now."""
-        return self._poll_one(self._training if self._training is not None and self._training.is_known else None)
+        return self._poll_one(self.training if self.training is not None and self.training.is_known else None)
 
     def _poll_one(self, own: TrainingJobs | None) -> Observed:
         seen = self.watch.seen(self._scrapes.readings)
@@ -325,10 +326,10 @@ class KubernetesBackend:
         return in_places(found, seen, lambda: {} if own is None else own.job_placements())
 
     def _shape(self) -> frozenset[object]:
-        return self.watch.shape() | (frozenset() if self._training is None else self._training.shape)
+        return self.watch.shape() | (frozenset() if self.training is None else self.training.shape)
 
     def _to_scrape(self) -> list[Scraped]:
-        if not self._acts:
+        if not self.acts:
             return []  # who stands by need not know
         # Copied only where they are looked through.
         pods = (entry.kept for cache in (self.watch.pods,) for entry in cache.entries().values())
@@ -352,7 +353,7 @@ class KubernetesBackend:
             self.watch.names,
             free_capacity,
             JobKeys(key.value, tuple(read_agent_key(file, make=False) for file in settings.earlier_key_files)),
-            lambda: self._acts and self.watch.is_fresh,
+            lambda: self.acts and self.watch.is_fresh,
             lambda: 0 if elector is None else elector.epoch,
             self.watch.changed.set,
             self._parts.clock,
@@ -378,8 +379,8 @@ class KubernetesBackend:
         """Wait until the next decision is due; jobs that wait for room get it meanwhile."""
         polled_seconds = -float("inf")
         while not self._parts.wait(POLL_SECONDS):
-            if self._training is not None:
-                self._training.poll()
+            if self.training is not None:
+                self.training.poll()
             outcomes = self._auto.go_on()
             if outcomes is not None:
                 self._adviser.advise(about, decision, self.watch.by_id(), outcomes)

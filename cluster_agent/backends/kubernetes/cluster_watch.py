@@ -72,7 +72,7 @@ class ClusterWatch:
         self._api, self._parts, self._patience_seconds = api, parts, settings.request_seconds
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._followed: dict[str, Following[Any]] = {}
+        self.followed: dict[str, Following[Any]] = {}
         self._is_started = False
         self.names = namespaces_of(settings)
         self.news = NamespaceNews(self.names, parts.telemetry.namespace_unread)
@@ -87,7 +87,7 @@ class ClusterWatch:
         self.objects: dict[str, Cache[TargetFacts]] = {
             kind.resource.kind: self._follow(kind.resource, kind.facts, self.names) for kind in kinds
         }
-        self._opted_in: dict[str, Following[NamespaceFacts]] = {}
+        self.opted_in: dict[str, Following[NamespaceFacts]] = {}
         # On nodes of its own nobody else's pods hold devices, and no right to look everywhere is needed.
         self._devices = None if own is not None else ClaimedDevices(api, parts.clock, self._on_pods, _seed())
         for name, follow in self._devices.followings.items() if self._devices is not None else ():
@@ -117,7 +117,7 @@ class ClusterWatch:
     def close(self) -> None:
         """Follow no longer."""
         self._stopping.set()
-        for following in [*self._followed.values(), *self._opted_in.values()]:
+        for following in [*self.followed.values(), *self.opted_in.values()]:
             following.stop()
         if self._devices is not None:
             self._devices.stop()
@@ -134,7 +134,7 @@ class ClusterWatch:
             BackendUnavailable: something could not be read yet, or has not been heard of for too long.
         """
         began = self._parts.clock()
-        for name, following in self._followed.items():
+        for name, following in self.followed.items():
             while not following.is_settled:
                 late = self._parts.clock() - began > self._patience_seconds
                 if late or self._parts.wait(POLL_SECONDS):
@@ -154,21 +154,21 @@ class ClusterWatch:
     @property
     def unread(self) -> str:
         """What could not be read even once, in a line; empty where a decision can be about everything."""
-        for name, following in self._followed.items():
+        for name, following in self.followed.items():
             if not following.is_settled:
                 return self._unread(name, following)
         return ""
 
     def unread_namespaces(self) -> dict[str, str]:
         """Namespaces of several in which something cannot be read, and why: nothing is decided about them."""
-        unread = unread_in(self._followed.values())
+        unread = unread_in(self.followed.values())
         self.news.poll("ElasticTargets", unread)
         return unread
 
     @property
     def is_fresh(self) -> bool:
         """Whether everything that a decision is about was heard of lately."""
-        return not any(following.is_stale for following in self._followed.values())
+        return not any(following.is_stale for following in self.followed.values())
 
     def found(self) -> dict[tuple[str, str, str], TargetFacts]:
         """Objects that targets may point at, by kind, namespace and name."""
@@ -219,7 +219,7 @@ class ClusterWatch:
             for kind, cache in self.objects.items()
             for key, entry in self._of_readable(cache)
         ]
-        followings = list(self._opted_in.values())
+        followings = list(self.opted_in.values())
         namespaces = [(key, entry.kept) for each in followings for key, entry in each.cache.entries().items()]
         nodes = [entry.kept for entry in self.nodes.entries().values()]
         return frozenset([*targets, *objects, *nodes, *namespaces])
@@ -228,12 +228,12 @@ class ClusterWatch:
         """What is kept of namespaces, which are followed from the first call on: whoever only advises may not read
         them. Of those that cannot be read nothing, and why in a line.
         """
-        if not self._opted_in:
-            self._opted_in = {name: self._follow_namespace(name) for name in self.names}
+        if not self.opted_in:
+            self.opted_in = {name: self._follow_namespace(name) for name in self.names}
         began = self._parts.clock()
         found: dict[str, NamespaceFacts] = {}
         unread = ""
-        for following in self._opted_in.values():
+        for following in self.opted_in.values():
             cache = following.cache
             while not (cache.is_synced or following.trouble) and self._parts.clock() - began < self._patience_seconds:
                 if self._parts.wait(POLL_SECONDS):
@@ -270,7 +270,7 @@ class ClusterWatch:
         selectors: Query | None = None,
     ) -> Cache[Any]:
         following = self._following(resource, keep, namespaces, on_change or self.changed.set, selectors)
-        self._followed[resource.plural] = following
+        self.followed[resource.plural] = following
         return following.cache
 
     def _following(

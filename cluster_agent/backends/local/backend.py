@@ -79,7 +79,7 @@ class LocalPace:
     def __init__(
         self, jobs: RunningJobs, slot_seconds: float, debounce_seconds: float, clock: Callable[[], float]
     ) -> None:
-        self._jobs = jobs
+        self.jobs = jobs
         self._slot_seconds = slot_seconds
         self._debounce_seconds = debounce_seconds
         self._clock = clock
@@ -92,18 +92,18 @@ class LocalPace:
     @property
     def is_time_to_poll(self) -> bool:
         """At once where a user has asked for something; else every so often."""
-        asked = self._jobs.table.changes != self._polled_at
+        asked = self.jobs.table.changes != self._polled_at
         return asked or self._clock() - self._polled_seconds >= _CALM_POLL_SECONDS
 
     def poll(self) -> None:
         """See which jobs have ended, or are to."""
-        self._jobs.poll()
+        self.jobs.poll()
         self._polled_seconds = self._clock()
         self.on_own_changes()
 
     def on_own_changes(self) -> None:
         """What was written to the table so far is nothing that a user wants."""
-        self._polled_at = self._jobs.table.changes
+        self._polled_at = self.jobs.table.changes
 
     @property
     def is_due(self) -> bool:
@@ -113,7 +113,7 @@ class LocalPace:
             return True
         if waited < self._debounce_seconds:
             return False
-        return self._presence() != self._known or self._jobs.losses != self._known_losses
+        return self._presence() != self._known or self.jobs.losses != self._known_losses
 
     def on_decided(self) -> None:
         """A decision is being carried out from now on."""
@@ -124,13 +124,13 @@ class LocalPace:
         present = self._presence()
         gone = {name for name, *_ in self._known} - {name for name, *_ in present}
         come = present - self._known
-        self._known, self._known_losses = present, self._jobs.losses
+        self._known, self._known_losses = present, self.jobs.losses
         if come:
             return Trigger.ARRIVAL
         return Trigger.COMPLETION if gone else Trigger.SLOT
 
     def _presence(self) -> frozenset[_Presence]:
-        table = self._jobs.table
+        table = self.jobs.table
         changes = table.changes
         if changes != self._present_at:
             self._present = frozenset((record.name, record.held, record.cancelling) for record in table.unended)
@@ -219,13 +219,13 @@ class LocalBackend:
         self.table = machine.table
         self._launchers = machine.launchers
         self._settings = settings
-        self._parts = parts
+        self.parts = parts
         self._node = machine.node
         # A clock that is set back must not make an interval negative.
         self._offset_seconds = unix_clock() - parts.clock()
-        self._jobs = RunningJobs(machine.table, machine.open_job, lambda: self.time_seconds, machine.shares)
+        self.jobs = RunningJobs(machine.table, machine.open_job, lambda: self.time_seconds, machine.shares)
         self._observed: tuple[ClusterState, Trigger] | None = None
-        self._pace = LocalPace(self._jobs, settings.slot_seconds, settings.debounce_seconds, parts.clock)
+        self._pace = LocalPace(self.jobs, settings.slot_seconds, settings.debounce_seconds, parts.clock)
         self._server: JobServer | None = None
 
     @property
@@ -236,7 +236,7 @@ class LocalBackend:
     @property
     def time_seconds(self) -> float:
         """Unix seconds, which never go back."""
-        return self._offset_seconds + self._parts.clock()
+        return self._offset_seconds + self.parts.clock()
 
     @property
     def baseline_policy(self) -> str:
@@ -265,12 +265,12 @@ class LocalBackend:
             self._node.capacity,
             self.facts,
             lambda: self.time_seconds,
-            self._parts.state_dir,
+            self.parts.state_dir,
             pace,
             self.remove,
-            self._jobs.why_it_waits,
+            self.jobs.why_it_waits,
         )
-        shared = SharedAnswers(lambda: self.table.changes, self._parts.clock)
+        shared = SharedAnswers(lambda: self.table.changes, self.parts.clock)
         socket = self._settings.socket or default_socket(os.environ)
         self._server = JobServer(socket, desk.answers, shared=shared)
         _log.info("jobs-are-taken", socket=str(socket))
@@ -279,9 +279,9 @@ class LocalBackend:
     def facts(self, record: LocalJobRecord) -> dict[str, object]:
         """A job as users see it; may be called from any thread."""
         name, now = record.name, self.time_seconds
-        trained = self._jobs.training.seconds(record, now)
-        facts = user_facts(record, self._jobs.shown(name), now, self._jobs.why_it_waits(name), trained)
-        folder = self._jobs[record.name].log_folder
+        trained = self.jobs.training.seconds(record, now)
+        facts = user_facts(record, self.jobs.shown(name), now, self.jobs.why_it_waits(name), trained)
+        folder = self.jobs[record.name].log_folder
         return {**facts, "logs": str(folder), "log": str(folder.parents[1] / f"{record.name}.launcher.log")}
 
     def remove(self, name: str) -> None:
@@ -291,9 +291,9 @@ class LocalBackend:
             JobRefused: its launcher has not ended yet.
             OSError: something cannot be removed; the job stays.
         """
-        if self._jobs[name].launcher is not None:
+        if self.jobs[name].launcher is not None:
             raise JobRefused(f"{name} is still ending; delete it in some seconds")
-        folder = self._parts.state_dir / "jobs"
+        folder = self.parts.state_dir / "jobs"
         if os.path.lexists(folder / name):
             # Under another name nobody finds it half removed. Its record goes last: without it a folder that is left
             # would be gone on with by the next job of this name.
@@ -302,7 +302,7 @@ class LocalBackend:
             remove_folder(doomed)
         (folder / f"{name}.launcher.log").unlink(missing_ok=True)
         launcher_lock(folder, name).unlink(missing_ok=True)
-        self._jobs.drop(name)
+        self.jobs.drop(name)
         self.table.remove(name)
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
@@ -312,12 +312,12 @@ class LocalBackend:
 
     def _observe(self) -> tuple[ClusterState, Trigger] | None:
         while self._observed is None:
-            if self._parts.wait(0.0):
+            if self.parts.wait(0.0):
                 return None
             # Jobs that ended since the last interval are in no interval unless the next one begins with them.
             if self._is_time_to_poll:
                 self._poll()
-            observation = Observation(self._jobs, self._node)
+            observation = Observation(self.jobs, self._node)
             if observation.is_to_decide:
                 trigger = self._pace.trigger()
                 self._observed = (observation.state(self.time_seconds, self._settings.slot_seconds), trigger)
@@ -334,21 +334,21 @@ class LocalBackend:
         check_decision(decision, jobs, state.total)
         self._observed = None
         self._pace.on_decided()
-        self._jobs.lacking.clear()
+        self.jobs.lacking.clear()
         stamp = f"{int(state.time_seconds * 1000):x}"
         changes = {
             name: LocalChange(job, job.current, self._wanted(job, decision), f"decision-{stamp}-{name}")
             for name, job in jobs.items()
         }
-        intervals = Intervals(self._jobs, self._parts.clock, self._offset_seconds)
+        intervals = Intervals(self.jobs, self.parts.clock, self._offset_seconds)
         for job in state.jobs:
             intervals.begin(job)
         running = Changes(
             changes,
-            self._jobs,
+            self.jobs,
             state.total,
             ChangeLimits(self._settings.resize_seconds, self._settings.start_seconds),
-            self._parts.clock,
+            self.parts.clock,
         )
         with _reported_full_disks():
             self._wait_until_due(running, intervals)
@@ -401,7 +401,7 @@ class LocalBackend:
         record = self.table.get(job.job_id)
         if wanted != SUSPENDED or record is None or record.held:
             return wanted
-        starting = self._jobs.starting_seconds(job.job_id)
+        starting = self.jobs.starting_seconds(job.job_id)
         return wanted if starting is None or starting >= self._settings.start_seconds else job.current
 
     def _wait_until_due(self, running: Changes, intervals: Intervals) -> None:
@@ -413,12 +413,12 @@ class LocalBackend:
             if due or self._is_time_to_poll:
                 self._poll()  # what has ended by now is told with this interval
                 intervals.poll()
-            if due or self._parts.wait(_POLL_SECONDS):
+            if due or self.parts.wait(_POLL_SECONDS):
                 return
 
     def _wait_for_news(self) -> bool:
         """Wait until it is time to look; True when the agent is to stop."""
-        while not self._parts.wait(_POLL_SECONDS):
+        while not self.parts.wait(_POLL_SECONDS):
             if self._is_time_to_poll:
                 self._poll()
                 return False

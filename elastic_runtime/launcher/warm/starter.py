@@ -35,7 +35,7 @@ _READ_WHEN_USED = (
     "MASTER_",
 )
 """How variables begin that may differ between the server and a task: nothing that is loaded has looked at them."""
-_RESTARTS = 3
+RESTARTS = 3
 """How often a server that ended is started again in `_WINDOW_SECONDS`."""
 _WINDOW_SECONDS = 600.0
 _LEAST_ROOM = 256
@@ -87,7 +87,7 @@ class WarmStarter:
         self._server: ForkServerProcess | None = None
         self._knows_script = False
         self._restarts = RestartLimit(
-            _RESTARTS, _WINDOW_SECONDS, settings.restart_backoff_seconds, settings.longest_backoff_seconds
+            RESTARTS, _WINDOW_SECONDS, settings.restart_backoff_seconds, settings.longest_backoff_seconds
         )
         can_be = server.command[0] == sys.executable and kinship.adopt()
         self._start_at = clock() if can_be else None

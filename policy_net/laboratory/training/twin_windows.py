@@ -143,7 +143,7 @@ class History:
         names = list(self._jobs)
         counts = np.array(list(self._jobs.values()), dtype=np.float64)
         source = names[int(generator.choice(len(names), p=counts / counts.sum()))]
-        window = _drawn_window(self._jobs[source], self._choice.jobs, generator)
+        window = drawn_window(self._jobs[source], self._choice.jobs, generator)
         model_seed, noise_seed, speed_seed = (int(seed) for seed in generator.integers(2**31, size=3))
         if source == _LOG:
             assert self._log is not None  # noqa: S101  (narrows the type)
@@ -177,7 +177,7 @@ def part_of(window: TwinWindow, jobs: int, speed_spread: float, generator: np.ra
     every = window.workload.jobs
     kept: Sequence[WorkloadJob] = every
     if len(every) > jobs:
-        kept = take_window(every, jobs, _drawn_window(len(every), jobs, generator), window.workload.name)
+        kept = take_window(every, jobs, drawn_window(len(every), jobs, generator), window.workload.name)
     start = kept[0].submit_time_seconds
     shifted = tuple(replace(job, submit_time_seconds=job.submit_time_seconds - start) for job in kept)
     speeds = DrawnSpeeds(window.speeds, speed_spread, int(generator.integers(2**31)))
@@ -253,7 +253,7 @@ def _mean_jct(result: ReplayResult) -> float:
     return found
 
 
-def _drawn_window(jobs: int, length: int, generator: np.random.Generator) -> int:
+def drawn_window(jobs: int, length: int, generator: np.random.Generator) -> int:
     """The number of a window, each job being as likely to be in it; a rest of too few jobs is left out."""
     lengths = [min(length, jobs - start) for start in range(0, jobs, length)]
     weights = np.array([size if size >= FEWEST_JOBS else 0 for size in lengths], dtype=np.float64)

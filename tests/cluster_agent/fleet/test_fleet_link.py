@@ -263,7 +263,7 @@ def test_a_fault_of_our_own_costs_one_heartbeat_and_not_all_of_them(tmp_path: Pa
             raise failures.pop()
         return STATUS
 
-    world.link._status = status
+    world.link.status = status
     world.link.start()
     deadline = time.monotonic() + 60.0
     while not world.learner.heartbeats and time.monotonic() < deadline:

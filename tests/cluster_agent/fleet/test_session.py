@@ -61,7 +61,7 @@ def test_words_that_change_each_time_are_not_kept_for_ever() -> None:
     refusals = Refusals(Clock())
     for number in range(1000):
         refusals.on_refused("update", LearnerRefused(f"Push: refused {number}"))
-    assert len(refusals._known) <= 16
+    assert len(refusals.known) <= 16
 
 
 class Counting(RepeatedWork):

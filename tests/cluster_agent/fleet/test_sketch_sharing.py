@@ -76,7 +76,7 @@ def test_what_is_no_sketch_is_not_told_and_one_that_was_refused_is_tried_again(t
     for index, said in enumerate(("null", "{}", "else", json.dumps({**SKETCH.to_json(), "nodes": 0}))):
         world = World(tmp_path, True, prints(said))
         world.beat()
-        world.beat_until(lambda world=world: world.sharing._process is None)
+        world.beat_until(lambda world=world: world.sharing.process is None)
         assert world.learner.sketches == [], index
         world.sharing.close()
     world = World(tmp_path, True, prints(json.dumps(SKETCH.to_json())))
@@ -90,12 +90,12 @@ def test_what_is_no_sketch_is_not_told_and_one_that_was_refused_is_tried_again(t
 def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
     world = World(tmp_path, True, (sys.executable, "-c", "import time; time.sleep(600)"))
     world.beat()
-    process = world.sharing._process
+    process = world.sharing.process
     assert process is not None
     world.clock.now += 1801.0
     world.beat()
     assert process.poll() is not None
-    assert world.sharing._process is None
+    assert world.sharing.process is None
 
 
 def recorded(count: int, gpus: int = 2, **changes: Any) -> RecordedJobs:

@@ -301,5 +301,5 @@ def test_no_two_ever_write_and_no_epoch_is_used_twice(
         writers = [each for each in electors.values() if each.seconds_left > 0]
         assert len(writers) <= 1
         for writer in writers:
-            assert epochs.setdefault(writer.epoch, writer._identity) == writer._identity
+            assert epochs.setdefault(writer.epoch, writer.identity) == writer.identity
             assert writer.epoch == max(epochs)

@@ -219,7 +219,7 @@ def test_a_twin_without_a_past_is_asked_ever_more_seldom(tmp_path: Path, monkeyp
     learner, place, queue = Kinds(), Place(), ExperienceQueue(8)
     trainer = trainer_of(learner, place, tmp_path, queue, TwinAnswer(None, reason="no 20 jobs have ended here yet"))
     waits: list[float] = []
-    monkeypatch.setattr(trainer._draining, "wait", waits.append)
+    monkeypatch.setattr(trainer.draining, "wait", waits.append)
     assert trainer.twin is not None
     for _ in range(9):
         trainer.teach(trainer.twin)

@@ -180,7 +180,7 @@ def test_a_prioritised_replay_learns_how_surprising_its_decisions_were() -> None
     world = World(actor_critic={**ONE_SEGMENT, "replay": "prioritised"})
     world.run_decisions(5)
     assert len(world.learner.applied) == 4
-    surprises = [world.trainer.replay._surprises[id(entry)] for entry in world.trainer.replay._entries]
+    surprises = [world.trainer.replay.surprises[id(entry)] for entry in world.trainer.replay.entries]
     assert len(surprises) == 5
     assert all(surprise != 1.0 for surprise in surprises)
 
@@ -203,7 +203,7 @@ def test_with_permuted_rewards_gradients_are_of_rewards_dealt_out_anew() -> None
         ) -> None:
             seen[permute] = [[entry.reward for entry in segment] for segment in segments]
 
-        world.trainer._gradient = watch  # type: ignore[method-assign, assignment]
+        world.trainer.gradient = watch  # type: ignore[method-assign, assignment]
         world.trainer.update()
     rewards = [make_experience(index).reward for index in range(20)]
     assert seen[False] == [rewards]

@@ -60,7 +60,7 @@ def agent_with(folder: Path, twin: FakeTwin, learner: RolloutLearner | None = No
     learner.assigned, learner.rollout_assignment, learner.expires = 1, alternating(), EXPIRES
     agent = SimulatedAgent(folder, learner, Clock())
     conduct = agent.conduct
-    conduct._twins = BlockTwins(twin, 60.0)
+    conduct.twins = BlockTwins(twin, 60.0)
     return agent
 
 

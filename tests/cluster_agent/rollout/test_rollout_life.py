@@ -213,7 +213,7 @@ def test_an_agent_that_was_away_for_longer_than_a_decision_reports_nothing_of_th
     world.agent.live(4)
     file = world.folder / ROLLOUT
     world.agent.conduct.close()
-    state = world.agent.conduct._state
+    state = world.agent.conduct.state
     block = state.alternation.tally.number  # type: ignore[union-attr]
     state.presence.now -= 10_000.0  # type: ignore[operator]  # as if the cluster's clock had gone on meanwhile
     state.save(world.folder)

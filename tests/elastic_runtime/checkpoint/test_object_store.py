@@ -37,7 +37,7 @@ from elastic_runtime.checkpoint import (
     write_manifest,
 )
 from elastic_runtime.checkpoint.object_store import ObjectStore, StorePath
-from elastic_runtime.coordinator.__main__ import _check_store
+from elastic_runtime.coordinator.__main__ import check_store
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore, Restore
 from elastic_runtime.coordinator.rules.checkpointing import SearchOrder
 from elastic_runtime.errors import BadInput, CheckpointDamaged, CheckpointError
@@ -362,7 +362,7 @@ def test_a_store_that_takes_nothing_is_said_before_anything_is_trained(
 ) -> None:
     place, _, _ = _failing(lambda _: _raise(error))
     with pytest.raises(kind, match=line):
-        _check_store(place)
+        check_store(place)
 
 
 # ---- URLs

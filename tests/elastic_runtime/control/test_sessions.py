@@ -121,7 +121,7 @@ def test_each_request_is_taken_at_most_once_and_in_order_all_are(order: list[int
         except Unproven:
             continue
     assert len(taken) == len(set(taken))
-    behind = [index for place, index in enumerate(order) if max(order[: place + 1]) - index < sessions._WINDOW]
+    behind = [index for place, index in enumerate(order) if max(order[: place + 1]) - index < sessions.WINDOW]
     assert set(taken) == set(behind)
 
 
@@ -147,10 +147,10 @@ def test_what_one_coordinator_was_sent_is_of_no_use_with_another_or_with_itself_
 def test_who_opens_sessions_without_end_drives_out_nobody_who_uses_one() -> None:
     session, coordinator = pair()
     coordinator.take(METHOD, session.seal(METHOD, b"")[1])
-    for _ in range(3 * sessions._MOST_UNPROVEN):
+    for _ in range(3 * sessions.MOST_UNPROVEN):
         coordinator.open(CallerSession.draw())
     assert coordinator.take(METHOD, session.seal(METHOD, b"on")[1]).payload == b"on"
-    assert len(coordinator._unproven) == sessions._MOST_UNPROVEN
+    assert len(coordinator._unproven) == sessions.MOST_UNPROVEN
 
 
 def test_a_session_that_was_forgotten_is_unknown_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ class RestlessAgent(FakeAgent):
         super()._obey(reply)
         self.ever.add(self.now())
 
-    def _call(self, name: str, request: Any) -> Any:
+    def call(self, name: str, request: Any) -> Any:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
             try:
@@ -110,7 +110,7 @@ class DisturbedFleet:
             agent.register()
         first = self.agents[0]
         made = update(first.incarnation, cluster=first.cluster, incarnation=first.incarnation)
-        first._call("Push", push_request(made, False))
+        first.call("Push", push_request(made, False))
         until(lambda: self.admin("GetFleet", pb.GetFleetRequest()).latest_version == 2, "v2 is published")
 
     def admin(self, name: str, request: Any, *, again: bool = True) -> Any:

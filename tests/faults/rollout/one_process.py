@@ -176,13 +176,13 @@ class World:
             registry.publish(policy(SPEC, number), number, self.now, {}, 0.0, False)
         for name in CLUSTERS:
             registry.register(name, False, [], self.now)
-        self._open(registry)
+        self.open(registry)
 
     def _registry(self) -> FaultyRegistry:
         commits = Commits(self.folder)
         return FaultyRegistry(self.met, self.folder, commits, Signing(self.folder, 3600.0, time.time, commits))
 
-    def _open(self, registry: FaultyRegistry) -> None:
+    def open(self, registry: FaultyRegistry) -> None:
         self.registry = registry
         self.thread = FaultyThread(registry)
         telemetry = LearnerTelemetry()
@@ -206,7 +206,7 @@ class World:
             return False
         except Killed:
             self.thread.close()
-            self._open(self._registry())
+            self.open(self._registry())
             return False
         return True
 

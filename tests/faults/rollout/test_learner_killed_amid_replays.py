@@ -98,7 +98,7 @@ def test_the_next_life_replays_what_is_missing_and_nothing_twice(tmp_path: Path)
             said = pb.ShareSketchRequest(
                 cluster=agent.cluster, incarnation=agent.incarnation, sketch=sketch(nodes[agent.cluster])
             )
-            assert agent._call("ShareSketch", said).taken
+            assert agent.call("ShareSketch", said).taken
         fleet.start(2)
 
         def amid() -> tuple[pb.Rollout, dict[int, list[str]]] | None:

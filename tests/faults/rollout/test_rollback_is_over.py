@@ -35,7 +35,7 @@ async def test_a_heartbeat_that_was_under_way_before_agents_were_told_does_not_e
     await world.act("abort")
     if restarted:
         world.thread.close()
-        world._open(world._registry())
+        world.open(world._registry())
     assert world.place() == ("rolling-back", "canary")
     for cluster in alternating:
         # Composed before the answer that it brings: until then the agent may begin with its next decision.

@@ -76,5 +76,5 @@ def test_a_learner_that_does_not_answer_is_not_asked_again_by_everybody(
     assert reported.answers == 1 or (hold and not reported.answers)  # it was busy for longer than the patience
     reported.hold, reported.failure = False, None
     clock.now += 1.5
-    live._patience_seconds = DEADLINE_SECONDS
+    live.patience_seconds = DEADLINE_SECONDS
     assert live.data() is not None

@@ -109,4 +109,4 @@ def test_who_is_refused_leaves_nothing_behind() -> None:
         queue.give_back(seat)
 
     asyncio.run(ask())
-    assert not queue._callers
+    assert not queue.callers

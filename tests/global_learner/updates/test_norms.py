@@ -210,7 +210,7 @@ async def test_what_was_clipped_is_logged_as_it_was_applied_and_comes_back_bit_f
         assert value("fedl2_learner_clipped_updates_total") == 1
         lost = caller.learner.head
         kept = dataclasses.replace(lost.state.copy())
-        config = caller.learner._settings
+        config = caller.learner.settings
         copy = tmp_path / "copy"
         # What a crash would leave: the files as they are while the learner runs.
         shutil.copytree(config.state_dir, copy, ignore=shutil.ignore_patterns("lock"))

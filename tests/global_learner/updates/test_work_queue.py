@@ -1,6 +1,6 @@
 import asyncio
 
-from global_learner.maintenance import _BACKLOG, WorkQueue
+from global_learner.maintenance import BACKLOG, WorkQueue
 
 DEADLINE_SECONDS = 60.0
 
@@ -42,7 +42,7 @@ async def test_a_failure_is_told_once_and_nothing_follows_it() -> None:
 async def test_a_long_backlog_holds_updates_up_until_there_is_room() -> None:
     gate, moved = asyncio.Event(), asyncio.Event()
     queue = WorkQueue(failed=lambda error: None, moved=moved.set)
-    for _ in range(_BACKLOG):
+    for _ in range(BACKLOG):
         assert queue.has_room
         queue.add(gate.wait)  # type: ignore[arg-type]
     assert not queue.has_room
@@ -59,7 +59,7 @@ async def test_a_failure_lets_those_go_who_wait_for_room() -> None:
 
     seen: list[bool] = []
     queue = WorkQueue(failed=lambda error: None, moved=lambda: seen.append(queue.has_room))
-    for _ in range(2 * _BACKLOG):
+    for _ in range(2 * BACKLOG):
         queue.add(fails)
     queue.start()
     await asyncio.wait_for(queue.close(), DEADLINE_SECONDS)

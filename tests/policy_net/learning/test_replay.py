@@ -70,4 +70,4 @@ def test_what_was_forgotten_is_not_valued_any_more() -> None:
     assert set(drawn(replay, entries, 50)) == {2, 3}
     newest = experience(0)
     replay.add(newest)
-    assert replay._surprises[id(newest)] == pytest.approx(0.5)  # the largest of those that are there
+    assert replay.surprises[id(newest)] == pytest.approx(0.5)  # the largest of those that are there

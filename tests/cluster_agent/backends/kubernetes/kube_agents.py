@@ -60,15 +60,15 @@ class Agent:
             return self.stop.wait(seconds)
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0.0 and not self.stop.wait(min(_POLL_SECONDS, left)):
-            if self._has_seen_all():
+            if self.has_seen_all():
                 self.skipped_seconds += max(0.0, deadline - time.monotonic())
                 break
         return self.stop.is_set()
 
-    def _has_seen_all(self) -> bool:
+    def has_seen_all(self) -> bool:
         watch = self.backend.watch
-        caches = [(word, following.cache) for word, following in watch._followed.items()]
-        caches += [("namespaces", following.cache) for following in watch._opted_in.values()]
+        caches = [(word, following.cache) for word, following in watch.followed.items()]
+        caches += [("namespaces", following.cache) for following in watch.opted_in.values()]
         seen = {(word, *key): entry.version for word, cache in caches for key, entry in cache.entries().items()}
         followed = {word for word, _ in caches}
 

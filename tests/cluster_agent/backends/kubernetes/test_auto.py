@@ -294,7 +294,7 @@ def rival(cluster: KubeCluster, agent: Agent, workers: int, manager: str = "keda
     size = {"spec": {"parallelism": workers, "completions": workers}}
     path = "/apis/batch/v1/namespaces/team/jobs/train"
     api_of(cluster.server, "root").patch(path, size, ContentType.MERGE_PATCH, {"fieldManager": manager})
-    wait_for(agent._has_seen_all)
+    wait_for(agent.has_seen_all)
 
 
 def skip(agent: Agent, seconds: float) -> None:
@@ -531,7 +531,7 @@ def test_who_lost_the_lease_in_the_middle_sets_nothing_more(cluster: KubeCluster
 
     def other_acts() -> bool:
         now["other"] += 1.0
-        return other.backend._acts
+        return other.backend.acts
 
     auto(cluster)
     one = start(elector=elector("one"))

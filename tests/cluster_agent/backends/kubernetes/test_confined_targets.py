@@ -186,7 +186,7 @@ def test_training_jobs_and_targets_of_one_pool_share_what_it_has(
     cluster.job("set", 1, on="a", template=template(nodeSelector={"pool": "small"}))
     cluster.target("set", updateMode="Auto")
     agent, training = start(), Training()
-    agent.backend._training = training  # type: ignore[assignment]
+    agent.backend.training = training  # type: ignore[assignment]
     wait_for(lambda: most(agent) == {"free": 4, "set": 4, "trainingjob/own": 4}, lambda: most(agent))
     assert agent.backend.observe() is not None
     wanted = {"team/free": Allocation(1, 0), "team/set": Allocation(4, 0), "team/trainingjob/own": Allocation(4, 0)}

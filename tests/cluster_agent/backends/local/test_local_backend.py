@@ -300,7 +300,7 @@ def test_a_job_that_has_ended_and_was_not_noted_yet_is_not_started_again(tmp_pat
     world = LocalWorld(tmp_path)
     job = world.submit("a", epochs=500)
     decide(world, a=(1, 1))
-    poll, ended = world.backend._jobs.poll, []
+    poll, ended = world.backend.jobs.poll, []
 
     def look_and_end() -> None:
         """It ends right after the backend has looked, and before it measures."""
@@ -309,7 +309,7 @@ def test_a_job_that_has_ended_and_was_not_noted_yet_is_not_started_again(tmp_pat
             ended.append(True)
             job.samples, job.phase, job.process, job.held = job.total_samples, JobPhase.FINISHED, None, SUSPENDED
 
-    world.backend._jobs.poll = look_and_end  # type: ignore[method-assign]
+    world.backend.jobs.poll = look_and_end  # type: ignore[method-assign]
     decide(world, a=(1, 1))
     assert world.backend.finished or world.backend.observe() is None
     assert job.starts == 1
@@ -338,14 +338,14 @@ def test_a_speed_that_the_machine_cannot_have_had_is_not_learned_from(
     job.busy = busy
     wanted = {"a": (1, 0 if kind == "AllReduce" else 1)}
     decide(world, **wanted)
-    began, wait = world.now, world.backend._parts.wait
+    began, wait = world.now, world.backend.parts.wait
 
     def lying(seconds: float) -> bool:
         stopped = wait(seconds)
         job.lies_samples = lies_per_second * (world.now - began)
         return stopped
 
-    object.__setattr__(world.backend._parts, "wait", lying)
+    object.__setattr__(world.backend.parts, "wait", lying)
     observed = world.backend.observe()
     assert observed is not None
     (entry,) = world.backend.apply(Decision({"a": Allocation(*wanted["a"])}))

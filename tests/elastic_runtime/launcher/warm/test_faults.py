@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from started_tasks import Tasks, gone, wait_for
 
-from elastic_runtime.launcher.warm.starter import _RESTARTS as RESTARTS
+from elastic_runtime.launcher.warm.starter import RESTARTS
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 

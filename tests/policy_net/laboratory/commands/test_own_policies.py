@@ -93,7 +93,7 @@ number = 4
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a module; what is registered from it is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(policy, "_factories", dict(policy._factories))
+    monkeypatch.setattr(policy, "factories", dict(policy.factories))
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [name for name in sys.modules if name.startswith("own_scheduler_")]:
         monkeypatch.delitem(sys.modules, name)  # that of another test's folder

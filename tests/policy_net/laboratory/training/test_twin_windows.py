@@ -23,8 +23,8 @@ from policy_net.laboratory.training.twin_windows import (
     History,
     TwinMachines,
     WindowChoice,
-    _drawn_window,
     cost_of,
+    drawn_window,
     environment_of,
 )
 from policy_net.laboratory.workloads.decided import RecordedJobs
@@ -218,7 +218,7 @@ def test_a_cluster_that_is_let_go_of_while_nobody_needs_it_is_replayed_as_it_was
 @given(st.integers(FEWEST_JOBS, 500), st.integers(FEWEST_JOBS, 120), st.integers(0, 2**31))
 def test_every_window_of_enough_jobs_is_drawn_by_its_jobs(jobs: int, length: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
-    numbers = {_drawn_window(jobs, length, generator) for _ in range(200)}
+    numbers = {drawn_window(jobs, length, generator) for _ in range(200)}
     assert max(numbers) * length + FEWEST_JOBS <= jobs
     if jobs <= 3 * length and jobs % length >= max(FEWEST_JOBS, length / 2):
         assert jobs // length in numbers, "the newest jobs teach too"
