@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
-from benchmarks.robustness.attacks import Attack
+import numpy as np
+
 from benchmarks.robustness.teaching import ImitatingCluster
 from benchmarks.robustness.worlds import BAD, MIXES
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
@@ -23,6 +26,17 @@ from policy_net.exchange.spec import Weights
 
 AVERAGE_DECAY = 0.99
 """As the fleet publishes: the average of the head's last hundred steps."""
+Attack = Callable[[Weights], Weights]
+"""What a bad cluster sends in place of its gradient; each passes every check that looks at one update alone."""
+
+
+def _times(factor: float, gradient: Weights) -> Weights:
+    return gradient * np.float32(factor)
+
+
+_FACTORS = {"none": 1.0, "flipped": -1.0, "hundredfold": 100.0, "hundredfold-flipped": -100.0}
+ATTACKS: Mapping[str, Attack] = MappingProxyType({name: partial(_times, factor) for name, factor in _FACTORS.items()})
+"""By name; `none` is the clean run that the others are compared with."""
 
 
 @dataclass(frozen=True, slots=True)

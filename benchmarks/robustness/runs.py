@@ -8,8 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from benchmarks.robustness.attacks import ATTACKS
-from benchmarks.robustness.fleet import run_fleet
+from benchmarks.robustness.fleet import ATTACKS, run_fleet
 from benchmarks.robustness.score import Figures, learned_jcts
 from benchmarks.robustness.treatments import treatments
 from benchmarks.robustness.worlds import BAD, SPEC, held_out
