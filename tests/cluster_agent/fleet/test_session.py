@@ -72,7 +72,7 @@ class Counting(RepeatedWork):
         self.done: list[str] = []
         self.waits = threading.Event()
 
-    def _attempt(self) -> float:
+    def attempt(self) -> float:
         self.done.append("work")
         if len(self.done) < 3:
             return 0.0
