@@ -73,9 +73,10 @@ test: $(STAMP) ## all tests that take less than seconds each
 test-long: $(STAMP) ## the other tests: programs that work together, real jobs, demonstrations and kills by the dozen
 	$(PYTEST) -m 'heavy or long'
 
-soak: $(STAMP) ## nightly: 1,000 kills of the learner, 200 damaged places of each of its files, other examples of each property
+soak: $(STAMP) ## nightly: 1,000 kills of the learner, 200 damaged places of each of its files, each fault of a write with a restart and without, other examples of each property
 	@# These take longer than whatever else hangs that long.
-	FEDL2_KILLS=1000 FEDL2_PLACES=200 $(BIN)/python -m pytest -s -o faulthandler_timeout=0 tests/faults/test_learner_killed.py tests/hostile/test_durability.py
+	FEDL2_KILLS=1000 FEDL2_PLACES=200 FEDL2_RESTARTS=both $(BIN)/python -m pytest -s -o faulthandler_timeout=0 \
+	  tests/faults/test_learner_killed.py tests/hostile/test_durability.py tests/faults/kubernetes/test_training_writes.py
 	$(PYTEST) --hypothesis-profile=search -m hypothesis
 
 check: $(STAMP) ## ruff, mypy, import-linter, docs tests, and the site builds

@@ -133,6 +133,7 @@ def test_noise_is_no_identity(data: bytes) -> None:
         parse_identity(data)
 
 
+@pytest.mark.heavy
 @given(content=st.text(max_size=200))
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_noise_is_no_enrollment(tmp_path: Path, content: str) -> None:

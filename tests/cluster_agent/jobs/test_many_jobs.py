@@ -14,6 +14,7 @@ from cluster_agent.jobs.client import JobClient
 JOBS = 500
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("policy", ["fifo", "drf", "set"])
 def test_five_hundred_jobs_wait_and_every_decision_fits(shell: Shell, policy: str) -> None:
     began = time.perf_counter()

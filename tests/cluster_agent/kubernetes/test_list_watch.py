@@ -201,6 +201,7 @@ def test_a_store_that_was_set_back_is_noticed_by_its_silence(
     wait_for(lambda: follower.has() == {"a": "Running", "b": "Pending"})
 
 
+@pytest.mark.heavy
 def test_a_server_that_is_in_trouble_is_not_knocked_at_without_a_pause(
     server: KubeServer, follow: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
 ) -> None:

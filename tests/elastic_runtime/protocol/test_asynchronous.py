@@ -61,6 +61,7 @@ def test_a_dead_workers_batch_is_computed_again_and_nothing_else(
         assert world.done <= world.applied(block) <= world.done | untold
 
 
+@pytest.mark.heavy
 @settings(max_examples=8)
 @given(seed=SEEDS, loss=LOSS)
 def test_a_checkpoint_holds_at_least_what_was_told_done(seed: int, loss: float) -> None:

@@ -189,6 +189,7 @@ def lose_a_worker(world: World, dies_at: int) -> None:
     world.publish(substitutes={"worker-1": "worker-2"})
 
 
+@pytest.mark.heavy
 @settings(max_examples=15)
 @given(seed=SEEDS, dies_at=st.integers(0, 7), loss=st.sampled_from([0.0, 0.1]), merge_steps=st.sampled_from([1, 2]))
 def test_a_worker_that_dies_with_its_buffers_at_one_holder_leaves_both_with_the_same(

@@ -168,6 +168,7 @@ def play(folder: Path, strike: Strike, write: str, *, restart: bool, lasts_ticks
         assert site.most_taken <= GPUS, f"{write}, restart {restart}: {site.most_taken} GPUs"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", STRIKES)
 def test_a_fault_at_any_write_of_sizes_is_survived(tmp_path: Path, name: str) -> None:
     order = list(STRIKES).index(name)
@@ -177,6 +178,7 @@ def test_a_fault_at_any_write_of_sizes_is_survived(tmp_path: Path, name: str) ->
     _all(tmp_path, strike, cases)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", [name for name, strike in STRIKES.items() if not strike.ends_alone])
 def test_an_outage_of_many_decisions_is_over_soon_after_its_end(tmp_path: Path, name: str) -> None:
     play(tmp_path, STRIKES[name], "size that falls", restart=False, lasts_ticks=3)

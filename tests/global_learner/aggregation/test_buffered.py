@@ -210,6 +210,7 @@ def test_votes_with_a_memory_keep_the_direction_that_a_liar_hides_in_the_noise(f
     assert attacked > 0.6 * clean
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("factor", [-1.0, -100.0])
 def test_the_mean_of_the_nearest_running_means_leaves_a_liar_out(factor: float) -> None:
     nearest = {"strategy": "MultiKrum", "parameters": {"num_malicious_nodes": 1, "num_nodes_to_select": 4}}

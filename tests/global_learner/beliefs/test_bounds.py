@@ -79,6 +79,7 @@ def test_nor_does_one_cluster_wear_the_fleets_beliefs_down_version_by_version(tm
     assert np.abs(moves(version)).max() <= ALONE_IN_ALL + 1e-6
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("lie", [10.0, 2.0, 1.0, -1.0])
 def test_two_liars_of_five_move_next_to_nothing(tmp_path: Path, lie: float) -> None:
     fleet = Fleet(tmp_path)

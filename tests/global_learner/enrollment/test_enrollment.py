@@ -358,6 +358,7 @@ async def test_no_damaged_request_gets_a_certificate(tmp_path: Path, data: st.Da
         assert (await here.enroll("north", invitation.token)).name == "north", "the token was not used up"
 
 
+@pytest.mark.heavy
 @given(name=st.text(max_size=80), token=st.text(max_size=200))
 @settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -84,6 +84,7 @@ async def test_a_kill_and_a_replay_give_the_same_bits_and_the_same_budget(tmp_pa
     assert len(set(copied)) == 4
 
 
+@pytest.mark.heavy
 async def test_the_budget_is_refused_beyond_its_limit_in_one_line_and_survives_a_restart(tmp_path, capsys) -> None:
     assert MOST is not None
     async with serving(tmp_path, privacy=CENTRAL) as caller:

@@ -77,6 +77,7 @@ def test_a_mask_admits_exactly_what_caps_and_capacity_allow(state: ClusterState,
         batch.grant(data.draw(st.sampled_from(np.flatnonzero(batch.mask_A[: batch.void]).tolist())))
 
 
+@pytest.mark.heavy
 @settings(max_examples=40, deadline=None)
 @given(states(), st.integers(0, 50))
 def test_no_weights_can_idle_a_cluster_on_which_a_job_could_train(state: ClusterState, seed: int) -> None:

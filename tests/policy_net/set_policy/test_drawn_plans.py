@@ -33,6 +33,7 @@ def drawn(seed: int = 0, state: ClusterState | None = None, **options: object) -
     return policy.decide_recorded(state or crowd(), Trigger.SLOT)[1]
 
 
+@pytest.mark.heavy
 @settings(max_examples=60, deadline=None)
 @given(states(), st.integers(0, 1000), st.sampled_from([(True, 0.0), (True, 0.3), (False, 0.0), (False, 0.2)]))
 def test_every_draw_can_be_carried_out_and_is_recorded_with_its_probability(

@@ -48,6 +48,7 @@ def test_a_file_with_prices_is_read_as_it_was_written_and_one_of_a_later_version
         spec_from_json(PRICED.to_json().replace('"prices":1', '"prices":2'))
 
 
+@pytest.mark.heavy
 @settings(max_examples=40, deadline=None)
 @given(states(most_jobs=12))
 def test_terms_of_zero_decide_as_a_policy_without_any(state: ClusterState) -> None:

@@ -127,6 +127,7 @@ def reports_of(draw: st.DrawFn, kind: JobKind) -> list[SpeedStatistic]:
     return [SpeedStatistic("a", kind, ps, workers, speed, draw(counts)) for (ps, workers), speed in cells.items()]
 
 
+@pytest.mark.heavy
 @settings(max_examples=150)
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @given(st.data(), st.sampled_from(list(JobKind)))

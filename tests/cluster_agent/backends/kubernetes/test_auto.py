@@ -522,6 +522,7 @@ def test_after_failures_a_job_is_advised_and_others_go_on(cluster: KubeCluster, 
     wait_for(lambda: any(each[1] == "ChangeFailed" for each in cluster.events()))
 
 
+@pytest.mark.heavy
 def test_who_lost_the_lease_in_the_middle_sets_nothing_more(cluster: KubeCluster, start: Callable[..., Agent]) -> None:
     cluster.server.tokens |= {"one": "one", "other": "other"}
     now = {"one": 0.0, "other": 0.0}

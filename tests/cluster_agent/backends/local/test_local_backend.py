@@ -192,6 +192,7 @@ def test_a_held_job_gives_back_what_it_has_and_is_not_decided_about_until_it_is_
     assert job.starts == 1
 
 
+@pytest.mark.heavy
 @settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(

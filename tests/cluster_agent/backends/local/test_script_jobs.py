@@ -198,6 +198,7 @@ def test_a_script_that_sigterm_ends_from_outside_starts_over(opened: Opened, how
     assert (job.measure().phase, job.measure().failures) == (JobPhase.FINISHED, 0)
 
 
+@pytest.mark.heavy
 def test_one_that_it_ends_again_and_again_without_getting_on_fails_in_the_end(opened: Opened) -> None:
     job = opened("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
     job.start(Allocation(1))

@@ -7,6 +7,8 @@ import socket
 import sys
 from pathlib import Path
 
+import pytest
+
 from cluster_agent.backends.local.elastic_job import ElasticJob
 from cluster_agent.backends.local.job_file import check_job
 from cluster_agent.backends.local.job_table import LocalJobRecord
@@ -26,6 +28,7 @@ def waiting_calls(listener: socket.socket) -> int:
         count += 1
 
 
+@pytest.mark.heavy
 def test_one_that_let_a_call_wait_is_not_asked_again_at_once(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import elastic_runtime\n", encoding="utf-8")

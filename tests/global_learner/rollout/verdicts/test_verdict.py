@@ -117,6 +117,7 @@ def test_one_that_praises_holds_verdicts_up_less_where_they_take_long() -> None:
     assert StageOutcome.PASS not in outcomes
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("blame", [0.05, 0.15, 0.9])
 def test_one_of_five_that_blames_an_equal_version_hardly_ever_stops_it(blame: float) -> None:
     outcomes = [_first_with_liar(seed, 0.0, blame).outcome for seed in range(40)]

@@ -63,6 +63,7 @@ def test_the_table_shows_brackets_as_they_stand(policy_file: Path, capsys) -> No
     assert "[bold].safetensors" in capsys.readouterr().out.replace("\n", "").replace(" ", "")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_the_shipped_policy_is_told_in_words_at_every_width(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

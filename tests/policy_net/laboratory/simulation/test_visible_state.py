@@ -56,6 +56,7 @@ def with_epochs(workload: Workload, epochs: Sequence[float]) -> Workload:
     return replace(workload, jobs=tuple(jobs))
 
 
+@pytest.mark.heavy
 @given(
     workloads(declared=False),
     st.data(),

@@ -43,6 +43,7 @@ def many(folder: Path, count: int = 2000) -> Path:
 rows = st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(1, 64)), min_size=1, max_size=12)
 
 
+@pytest.mark.heavy
 @settings(deadline=None, max_examples=40)
 @given(st.sampled_from(KINDS), rows)
 def test_with_unlimited_gpus_every_recorded_duration_is_reproduced(

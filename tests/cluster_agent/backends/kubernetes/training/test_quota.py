@@ -268,6 +268,7 @@ class Life:
             del self.all[max(self.all)]
 
 
+@pytest.mark.heavy
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.booleans(), st.booleans())
 def test_in_any_order_pods_keep_within_quota_and_in_the_end_the_job_has_what_it_wants(
