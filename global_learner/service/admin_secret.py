@@ -39,27 +39,26 @@ def hand_over_administrator(settings: LearnerSettings, secret: str, account: Pat
     """
     check_names(secret)
     there = PodSecrets(account, env)
-    path = asyncio.run(_administrator(settings))
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise StateUnusable(f"{path}: cannot be read ({error.strerror}); start again") from error
-    changed = there.put(secret, {ADMINISTRATOR_FILE: content})
+    changed = there.put(secret, {ADMINISTRATOR_FILE: asyncio.run(_administrator(settings))})
     return f"secret {secret} in namespace {there.namespace}: {'now has' if changed else 'has'} {ADMINISTRATOR_FILE}"
 
 
-async def _administrator(settings: LearnerSettings) -> Path:
-    """The file, made where there is none yet; where learners share a database, by the first that may act."""
+async def _administrator(settings: LearnerSettings) -> bytes:
+    """The file, made where there is none yet; where learners share a database, by the first that may act.
+
+    It is read while this learner is the active one: the next one moves the folder.
+    """
     if settings.identity is None:
         raise BadLearnerConfig(
             "setting identity: without it the learner makes no certificates, and there is no admin.pem"
         )
     path = settings.state_dir / IDENTITY_FOLDER / ADMINISTRATOR_FILE
-    if settings.database is not None and path.exists():
-        return path
+    content = None if settings.database is None else _read(path)
+    if content is not None:
+        return content
     external = read_named_files(settings).external
     found, telemetry = asyncio.Event(), LearnerTelemetry()
-    poll = asyncio.create_task(_until_there(path, found)) if settings.database is not None else None
+    poll = None if settings.database is None else asyncio.create_task(_until_there(path, found))
     quiet = settings.telemetry.model_copy(update={"http_listen": None})  # nobody asks how this is
     async with term_of(settings.model_copy(update={"telemetry": quiet}), telemetry, found) as term:
         if term is not None:
@@ -68,12 +67,28 @@ async def _administrator(settings: LearnerSettings) -> Path:
                 open_identities(settings, external, term.state.path, registry, telemetry, time.time),
             ):
                 pass  # opening makes it
-    if poll is not None:
+            content = _read(term.state.path / IDENTITY_FOLDER / ADMINISTRATOR_FILE)
+    if poll is not None and term is None:
+        content = await poll
+    elif poll is not None:
         poll.cancel()
-    return path
+    if content is None:
+        raise StateUnusable(f"{path}: another learner took over before it was read; start again")
+    return content
 
 
-async def _until_there(path: Path, found: asyncio.Event) -> None:
-    while not path.exists():
+async def _until_there(path: Path, found: asyncio.Event) -> bytes:
+    while (content := _read(path)) is None:
         await asyncio.sleep(_POLLS_SECONDS)
     found.set()
+    return content
+
+
+def _read(path: Path) -> bytes | None:
+    """None where it is not there, or is being moved by a learner that takes over."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StateUnusable(f"{path}: cannot be read ({error.strerror}); start again") from error
