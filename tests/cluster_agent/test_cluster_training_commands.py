@@ -93,6 +93,7 @@ def test_a_training_job_that_waits_is_weighed_too(cluster: KubeCluster, shell: K
     assert [each["name"] for each in facts["others"]] == ["team/trainingjob/digits"]
 
 
+@pytest.mark.heavy
 def test_a_training_job_is_explained_like_a_target(cluster: KubeCluster, shell: KubeShell) -> None:
     made = training(cluster, "digits", runs(2))
     about = {"kind": "TrainingJob", "name": "digits", "namespace": "team", "uid": made["metadata"]["uid"]}

@@ -110,6 +110,7 @@ def test_a_decision_stays_within_capacity_and_caps(build: Builder, state: Cluste
     assert_possible(state, build(context()).decide(state, trigger))
 
 
+@pytest.mark.heavy
 @each_policy
 @examples
 @given(states=st.lists(drawn_states(), min_size=2, max_size=4), seed=st.integers(0, 2**31))

@@ -4,6 +4,7 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from deploy.local.worse_version import made_worse, publish_worse
 from global_learner.registry.registry import Registry
@@ -28,6 +29,7 @@ def test_it_has_the_same_spec_and_weights_and_false_beliefs_of_every_type() -> N
     assert all(speeds[split] - speeds[split[0], split[1] - 1] == 1.0 for split in speeds if split[1] > 1)
 
 
+@pytest.mark.heavy
 def test_it_is_much_worse(tmp_path: Path) -> None:
     good, worse = tmp_path / "good.safetensors", tmp_path / "worse.safetensors"
     write_policy_file(good, SHIPPED)

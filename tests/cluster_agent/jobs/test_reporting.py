@@ -206,6 +206,7 @@ def test_a_job_whose_end_came_between_two_looks_keeps_the_sizes_that_it_had(
     assert found["advised"]["policy"] == "drf", "who decided last"
 
 
+@pytest.mark.heavy
 def test_a_page_is_written_and_says_what_was_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = str(logged(tmp_path / "state", jobs()))
     code, out, err = typed(capsys, log, "--report", str(tmp_path / "page"))

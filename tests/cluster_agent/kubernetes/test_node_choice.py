@@ -53,6 +53,7 @@ def nodes(draw: st.DrawFn) -> Json:
     return {"metadata": {"name": "n", "labels": labels}, "spec": {"taints": draw(taints)}}
 
 
+@pytest.mark.heavy
 @given(pod_specs(), nodes())
 @settings(deadline=None, max_examples=500)
 def test_it_allows_what_the_scheduler_s_stand_in_does(spec: Json, node: Json) -> None:

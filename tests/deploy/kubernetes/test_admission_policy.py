@@ -92,6 +92,7 @@ def job(namespace: str, role: str, template: Json) -> Json:
     return {"metadata": {"name": "a", "namespace": namespace, "uid": "u"}, "spec": spec}
 
 
+@pytest.mark.heavy
 def test_policies_and_the_agent_refuse_the_same() -> None:
     training = {"rights": RIGHTS, "refuse_unlisted": True}
     of_namespaces, of_templates = rendered(training)

@@ -83,6 +83,7 @@ def test_a_folder_in_the_navigation_stands_for_its_pages_in_order() -> None:
     ]
 
 
+@pytest.mark.heavy
 def test_what_is_wrong_with_a_page_fails_the_build_with_its_name(root: Path, tmp_path: Path) -> None:
     configuration = stage(root, tmp_path / "staged")
     head = configuration.read_text().partition("\nnav:\n")[0]

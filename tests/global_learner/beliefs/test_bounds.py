@@ -101,6 +101,7 @@ def test_a_fleet_whose_machines_all_become_three_times_as_fast_is_followed_at_on
     assert "held_back" not in version.card["priors"]
 
 
+@pytest.mark.heavy
 def test_an_honest_fleet_has_the_very_same_priors_as_without_bounds(tmp_path: Path, monkeypatch) -> None:
     reports = {name: reported(seed=number) for number, name in enumerate(("north", "south", "east"))}
     held = Fleet(tmp_path / "held")

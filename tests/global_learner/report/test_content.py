@@ -342,6 +342,7 @@ def test_whatever_clusters_say_becomes_a_page(said: list[pb.ClusterView]) -> Non
     assert all(text.isprintable() for job in data["jobs"] for text in (job["job_type"], job["interventions"][0][1]))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", fleets())
 def test_every_fleet_has_a_page_of_one_file_with_nothing_from_elsewhere(name: str) -> None:
     content = report_content(*fleets()[name])

@@ -1,5 +1,6 @@
 import dataclasses
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rollout_makers import CANDIDATE, at_stage, fleet_of, started, take, with_role
@@ -48,6 +49,7 @@ def test_one_that_alternates_acts_on_the_candidate_whatever_block_it_is_in() -> 
     assert observed(back, {name: Heard(7, acting=7, rollout=9, role="alternating")}, (), 60.0) != []
 
 
+@pytest.mark.heavy
 def test_a_flood_is_told_bit_by_bit() -> None:
     many = {f"new-{number}": Heard(1) for number in range(3 * MOST_EVENTS)}
     state, rounds = started(), 0

@@ -29,6 +29,7 @@ SKETCH = WorkloadSketch(8, 2, 8, 40.0, (0.0, 0.0, 0.25, 0.25, 0.25, 0.25, 0.0, 0
 SPEEDS = default_speeds()
 
 
+@pytest.mark.heavy
 @settings(max_examples=60, deadline=None)
 @given(
     nodes=st.integers(1, 16_384),

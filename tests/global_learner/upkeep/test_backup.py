@@ -286,6 +286,7 @@ def test_what_is_no_state_or_somebody_elses_is_refused(tmp_path: Path, monkeypat
         taken(config, tmp_path / "copy")
 
 
+@pytest.mark.heavy
 def test_two_backups_at_once_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_copy, "_CUT_SECONDS", 1.0)
     config = begun(tmp_path)

@@ -224,6 +224,7 @@ def test_without_bundles_no_action_gives_both_and_a_job_is_completed_before_othe
     assert batch.something_runs
 
 
+@pytest.mark.heavy
 @settings(max_examples=60, deadline=None)
 @given(mixed_states(), st.integers(0, 1000))
 def test_without_bundles_decisions_are_admissible_and_something_runs_where_something_fits(

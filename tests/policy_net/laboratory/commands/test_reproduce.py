@@ -141,6 +141,7 @@ def test_an_interrupted_run_is_one_line_and_the_next_one_goes_on(tmp_path: Path,
     assert crew.done == 3  # a warm start and a training before, the judging now
 
 
+@pytest.mark.heavy
 def test_a_killed_task_is_said_and_tried_again(tmp_path: Path, crew: Crew, capsys) -> None:
     crew.killed_from = 1
     assert reproduce("--only", "fig11", "--out", str(tmp_path / "out")) == 1
