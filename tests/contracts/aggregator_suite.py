@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import pytest
 
 from global_learner.aggregation.base import Aggregator
 from global_learner.storage.snapshot import AdamState
@@ -73,6 +74,7 @@ class AggregatorContract:
         assert bits(replayed) == bits(state)
         assert replayed.idle_steps == state.idle_steps
 
+    @pytest.mark.heavy
     def test_a_snapshot_at_any_step_and_the_rest_of_the_log_give_the_same_head(self) -> None:
         state, log, _ = self.run(count=24)
         for cut in range(len(log) + 1):
