@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from contextlib import suppress
+from typing import NoReturn
 
 
 class SignalEvent(threading.Event):
@@ -26,6 +27,14 @@ class SignalEvent(threading.Event):
         """Let everybody go on who waits, or will."""
         self._happened = True
         self._news.put(None)
+
+    def clear(self) -> NoReturn:
+        """It stays set.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("what a signal has asked for is not taken back")
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, for so many seconds at most; whether it is."""

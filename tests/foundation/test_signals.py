@@ -80,3 +80,5 @@ def test_an_event_is_waited_for_by_several_and_no_longer_than_told() -> None:
         assert not thread.is_alive()
     assert event.is_set()
     assert event.wait()
+    with pytest.raises(NotImplementedError):
+        event.clear()
