@@ -84,7 +84,6 @@ def test_without_an_agents_state_the_shipped_policy_is_asked_and_it_is_said(shel
         assert words in shown
 
 
-@pytest.mark.heavy
 def test_of_a_type_that_nobody_knows_only_ratios_are_told(shell: KubeShell) -> None:
     facts = shell.type("explain", "team/other", "-o", "yaml")
     assert facts.code == 0

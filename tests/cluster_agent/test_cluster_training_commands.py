@@ -85,7 +85,6 @@ def test_what_training_jobs_have_and_wait_for_counts_for_a_target(cluster: KubeC
     assert [(each["name"], each["workers"], each["ps"]) for each in others] == [("team/trainingjob/digits", 3, 1)]
 
 
-@pytest.mark.heavy
 def test_a_training_job_that_waits_is_weighed_too(cluster: KubeCluster, shell: KubeShell) -> None:
     training(cluster)
     facts = shell.type("explain", "team/train", "-o", "json").json
@@ -93,7 +92,6 @@ def test_a_training_job_that_waits_is_weighed_too(cluster: KubeCluster, shell: K
     assert [each["name"] for each in facts["others"]] == ["team/trainingjob/digits"]
 
 
-@pytest.mark.heavy
 def test_a_training_job_is_explained_like_a_target(cluster: KubeCluster, shell: KubeShell) -> None:
     made = training(cluster, "digits", runs(2))
     about = {"kind": "TrainingJob", "name": "digits", "namespace": "team", "uid": made["metadata"]["uid"]}
