@@ -22,7 +22,7 @@ class EpisodeSettings(Section):
 
     source: str
     """What to run: a csv, a recording (`sacct:FILE`), `reference:TRACE@FILE`, or `dl2:jobs=60,arrivals=google`."""
-    strict: bool = False
+    strict: Constant[bool] = False
     """Whether a malformed row of a recording is refused; else it is skipped, and a warning says so."""
     seed: int = Field(0, ge=0)
     """Draws what the source leaves open (generated jobs, models of a csv's jobs); one more in each further round."""
@@ -37,7 +37,7 @@ class EpisodeSettings(Section):
     """Multiplies the times between arrivals; 1 leaves the workload as it is."""
     durations: str = "known"
     """What users know of their jobs' work: `known`, `lognormal:SIGMA` (off by that much) or `unknown`."""
-    epoch_error: float = Field(0.0, ge=0.0, lt=1.0)
+    epoch_error: Constant[float] = Field(0.0, ge=0.0, lt=1.0)
     """Declared epochs are off by up to this share; DL2 tried 0.2."""
 
 
@@ -52,7 +52,7 @@ class EnvironmentSettings(Section):
     """CPU cores of one machine; unless set 8 or, for recorded jobs, what the log shows, at least 4 a GPU."""
     slot_seconds: Seconds = 1200.0
     """The slot, or the tick of event decisions, in simulated seconds; 20 minutes, DL2's."""
-    decide_on: Literal["slot", "event"] | None = None
+    decide_on: Constant[Literal["slot", "event"] | None] = None
     """`slot` for generated workloads and `event` for traces unless set: most real jobs are shorter than a slot."""
     debounce_seconds: float = Field(60.0, ge=0.0, le=3600.0)
     """Least time between two event decisions; a minute costs 0.3% and saves most of the resizes of a burst."""
@@ -60,23 +60,23 @@ class EnvironmentSettings(Section):
     """`nodes` places every task on a machine, as a real cluster must; `pooled` only adds up."""
     speed_noise: float = Field(0.0, ge=0.0, le=1.0)
     """Relative deviation of a job's speed in one interval; 0 is exact."""
-    job_noise: float = Field(0.0, ge=0.0, le=1.0)
+    job_noise: Constant[float] = Field(0.0, ge=0.0, le=1.0)
     """Relative deviation of a factor that a job's speed keeps for life; 0.273 varies like DL2's production cluster."""
     placement: Literal["spread", "pack"] = "spread"
     """`spread` puts tasks on the least loaded nodes, `pack` a job's workers on as few as possible."""
-    locality: bool = False
+    locality: Constant[bool] = False
     """Whether all-reduce jobs train slower where their workers lie apart; needs capacity on nodes."""
     resize_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
     """Pause of a running job whose number of tasks changes; near 0 elastically, tens of seconds by a restart."""
-    resume_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
+    resume_seconds: Constant[float] = Field(0.0, ge=0.0, le=86_400.0)
     """Pause of a job that starts again after a suspension or the loss of a node."""
-    start_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
+    start_seconds: Constant[float] = Field(0.0, ge=0.0, le=86_400.0)
     """Pause of a job's first start; free unless set, as recorded durations include it."""
-    checkpoint_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
+    checkpoint_seconds: Constant[float] = Field(0.0, ge=0.0, le=86_400.0)
     """Training time between checkpoints, which is what a lost node can cost a job; 0: nothing is ever lost."""
-    node_mtbf_hours: float = Field(0.0, ge=0.0)
+    node_mtbf_hours: Constant[float] = Field(0.0, ge=0.0)
     """Mean time of a node to its failure; 0 for none."""
-    node_repair_hours: float = Field(1.0, ge=0.0)
+    node_repair_hours: Constant[float] = Field(1.0, ge=0.0)
     """Mean time of a failed node to its return; an hour, a reboot and some waiting."""
     seed: int = Field(0, ge=0)
     """Draws the noise and the failures."""
@@ -88,7 +88,7 @@ class LockstepPace(Section):
     kind: Literal["lockstep"] = "lockstep"
     backlog_decisions: Constant[int] = 2
     """The clock stands while more decisions than this wait to be learned from; 2 overlaps deciding and learning."""
-    patience_seconds: Seconds = 15.0
+    patience_seconds: Constant[Seconds] = 15.0
     """Longest wait while the trainer gets nothing done, as when the learner is away; then the run goes on without."""
 
 
@@ -203,7 +203,7 @@ class KubernetesLimits(Section):
     min_shares: dict[str, Annotated[float, Field(gt=0.0, le=1.0)]] = Field(default_factory=dict)
     """By namespace, the share of the cluster's CPU or GPUs, whichever is larger, that its jobs have at least while they
     can use it."""
-    room_seconds: Seconds = 120.0
+    room_seconds: Constant[Seconds] = 120.0
     """Longest wait of a job that is to grow for the pods of others to be gone; then it gets what there is. Pods have
     30 s to end unless they say otherwise."""
 
@@ -305,7 +305,7 @@ class KubernetesBackendSettings(Section):
     """The tick of decisions where nothing else happens; on traces 300 s cost 2% against deciding at every event."""
     debounce_seconds: float = Field(10.0, ge=0.0, le=3600.0)
     """Least time between two decisions, so that what is applied together is one event."""
-    request_seconds: Seconds = 10.0
+    request_seconds: Constant[Seconds] = 10.0
     """Longest wait for an answer of the API server."""
     limits: KubernetesLimits = KubernetesLimits()
     """For jobs whose sizes are set."""

@@ -116,9 +116,9 @@ class LearningSettings(Section):
 class RetrySettings(Section):
     """How the learner is called, and how a call that failed is made again."""
 
-    initial_seconds: Seconds = 0.2
+    initial_seconds: Constant[Seconds] = 0.2
     """Upper bound of the first wait; each further one doubles. A restarted learner is back within seconds."""
-    maximum_seconds: Seconds = 15.0
+    maximum_seconds: Constant[Seconds] = 15.0
     """Upper bound of all waits: a fleet is heard again within this of the learner's return."""
     call_seconds: Seconds = 10.0
     """Deadline of one call; weights of half a megabyte take milliseconds, a loaded machine a second."""
@@ -223,7 +223,7 @@ class AgentTelemetrySettings(Section):
     0 takes a free one."""
     metrics_host: str = "127.0.0.1"
     """Loopback unless set."""
-    alive_seconds: Seconds = 900.0
+    alive_seconds: Constant[Seconds] = 900.0
     """Where the decision loop has not turned for so long, /healthz answers 503. No step of it takes a tenth of this; a
     slow agent that is started anew is slower still."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -32,41 +32,41 @@ DatabaseUrl = Annotated[str, AfterValidator(_database_url)]
 class CallSettings(Section):
     """How much one cluster may ask at a time, and how often. Agents that are refused come again after a while."""
 
-    per_cluster: int = Field(4, ge=1, le=1000)
+    per_cluster: Constant[int] = Field(4, ge=1, le=1000)
     """Calls of one cluster and kind (updates and heads; heartbeats; the registry's) in progress, the time included that
     it takes to read the answer. An agent makes one of a kind at a time."""
-    waiting_per_cluster: int = Field(16, ge=0, le=1000)
+    waiting_per_cluster: Constant[int] = Field(16, ge=0, le=1000)
     """Beyond that, so many of a cluster's calls of a kind wait for their turn; further ones are refused at once."""
-    wait_seconds: float = Field(5.0, gt=0.0, le=600.0)
+    wait_seconds: Constant[float] = Field(5.0, gt=0.0, le=600.0)
     """Longest wait for a turn, after which a call is refused; half of an agent's own patience."""
-    arrival_seconds: float = Field(60.0, gt=0.0, le=3600.0)
+    arrival_seconds: Constant[float] = Field(60.0, gt=0.0, le=3600.0)
     """A call whose message has not come whole so long after its turn is ended."""
-    send_seconds: float = Field(60.0, gt=0.0, le=3600.0)
+    send_seconds: Constant[float] = Field(60.0, gt=0.0, le=3600.0)
     """A call whose answer has not been read so long after it was given is ended. A head of 1.3 MB over a line of
     200 kbit/s takes as long."""
-    keepalive_seconds: float = Field(60.0, ge=10.0, le=3600.0)
+    keepalive_seconds: Constant[float] = Field(60.0, ge=10.0, le=3600.0)
     """A connection over which nothing came for so long is asked for a sign of life, and closed if there is none within
     a third of that."""
-    burst: int = Field(20, ge=1, le=10_000)
+    burst: Constant[int] = Field(20, ge=1, le=10_000)
     """So many of each of the following calls may come at once, after a pause. These rates need certificates."""
-    registrations_per_minute: float = Field(30.0, gt=0.0, le=60_000.0)
+    registrations_per_minute: Constant[float] = Field(30.0, gt=0.0, le=60_000.0)
     """`Register` of one cluster. An agent registers once a start; each writes to the registry's disk."""
-    reports_per_minute: float = Field(60.0, gt=0.0, le=60_000.0)
+    reports_per_minute: Constant[float] = Field(60.0, gt=0.0, le=60_000.0)
     """`ShareBeliefs` of one cluster; the same of `ShareEvidence` and of `ShareSketch`. An agent shares beliefs once a
     minute, in demonstrations every five seconds, and a sketch once a day."""
-    fetches_per_minute: float = Field(60.0, gt=0.0, le=60_000.0)
+    fetches_per_minute: Constant[float] = Field(60.0, gt=0.0, le=60_000.0)
     """`FetchPolicy` of one cluster, and the same of `ReturnPolicy`. An agent fetches a version once."""
-    renewals_per_minute: float = Field(6.0, gt=0.0, le=60_000.0)
+    renewals_per_minute: Constant[float] = Field(6.0, gt=0.0, le=60_000.0)
     """`RenewCertificate` of one cluster. An agent renews once in weeks; each costs a signature."""
 
 
 class QuarantineSettings(Section):
     """When a cluster's updates are no longer looked at. Rejections alone cost it nothing but its own time."""
 
-    rejections: int = Field(8, ge=1, le=10_000)
+    rejections: Constant[int] = Field(8, ge=1, le=10_000)
     """So many faulty updates (not finite, too large, of another shape or spec, without samples, ahead of the head) put
     a cluster in quarantine, less those that were forgiven; 8 are no accident any more."""
-    within_updates: int = Field(20, ge=1, le=10_000)
+    within_updates: Constant[int] = Field(20, ge=1, le=10_000)
     """So many accepted updates forgive one faulty one; not below `rejections`. `rejections` among the last so many
     always suffice, and so does, in the long run, any constant share of more than one in so many and one."""
     seconds: float = Field(3600.0, ge=0.0, le=31_536_000.0)
@@ -84,7 +84,7 @@ class QuarantineSettings(Section):
 class DurabilitySettings(Section):
     """What survives a crash, and at which price."""
 
-    snapshot_every_steps: int = Field(50, ge=1)
+    snapshot_every_steps: Constant[int] = Field(50, ge=1)
     """A snapshot, after which the log is cut, every so many head steps. 50 updates of 1.3 MB are 65 MB of log;
     what a longer log holds takes as much longer to apply again after a crash."""
     max_log_bytes: int | None = Field(None, ge=65_536)
@@ -98,7 +98,7 @@ class DurabilitySettings(Section):
 class SigningSettings(Section):
     """How the learner signs versions and assignments; its keys lie in `signing/` of the state directory."""
 
-    timestamp_minutes: float = Field(60.0, gt=0.0, le=43_200.0)
+    timestamp_minutes: Constant[float] = Field(60.0, gt=0.0, le=43_200.0)
     """How long the statement holds that a cluster is to act on a version; after that, an answer that somebody kept is
     refused. An hour: clocks that differ by minutes do no harm. It is made anew after a third of it."""
 
@@ -106,7 +106,7 @@ class SigningSettings(Section):
 class BeliefSettings(Section):
     """What clusters tell of speeds, and how it becomes the priors of `set` versions."""
 
-    into_versions: bool = True
+    into_versions: Constant[bool] = True
     """Whether versions of a policy that plans on beliefs carry the fleet's merged priors; else those of v1."""
     min_clusters: int = Field(1, ge=1, le=100_000)
     """A job type's speeds are passed on once so many clusters have told of it. 1: one cluster's experience helps the
@@ -135,7 +135,7 @@ class ScoreSettings(Section):
     sketch_deadline_seconds: Constant[float] = 120.0
     """Longest time for the replays of one cluster's own work at a rollout's gate, all versions together; beyond, that
     cluster is left out there."""
-    nice: int = Field(10, ge=0, le=19)
+    nice: Constant[int] = Field(10, ge=0, le=19)
     """Added to the process's niceness. 10 leaves a tenth of a busy core to it; at 19 a machine on which much runs
     may not get round to it before the deadline."""
     max_memory_mb: Constant[int] = 2048

@@ -113,13 +113,13 @@ class IngestSettings(Section):
     """Registrations of further clusters are refused: bounds memory and the number of metrics."""
     max_message_bytes: Constant[int | None] = None
     """Not read any more: the largest request is a gradient of the served policy and 1 MiB."""
-    max_concurrent_requests: int = Field(256, ge=1, le=10_000)
+    max_concurrent_requests: Constant[int] = Field(256, ge=1, le=10_000)
     """Updates and heads in progress, of all clusters, beyond which calls wait for their turn and are then told to come
-    again; bounds memory to as many gradients. One cluster has at most `calls.per_cluster` of them."""
-    max_connections: int = Field(4096, ge=1, le=100_000)
+    again; bounds memory to as many gradients. One cluster has at most `CallSettings.per_cluster` of them."""
+    max_connections: Constant[int | None] = Field(None, ge=1, le=100_000)
     """Open connections, beyond which new ones are closed at once: a flood of them must not take the files that the log
-    needs. An agent has one; four times `max_clusters`. From three quarters on, those that never made a call are closed,
-    of the address that has most of them."""
+    needs. Four times `max_clusters`, as an agent has one. From three quarters on, those that never made a call are
+    closed, of the address that has most of them."""
 
 
 class PublishSettings(Section):
@@ -139,7 +139,7 @@ class PublishSettings(Section):
     """Versions whose files are kept: the newest so many. A file and the moments beside it, which `policyctl head reset`
     needs, take about 5 MB. v1, the newest, versions that are assigned or pinned or that the head was reset to, and the
     parents of these stay in any case; cards stay for ever. 0 keeps all."""
-    keep_days: float | None = Field(None, gt=0.0, le=36_500.0)
+    keep_days: Constant[float | None] = Field(None, gt=0.0, le=36_500.0)
     """Besides, files of versions that are older than this go, with the same exceptions; unless set, age does not
     count."""
 
@@ -201,9 +201,9 @@ class UpstreamSettings(Section):
     push_seconds: float = Field(20.0, gt=0.0, le=86_400.0)
     """From one push to the next, if anything was gathered meanwhile; also how old the head above may get before it is
     pulled again. 20 s: a gradient waits for half of that on average; a hundred regions are five updates a second."""
-    heartbeat_seconds: float = Field(2.0, gt=0.0, le=3600.0)
+    heartbeat_seconds: Constant[float] = Field(2.0, gt=0.0, le=3600.0)
     """From one heartbeat to the next; an assignment from above takes as long to arrive. As agents do by default."""
-    call_seconds: float = Field(10.0, gt=0.0, le=600.0)
+    call_seconds: Constant[float] = Field(10.0, gt=0.0, le=600.0)
     """How long one call to the learner above may take; then it is made again. As agents do by default."""
 
     @model_validator(mode="after")
@@ -240,7 +240,7 @@ class LearnerSettings(Section):
     optimizer: OptimizerChoice = OptimizerChoice()
     aggregation: AggregationSettings = AggregationSettings()
     ingest: IngestSettings = IngestSettings()
-    calls: CallSettings = CallSettings()
+    calls: Constant[CallSettings] = CallSettings()
     privacy: PrivacySettings | None = None
     """Noise on what clusters push, so that little follows from one cluster's updates; none unless set."""
     quarantine: QuarantineSettings = QuarantineSettings()
@@ -250,7 +250,7 @@ class LearnerSettings(Section):
     rollouts: RolloutSettings = RolloutSettings()
     durability: DurabilitySettings = DurabilitySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
-    signing: SigningSettings = SigningSettings()
+    signing: Constant[SigningSettings] = SigningSettings()
     tls: TlsSettings | None = None
     """Certificates that were made elsewhere. Without this and `identity` all is plain text, which only a loopback
     address may use."""

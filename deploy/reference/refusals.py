@@ -20,11 +20,11 @@ learner's log.
 
 - **Before a method is reached** a call must be readable, uncompressed, and within its method's size (a gradient and 1
   MiB for `Push`, `Reply` and `ShareBeliefs`, 1 MiB for others, 32 KiB to enroll). Connections beyond
-  `ingest.max_connections` are closed at once, those without a handshake after 20 s. From three quarters of that on,
-  connections that never made a call are closed, of the address that has most of them (on Linux).
+  four for each of `ingest.max_clusters` are closed at once, those without a handshake after 20 s. From three quarters
+  of that on, connections that never made a call are closed, of the address that has most of them (on Linux).
 - **Each caller has a share.** Updates and heads, heartbeats, the registry's calls, polls and operators' calls wait in
-  lanes of their own. In each a cluster has `calls.per_cluster` calls in progress and a queue behind them. A call
-  counts until its answer has been read, or `calls.send_seconds` are over. `Register`, `ShareBeliefs`, `FetchPolicy`
+  lanes of their own. In each a cluster has four calls in progress and a queue behind them. A call
+  counts until its answer has been read, or a minute is over. `Register`, `ShareBeliefs`, `FetchPolicy`
   and `RenewCertificate` have a rate for each cluster. Without certificates a caller is a connection.
 - **Updates that change nothing**, duplicates and rejections, are answered at once up to the rate of updates
   (`ingest.updates_per_second`, `ingest.burst_updates`), beyond it after half a second, as are `too-fast` and

@@ -111,7 +111,7 @@ def _limits(settings: LearnerSettings, spec: WeightSpec) -> AdmissionLimits:
     gradient = 4 * spec.parameter_count
     return AdmissionLimits(
         gradient + _ENVELOPE_BYTES,
-        room_for_connections(settings.ingest.max_connections),
+        room_for_connections(settings.ingest.max_connections or 4 * settings.ingest.max_clusters),
         settings.calls,
         large_methods=frozenset({"Push", "Reply", "ShareBeliefs", "RestoreVersion", "PublishVersion"}),
         envelope_bytes=_ENVELOPE_BYTES,

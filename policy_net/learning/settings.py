@@ -72,7 +72,7 @@ class ActorCriticSettings(Section):
     value_weight: float = Field(
         0.5, ge=0.0, description="weight of the critic's squared error; the critic serves the paper's reward"
     )
-    minimum_effective_samples: float = Field(
+    minimum_effective_samples: Constant[float] = Field(
         16.0, ge=1.0, description="learning pauses while importance weighting leaves fewer samples than this"
     )
 
@@ -122,7 +122,7 @@ class ImitationSettings(Section):
     loss: ImitationLoss = Field(
         ImitationLoss.CROSS_ENTROPY, description="distance from what was demonstrated; the other two are in DL2 §6.5.2"
     )
-    micro_states: int = Field(
+    micro_states: Constant[int] = Field(
         150_000, ge=1, description="demonstrated grants to learn from; of J = 24 they take a quarter of a gigabyte"
     )
     softness: float = Field(

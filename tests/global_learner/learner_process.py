@@ -31,6 +31,13 @@ from policy_net.exchange.spec import PolicySpec
 DEADLINE_SECONDS = 90.0
 FORKS = sys.platform == "linux"
 """Whether forks end with whoever forked them, and tell by /proc that they have ended."""
+_WITH_CONSTANTS = """
+import policy_net.settings
+policy_net.settings.CONSTANT = ""
+from global_learner.cli import main
+main()
+"""
+"""As `program_forks.py`: the configuration may hold constants."""
 _WITH_LIMIT = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
@@ -207,8 +214,10 @@ class LearnerProcess:
     def _spawn(self) -> subprocess.Popen[bytes] | ForkedProgram:
         if self.forked and self.files_may_grow_to is None:
             return ForkedProgram("global_learner.cli", ["serve", "--config", str(self.config)], self.log)
-        command = [sys.executable, "-m", "global_learner.cli", "serve", "--config", str(self.config)]
+        words = ["serve", "--config", str(self.config)]
+        command = [sys.executable, "-m", "global_learner.cli", *words]
         if self.files_may_grow_to is not None:
+            command = [sys.executable, "-c", _WITH_CONSTANTS, *words]
             command = [sys.executable, "-c", _WITH_LIMIT, str(self.files_may_grow_to), *command]
         with self.log.open("ab") as stream:
             return subprocess.Popen(command, stdout=stream, stderr=stream, env={**os.environ, "OMP_NUM_THREADS": "1"})

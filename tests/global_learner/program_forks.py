@@ -2,8 +2,8 @@
 
 Reads orders from stdin, a line of JSON each: one to start a program is answered with its process number, one to wait
 for a program that has ended with its exit code. An order may name more modules that are imported before the fork, for
-it and those after it. The programs' own threads and their RPC library begin in the fork: the
-parent has only imported them. The forks end with the parent.
+it and those after it. A configuration may give constants of settings other values. The programs' own threads and their
+RPC library begin in the fork: the parent has only imported them. The forks end with the parent.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import signal
 import sys
 from typing import Any
 
+import policy_net.settings
 from foundation.program_life import importing
 
 PROGRAMS = ("global_learner.cli", "cluster_agent.cli")
@@ -37,6 +38,7 @@ def main() -> dict[str, Any] | None:
     with importing():
         for name in (*PROGRAMS, *LATER):
             importlib.import_module(name)
+    policy_net.settings.CONSTANT = ""  # type: ignore[misc]  # marks no field: files of tests may hold them all
     parent = os.getpid()
     print("ready", flush=True)
     for line in sys.stdin:

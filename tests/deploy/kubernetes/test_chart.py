@@ -127,7 +127,7 @@ SECTIONS = {
     "policy": {"initial": st.sampled_from(["set", "drf", "srtf"]), "seed": st.integers(0, 2**40)},
     "guard": {"deadline_ms": st.floats(0.5, 3_600_000.0)},
     "decision_log": {"max_bytes": st.integers(1_000, 2**50), "keep": st.integers(1, 10_000)},
-    "backend": {"slot_seconds": st.floats(0.001, 604_800.0), "request_seconds": st.integers(1, 1000)},
+    "backend": {"slot_seconds": st.floats(0.001, 604_800.0), "debounce_seconds": st.integers(1, 1000)},
 }
 
 

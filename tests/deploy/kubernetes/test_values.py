@@ -242,7 +242,7 @@ def of_settings() -> Iterator[Any]:
         "learning": {"enabled": False},
         "sharing": {"enabled": False},
         "decision_log": {"keep": 3},
-        "telemetry": {"alive_seconds": 60},
+        "telemetry": {"log_level": "error"},
     }
     for section, fields in stated.items():
         reported = {f"{SETTINGS}.{section}.{name}": value for name, value in fields.items()}
