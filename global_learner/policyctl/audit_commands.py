@@ -1,6 +1,6 @@
 """Commands of `policyctl audit`: the log as people read it, as a file, and whether it is what was written.
 
-Digests are recomputed here, not by the learner: whoever has a file of the log needs neither it nor its word.
+Digests are recomputed here, so that a file of the log can be checked without trust in a learner.
 """
 
 from __future__ import annotations
@@ -41,11 +41,7 @@ _BEGINNING = -1e300
 
 
 class _AuditGroup(typer.core.TyperGroup):
-    """A group whose command `list` needs no name.
-
-    Attributes:
-        default_command: its name.
-    """
+    """A group whose command `list` needs no name."""
 
     default_command = _DEFAULT
 
@@ -67,8 +63,8 @@ Since = Annotated[
 @with_option_groups
 def show_audit(since: Since = None, *, options: PollOptions) -> None:
     """Who did what, when, to clusters, versions and the head, and which versions agents refused; oldest first."""
-    from_when = _from_when(since)
-    options.poll(lambda client: [facts_of(entry) for entry in _entries(client, from_when)], audit_table)
+    request = _since(since)
+    options.poll(lambda client: [facts_of(entry) for entry in client.ask(request).entries], audit_table)
 
 
 @audit_app.command("export")
@@ -80,9 +76,9 @@ def export_audit(
     options: CallOptions,
 ) -> None:
     """Write the log, or what came since a moment, into a file that `audit verify --file` checks without a learner."""
-    from_when = _from_when(since)
+    request = _since(since)
     with options.client() as client:
-        lines = _reported(client, from_when)
+        lines = _reported(client, request)
     try:
         check_replaceable(out)
         write_whole(out, "".join(f"{line.to_json()}\n" for line in lines))
@@ -121,7 +117,7 @@ def verify_audit(
         raise BadLearnerConfig("--after goes with --file: the learner's own log begins with line 1")
     if file is None:
         with options.client() as client:
-            lines, misfit = _reported(client, _BEGINNING), None
+            lines, misfit = _reported(client, _since(None)), None
     else:
         lines, misfit = parse_lines(_read(file))
         if not lines:
@@ -142,22 +138,14 @@ def verify_audit(
         raise AuditUnsound(f"{file if file is not None else 'the audit log'}: {faults[0]}")
 
 
-def _from_when(since: str | None) -> float:
-    return _BEGINNING if since is None else moment_of(since, time.time())
+def _since(since: str | None) -> fleet_pb2.ListAuditRequest:
+    from_when = _BEGINNING if since is None else moment_of(since, time.time())
+    return fleet_pb2.ListAuditRequest(since_unix_seconds=from_when)
 
 
-def _entries(client: AdminClient, from_when: float) -> Sequence[fleet_pb2.AuditEntry]:
-    reply: fleet_pb2.ListAuditReply = client.ask(fleet_pb2.ListAuditRequest(since_unix_seconds=from_when))
-    return reply.entries
-
-
-def _reported(client: AdminClient, from_when: float) -> list[AuditLine]:
-    """The log as the learner tells it.
-
-    Raises:
-        LearnerError: it tells no digests.
-    """
-    lines = [AuditLine(**facts_of(entry)) for entry in _entries(client, from_when)]
+def _reported(client: AdminClient, request: fleet_pb2.ListAuditRequest) -> list[AuditLine]:
+    """Lines of the learner's log; raises LearnerError if they have no digests."""
+    lines = [AuditLine(**facts_of(entry)) for entry in client.ask(request).entries]
     if any(line.log not in LOGS for line in lines):
         raise LearnerError("this learner tells no digests of its audit log: it is of an earlier version; update it")
     return lines
@@ -180,21 +168,18 @@ def _of(log: str, lines: Sequence[AuditLine]) -> list[AuditLine]:
 
 
 def _faults(chains: Sequence[Chain], misfit: Misfit | None, heads: Sequence[Facts]) -> list[str]:
-    """What does not fit, the first of it first."""
-    found = [chain.misfit.what for chain in chains if chain.misfit is not None]
-    if misfit is not None:  # what stands behind it was not looked at
-        found.append(misfit.what)
-    for entry in heads:
-        if entry["line"] is None:
-            found.append(
-                f"digest {entry['head'][:16]}… that was noted stands nowhere in it: its line, or one before it, was "
-                "cut off or changed"
-            )
-    return found
+    """Faults in the order in which they are told; behind `misfit` nothing was looked at."""
+    found = [each.what for each in (*(chain.misfit for chain in chains), misfit) if each is not None]
+    return found + [
+        f"digest {entry['head'][:16]}… that was noted stands nowhere in it: its line, or one before it, was cut off or"
+        " changed"
+        for entry in heads
+        if entry["line"] is None
+    ]
 
 
 def _head_facts(digest: str, lines: Sequence[AuditLine], chains: Sequence[Chain]) -> Facts:
-    """Where a digest that was noted stands, among the lines that fit."""
+    """Place of a noted digest among the lines that fit."""
     for chain in chains:
         own = _of(chain.log, lines)[: chain.lines]
         line = place_of(digest, own)
@@ -235,7 +220,7 @@ def chains_table(chains: Sequence[Chain], title: str) -> FittedTable:
 
 
 def audit_table(entries: list[Facts]) -> FittedTable:
-    """The log, oldest first; to whom or what, and what of it, in words."""
+    """The log, oldest first."""
     columns = (Column("UTC"), Column("who", text=True), Column("did", text=True), Column("to", words=True))
     rows = [
         (

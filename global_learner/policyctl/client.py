@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from foundation.errors import ExpectedError
 from foundation.followed_files import Content, FollowedFiles
+from foundation.text import plain_line
 from global_learner.errors import (
     BadLearnerConfig,
     BadRequest,
@@ -29,7 +30,7 @@ from global_learner.policyctl.contexts import check_address
 from policy_net.exchange.connection_files import plain_content, read_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
-from policy_net.exchange.spoken import NO_CONNECTION
+from policy_net.exchange.spoken import NO_CONNECTION, Spoken, handshake_reason, spoken_at
 
 if TYPE_CHECKING:
     from policy_net.exchange.policy_file import PolicyFile
@@ -48,14 +49,34 @@ _REFUSALS: dict[grpc.StatusCode, type[LearnerError]] = {
 }
 
 _OF_ROLLOUTS = frozenset({"RollBack", "StartRollout", "ActOnRollout"})
-"""Calls that a rollout's state may stand against."""
+"""Calls that a rollout's state may forbid."""
 _KNOWS_DRY_RUN = {
     "AssignVersion": "away_seconds",
     "ResetHead": "away_seconds",
     "RevokeCluster": "away_seconds",
     "RevokeOperator": "tries_people",
 }
-"""Calls that learned to try later than they were made, with the field of a fleet that such a learner sets."""
+"""Calls whose `dry_run` is newer than they are, with the field of a fleet's reply by which a learner that knows it is
+told from an older one, which would ignore the word and act."""
+
+_START = "start it, or name another one with --learner"
+_OTHER_PORT = "name the HOST:PORT of a learner's `listen` with --learner"
+_REMEDIES = {
+    (Spoken.HTTP, True): _OTHER_PORT,
+    (Spoken.HTTP, False): _OTHER_PORT,
+    (Spoken.HTTPS, True): _OTHER_PORT,
+    (Spoken.HTTPS, False): _OTHER_PORT,
+    (Spoken.OPEN_TLS, False): f"{_OTHER_PORT}; if it is that, name your identity file with --cert",
+    (Spoken.TLS, False): "name your identity file with --cert",
+    (Spoken.TLS, True): "name those of this learner with --cert, or with --ca, --cert and --key",
+    (Spoken.PLAIN, True): "leave out --cert, --key and --ca (and FEDL2_CERT)",
+}
+"""By what is spoken at a port, and whether certificates were shown; else the learner is what is missing."""
+_NOT_FOR_OPERATORS = (
+    "what listens there takes no operator's commands, as a learner's enrollment port (identity.enroll_port) does; "
+    f"{_OTHER_PORT}"
+)
+"""Of a server that answers by gRPC, and does not know the oldest of all calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +124,19 @@ class AdminClient:
             self._socket.close()
 
     def ask(self, request: Message) -> Any:
-        """The learner's answer to a request, by the method of fleet.proto that takes it.
+        """The learner's answer to a request.
 
         Raises:
             Unreachable: no learner answers.
-            BadConfig: the learner would do what is only to be tried.
+            BadConfig: the learner is too old for a dry run.
             LearnerError: its refusal, by kind.
         """
         name = type(request).__name__.removesuffix("Request")
-        if getattr(request, "dry_run", False) and name in _KNOWS_DRY_RUN:
-            self._check_knows_dry_run(_KNOWS_DRY_RUN[name])
+        known_by = _KNOWS_DRY_RUN.get(name) if getattr(request, "dry_run", False) else None
+        if known_by is not None and not getattr(self.fleet(), known_by):
+            raise BadLearnerConfig(
+                "this learner is of a version that knows no --dry-run here and would do it; upgrade it first"
+            )
         return self._call(name, request)
 
     def fleet(self) -> fleet_pb2.GetFleetReply:
@@ -144,11 +168,7 @@ class AdminClient:
         return parse_policy_file(data, f"v{card.version}")
 
     def number_of(self, asked: int | str) -> int:
-        """The number of the version that was asked for: `latest`, an alias, or a number, which is not looked up.
-
-        Raises:
-            Unknown: no version has the alias.
-        """
+        """Number of a version: of `latest`, an alias, or a number, which is not looked up; Unknown is no alias."""
         if isinstance(asked, int):
             return asked
         if asked == LATEST:
@@ -162,17 +182,6 @@ class AdminClient:
         advice = f"did you mean {near[0]}?" if near else f"use a number such as 3 or v3, or `{LATEST}`"
         there_are = ", ".join(known[:_SHOWN_ALIASES]) or "none yet"
         raise Unknown(f"no version has the alias {asked!r} (there are: {there_are}); {advice}")
-
-    def _check_knows_dry_run(self, known_by: str) -> None:
-        """See that the learner would only say what would happen: one of before passes over the word, and does it.
-
-        Raises:
-            BadConfig: it is of such a version.
-        """
-        if not getattr(self.fleet(), known_by):
-            raise BadLearnerConfig(
-                "this learner is of a version that knows no --dry-run here and would do it; upgrade it first"
-            )
 
     def _call(self, name: str, request: Message) -> Any:
         try:
@@ -195,9 +204,7 @@ class AdminClient:
             self._admin.GetFleet(fleet_pb2.GetFleetRequest(), timeout=self._timeout_seconds)  # learners always knew it
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                from global_learner.policyctl.other_server import NOT_FOR_OPERATORS  # noqa: PLC0415
-
-                return Unreachable(f"no learner answers at {self._address}: {NOT_FOR_OPERATORS}")
+                return Unreachable(f"no learner answers at {self._address}: {_NOT_FOR_OPERATORS}")
         return LearnerError("this learner is of an earlier version, which does not know this command; upgrade it first")
 
     def _why(self, code: grpc.StatusCode, details: str) -> str:
@@ -205,22 +212,34 @@ class AdminClient:
         if code is grpc.StatusCode.UNAVAILABLE and not details.startswith(NO_CONNECTION):
             return f"{details}; wait, or name another one with --learner"  # a learner's own words
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"nothing came within {self._timeout_seconds:g} s; start it, or name another one with --learner"
+            return f"nothing came within {self._timeout_seconds:g} s; {_START}"
         if self._socket is not None:
             if not self._socket.path.exists():
                 return "there is no such socket; is that the learner's state_dir? Or name another one with --learner"
-            return "there is no learner behind that socket; start it, or name another one with --learner"
-        # Loaded here: asked by those alone who got no answer.
-        from global_learner.policyctl.other_server import explained  # noqa: PLC0415
+            return f"there is no learner behind that socket; {_START}"
+        return self._what_is_there(details)
 
-        return explained(self._address, self._certified, self._timeout_seconds, details)
+    def _what_is_there(self, details: str) -> str:
+        """Which server listens at the address instead of a learner: one port was mistaken for another, or a
+        certificate was left out."""
+        host, _, port = self._address.rpartition(":")
+        found = spoken_at(host.strip("[]"), int(port), self._timeout_seconds)
+        if found is Spoken.OPEN_TLS and self._certified:  # it is its certificate that was not taken
+            found = Spoken.TLS
+        remedy = _REMEDIES.get((found, self._certified), _START)
+        if found is Spoken.TLS and self._certified:
+            return f"{found}, but not with these certificates ({handshake_reason(details)}); {remedy}"
+        if found is Spoken.PLAIN and not self._certified:
+            waited, said = f"{self._timeout_seconds:g} s", plain_line(details, 200)
+            return f"what listens there gave no answer within {waited} ({said}); {remedy}"
+        return f"{found}; {remedy}"
 
 
 class ShownFiles:
-    """What connections one after the other show and trust: the files as they are, or as they were when they were whole.
+    """Credentials of a watch's connections: from the files as they are, or as they were when they could last be used.
 
     Args:
-        on_refused: is told why files that were replaced are not used.
+        on_refused: called with the reason why replaced files are not used.
     """
 
     def __init__(self, tls: TlsFiles, on_refused: Callable[[str], None]) -> None:
@@ -228,11 +247,7 @@ class ShownFiles:
         self._followed: FollowedFiles[grpc.ChannelCredentials | None] | None = None
 
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """Of the next connection; None for plain text.
-
-        Raises:
-            BadConfig, IdentityFileError: the first time: a file cannot be used.
-        """
+        """Credentials of the next connection; None for plain text. The first time it raises what `credentials` does."""
         if self._followed is None:
             self._followed = FollowedFiles(
                 lambda content: credentials(self._tls, content),
@@ -244,10 +259,7 @@ class ShownFiles:
 
 
 def credentials(tls: TlsFiles, content: Content | None = None) -> grpc.ChannelCredentials | None:
-    """What a connection shows and trusts; None for plain text.
-
-    Args:
-        content: reads a file that is followed.
+    """Credentials from files, which `content` reads; None for plain text.
 
     Raises:
         BadConfig, IdentityFileError: a file cannot be used.

@@ -1,27 +1,21 @@
-"""Commands of `policyctl cluster`, and what they print: who belongs to the fleet, who does no longer.
-
-Never a token is printed: it is in the enrollment file alone.
-"""
+"""Commands of `policyctl cluster`: who belongs to the fleet. A token is never printed: it is in the enrollment file."""
 
 from __future__ import annotations
 
 import errno
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from foundation.files import check_replaceable
 from foundation.option_groups import with_option_groups
-from foundation.tables import Column, FactSheet, FittedTable
+from foundation.tables import FactSheet
 from global_learner.errors import BadLearnerConfig
 from global_learner.policyctl.options import CallOptions, DryRun, PollOptions, Reason, Yes, confirm
-from global_learner.policyctl.views import Facts, certificate_facts, certificates_table, moment
+from global_learner.policyctl.views import Facts, certificate_facts, certificates_table, facts_of, moment, tried_sheet
 from policy_net.exchange.generated import fleet_pb2
-
-if TYPE_CHECKING:
-    from policy_net.exchange.enrollment_file import EnrollmentFile
 
 cluster_app = typer.Typer(no_args_is_help=True, help="Who belongs to the fleet, and who is in quarantine.")
 
@@ -56,7 +50,14 @@ def enroll_cluster(
             f"{path}: cannot be written ({error.strerror}); name another file with --out. The token is lost; enrolling "
             "again makes a new one"
         ) from error
-    facts = {**enrollment_facts(enrollment, path, reply.voided_tokens), "file_replaced": replaces}
+    facts: Facts = {
+        "cluster": name,
+        "file": str(path),
+        "expires_unix_seconds": enrollment.expires_unix_seconds,
+        "enroll_port": enrollment.enroll_port,
+        "voided_tokens": reply.voided_tokens,
+        "file_replaced": replaces,
+    }
     options.show(facts, enrollment_table(facts))
 
 
@@ -66,7 +67,7 @@ def list_clusters(options: PollOptions) -> None:
     """Every cluster that was ever invited: invited, enrolled, expired or revoked."""
     options.poll(
         lambda client: [certificate_facts(entry) for entry in client.ask(fleet_pb2.ListClustersRequest()).clusters],
-        clusters_table,
+        lambda clusters: certificates_table(clusters, "cluster"),
     )
 
 
@@ -79,8 +80,9 @@ def revoke_cluster(
     with options.client() as client:
         confirm(f"turn cluster {name[:63]} out, until it is enrolled again", yes or dry_run, lambda: options.place)
         reply = client.ask(fleet_pb2.RevokeClusterRequest(cluster=name, reason=reason, dry_run=dry_run))
-    facts = revocation_facts(name, reply, dry_run)
-    options.show(facts, revocation_table(facts))
+    facts: Facts = {"cluster": name, "certificates": reply.certificates, "tokens": reply.tokens, "dry_run": dry_run}
+    rows = [("certificates", str(reply.certificates)), ("tokens", str(reply.tokens))]
+    options.show(facts, tried_sheet("revoked", name, rows, dry_run=dry_run))
 
 
 @cluster_app.command("forget")
@@ -92,8 +94,12 @@ def forget_cluster(
     with options.client() as client:
         confirm(f"forget cluster {name[:63]}, which is gone for good", yes or dry_run, lambda: options.place)
         reply = client.ask(fleet_pb2.ForgetClusterRequest(cluster=name, reason=reason, dry_run=dry_run))
-    facts = forgotten_facts(name, reply, dry_run)
-    options.show(facts, forgotten_table(facts))
+    facts: Facts = {"cluster": name, **facts_of(reply), "dry_run": dry_run}
+    rows = [
+        ("had registered", "yes" if reply.registered else "no"),
+        ("updates in the head", f"{reply.updates_accepted}, which stay"),
+    ]
+    options.show(facts, tried_sheet("forgotten", name, rows, dry_run=dry_run))
 
 
 @cluster_app.command("release")
@@ -102,8 +108,10 @@ def release_cluster(name: Name, reason: Reason = "", *, options: CallOptions) ->
     """End a cluster's quarantine: its updates are looked at again."""
     with options.client() as client:
         reply = client.ask(fleet_pb2.ReleaseClusterRequest(cluster=name, reason=reason))
-    facts: Facts = {"cluster": name, "released": reply.released}
-    options.show(facts, released_table(facts))
+    ended = "ended" if reply.released else "there was none"
+    options.show(
+        {"cluster": name, "released": reply.released}, FactSheet("", [("cluster", name), ("quarantine", ended)])
+    )
 
 
 def _check_out(path: Path) -> None:
@@ -124,30 +132,8 @@ def _check_out(path: Path) -> None:
         ) from error
 
 
-def enrollment_facts(enrollment: EnrollmentFile, path: Path, voided_tokens: int) -> Facts:
-    """An invitation as JSON shows it."""
-    return {
-        "cluster": enrollment.cluster,
-        "file": str(path),
-        "expires_unix_seconds": enrollment.expires_unix_seconds,
-        "enroll_port": enrollment.enroll_port,
-        "voided_tokens": voided_tokens,
-    }
-
-
-def revocation_facts(cluster: str, reply: fleet_pb2.RevokeClusterReply, dry_run: bool) -> Facts:
-    """A revocation as JSON shows it."""
-    return {"cluster": cluster, "certificates": reply.certificates, "tokens": reply.tokens, "dry_run": dry_run}
-
-
-def forgotten_facts(cluster: str, reply: fleet_pb2.ForgetClusterReply, dry_run: bool) -> Facts:
-    """What was forgotten as JSON shows it."""
-    accepted = reply.updates_accepted
-    return {"cluster": cluster, "registered": reply.registered, "updates_accepted": accepted, "dry_run": dry_run}
-
-
 def enrollment_table(facts: Facts) -> FactSheet:
-    """What to do with the invitation."""
+    """The invitation, and what to do with it."""
     rows = [
         ("enrollment of", facts["cluster"]),
         ("file", facts["file"]),
@@ -162,40 +148,3 @@ def enrollment_table(facts: Facts) -> FactSheet:
         rows.append(("replaced", "the file that was there before"))
     rows.append(("next", "copy the file to the cluster, name it as learner.enrollment_file, start the agent"))
     return FactSheet("", rows)
-
-
-def clusters_table(clusters: list[Facts]) -> FittedTable:
-    """All clusters, by name."""
-    return certificates_table([Column("cluster")], [((entry["cluster"],), entry) for entry in clusters])
-
-
-def revocation_table(facts: Facts) -> FactSheet:
-    """What counts no longer."""
-    return FactSheet(
-        "",
-        [
-            ("would be revoked" if facts["dry_run"] else "revoked", facts["cluster"]),
-            ("certificates", str(facts["certificates"])),
-            ("tokens", str(facts["tokens"])),
-        ],
-        ["nothing was changed: --dry-run"] if facts["dry_run"] else [],
-    )
-
-
-def forgotten_table(facts: Facts) -> FactSheet:
-    """Who is listed no longer, and what stays of it."""
-    return FactSheet(
-        "",
-        [
-            ("would be forgotten" if facts["dry_run"] else "forgotten", facts["cluster"]),
-            ("had registered", "yes" if facts["registered"] else "no"),
-            ("updates in the head", f"{facts['updates_accepted']}, which stay"),
-        ],
-        ["nothing was changed: --dry-run"] if facts["dry_run"] else [],
-    )
-
-
-def released_table(facts: Facts) -> FactSheet:
-    """What became of a release."""
-    ended = "ended" if facts["released"] else "there was none"
-    return FactSheet("", [("cluster", facts["cluster"]), ("quarantine", ended)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,14 +13,7 @@ import typer
 from foundation.output import Form, Output, show
 from foundation.output import watch as show_again
 from foundation.tables import NOTHING, Column, FittedTable
-from global_learner.policyctl.contexts import (
-    Context,
-    absolute_address,
-    changing,
-    contexts_file,
-    read_contexts,
-    write_contexts,
-)
+from global_learner.policyctl.contexts import Context, absolute_address, changed, contexts_file, read_contexts
 from global_learner.policyctl.options import POLL_SECONDS, Every, Watch, polls
 from global_learner.policyctl.views import Facts
 
@@ -52,14 +46,13 @@ def set_context(
     kept = Context(
         absolute_address(learner), *(None if path is None else str(path.absolute()) for path in (ca, cert, key))
     )
-    with changing(file):
-        before = read_contexts(file)
-        contexts = before.with_context(name, kept)
-        write_contexts(file, contexts)
+    before, contexts = changed(file, lambda contexts: contexts.with_context(name, kept))
     was = before.by_name.get(name)
     facts = context_facts(name, kept, contexts.current)
     replaced = None if was in (None, kept) else context_facts(name, was, before.current)
-    below = [] if replaced is None else [f"replaced: was {_said(replaced)}"]
+    below = []
+    if replaced is not None:
+        below = [" with ".join(filter(None, [f"replaced: was {replaced['learner']}", _files_of(replaced)]))]
     show(output, facts | {"replaced": replaced}, contexts_table([facts], below))
 
 
@@ -67,11 +60,8 @@ def set_context(
 def use_context(name: Name, output: Output = Form.TABLE) -> None:
     """Make a context the current one, which holds where none is named."""
     file = contexts_file(os.environ)
-    with changing(file):
-        contexts = read_contexts(file)
-        chosen = contexts.named(name, file)
-        write_contexts(file, type(contexts)(contexts.by_name, name))
-    facts = context_facts(name, chosen, name)
+    _, contexts = changed(file, lambda contexts: contexts.using(name, file))
+    facts = context_facts(name, contexts.by_name[name], name)
     show(output, facts, contexts_table([facts]))
 
 
@@ -94,22 +84,14 @@ def list_contexts(watch: Watch = False, every: Every = POLL_SECONDS, output: Out
 def delete_context(name: Name, output: Output = Form.TABLE) -> None:
     """Forget a context; the files that it names stay."""
     file = contexts_file(os.environ)
-    with changing(file):
-        contexts = read_contexts(file).without(name, file)
-        write_contexts(file, contexts)
-    show(output, {"name": name, "deleted": True}, f"{name} is forgotten; {_current_words(contexts.current)}")
+    _, contexts = changed(file, lambda contexts: contexts.without(name, file))
+    current = "there is no current context" if contexts.current is None else f"the current one is {contexts.current}"
+    show(output, {"name": name, "deleted": True}, f"{name} is forgotten; {current}")
 
 
 def context_facts(name: str, context: Context, current: str | None) -> Facts:
     """A context as JSON shows it."""
-    return {
-        "name": name,
-        "current": name == current,
-        "learner": context.learner,
-        "ca": context.ca,
-        "cert": context.cert,
-        "key": context.key,
-    }
+    return {"name": name, "current": name == current, **dataclasses.asdict(context)}
 
 
 def contexts_table(contexts: list[Facts], below: Sequence[str] = ()) -> FittedTable:
@@ -121,12 +103,7 @@ def contexts_table(contexts: list[Facts], below: Sequence[str] = ()) -> FittedTa
         Column("files", words=True),
     )
     rows = [
-        (
-            entry["name"],
-            "yes" if entry["current"] else "",
-            entry["learner"],
-            _files_of(entry) or NOTHING,
-        )
+        (entry["name"], "yes" if entry["current"] else "", entry["learner"], _files_of(entry) or NOTHING)
         for entry in contexts
     ]
     return FittedTable("", columns, rows, below)
@@ -134,13 +111,3 @@ def contexts_table(contexts: list[Facts], below: Sequence[str] = ()) -> FittedTa
 
 def _files_of(entry: Facts) -> str:
     return ", ".join(f"{kind} {entry[kind]}" for kind in ("ca", "cert", "key") if entry[kind])
-
-
-def _said(entry: Facts) -> str:
-    """A context in words: its learner, and the files of its connection."""
-    files = _files_of(entry)
-    return f"{entry['learner']} with {files}" if files else f"{entry['learner']}"
-
-
-def _current_words(current: str | None) -> str:
-    return "there is no current context" if current is None else f"the current one is {current}"

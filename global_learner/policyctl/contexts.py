@@ -6,13 +6,12 @@ reaches, so one that others may write is not read.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,11 +54,7 @@ class Contexts:
     current: str | None = None
 
     def named(self, name: str, file: Path) -> Context:
-        """One of them.
-
-        Raises:
-            BadConfig: there is none of that name.
-        """
+        """Context of a name; raises BadConfig if there is none."""
         if name in self.by_name:
             return self.by_name[name]
         names = sorted(self.by_name)
@@ -70,11 +65,7 @@ class Contexts:
         )
 
     def with_context(self, name: str, context: Context) -> Contexts:
-        """With one more, or another one in its place; the first one is the current one.
-
-        Raises:
-            BadConfig: the name, or the address, can be none.
-        """
+        """With one more, or another in its place; the first one is the current one. Raises BadConfig."""
         if _NAME.fullmatch(name) is None:
             raise BadLearnerConfig(
                 f"context {name[:80]!r}: a name has at most 63 of letters, digits, dots, - and _, and begins with a "
@@ -83,23 +74,20 @@ class Contexts:
         check_address(context.learner)
         return Contexts({**self.by_name, name: context}, self.current or name)
 
-    def without(self, name: str, file: Path) -> Contexts:
-        """With one less; if it was the current one, none is.
+    def using(self, name: str, file: Path) -> Contexts:
+        """With another current one; raises BadConfig if there is none of that name."""
+        self.named(name, file)
+        return Contexts(self.by_name, name)
 
-        Raises:
-            BadConfig: there is none of that name.
-        """
+    def without(self, name: str, file: Path) -> Contexts:
+        """With one less; if it was the current one, none is. Raises BadConfig if there is none of that name."""
         self.named(name, file)
         rest = {other: context for other, context in self.by_name.items() if other != name}
         return Contexts(rest, None if self.current == name else self.current)
 
 
 def check_address(learner: str) -> bool:
-    """Whether an address is a socket's; else it is HOST:PORT.
-
-    Raises:
-        BadConfig: it is neither.
-    """
+    """Whether an address is a socket's, not HOST:PORT; raises BadConfig if it is neither."""
     local = _SOCKET.fullmatch(learner) is not None
     if not local and not _ADDRESS.fullmatch(learner):
         raise BadLearnerConfig(
@@ -116,11 +104,7 @@ def absolute_address(learner: str) -> str:
 
 
 def contexts_file(environment: Mapping[str, str]) -> Path:
-    """Where contexts are kept: below $XDG_CONFIG_HOME, else below ~/.config.
-
-    Raises:
-        BadConfig: there is neither.
-    """
+    """File of contexts: below $XDG_CONFIG_HOME, else below ~/.config; raises BadConfig if there is neither."""
     stated = environment.get("XDG_CONFIG_HOME", "")
     # The standard says that a relative one is to be ignored.
     if not stated.startswith("/"):
@@ -170,12 +154,11 @@ def _parsed(content: Any) -> Contexts:
     return Contexts(by_name, current)
 
 
-@contextlib.contextmanager
-def changing(file: Path) -> Iterator[None]:
-    """Alone with a file of contexts, from reading it to writing it: of two changes at once none is lost.
+def changed(file: Path, change: Callable[[Contexts], Contexts]) -> tuple[Contexts, Contexts]:
+    """Change a file of contexts under a lock, so that no other change is lost; contexts before and after.
 
     Raises:
-        BadConfig: another command changes it right now, or its folder cannot be written.
+        BadConfig: another command changes it right now, it cannot be read or written, or `change` refuses.
     """
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -185,15 +168,14 @@ def changing(file: Path) -> Iterator[None]:
     except OSError as error:
         raise BadLearnerConfig(f"{file}: contexts cannot be kept there ({error.strerror})") from error
     with lock:
-        yield
+        before = read_contexts(file)
+        after = change(before)
+        write_contexts(file, after)
+        return before, after
 
 
 def write_contexts(file: Path, contexts: Contexts) -> None:
-    """Put contexts in a file's place, whole or not at all; for its owner alone.
-
-    Raises:
-        BadConfig: it cannot be written.
-    """
+    """Replace a file of contexts whole or not at all, for its owner alone; raises BadConfig."""
     content = {
         "current": contexts.current,
         "contexts": {name: dataclasses.asdict(context) for name, context in sorted(contexts.by_name.items())},

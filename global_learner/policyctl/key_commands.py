@@ -1,7 +1,7 @@
-"""Commands of `policyctl key`: which keys sign for the fleet, and new ones in their place.
+"""Commands of `policyctl key`: the keys that sign for the fleet, and new ones in their place.
 
-A root key that is not on the learner's machine signs here: the learner sends the next root, this program looks at it,
-signs it and sends it back. The key itself never travels.
+A root key that is not on the learner's machine signs here: the learner sends the next root, this program checks it,
+signs it and sends it back. The key itself is never sent.
 """
 
 from __future__ import annotations
@@ -102,11 +102,7 @@ def rotate_key(
 def _signed_root(
     client: AdminClient, role: KeyRole, before: Root, root_key: Path, new_root_key: Path | None, seen: int
 ) -> SignedDocument:
-    """The next root, looked at and signed here.
-
-    Args:
-        seen: number of the newest root.
-    """
+    """The next root, checked and signed here; `seen` is the newest root's number as the user knows it."""
     if seen != before.number:
         raise ChangedSince(f"root {before.number} is the newest by now, not {seen}; no key was replaced")
     # Only whoever signs waits for what a learner's own keys need.
@@ -141,7 +137,7 @@ def _newest(messages: Sequence[fleet_pb2.SignedDocument]) -> Root:
 
 
 def keys_table(facts: Facts) -> FactSheet:
-    """The public key of every role, whole: it is what others are told."""
+    """The public key of every role, whole, as it is passed on to others."""
     where = "on the learner's machine" if facts["root_key_present"] else "kept elsewhere"
     rows = [
         ("fleet", facts["fleet"]),

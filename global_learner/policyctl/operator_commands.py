@@ -1,8 +1,8 @@
-"""Commands of the operator, `policyctl assign`, `unassign`, `rollback` and `head reset`, and what they print."""
+"""Commands `policyctl assign`, `unassign`, `rollback` and `head reset`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,7 @@ from global_learner.policyctl.options import (
     confirm,
     version_asked,
 )
-from global_learner.policyctl.views import Facts, facts_of, version_name
+from global_learner.policyctl.views import UNCHANGED, Facts, facts_of, version_name
 from policy_net.exchange.generated import fleet_pb2
 
 if TYPE_CHECKING:
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 
 head_app = typer.Typer(no_args_is_help=True, help="The learner's head: the newest weights.")
 
-_UNCHANGED = "nothing was changed: --dry-run"
-
 
 @dataclass(frozen=True, slots=True)
 class Whom:
-    """Clusters that a command is about, and the conditions of it; taken whole, under `with_option_groups`."""
+    """Options of a command on clusters: which ones, and on what conditions."""
 
     cluster: Annotated[list[str] | None, typer.Option("--cluster", help="A cluster's name (repeatable).")] = None
     every: Annotated[bool, typer.Option("--all", help="Every cluster that is registered now and was not revoked.")] = (
@@ -49,25 +47,28 @@ class Whom:
     dry_run: DryRun = False
 
     def check(self) -> None:
-        """See that clusters are named, or all are meant.
-
-        Raises:
-            BadConfig: neither, or both.
-        """
+        """Raise BadConfig unless either clusters are named, or all are meant."""
         if self.every is bool(self.cluster):
             raise BadLearnerConfig("say whom: --cluster NAME (repeatable), or --all")
 
     def asked(self, client: AdminClient, options: CallOptions, what: str) -> dict[str, Any]:
-        """Fields of a request for these clusters; where all are meant, a person is asked first.
+        """Fields of a request for these clusters; where all are meant, a person confirms `what` first.
 
-        Args:
-            what: would happen to all of them.
+        The learner compares when it acts which versions they are to act on with what is known here.
 
         Raises:
             BadConfig: the answer is no, or --from names no version.
             ChangedSince: they are to act on something else than --from says.
         """
-        seen = _seen(client, self.cluster, self.from_version)
+        expected = None if self.from_version is None else version_asked(self.from_version)
+        seen = _assigned_in(client.fleet())
+        if self.cluster:
+            seen = {cluster: version for cluster, version in seen.items() if cluster in self.cluster}
+        if expected is not None:
+            number = client.number_of(expected)
+            others = [f"{cluster} on v{version}" for cluster, version in seen.items() if version != number]
+            if others:
+                raise ChangedSince(f"not on v{number} by now: {', '.join(others)}; nothing was changed")
         if self.every:
             confirm(what, self.yes or self.dry_run, lambda: _fleet_of(seen, options))
         return {
@@ -83,9 +84,7 @@ class Whom:
 def assign_version(version: VersionArgument, whom: Whom, options: CallOptions) -> None:
     """Let clusters act on a version from their next heartbeat on, and hold them there."""
     whom.check()
-    asked = version_asked(version)
-    with options.client() as client:
-        number = client.number_of(asked)
+    with options.client_and_number(version) as (client, number):
         request = whom.asked(client, options, f"let every cluster act on v{number}")
         reply = client.ask(fleet_pb2.AssignVersionRequest(version=number, **request))
     _show_assigned(reply, whom, options)
@@ -104,11 +103,6 @@ def unassign_version(whom: Whom, options: CallOptions) -> None:
     _show_assigned(reply, whom, options)
 
 
-def _show_assigned(reply: fleet_pb2.AssignVersionReply, whom: Whom, options: CallOptions) -> None:
-    facts = assigned_facts(reply, whom.dry_run)
-    options.show(facts, _assigned_table(facts, reply))
-
-
 @with_option_groups
 def roll_back(whom: Whom, options: CallOptions) -> None:
     """Let clusters act again on the version on which each acted before; not while a rollout runs."""
@@ -116,8 +110,8 @@ def roll_back(whom: Whom, options: CallOptions) -> None:
     with options.client() as client:
         request = whom.asked(client, options, "let every cluster go back to the version before")
         reply = client.ask(fleet_pb2.RollBackRequest(just_looked=whom.from_version is None, **request))
-    facts = back_facts(reply.assignments, whom.dry_run)
-    options.show(facts, back_table(facts, reply.passed_over))
+    facts = assignment_facts(reply.assignments, dry_run=whom.dry_run)
+    options.show(facts, assignments_table(facts, _passed_over(reply)))
 
 
 @head_app.command("reset")
@@ -137,9 +131,7 @@ def reset_head(
     options: CallOptions,
 ) -> None:
     """Let the head go on from a version: weights and moments. What was learned since is given up."""
-    asked = version_asked(to)
-    with options.client() as client:
-        number = client.number_of(asked)
+    with options.client_and_number(to) as (client, number):
         what = f"reset the head to v{number}, and give up what it learned since"
         fleet = client.fleet()
         if from_step is not None and from_step > fleet.head_step:
@@ -151,87 +143,49 @@ def reset_head(
         reply = client.ask(
             fleet_pb2.ResetHeadRequest(version=number, reason=reason, dry_run=dry_run, seen_step=seen_step)
         )
-        facts = {**reset_facts(number, reply), "dry_run": dry_run}
+    moments = "kept" if reply.moments_kept else "zero"
+    facts = {"version": number, **facts_of(reply, without=("moments_kept",)), "moments": moments, "dry_run": dry_run}
     options.show(facts, reset_table(facts))
 
 
 def _assigned_in(fleet: fleet_pb2.GetFleetReply) -> dict[str, int]:
-    """What every cluster that was not turned out is to act on."""
+    """Version that every cluster is to act on, but revoked ones."""
     return {view.cluster: view.assigned_version for view in fleet.clusters if view.identity != "revoked"}
 
 
-def _seen(client: AdminClient, clusters: list[str] | None, from_version: str | None) -> dict[str, int]:
-    """What the clusters that are meant are to act on now, which the learner compares when it acts.
-
-    Args:
-        clusters: None is all.
-        from_version: what somebody saw before, if that is to be compared already here.
-
-    Raises:
-        BadConfig: that is no version.
-        ChangedSince: they are to act on something else.
-    """
-    wanted = None if from_version is None else version_asked(from_version)
-    seen = _assigned_in(client.fleet())
-    if clusters:
-        seen = {cluster: version for cluster, version in seen.items() if cluster in clusters}
-    if wanted is not None:
-        number = client.number_of(wanted)
-        others = [f"{cluster} on v{version}" for cluster, version in seen.items() if version != number]
-        if others:
-            raise ChangedSince(f"not on v{number} by now: {', '.join(others)}; nothing was changed")
-    return seen
-
-
 def _fleet_of(seen: Mapping[str, int], options: CallOptions) -> str:
-    """What a question about the whole fleet begins with: the learner, how many clusters, and on what they act now."""
+    """Beginning of a question about the whole fleet: the learner, how many clusters, and on what they act now."""
     versions = ", ".join(version_name(number) for number in sorted(set(seen.values())))
     now = f", now on {versions}" if versions else ""
     return f"{options.place}, {counted(len(seen), 'cluster')}{now}"
 
 
-def assignment_facts(entry: fleet_pb2.Assignment) -> Facts:
-    """One cluster's assignment as JSON shows it."""
-    return {**facts_of(entry), "changed": entry.from_version != entry.to_version}
-
-
-def assigned_facts(reply: fleet_pb2.AssignVersionReply, dry_run: bool) -> list[Facts]:
-    """All clusters of a command as JSON shows them; of each, whether a running rollout leaves it alone from now on."""
-    pinned = set(reply.pinned)
+def assignment_facts(assignments: Iterable[fleet_pb2.Assignment], *, dry_run: bool) -> list[Facts]:
+    """A command's clusters as JSON shows them."""
     return [
-        {
-            **assignment_facts(entry),
-            "pinned_in_rollout": reply.rollout if entry.cluster in pinned else None,
-            "dry_run": dry_run,
-        }
-        for entry in reply.assignments
+        {**facts_of(entry), "changed": entry.from_version != entry.to_version, "dry_run": dry_run}
+        for entry in assignments
     ]
 
 
-def back_facts(assignments: Sequence[fleet_pb2.Assignment], dry_run: bool) -> list[Facts]:
-    """All clusters of a way back as JSON shows them."""
-    return [{**assignment_facts(entry), "dry_run": dry_run} for entry in assignments]
-
-
-def back_table(facts: list[Facts], passed_over: Sequence[str] = ()) -> FittedTable:
-    """All clusters of a way back."""
-    return assignments_table(facts, _passed_over(passed_over))
-
-
-def _assigned_table(facts: list[Facts], reply: fleet_pb2.AssignVersionReply) -> FittedTable:
-    """All clusters of a command, what a running rollout makes of it, and who was not meant."""
+def _show_assigned(reply: fleet_pb2.AssignVersionReply, whom: Whom, options: CallOptions) -> None:
+    """Print what changed, and which clusters a running rollout leaves alone from now on."""
+    facts = [
+        {**entry, "pinned_in_rollout": reply.rollout if entry["cluster"] in reply.pinned else None}
+        for entry in assignment_facts(reply.assignments, dry_run=whom.dry_run)
+    ]
     pinned = [f"rollout {reply.rollout} leaves alone: {', '.join(reply.pinned)}"] if reply.pinned else []
-    return assignments_table(facts, pinned + _passed_over(reply.passed_over))
+    options.show(facts, assignments_table(facts, [*pinned, *_passed_over(reply)]))
 
 
-def _passed_over(revoked: Sequence[str]) -> list[str]:
-    return [f"passed over, as revoked: {', '.join(revoked)}"] if revoked else []
+def _passed_over(reply: fleet_pb2.AssignVersionReply | fleet_pb2.RollBackReply) -> list[str]:
+    return [f"passed over, as revoked: {', '.join(reply.passed_over)}"] if reply.passed_over else []
 
 
 def assignments_table(assignments: list[Facts], more: Sequence[str] = ()) -> FittedTable:
-    """All clusters of a command."""
-    unchanged = any(entry.get("dry_run") for entry in assignments)
-    below = [_UNCHANGED if unchanged else "in force at a cluster's next heartbeat"]
+    """A command's clusters, with further lines below."""
+    unchanged = any(entry["dry_run"] for entry in assignments)
+    below = [UNCHANGED if unchanged else "in force at a cluster's next heartbeat"]
     columns = (
         Column("cluster"),
         Column("was to\nact on", 1),
@@ -250,14 +204,8 @@ def assignments_table(assignments: list[Facts], more: Sequence[str] = ()) -> Fit
     return FittedTable("", columns, rows, [*below, *more])
 
 
-def reset_facts(version: int, reply: fleet_pb2.ResetHeadReply) -> Facts:
-    """A reset as JSON shows it."""
-    moments = "kept" if reply.moments_kept else "zero"
-    return {"version": version, **facts_of(reply, without=("moments_kept",)), "moments": moments}
-
-
 def reset_table(facts: Facts) -> FactSheet:
-    """What the head is now."""
+    """The head after a reset."""
     kept = "the version's own" if facts["moments"] == "kept" else "zero: the version's were not kept"
     return FactSheet(
         "",
@@ -267,5 +215,5 @@ def reset_table(facts: Facts) -> FactSheet:
             ("step now", str(facts["head_step"]) + ("" if facts["changed"] else " (it was there already)")),
             ("moments", kept),
         ],
-        [_UNCHANGED] if facts["dry_run"] else [],
+        [UNCHANGED] if facts["dry_run"] else [],
     )

@@ -41,10 +41,8 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 _AGO = re.compile(r"(\d{1,6})([smhd])", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 USUAL_LEARNER = "127.0.0.1:7070"
-
-
 _POLL_SECONDS = 2.0
-"""Between two tries while no learner answers, however seldom is looked otherwise."""
+"""Longest pause between two tries while no learner answers."""
 AWAY_SECONDS = 60.0
 """A failover takes ten seconds, a restart mostly less."""
 
@@ -57,49 +55,68 @@ def polls(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Look]:
-    """What is found, again and again, without an end.
-
-    Args:
-        once: one look; raises `Unreachable` where no learner answers.
+    """Answers of `once`, again and again without an end; it raises `Unreachable` where no learner answers.
 
     Raises:
         Unreachable: at the first look, or for longer than `AWAY_SECONDS`.
-        LearnerError: what else the learner says.
+        LearnerError: other refusals of the learner.
     """
     yield once()
+    pause, words = min(every_seconds, _POLL_SECONDS), f"{AWAY_SECONDS:g} s"
     while True:
-        yield _next(once, every_seconds, clock, sleep)
+        sleep(every_seconds)
+        try:
+            found = answer_of(once, AWAY_SECONDS, words, lambda: pause, remark, clock, sleep)
+        except Unreachable as error:
+            raise Unreachable(f"no learner has answered for {words}; {error}") from error
+        yield found
 
 
-def _next(
-    once: Callable[[], Look], every_seconds: float, clock: Callable[[], float], sleep: Callable[[float], None]
+def answer_of(
+    once: Callable[[], Look],
+    away_seconds: float,
+    words: str,
+    pause_seconds: Callable[[], float],
+    remark: Callable[[str], None],
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
 ) -> Look:
-    """What is found after the pause; where no learner answers, as soon as one does."""
-    sleep(every_seconds)
+    """Answer of `once`; where no learner answers, as soon as one does.
+
+    Args:
+        words: `away_seconds` as people say it.
+        pause_seconds: before the next try.
+
+    Raises:
+        Unreachable: none has answered for `away_seconds`.
+    """
     away_since: float | None = None
     while True:
         try:
             found = once()
-        except Unreachable as error:
-            if away_since is None:
-                away_since = clock()
-                _remark(f"no learner answers; waiting for one, for {AWAY_SECONDS:g} s at most")
-            if clock() - away_since >= AWAY_SECONDS:
-                raise Unreachable(f"no learner has answered for {AWAY_SECONDS:g} s; {error}") from error
-            sleep(min(every_seconds, _POLL_SECONDS))
+        except Unreachable:
+            is_first, now = away_since is None, clock()
+            away_since = now if away_since is None else away_since
+            left = away_seconds - (now - away_since)
+            if left <= 0.0:
+                raise
+            if is_first:
+                remark(f"no learner answers; waiting for one, for {words} at most")
+            sleep(min(pause_seconds(), left))
             continue
         if away_since is not None:
-            _remark("a learner answers again")
+            remark("a learner answers again")
         return found
 
 
-def _remark(line: str) -> None:
+def remark(line: str) -> None:
+    """Print a line on stderr at once."""
     print(line, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """What every command of policyctl can be told; taken whole, under `with_option_groups`."""
+    """Options of every command: the learner to ask, and the form of the output."""
 
     learner: Annotated[
         str | None,
@@ -136,25 +153,30 @@ class CallOptions:
 
     @contextlib.contextmanager
     def client(self) -> Iterator[AdminClient]:
-        """The learner to ask, for as long as it takes.
-
-        Raises:
-            BadConfig, IdentityFileError: the address or a file cannot be used.
-        """
+        """A client of the learner; raises BadConfig or IdentityFileError if the address or a file cannot be used."""
         with self._client_at(lambda tls: tls) as client:
             yield client
 
-    def clients(self) -> Callable[[], contextlib.AbstractContextManager[AdminClient]]:
-        """Makes the learner to ask, anew for each look of a watch.
+    @contextlib.contextmanager
+    def client_and_number(self, version: str) -> Iterator[tuple[AdminClient, int]]:
+        """The same, with the number of a version that was typed; raises BadConfig if it can be none."""
+        asked = version_asked(version)
+        with self.client() as client:
+            yield client, client.number_of(asked)
 
-        The files of its connection may be replaced meanwhile; where they cannot be used, those from before are shown.
+    def clients(self) -> Callable[[], contextlib.AbstractContextManager[AdminClient]]:
+        """Maker of a client for each look of a watch.
+
+        Files of its connection may be replaced meanwhile; if they cannot be used, those from before are shown.
         """
         known: dict[TlsFiles, ShownFiles] = {}
 
         def shown(tls: TlsFiles) -> ShownFiles:
             from global_learner.policyctl.client import ShownFiles  # noqa: PLC0415
 
-            return known.setdefault(tls, ShownFiles(tls, _say_refused))
+            return known.setdefault(
+                tls, ShownFiles(tls, lambda reason: remark(f"{reason}; the certificate from before is shown"))
+            )
 
         return lambda: self._client_at(shown)
 
@@ -174,11 +196,7 @@ class CallOptions:
             client.close()
 
     def connection(self) -> Context:
-        """The learner to ask, and the files of the connection.
-
-        Raises:
-            BadConfig: there is no such context, or the file of contexts cannot be used.
-        """
+        """The learner to ask, and the files of the connection; raises BadConfig if there is no such context."""
         _, context = self._context()
         ca, cert, key = (None if path is None else str(path) for path in (self.ca, self.cert, self.key))
         if context is None:
@@ -193,11 +211,7 @@ class CallOptions:
 
     @property
     def place(self) -> str:
-        """The learner that is asked, as people know it: its context's name with its address, or its address alone.
-
-        Raises:
-            BadConfig: there is no such context, or the file of contexts cannot be used.
-        """
+        """The learner to ask, in words: its context's name with its address, or its address alone."""
         name, _ = self._context()
         address = self.connection().learner
         return f"{name} ({address})" if name else address
@@ -225,7 +239,7 @@ POLL_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class PollOptions(CallOptions):
-    """What a command that only looks can be told besides."""
+    """Options of a command that only looks."""
 
     watch: Watch = False
     every: Every = POLL_SECONDS
@@ -233,12 +247,7 @@ class PollOptions(CallOptions):
     def poll(
         self, ask: Callable[[AdminClient], Found], table: Callable[[Found], FittedTable | FactSheet | Group]
     ) -> None:
-        """Ask a learner for something and print it; with --watch, again and again.
-
-        Raises:
-            LearnerError: what the learner says; of a watched one, where none answers for too long.
-        """
-
+        """Ask a learner for something and print it; with --watch, again and again. Raises LearnerError."""
         if not self.watch:
             with self.client() as client:
                 facts = ask(client)
@@ -254,10 +263,6 @@ class PollOptions(CallOptions):
         watch(polls(once, self.every), table, self.output)
 
 
-def _say_refused(reason: str) -> None:
-    print(f"{reason}; the certificate from before is shown", file=sys.stderr, flush=True)
-
-
 def _is_of_environment(parameter: str) -> bool:
     """Whether an option's value was not typed, but is the environment's."""
     context = click.get_current_context(silent=True)
@@ -265,12 +270,11 @@ def _is_of_environment(parameter: str) -> bool:
 
 
 def confirm(what: str, yes: bool, where: Callable[[], str], flag: str = "--yes") -> None:
-    """Ask whether to do something, on a terminal, unless that was said already.
+    """Ask on a terminal whether to do something, unless `yes`.
 
     Args:
-        what: with a small letter.
-        where: what the question begins with: on which learner, and how things are there.
-        flag: what is to be typed instead of an answer.
+        where: beginning of the question: the learner, and its state.
+        flag: option that stands for the answer yes.
 
     Raises:
         BadConfig: the answer is no, or there is no terminal to ask on.
@@ -284,11 +288,7 @@ def confirm(what: str, yes: bool, where: Callable[[], str], flag: str = "--yes")
 
 
 def version_asked(text: str) -> int | str:
-    """The number in `3` or `v3`; `latest` and aliases as they are: the learner knows which versions these are.
-
-    Raises:
-        BadConfig: it is none of these.
-    """
+    """Number in `3` or `v3`; `latest` and aliases as they are, for the learner to resolve. Raises BadConfig."""
     found = version_of(text)
     if found is None:
         raise BadLearnerConfig(f"{text!r} is no version: use a number such as 3 or v3, an alias, or `latest`")
@@ -296,11 +296,7 @@ def version_asked(text: str) -> int | str:
 
 
 def moment_of(text: str, now_unix_seconds: float) -> float:
-    """Unix seconds of `90s`, `30m`, `12h` or `7d` before now, or of a date or moment in UTC.
-
-    Raises:
-        BadConfig: it is none of these.
-    """
+    """Unix seconds of `90s`, `30m`, `12h` or `7d` before now, or of a date or moment in UTC; raises BadConfig."""
     ago = _AGO.fullmatch(text)
     if ago is not None:
         return now_unix_seconds - int(ago[1]) * _SECONDS[ago[2]]

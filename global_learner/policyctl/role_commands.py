@@ -1,6 +1,6 @@
-"""Commands of `policyctl operator`, and what they print: people, what each may do, and their identity files.
+"""Commands of `policyctl operator`: people, what each may do, and their identity files.
 
-The private key of an identity file is made here and travels nowhere; the learner signs for its public half.
+The private key of an identity file is made here and never sent; the learner signs its public half.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import typer
 
 from foundation.files import check_replaceable
 from foundation.option_groups import with_option_groups
-from foundation.tables import Column, FactSheet, FittedTable
+from foundation.tables import FactSheet
 from global_learner.errors import BadLearnerConfig, StateUnusable
 from global_learner.policyctl.options import CallOptions, DryRun, PollOptions, Reason, Yes, confirm
-from global_learner.policyctl.views import Facts, certificate_facts, certificates_table, moment
+from global_learner.policyctl.views import Facts, certificate_facts, certificates_table, moment, tried_sheet
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.generated import fleet_pb2
 
@@ -86,7 +86,7 @@ def list_operators(options: PollOptions) -> None:
     """Everybody who was ever enrolled: role, and until when."""
     options.poll(
         lambda client: [certificate_facts(entry) for entry in client.ask(fleet_pb2.ListOperatorsRequest()).operators],
-        operators_table,
+        lambda operators: certificates_table(operators, "name", "role"),
     )
 
 
@@ -100,11 +100,12 @@ def revoke_operator(
         confirm(f"turn {name[:63]} out, until they are enrolled again", yes or dry_run, lambda: options.place)
         reply = client.ask(fleet_pb2.RevokeOperatorRequest(name=name, reason=reason, dry_run=dry_run))
     facts: Facts = {"name": name, "certificates": reply.certificates, "dry_run": dry_run}
-    options.show(facts, revoked_table(facts))
+    rows = [("certificates", str(reply.certificates))]
+    options.show(facts, tried_sheet("revoked", name, rows, dry_run=dry_run))
 
 
 def enrolled_table(facts: Facts) -> FactSheet:
-    """What to do with the file."""
+    """The identity file, and what to do with it."""
     rows = [
         (facts["role"], facts["name"]),
         ("file", facts["file"]),
@@ -114,21 +115,3 @@ def enrolled_table(facts: Facts) -> FactSheet:
         rows.append(("in place of", f"{facts['replaced']} earlier, which count no longer"))
     rows.append(("next", "hand it over by a way that nobody else reads; policyctl takes it as --cert or FEDL2_CERT"))
     return FactSheet("", rows)
-
-
-def revoked_table(facts: Facts) -> FactSheet:
-    """Who was turned out, and how many certificates count no longer."""
-    return FactSheet(
-        "",
-        [
-            ("would be revoked" if facts["dry_run"] else "revoked", facts["name"]),
-            ("certificates", str(facts["certificates"])),
-        ],
-        ["nothing was changed: --dry-run"] if facts["dry_run"] else [],
-    )
-
-
-def operators_table(operators: list[Facts]) -> FittedTable:
-    """Everybody, by name."""
-    columns = [Column("name"), Column("role", text=True)]
-    return certificates_table(columns, [((entry["name"], entry["role"]), entry) for entry in operators])

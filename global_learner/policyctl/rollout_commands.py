@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +23,9 @@ from global_learner.policyctl.options import (
     Reason,
     VersionArgument,
     Yes,
+    answer_of,
     confirm,
+    remark,
     version_asked,
 )
 from global_learner.policyctl.rollout_views import (
@@ -74,8 +75,8 @@ class WatchPatience:
 
     Attributes:
         every_seconds: between two looks.
-        away_seconds: no learner may answer before it is given up; 0 gives up at once.
-        give_up_days: to watch at all; None: until the rollout's end.
+        away_seconds: longest wait for a learner that does not answer; 0: none.
+        give_up_days: longest watch; None: until the rollout's end.
     """
 
     every_seconds: float
@@ -83,98 +84,63 @@ class WatchPatience:
     give_up_days: float | None = None
 
 
-class RolloutWatch:
-    """Watches one rollout to its end.
+def watch_to_end(
+    rollout: fleet_pb2.Rollout,
+    ask: Callable[[], fleet_pb2.Rollout],
+    patience: WatchPatience,
+    say: Callable[[str], None],
+    remark: Callable[[str], None],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+    seed: int | str,
+) -> None:
+    """Print a line for every change until the rollout is done.
 
     Args:
+        rollout: as it stood at the first look.
         ask: the rollout as it stands; raises `Unreachable` where no learner answers.
         say: prints a line about the rollout.
         remark: prints a line about the learner.
-        clock: seconds that only grow.
-        sleep: waits so many seconds.
-        seed: of the waits' randomness.
+        seed: of the pauses' randomness.
+
+    Raises:
+        RolledBack: its version was taken back.
+        Unreachable: no learner answered for too long.
+        Unknown: the learner that answers no longer knows the rollout.
+        LearnerError: it still runs, and the days are over.
     """
-
-    def __init__(
-        self,
-        ask: Callable[[], fleet_pb2.Rollout],
-        patience: WatchPatience,
-        say: Callable[[str], None],
-        remark: Callable[[str], None],
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-        seed: int | str,
-    ) -> None:
-        self._ask = ask
-        self._patience = patience
-        self._say = say
-        self._remark = remark
-        self._clock = clock
-        self._sleep = sleep
-        self._backoff = Backoff(seed, _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
-
-    def watch(self, first: fleet_pb2.Rollout) -> None:
-        """Print a line for every change until the rollout is done.
-
-        Args:
-            first: as it stood at the first look.
-
-        Raises:
-            RolledBack: its version was taken back.
-            Unreachable: no learner answered for too long.
-            Unknown: the learner that answers knows no such rollout any more.
-            LearnerError: it still runs, and the days are over.
-        """
-        days = self._patience.give_up_days
-        until = None if days is None else self._clock() + _DAY_SECONDS * days
-        rollout, last = first, ""
-        while True:
-            line = line_of(rollout_facts(rollout))
-            if line != last:
-                self._say(line)
-            last = line
-            if rollout.phase in _OVER:
-                break
-            if until is not None and self._clock() >= until:
-                raise LearnerError(f"rollout {rollout.number} is {rollout.phase} after {days:g} days; it goes on")
-            self._sleep(self._patience.every_seconds)
-            rollout = self._next(rollout)
-        if rollout.phase == "rolled-back":
-            version = f"v{rollout.candidate_version}"
-            raise RolledBack(f"rollout {rollout.number} of {version} was rolled back: {rollout.reason}")
-
-    def _next(self, before: fleet_pb2.Rollout) -> fleet_pb2.Rollout:
-        """The rollout as it stands now; where no learner answers, as soon as one does."""
-        away_since = self._clock()
-        said = False
-        while True:
-            try:
-                rollout = self._ask()
-            except Unreachable as error:
-                left = self._patience.away_seconds - (self._clock() - away_since)
-                if left <= 0.0:
-                    where = f"rollout {before.number} of v{before.candidate_version} was {before.phase} when last seen"
-                    raise Unreachable(f"{where}; {error}") from error
-                if not said:
-                    minutes = self._patience.away_seconds / 60.0
-                    self._remark(f"no learner answers; waiting for one, for {minutes:g} minutes at most")
-                said = True
-                self._sleep(min(self._backoff.next_seconds(), left))
-                continue
-            except Unknown as error:
-                raise Unknown(
-                    f"the learner no longer knows rollout {before.number} of v{before.candidate_version}, which was "
-                    f"{before.phase} when last seen: its state was replaced, or it is another learner"
-                ) from error
-            if said:
-                self._remark("a learner answers again")
-            self._backoff.reset()
-            return rollout
+    days, backoff = patience.give_up_days, Backoff(seed, _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
+    until = None if days is None else clock() + _DAY_SECONDS * days
+    whose, last = f"rollout {rollout.number} of v{rollout.candidate_version}", ""
+    while True:
+        line = line_of(rollout_facts(rollout))
+        if line != last:
+            say(line)
+        last = line
+        if rollout.phase in _OVER:
+            break
+        if until is not None and clock() >= until:
+            raise LearnerError(f"rollout {rollout.number} is {rollout.phase} after {days:g} days; it goes on")
+        sleep(patience.every_seconds)
+        minutes = f"{patience.away_seconds / 60.0:g} minutes"
+        try:
+            rollout = answer_of(ask, patience.away_seconds, minutes, backoff.next_seconds, remark, clock, sleep)
+        except Unreachable as error:
+            raise Unreachable(f"{whose} was {rollout.phase} when last seen; {error}") from error
+        except Unknown as error:
+            raise Unknown(
+                f"the learner no longer knows {whose}, which was {rollout.phase} when last seen: its state was "
+                "replaced, or it is another learner"
+            ) from error
+        backoff.reset()
+    if rollout.phase == "rolled-back":
+        raise RolledBack(f"{whose} was rolled back: {rollout.reason}")
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Options of a word on a rollout: which one is meant, as it was seen; taken whole, under `with_option_groups`."""
+    """Options of an action on a rollout: which one is meant, in the stage in which it was seen."""
 
     from_stage: Annotated[
         int | None,
@@ -216,7 +182,7 @@ def start_rollout(
         if plan is None and not (yes or dry_run):
             preview = rollout_facts(client.ask(request).rollout)
             for label, said in stage_rows(preview):
-                _remark(f"{label}: {said}")
+                remark(f"{label}: {said}")
             what = f"begin this rollout of v{number}, by the built-in plan, {longest(preview)}"
             confirm(what, False, lambda: options.place, "--yes, or name your own plan with --plan FILE")
         request.dry_run = dry_run
@@ -264,9 +230,7 @@ def watch_rollout(
         with clients() as client:
             return _rollout(client, first.number)
 
-    patience = WatchPatience(every, 60.0 * away, give_up)
-    watch = RolloutWatch(ask, patience, _say, _remark, time.monotonic, time.sleep, seed=os.getpid())
-    watch.watch(first)
+    watch_to_end(first, ask, WatchPatience(every, 60.0 * away, give_up), _say, remark, seed=os.getpid())
 
 
 @rollout_app.command("promote")
@@ -368,7 +332,3 @@ def _rollout(client: AdminClient, number: int) -> fleet_pb2.Rollout:
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def _remark(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

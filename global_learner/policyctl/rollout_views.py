@@ -21,15 +21,21 @@ _EVENT_WORDS = {
     "left": "{subject} left",
     "version-gone": "{subject} is gone",
 }
-"""What happened, where its word alone would not say it."""
+"""Events whose word alone would not say what happened."""
 _DAY_HOURS = 24.0
 _ALTERNATING = ("canary", "wave", "fleet")
 """Stages that bring new clusters, which alternate."""
 _NOBODY_NEW = "no further cluster: what the stages before brought decides, at once where it suffices"
 
 
+_UNSET_OF_MEMBERS = ("acting_version", "refused_version", "refused_reason")
+_UNSET_OF_SKETCHES = ("reason", "candidate_jct_seconds", "incumbent_jct_seconds", "heuristic_jct_seconds")
+_UNSET_OF_QUERIES = ("fault", "asked_unix_seconds", "answered_unix_seconds", "since_unix_seconds")
+"""Fields of which 0 or an empty text stands for nothing."""
+
+
 def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
-    """A rollout as JSON shows it; None where nothing is known."""
+    """A rollout as JSON shows it."""
     return {
         **facts_of(
             rollout,
@@ -40,27 +46,10 @@ def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
         "stage_number": rollout.stage,
         "plan": json.loads(rollout.plan_json) if rollout.plan_json else None,
         "clusters": [
-            facts_of(
-                member,
-                without=("since_stage",),
-                or_none=("acting_version", "refused_version", "refused_reason"),
-            )
-            for member in rollout.members
+            facts_of(member, without=("since_stage",), or_none=_UNSET_OF_MEMBERS) for member in rollout.members
         ],
-        "sketches": [
-            facts_of(
-                sketch,
-                or_none=("reason", "candidate_jct_seconds", "incumbent_jct_seconds", "heuristic_jct_seconds"),
-            )
-            for sketch in rollout.sketches
-        ],
-        "queries": [
-            facts_of(
-                query,
-                or_none=("fault", "asked_unix_seconds", "answered_unix_seconds", "since_unix_seconds"),
-            )
-            for query in rollout.queries
-        ],
+        "sketches": [facts_of(sketch, or_none=_UNSET_OF_SKETCHES) for sketch in rollout.sketches],
+        "queries": [facts_of(query, or_none=_UNSET_OF_QUERIES) for query in rollout.queries],
         "verdicts": [
             {
                 **facts_of(verdict, without=("stage",), or_none=("rests_on",)),
@@ -81,7 +70,7 @@ def rollout_facts(rollout: fleet_pb2.Rollout) -> Facts:
 
 
 def line_of(facts: Facts) -> str:
-    """Where a rollout stands, in one line that changes only when it does."""
+    """State of a rollout in one line, which changes only with it."""
     roles = Counter(entry["role"] for entry in facts["clusters"])
     shown = ", ".join(f"{count} {role}" for role, count in sorted(roles.items()))
     place = f"stage {facts['stage_number'] + 1}/{len(facts['stages'])} {facts['stage']}"
@@ -149,7 +138,7 @@ def _acts_on(entry: Facts, facts: Facts) -> str:
 
 
 def history_table(rollouts: list[Facts]) -> FittedTable:
-    """All rollouts, a line each; why it was begun, why it stands where it stands, and the version's note, in words."""
+    """All rollouts, a line each."""
     columns = (
         Column("rollout"),
         Column("version"),
@@ -167,7 +156,7 @@ def history_table(rollouts: list[Facts]) -> FittedTable:
             moment(facts["started_unix_seconds"]),
             facts["stage"] or NOTHING,
             facts["actor"],
-            "; ".join(said for said in (facts["why"], facts["reason"], _noted(facts)) if said),
+            "; ".join(filter(None, (facts["why"], facts["reason"], _noted(facts)))),
         )
         for facts in rollouts
     ]
@@ -183,7 +172,7 @@ def _noted(facts: Facts) -> str:
 
 
 def changes_table(facts: Facts) -> FactSheet:
-    """What came of a command, or would."""
+    """Changes of a command, or those that it would make."""
     label = "would change" if facts["dry_run"] else "changed"
     rows = [(label if not number else "", line) for number, line in enumerate(facts["changes"] or ["nothing"])]
     if facts["dry_run"] and facts["changes"] and facts["changes"][0].startswith("rollout-started "):
@@ -192,7 +181,7 @@ def changes_table(facts: Facts) -> FactSheet:
 
 
 def longest(facts: Facts) -> str:
-    """How long the plan's stages may take together, until an operator is asked."""
+    """Longest time of the plan's stages together, in words."""
     stages = (facts["plan"] or {}).get("stages", ())
     days = sum(stage.get("days", stage.get("hours", 0.0) / _DAY_HOURS) for stage in stages)
     return f"which may take {days:g} days" if days != 1.0 else "which may take a day"
@@ -240,12 +229,13 @@ def _below(facts: Facts) -> list[str]:
         # A query's own line is newer than what a verdict said of it.
         lines += [f"  {reason}" for reason in verdict["reasons"] if not reason.startswith("query ")]
     for event in [event for event in facts["events"] if event["came_of_it"]][-_EVENTS_SHOWN:]:
-        lines.append(_because(f"{moment(event['unix_seconds'])} {event['actor']}: {_event_words(event)}", event["why"]))
+        words = _EVENT_WORDS.get(event["what"], f"{event['what']} {{subject}}").format(subject=event["subject"] or "")
+        lines.append(_because(f"{moment(event['unix_seconds'])} {event['actor']}: {words.rstrip()}", event["why"]))
     return lines
 
 
 def _shown_by(verdict: Facts) -> str:
-    """What a verdict rests on: replays where no cluster has acted on the version yet, and pairs of blocks else."""
+    """Evidence of a verdict: replays until a cluster acts on the version, then pairs of blocks."""
     pairs, known = verdict["pairs"], ""
     if verdict["rests_on"]:
         known = f"; what is known rests on {verdict['rests_on']} alone"
@@ -254,12 +244,6 @@ def _shown_by(verdict: Facts) -> str:
         span = f"{verdict['loss_lower']:+.1%} to {verdict['loss_upper']:+.1%}"
         known = f"; {what} {verdict['loss']:+.1%} ({span}), + is worse"
     return f", {counted(pairs, 'pair')} of blocks{known}" if pairs else known
-
-
-def _event_words(event: Facts) -> str:
-    subject = event["subject"] or ""
-    said = _EVENT_WORDS.get(event["what"], f"{event['what']} {{subject}}")
-    return said.format(subject=subject).rstrip()
 
 
 def _because(said: str, why: str | None) -> str:

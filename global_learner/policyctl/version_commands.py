@@ -11,6 +11,7 @@ import typer
 from foundation.command_line import group_with_habits
 from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
+from foundation.text import parse_json
 from global_learner.errors import BadLearnerConfig, LearnerError, StateUnusable, VersionsUnsound
 from global_learner.policyctl.options import CallOptions, PollOptions, Reason, VersionArgument, version_asked
 from global_learner.policyctl.version_views import (
@@ -19,7 +20,6 @@ from global_learner.policyctl.version_views import (
     note_facts,
     note_table,
     pin_table,
-    shown_version_facts,
     version_facts,
     version_table,
     versions_table,
@@ -56,11 +56,7 @@ version_app = typer.Typer(cls=group_with_habits(_HABITS), no_args_is_help=True, 
 
 
 def trusted_root(messages: Sequence[fleet_pb2.SignedDocument], expected_key: str | None) -> Root:
-    """The root that the learner shows, if it can be followed from the expected key, or from its own first one.
-
-    Raises:
-        NotTrusted: it cannot.
-    """
+    """The learner's root, followed from the expected key or from its own first one; raises NotTrusted."""
     documents = tuple(map(SignedDocument.of, messages))
     root = follow_roots(documents)
     if expected_key is not None and not any(
@@ -71,7 +67,7 @@ def trusted_root(messages: Sequence[fleet_pb2.SignedDocument], expected_key: str
 
 
 def verified(client: AdminClient, card: fleet_pb2.VersionCard, root: Root) -> Facts:
-    """One version: whose signature it bears, and what is wrong with it or its file, if anything."""
+    """Check of one version's signature and file."""
     facts: Facts = {"version": card.version, "name": f"v{card.version}", "ok": False, "kept": card.kept, "problem": ""}
     try:
         stated = version_statement(SignedDocument.of(card.signed), root)
@@ -89,11 +85,7 @@ def verified(client: AdminClient, card: fleet_pb2.VersionCard, root: Root) -> Fa
 
 
 def check_file(path: Path, card: fleet_pb2.VersionCard) -> None:
-    """See that a file that is at hand is a version's.
-
-    Raises:
-        BadConfig: it cannot be read, or its bytes are others.
-    """
+    """Raise BadConfig if a file at hand cannot be read, or is not the version's."""
     from policy_net.exchange.policy_file import digest_of  # noqa: PLC0415  (loads NumPy)
 
     try:
@@ -108,7 +100,7 @@ def check_file(path: Path, card: fleet_pb2.VersionCard) -> None:
 
 
 def signer(client: AdminClient, card: fleet_pb2.VersionCard) -> Facts:
-    """Who signed a version, for its card; a learner from before there were signatures knows nobody."""
+    """Signer of a version, for its card; none from a learner that is older than signatures."""
     try:
         root = trusted_root(client.ask(fleet_pb2.GetKeysRequest()).roots, None)
         version_statement(SignedDocument.of(card.signed), root)
@@ -118,7 +110,7 @@ def signer(client: AdminClient, card: fleet_pb2.VersionCard) -> Facts:
 
 
 def verify_table(results: Sequence[Facts]) -> FittedTable:
-    """A line a version."""
+    """Versions, and what is wrong with each."""
     columns = (Column("version"), Column("signed\nand whole", text=True), Column("remarks", words=True))
     rows = [
         (
@@ -153,7 +145,8 @@ def show_version(version: VersionArgument, options: PollOptions) -> None:
 
     def shown(client: AdminClient) -> Facts:
         found = _version(client, asked)
-        return {**shown_version_facts(found), "signed_by": signer(client, found.card)}
+        spec = parse_json(found.spec_json)
+        return {**version_facts(found.card), "spec": spec, "signed_by": signer(client, found.card)}
 
     options.poll(shown, version_table)
 
@@ -237,9 +230,7 @@ def note_version(
     options: CallOptions,
 ) -> None:
     """Say something of a version to whoever looks at it; `list`, `show` and the audit log have it, with your name."""
-    asked = version_asked(version)
-    with options.client() as client:
-        number = client.number_of(asked)
+    with options.client_and_number(version) as (client, number):
         changed = client.ask(fleet_pb2.NoteVersionRequest(version=number, text=text)).changed
         facts: Facts = {
             "version": number,
@@ -260,10 +251,8 @@ def restore_version(
     options: CallOptions,
 ) -> None:
     """Put a version's file back that was damaged or lost; one with another digest than was published is refused."""
-    asked = version_asked(version)
     data = named_content("--from", file)
-    with options.client() as client:
-        number = client.number_of(asked)
+    with options.client_and_number(version) as (client, number):
         request = fleet_pb2.RestoreVersionRequest(version=number, file=data, reason=reason)
         changed = client.ask(request).changed
     facts: Facts = {"version": number, "name": f"v{number}", "changed": changed}
@@ -301,9 +290,7 @@ def alias_version(
     options: CallOptions,
 ) -> None:
     """Let a word mean a version wherever one is asked for; the version is kept as long as it has one."""
-    asked = version_asked(version)
-    with options.client() as client:
-        number = client.number_of(asked)
+    with options.client_and_number(version) as (client, number):
         request = fleet_pb2.AliasVersionRequest(alias=alias, version=number, move=move, reason=reason)
         before = client.ask(request).from_version
     facts = alias_facts(alias, before, number)
@@ -332,9 +319,7 @@ def _version(client: AdminClient, asked: int | str) -> fleet_pb2.ShowVersionRepl
 
 
 def _pin(version: str, pinned: bool, reason: str, options: CallOptions) -> None:
-    asked = version_asked(version)
-    with options.client() as client:
-        number = client.number_of(asked)
+    with options.client_and_number(version) as (client, number):
         request = fleet_pb2.PinVersionRequest(version=number, pinned=pinned, reason=reason)
         changed = client.ask(request).changed
     facts: Facts = {"version": number, "name": f"v{number}", "pinned": pinned, "changed": changed}

@@ -46,8 +46,10 @@ def difference(
     first_file: PolicyFile | None,
     second_file: PolicyFile | None,
 ) -> Facts:
-    """What differs from the first version to the second; files are None where they are no longer kept."""
+    """Differences from the first version to the second; files are None where they are no longer kept."""
     one, other = version_facts(first.card), version_facts(second.card)
+    scores = first.card.score, second.card.score
+    unlike = {"reason": reason} if (reason := _incomparable(*scores)) else None
     return {
         "from": one["name"],
         "to": other["name"],
@@ -55,8 +57,8 @@ def difference(
         "spec": _changed(json.loads(first.spec_json), json.loads(second.spec_json)),
         "weights": _weights(first_file, second_file),
         "beliefs": belief_moves(first_file, second_file),
-        "scores": _scores(first.card.score, second.card.score),
-        "decisions": _decisions(first.card.score, second.card.score),
+        "scores": unlike or _scores(*scores),
+        "decisions": unlike or _decisions(*scores),
     }
 
 
@@ -66,7 +68,6 @@ def _changed(one: Facts, other: Facts) -> Facts:
 
 
 def _weights(one: PolicyFile | None, other: PolicyFile | None) -> Facts:
-    """Distances by layer and of all weights; none where the layers are not the same ones."""
     if one is None or other is None:
         return {"reason": "a policy file is no longer kept"}
     if one.spec.layout() != other.spec.layout():
@@ -121,10 +122,6 @@ def _log_speeds(policy: PolicyFile) -> dict[tuple[str, str, int, int], float]:
 
 
 def _scores(one: fleet_pb2.ReplayScore, other: fleet_pb2.ReplayScore) -> Facts:
-    """The ratios beside each other, only where both are of the same replays."""
-    reason = _incomparable(one, other)
-    if reason:
-        return {"reason": reason}
     before = {entry.replay: entry.avg_jct_seconds for entry in one.replays}
     return {
         "replay_set": one.replay_set,
@@ -139,10 +136,6 @@ def _scores(one: fleet_pb2.ReplayScore, other: fleet_pb2.ReplayScore) -> Facts:
 
 
 def _decisions(one: fleet_pb2.ReplayScore, other: fleet_pb2.ReplayScore) -> Facts:
-    """At how many of the fixed states the two decide otherwise."""
-    reason = _incomparable(one, other)
-    if reason:
-        return {"reason": reason}
     differing = sum(a != b for a, b in zip(one.decisions, other.decisions, strict=False))
     states = min(len(one.decisions), len(other.decisions))
     return {
@@ -223,12 +216,7 @@ def _belief_tables(beliefs: Facts) -> list[RenderableType]:
         Column("furthest\nspeed"),
     )
     rows = [
-        (
-            entry["job_type"],
-            f"{entry['splits'][0]} {_TO} {entry['splits'][1]}",
-            str(entry["moved"]),
-            *_factors(entry),
-        )
+        (entry["job_type"], f" {_TO} ".join(map(str, entry["splits"])), str(entry["moved"]), *_factors(entry))
         for entry in beliefs["types"][:_TYPES_SHOWN]
     ]
     below = [f"all job types: {one} {_TO} {other} splits, {beliefs['moved']} moved"]
@@ -239,7 +227,6 @@ def _belief_tables(beliefs: Facts) -> list[RenderableType]:
 
 
 def _factors(entry: Facts) -> tuple[str, str]:
-    """How the speeds of a type changed, in the median and where it is most."""
     before, after = entry["splits"]
     if entry["median_factor"] is None:
         return ("gone" if not after else "new" if not before else "other kind", NOTHING)

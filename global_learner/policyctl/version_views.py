@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from foundation.tables import NOTHING, Column, FactSheet, FittedTable, in_words, name_in_words
-from foundation.text import parse_json
-from global_learner.policyctl.views import Facts, facts_of, moment, privacy_facts, version_name, whole_moment
+from global_learner.policyctl.views import (
+    Facts,
+    change_words,
+    facts_of,
+    moment,
+    privacy_facts,
+    version_name,
+    whole_moment,
+)
 from policy_net.exchange.generated import fleet_pb2
 
 SHOWN_OF_A_DIGEST = 12
@@ -28,7 +35,7 @@ _LABELS = {
 
 
 def version_facts(card: fleet_pb2.VersionCard) -> Facts:
-    """A card as JSON shows it."""
+    """Facts of a card, as JSON shows them."""
     details = card.details
     return {
         "version": card.version,
@@ -56,29 +63,24 @@ def version_facts(card: fleet_pb2.VersionCard) -> Facts:
         "notes": details.notes,
         "note": note_facts(card),
         "aliases": list(card.aliases),
-        "privacy": privacy_facts(details.privacy) if details.HasField("privacy") else None,
+        "privacy": privacy_facts(details),
         "score": score_facts(card.score),
     }
 
 
 def note_facts(card: fleet_pb2.VersionCard) -> Facts | None:
-    """What an operator says of a version, as JSON shows it; None if nobody has said anything."""
+    """An operator's note on a version, as JSON shows it; None without one."""
     return facts_of(card.note) if card.note.text else None
 
 
 def score_facts(score: fleet_pb2.ReplayScore) -> Facts:
-    """How a version did on the fixed replays, as JSON shows it."""
+    """A version's score on the fixed replays, as JSON shows it."""
     return {
         **facts_of(score, without=("decisions",), or_none=("scored_unix_seconds",)),
         "state": score.state or "waiting",
         "over": {name: round(ratio, 6) for name, ratio in sorted(score.over.items())},
         "replays": [facts_of(entry) for entry in score.replays],
     }
-
-
-def shown_version_facts(reply: fleet_pb2.ShowVersionReply) -> Facts:
-    """A card and its spec as JSON shows them."""
-    return {**version_facts(reply.card), "spec": parse_json(reply.spec_json)}
 
 
 def versions_table(versions: list[Facts]) -> FittedTable:
@@ -111,14 +113,14 @@ def versions_table(versions: list[Facts]) -> FittedTable:
             _source(card),
             f"{card['staleness_p50']:g}",
             card["digest"][:SHOWN_OF_A_DIGEST],
-            " ".join(said for said in (_bracketed(card["aliases"]), _noted(card)) if said),
+            " ".join(filter(None, [card["aliases"] and f"[{', '.join(card['aliases'])}]", _noted(card)])),
         )
         for card in versions
     ]
     for_programs = [
         (
             row[0],
-            _share(card["score"]["over"].get("drf")),
+            f"{card['score']['over']['drf'] - 1.0:.6g}" if "drf" in card["score"]["over"] else NOTHING,
             whole_moment(card["created_unix_seconds"]),
             *row[3:5],
             str(card["size_bytes"] + card["head_size_bytes"] if card["kept"] else 0),
@@ -144,18 +146,8 @@ _OF_PROGRAMS = (
 )
 
 
-def _bracketed(aliases: list[str]) -> str:
-    """Aliases as they stand before a note, and cannot be taken for one."""
-    return f"[{', '.join(aliases)}]" if aliases else ""
-
-
 def _noted(card: Facts) -> str:
     return card["note"]["text"] if card["note"] else ""
-
-
-def _share(ratio: float | None) -> str:
-    """How much longer jobs take, as a bare share; a dash where it is not known."""
-    return NOTHING if ratio is None else f"{ratio - 1.0:.6g}"
 
 
 def _source(card: Facts) -> str:
@@ -218,8 +210,12 @@ def note_words(note: Facts | None) -> str:
 def _score_rows(score: Facts, *, kept: bool) -> list[tuple[str, str]]:
     if score["state"] == "failed":
         return [("score", f"no score: {score['reason']}")]
+    if score["state"] != "scored" and not kept:
+        return [("score", "none: its file went before its turn")]
+    if score["state"] == "off":
+        return [("score", "none: scores.enabled is off in the learner's configuration")]
     if score["state"] != "scored":
-        return [("score", _unscored(score["state"], kept))]
+        return [("score", "none yet: it waits for its turn")]
     rows = [("scored on", f"{score['replay_set']} ({score['replay_set_digest'][:SHOWN_OF_A_DIGEST]})")]
     rows += [(f"average JCT over {name}", f"{ratio - 1.0:+.1%}") for name, ratio in score["over"].items()]
     for entry in score["replays"]:
@@ -228,36 +224,27 @@ def _score_rows(score: Facts, *, kept: bool) -> list[tuple[str, str]]:
     return rows
 
 
-def _unscored(state: str, kept: bool) -> str:
-    if not kept:
-        return "none: its file went before its turn"
-    if state == "off":
-        return "none: scores.enabled is off in the learner's configuration"
-    return "none yet: it waits for its turn"
-
-
 def pin_table(facts: Facts) -> FittedTable:
-    """What became of a pin."""
-    changed = "yes" if facts["changed"] else "no, it was so"
+    """A version that was pinned, or is no longer."""
     columns = (Column("version"), Column("pinned", text=True), Column("changed", words=True))
-    return FittedTable("", columns, [(facts["name"], "yes" if facts["pinned"] else "no", changed)])
+    pinned = "yes" if facts["pinned"] else "no"
+    return FittedTable("", columns, [(facts["name"], pinned, change_words(facts["changed"]))])
 
 
 def note_table(facts: Facts) -> FactSheet:
-    """What a version's card says now."""
-    changed = "yes" if facts["changed"] else "no, it was so"
-    return FactSheet("", [("version", facts["name"]), ("note", note_words(facts["note"])), ("changed", changed)])
+    """A version's note."""
+    note, changed = note_words(facts["note"]), change_words(facts["changed"])
+    return FactSheet("", [("version", facts["name"]), ("note", note), ("changed", changed)])
 
 
 def alias_facts(alias: str, before: int, now: int) -> Facts:
-    """What an alias meant and means, as JSON shows it; no version is null."""
+    """An alias's versions, as JSON shows them; no version is null."""
     return {"alias": alias, "version": now or None, "from_version": before or None, "changed": before != now}
 
 
 def alias_table(facts: Facts) -> FactSheet:
-    """What an alias means now."""
-    changed = "yes" if facts["changed"] else "no, it was so"
-    rows = [("alias", facts["alias"]), ("version", version_name(facts["version"] or 0)), ("changed", changed)]
+    """An alias and its version, with the one before."""
+    rows = [("alias", facts["alias"]), ("version", version_name(facts["version"]))]
     if facts["from_version"] and facts["changed"]:
-        rows.insert(2, ("before", version_name(facts["from_version"])))
-    return FactSheet("", rows)
+        rows.append(("before", version_name(facts["from_version"])))
+    return FactSheet("", [*rows, ("changed", change_words(facts["changed"]))])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Collection, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableSequence, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from foundation.figures import counted
-from foundation.tables import NOTHING, Column, FittedTable
+from foundation.tables import NOTHING, Column, FactSheet, FittedTable
 from global_learner.errors import UnknownCluster
 from global_learner.registry.version_words import damaged_words, refused_words
 from policy_net.exchange.generated import fleet_pb2
@@ -42,6 +42,7 @@ def facts_of(message: Message, *, without: Collection[str] = (), or_none: Collec
     return facts
 
 
+UNCHANGED = "nothing was changed: --dry-run"
 SHOWN_OF_A_KEY = 16
 """Characters of a key, or of a certificate's fingerprint, that tell it apart."""
 _HOUR_SECONDS = 3600.0
@@ -97,13 +98,18 @@ def fleet_facts(reply: fleet_pb2.GetFleetReply, only: Collection[str] = (), orde
     """The fleet as JSON shows it.
 
     Args:
-        only: the clusters that are meant; none for all.
-        order: of the clusters; as the learner says them, unless given.
+        only: clusters to show; all if empty.
+        order: of the clusters; as in the learner's answer, unless given.
 
     Raises:
         UnknownCluster: there is none of such a name.
     """
-    _check_names(only, [view.cluster for view in reply.clusters])
+    known = [view.cluster for view in reply.clusters]
+    for name in only:
+        if name not in known:
+            near = difflib.get_close_matches(name[:63], known, 1)
+            advice = f"did you mean {near[0]}?" if near else "`policyctl fleet` shows which are"
+            raise UnknownCluster(f"no cluster {name[:63]!r} is registered; {advice}")
     clusters = [
         {**_cluster_facts(view, reply.away_seconds), "ahead": _is_ahead(view, reply)}
         for view in reply.clusters
@@ -123,7 +129,7 @@ def fleet_facts(reply: fleet_pb2.GetFleetReply, only: Collection[str] = (), orde
         }
         if reply.HasField("upstream")
         else None,
-        "privacy": privacy_facts(reply.privacy) if reply.HasField("privacy") else None,
+        "privacy": privacy_facts(reply),
         "clusters": clusters if order is None else _ordered(clusters, order),
     }
 
@@ -135,17 +141,9 @@ def _is_ahead(view: fleet_pb2.ClusterView, reply: fleet_pb2.GetFleetReply) -> bo
     return knows_version or status.learning_step > reply.head_step
 
 
-def _check_names(names: Collection[str], known: Sequence[str]) -> None:
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name[:63], known, 1)
-            advice = f"did you mean {near[0]}?" if near else "`policyctl fleet` shows which are"
-            raise UnknownCluster(f"no cluster {name[:63]!r} is registered; {advice}")
-
-
-def privacy_facts(privacy: fleet_pb2.Privacy) -> Facts:
-    """What privacy has cost, as JSON shows it."""
-    return facts_of(privacy, or_none=("target_epsilon",))
+def privacy_facts(message: fleet_pb2.GetFleetReply | fleet_pb2.VersionDetails) -> Facts | None:
+    """Privacy that was spent, as JSON shows it; None where no noise is added."""
+    return facts_of(message.privacy, or_none=("target_epsilon",)) if message.HasField("privacy") else None
 
 
 def _privacy_words(privacy: Facts | None) -> str:
@@ -192,8 +190,8 @@ def fleet_table(fleet: Facts, place: str = "", *, revoked: bool = False) -> Fitt
     """All clusters, with the head in the title; what is wrong with a cluster in words.
 
     Args:
-        place: the learner, as the title begins with it.
-        revoked: also the clusters that were turned out.
+        place: the learner, with which the title begins.
+        revoked: whether revoked clusters are shown.
     """
     columns = (
         Column("cluster"),
@@ -262,10 +260,9 @@ def fleet_table(fleet: Facts, place: str = "", *, revoked: bool = False) -> Fitt
 
 
 def _acts_on(view: Facts) -> str:
-    acting = version_name(view["acting_version"])
     if view["rollout_role"] == _ALTERNATES and view["beside_version"]:
         return f"{version_name(view['assigned_version'])}/{version_name(view['beside_version'])}"
-    return acting
+    return version_name(view["acting_version"])
 
 
 def _remarks(view: Facts) -> list[str]:
@@ -330,29 +327,34 @@ def _numbers_line(fleet: Facts) -> str:
     return f"{known}: an older state was restored (`policyctl audit`); the next gets a number above it"
 
 
-def moment(unix_seconds: float) -> str:
-    """A moment in UTC, to the minute."""
-    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M")
+def moment(unix_seconds: float | None) -> str:
+    """A moment in UTC, to the minute; a dash for none."""
+    return NOTHING if unix_seconds is None else datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def whole_moment(unix_seconds: float) -> str:
-    """A moment in UTC as ISO 8601 has it, to the millisecond."""
-    return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="milliseconds")
-
-
-def moment_or_nothing(unix_seconds: float | None) -> str:
-    """A moment in UTC; a dash where there is none."""
-    return NOTHING if unix_seconds is None else moment(unix_seconds)
-
-
-def whole_moment_or_nothing(unix_seconds: float | None) -> str:
-    """A moment in UTC as ISO 8601 has it; a dash where there is none."""
-    return NOTHING if unix_seconds is None else whole_moment(unix_seconds)
+def whole_moment(unix_seconds: float | None) -> str:
+    """A moment in UTC as ISO 8601 has it, to the millisecond; a dash for none."""
+    return (
+        NOTHING
+        if unix_seconds is None
+        else datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="milliseconds")
+    )
 
 
 def version_name(number: int | None) -> str:
     """A version's name; a dash for none."""
     return f"v{number}" if number else NOTHING
+
+
+def change_words(changed: bool) -> str:
+    """Whether a command changed something."""
+    return "yes" if changed else "no, it was so"
+
+
+def tried_sheet(done: str, of_whom: str, rows: Sequence[tuple[str, str]], *, dry_run: bool) -> FactSheet:
+    """What a command did, such as `revoked`, and its counts; or what it would do."""
+    first = (f"would be {done}" if dry_run else done, of_whom)
+    return FactSheet("", [first, *rows], [UNCHANGED] if dry_run else [])
 
 
 def certificate_facts(entry: fleet_pb2.ClusterIdentity | fleet_pb2.OperatorIdentity) -> Facts:
@@ -361,38 +363,26 @@ def certificate_facts(entry: fleet_pb2.ClusterIdentity | fleet_pb2.OperatorIdent
     return facts_of(entry, or_none=unknown)
 
 
-def certificates_table(of_whom: Sequence[Column], rows: Sequence[tuple[tuple[str, ...], Facts]]) -> FittedTable:
-    """Clusters or people, with the state and the certificate of each.
-
-    Args:
-        of_whom: the columns that say whose certificate it is.
-        rows: their cells, and the facts of the certificate.
-    """
+def certificates_table(entries: list[Facts], *whose: str) -> FittedTable:
+    """Clusters or people, with the state and the certificate of each; `whose` are the facts that name them."""
     columns = (
-        *of_whom,
+        *(Column(name, text=True) for name in whose),
         Column("state", text=True),
         Column("until\nUTC", 1, text=True),
         Column("issued\nUTC", 2, text=True),
         Column("certificate", 3, text=True),
     )
-    cells = [
-        (
-            *names,
-            entry["state"],
-            moment_or_nothing(entry["revoked_unix_seconds"] or entry["expires_unix_seconds"]),
-            moment_or_nothing(entry["issued_unix_seconds"]),
-            (entry["fingerprint"] or NOTHING)[:SHOWN_OF_A_KEY],
-        )
-        for names, entry in rows
-    ]
-    for_programs = [
-        (
-            *names,
-            entry["state"],
-            whole_moment_or_nothing(entry["revoked_unix_seconds"] or entry["expires_unix_seconds"]),
-            whole_moment_or_nothing(entry["issued_unix_seconds"]),
-            entry["fingerprint"] or NOTHING,
-        )
-        for names, entry in rows
-    ]
-    return FittedTable("", columns, cells, for_programs=for_programs)
+
+    def rows(when: Callable[[float | None], str], shown_of_a_key: int | None) -> list[tuple[str, ...]]:
+        return [
+            (
+                *(entry[name] for name in whose),
+                entry["state"],
+                when(entry["revoked_unix_seconds"] or entry["expires_unix_seconds"]),
+                when(entry["issued_unix_seconds"]),
+                (entry["fingerprint"] or NOTHING)[:shown_of_a_key],
+            )
+            for entry in entries
+        ]
+
+    return FittedTable("", columns, rows(moment, SHOWN_OF_A_KEY), for_programs=rows(whole_moment, None))

@@ -14,7 +14,7 @@ from foundation.command_line import run
 from global_learner.errors import LearnerError, RolledBack, Unknown, Unreachable
 from global_learner.policyctl import cli as policyctl
 from global_learner.policyctl import rollout_commands
-from global_learner.policyctl.rollout_commands import RolloutWatch, WatchPatience
+from global_learner.policyctl.rollout_commands import WatchPatience, watch_to_end
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 AWAY = Unreachable("no learner answers at 127.0.0.1:7070 within 5 s")
@@ -47,10 +47,8 @@ class Watched:
 
     def watch(self, first: pb.Rollout, away_seconds: float = 600.0, days: float | None = None) -> None:
         patience = WatchPatience(5.0, away_seconds, days)
-        watch = RolloutWatch(
-            self.ask, patience, self.lines.append, self.remarks.append, lambda: self.now, self.sleep, seed=1
-        )
-        watch.watch(first)
+        say, remark = self.lines.append, self.remarks.append
+        watch_to_end(first, self.ask, patience, say, remark, clock=lambda: self.now, sleep=self.sleep, seed=1)
 
 
 def test_a_line_for_every_change_and_none_for_the_same() -> None:
@@ -146,7 +144,7 @@ def test_a_learner_that_is_killed_and_comes_back_is_waited_for_and_a_version_who
         fleet.live_until(lambda found: found.phase == "asking")
         digest = fleet.admin("ShowVersion", pb.ShowVersionRequest(version=2)).card.digest
         ended: list[tuple[int, str, str]] = []
-        seen, missed = said_by(monkeypatch, "_say"), said_by(monkeypatch, "_remark")
+        seen, missed = said_by(monkeypatch, "_say"), said_by(monkeypatch, "remark")
         paused = said_by(monkeypatch, "_say", ": paused")
         patience = ("--every", "0.1", "--away", str(DEADLINE_SECONDS / 60.0))
         watching = threading.Thread(target=lambda: ended.append(typed(capsys, "watch", *patience)))

@@ -13,27 +13,16 @@ from rich.console import Group, RenderableType
 from table_suite import WIDTHS, check_table, printed
 
 from foundation.tables import FactSheet, FittedTable
+from foundation.text import parse_json
 from global_learner import policyctl
 from global_learner.policyctl.audit_commands import audit_table, chains_table
 from global_learner.policyctl.cli import report_table
-from global_learner.policyctl.cluster_commands import (
-    clusters_table,
-    enrollment_table,
-    forgotten_table,
-    released_table,
-    revocation_table,
-)
+from global_learner.policyctl.cluster_commands import enrollment_table
 from global_learner.policyctl.context_commands import context_facts, contexts_table
 from global_learner.policyctl.contexts import Context
 from global_learner.policyctl.key_commands import keys_table, rotated_table
-from global_learner.policyctl.operator_commands import (
-    assigned_facts,
-    assignments_table,
-    back_facts,
-    back_table,
-    reset_table,
-)
-from global_learner.policyctl.role_commands import enrolled_table, operators_table, revoked_table
+from global_learner.policyctl.operator_commands import assignment_facts, assignments_table, reset_table
+from global_learner.policyctl.role_commands import enrolled_table
 from global_learner.policyctl.rollout_views import changes_table, history_table, rollout_facts, rollout_table
 from global_learner.policyctl.version_commands import verify_table
 from global_learner.policyctl.version_diff import diff_table, difference
@@ -42,12 +31,18 @@ from global_learner.policyctl.version_views import (
     alias_table,
     note_table,
     pin_table,
-    shown_version_facts,
     version_facts,
     version_table,
     versions_table,
 )
-from global_learner.policyctl.views import certificate_facts, certificates_table, facts_of, fleet_facts, fleet_table
+from global_learner.policyctl.views import (
+    certificate_facts,
+    certificates_table,
+    facts_of,
+    fleet_facts,
+    fleet_table,
+    tried_sheet,
+)
 from global_learner.report.fleet import ClusterCounts
 from global_learner.storage.audit_chain import Chain
 from policy_net.domain import JobKind
@@ -178,31 +173,17 @@ def audit() -> RenderableType:
     return audit_table([facts_of(entry) for entry in entries])
 
 
-def identities() -> list[dict[str, object]]:
-    moments = {"issued_unix_seconds": LATE, "expires_unix_seconds": LATE + 1e7, "fingerprint": DIGEST}
-    return [
-        certificate_facts(pb.ClusterIdentity(cluster=NAME, state="enrolled", **moments)),
-        certificate_facts(pb.ClusterIdentity(cluster="south", state="invited")),
-    ]
-
-
 def people() -> RenderableType:
     person = pb.OperatorIdentity(
         name="ada.lovelace@example.org", role="operator", state="revoked", issued_unix_seconds=LATE,
         revoked_unix_seconds=LATE + 1e6, fingerprint=DIGEST,
     )  # fmt: skip
-    return operators_table([certificate_facts(person)])
+    return certificates_table([certificate_facts(person)], "name", "role")
 
 
 def assignments() -> RenderableType:
     given = [pb.Assignment(cluster=name, from_version=1189, to_version=1190, held=True) for name in (NAME, "south")]
-    reply = pb.AssignVersionReply(assignments=given, rollout=12, pinned=[NAME, "south"])
-    return assignments_table(assigned_facts(reply, dry_run=False), [f"rollout 12 leaves alone: {NAME}"])
-
-
-def back() -> RenderableType:
-    entry = pb.Assignment(cluster=NAME, from_version=1190, to_version=1188, held=True)
-    return back_table(back_facts([entry], dry_run=True))
+    return assignments_table(assignment_facts(given, dry_run=False), [f"rollout 12 leaves alone: {NAME}"])
 
 
 def enrollment() -> RenderableType:
@@ -220,7 +201,7 @@ def keys() -> RenderableType:
 def shown_version() -> RenderableType:
     reply = pb.ShowVersionReply(card=cards()[1], spec_json=SetSpec().to_json())
     signer = {"fleet": DIGEST, "key": DIGEST, "problem": ""}
-    return version_table({**shown_version_facts(reply), "signed_by": signer})
+    return version_table({**version_facts(reply.card), "spec": parse_json(reply.spec_json), "signed_by": signer})
 
 
 def changes() -> RenderableType:
@@ -238,11 +219,9 @@ def verified() -> RenderableType:
 SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
     assignments_table: assignments,
     audit_table: audit,
-    back_table: back,
-    certificates_table: lambda: clusters_table(identities()),
+    certificates_table: people,
     chains_table: lambda: chains_table([Chain("versions", 12, 1234, DIGEST, None)], "1234 lines in audit.jsonl"),
     changes_table: changes,
-    clusters_table: lambda: clusters_table(identities()),
     contexts_table: lambda: contexts_table(
         [context_facts(NAME, Context("learner.north.example:7070", "/etc/fedl2/ca.pem", "/home/ada/ada.pem"), NAME)]
     ),
@@ -254,7 +233,6 @@ SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
     fleet_table: fleet,
     history_table: lambda: history_table([rollout_facts(rollout())] * 2),
     keys_table: keys,
-    operators_table: people,
     note_table: lambda: note_table(
         {
             "name": "v119",
@@ -264,7 +242,6 @@ SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
     ),
     alias_table: lambda: alias_table(alias_facts("the-one-of-1189-jobs", 1189, 119)),
     pin_table: lambda: pin_table({"name": "v1190", "pinned": True, "changed": False}),
-    released_table: lambda: released_table({"cluster": NAME, "released": True}),
     report_table: lambda: report_table(
         {"page": "report/index.html", "headline": "12 of 1234 clusters learn", "versions": 119},
         str(ClusterCounts(1234, not_yet=120, turned_out=1100)),
@@ -279,10 +256,8 @@ SAMPLES: dict[Callable[..., object], Callable[[], RenderableType]] = {
             "dry_run": True,
         }
     ),
-    revocation_table: lambda: revocation_table({"cluster": NAME, "certificates": 12, "tokens": 3, "dry_run": True}),
-    revoked_table: lambda: revoked_table({"name": "ada.lovelace@example.org", "certificates": 12, "dry_run": True}),
-    forgotten_table: lambda: forgotten_table(
-        {"cluster": NAME, "registered": True, "updates_accepted": 123456, "dry_run": True}
+    tried_sheet: lambda: tried_sheet(
+        "forgotten", NAME, [("had registered", "yes"), ("updates in the head", "123456, which stay")], dry_run=True
     ),
     rollout_table: lambda: rollout_table(rollout_facts(rollout())),
     rotated_table: lambda: rotated_table({"role": "version", "from_key": DIGEST, "to_key": DIGEST, "root": 12}),
@@ -352,7 +327,7 @@ STATED = {
     "`rollout status`": rollout_table,
     "`rollout history`": history_table,
     "`assign`, `unassign`": assignments_table,
-    "`cluster list`, `operator list`": operators_table,
+    "`cluster list`, `operator list`": certificates_table,
 }
 
 

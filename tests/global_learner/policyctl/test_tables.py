@@ -15,10 +15,9 @@ from foundation.output import Form, show
 from foundation.tables import NOTHING
 from global_learner.errors import UnknownCluster
 from global_learner.policyctl.audit_commands import chains_table
-from global_learner.policyctl.cluster_commands import clusters_table
 from global_learner.policyctl.rollout_views import changes_table, history_table, line_of, rollout_facts, rollout_table
 from global_learner.policyctl.version_views import version_facts, version_table, versions_table
-from global_learner.policyctl.views import Order, fleet_facts, fleet_table
+from global_learner.policyctl.views import Order, certificates_table, fleet_facts, fleet_table
 from global_learner.storage.audit_chain import Chain
 from policy_net.exchange.generated import fleet_pb2 as pb
 
@@ -265,7 +264,7 @@ def test_programs_read_whole_moments_bytes_and_digests_of_lists() -> None:
     moments = {"issued_unix_seconds": NOON, "expires_unix_seconds": NOON + 9.0, "revoked_unix_seconds": NOON + 1.0}
     west = {"cluster": "west", "state": "invited", "fingerprint": None}
     unknown = dict.fromkeys(moments)
-    rows = clusters_table([{**north, **moments}, {**west, **unknown}]).cells
+    rows = certificates_table([{**north, **moments}, {**west, **unknown}], "cluster").cells
     assert rows[0] == ("north", "revoked", "2026-09-21T14:13:21.000+00:00", "2026-09-21T14:13:20.000+00:00", digest)
     assert rows[1] == ("west", "invited", NOTHING, NOTHING, NOTHING)
 
