@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions
 
 NODES = 20
 JOBS_PER_BATCH = 24

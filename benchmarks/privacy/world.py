@@ -23,9 +23,8 @@ from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.imitation import watch
 from policy_net.laboratory.training.set_imitation import PickCollector, PickLikelihood, Picks, log_views
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions
 from policy_net.set_policy.policy import SetPolicy, default_set_file, set_spec_of
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 

@@ -13,9 +13,8 @@ from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions
 
 MIXES = {**PUSHING, **SILENT, "east": "resnext-110+seq2seq*2+wlm+cnn-text"}
 """Five clusters; the last one is the bad one where there is one."""

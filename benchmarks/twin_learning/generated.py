@@ -15,8 +15,8 @@ from policy_net.domain import CapacityMode
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.twin_windows import DrawnSpeeds, TwinWindow
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import WorkloadOptions
 
 TRAINING_SEEDS = 9_000_000
 """Of generated workloads, those below are to train on (docs/evaluation.md)."""

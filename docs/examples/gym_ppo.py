@@ -25,8 +25,8 @@ from policy_net.baselines.drf import DrfPolicy
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import WorkloadOptions
 
 WORKLOAD = "dl2:jobs=10,arrivals=google,sizes=varied"
 NODES = 8

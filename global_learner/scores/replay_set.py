@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions
 
 NAME = "fixed-1"
 REVISION = 1

@@ -15,8 +15,7 @@ from policy_net.domain import Allocation, SpeedModel
 from policy_net.exchange.workload_sketch import PARTS_OF_DAY, QUANTILES, KindSketch, WorkloadSketch
 from policy_net.laboratory.catalogue import CATALOGUE, model_names
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.workloads.cluster_size import ClusterSize
-from policy_net.laboratory.workloads.recorded import suitable_ps
+from policy_net.laboratory.workloads.recorded import ClusterSize, suitable_ps
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 
 LEAST_JOBS, MOST_JOBS = 48, 192

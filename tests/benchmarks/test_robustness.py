@@ -15,8 +15,8 @@ from global_learner.aggregation.settings import AggregationSettings, OptimizerSe
 from policy_net.dl2.network import initial_weights
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import WorkloadOptions
 
 START = PolicyFile(SPEC, initial_weights(SPEC, seed=1))
 

@@ -18,13 +18,14 @@ from policy_net.laboratory.speeds.placement_effect import default_placement_effe
 from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
 from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
 from policy_net.laboratory.workloads.loaders.intake import MALFORMED
-from policy_net.laboratory.workloads.sources import WorkloadOptions, is_recording, load_workload
+from policy_net.laboratory.workloads.sources import is_recording, load_workload
 from policy_net.laboratory.workloads.workload import (
     USUAL_CPUS_PER_NODE,
     USUAL_GPUS_PER_NODE,
     JobKindChoice,
     Machines,
     Workload,
+    WorkloadOptions,
 )
 
 _log = structlog.get_logger()

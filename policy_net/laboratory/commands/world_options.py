@@ -252,8 +252,8 @@ class WorldOptions:
             BadInput: the source cannot be used.
         """
         from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates  # noqa: PLC0415
-        from policy_net.laboratory.workloads.source_options import WorkloadOptions  # noqa: PLC0415
         from policy_net.laboratory.workloads.sources import load_workload  # noqa: PLC0415
+        from policy_net.laboratory.workloads.workload import WorkloadOptions  # noqa: PLC0415
 
         estimates = parse_durations(self.durations, self.epoch_error)
         loaded = load_workload(
@@ -275,7 +275,7 @@ class WorldOptions:
         loaded = with_estimates(loaded, estimates, self.seed)
         if self.elastic_share is None:
             return loaded
-        from policy_net.laboratory.simulation.fixed_sizes import with_elastic_share  # noqa: PLC0415
+        from policy_net.laboratory.simulation.admission import with_elastic_share  # noqa: PLC0415
 
         return with_elastic_share(loaded, self.environment(loaded), self.elastic_share, self.seed)
 

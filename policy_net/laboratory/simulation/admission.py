@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import replace
 
 from policy_net.domain import CapacityMode, ClusterState, Decision, Node, Resources
 from policy_net.errors import BadInput, InvalidAllocation
+from policy_net.laboratory.noise import job_key, uniform
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.node_changes import planned_node_sets
+from policy_net.laboratory.simulation.simulated_job import SimulatedJob
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.placement.capacity import Capacity, open_capacity
-
-
-class Demanding(Protocol):
-    """A job as far as a decision about it can be checked."""
-
-    @property
-    def spec(self) -> WorkloadJob:
-        """Its demands and caps."""
-        ...
 
 
 def check_jobs_can_run(
@@ -53,11 +46,6 @@ def check_jobs_can_run(
             )
 
 
-def fits_empty_cluster(job: WorkloadJob, environment: Environment) -> bool:
-    """Whether the least with which a job trains fits the empty cluster, before or after a planned change of nodes."""
-    return _fits(job, planned_node_sets(environment), environment)
-
-
 def _fits(job: WorkloadJob, phases: Sequence[tuple[Node, ...]], environment: Environment) -> bool:
     demands = (job.worker_demand,) * job.min_workers + (job.ps_demand,) * job.min_ps
     return any(_empty(nodes, environment).fits(*demands) for nodes in phases)
@@ -85,8 +73,44 @@ def _tasks(count: int, role: str, demand: Resources) -> str:
     return f"one {role} ({_text(demand)})" if count == 1 else f"{count} {role}s ({_text(demand)} each)"
 
 
+def with_elastic_share(workload: Workload, environment: Environment, share: float, seed: int) -> Workload:
+    """The workload in which only a share of the jobs may change size; with a note that says so.
+
+    Args:
+        share: 0 to 1, of the jobs; the others have what they asked for, or nothing.
+
+    Raises:
+        BadInput: the share is not from 0 to 1.
+    """
+    if not 0.0 <= share <= 1.0:  # false for NaN too
+        raise BadInput(f"elastic-share is {share}: use a number from 0 to 1")
+    if share == 1.0:
+        return workload
+    phases = planned_node_sets(environment)
+    known: dict[tuple[object, ...], bool] = {}
+    jobs = []
+    for job in workload.jobs:
+        if uniform(job_key(seed, f"elastic {job.job_id}"), 0) >= share:
+            fixed = _fixed(job)
+            key = (fixed.worker_demand, fixed.ps_demand, fixed.requested)
+            if key not in known:
+                known[key] = _fits(fixed, phases, environment)
+            if known[key]:
+                job = fixed  # noqa: PLW2901  (the job as it comes into the workload)
+        jobs.append(job)
+    kept = sum(job.fixed_size for job in jobs)
+    note = f"{kept} of {len(jobs)} jobs keep the size that they asked for, drawn with seed {seed}"
+    return replace(workload, jobs=tuple(jobs), notes=(*workload.notes, note))
+
+
+def _fixed(job: WorkloadJob) -> WorkloadJob:
+    workers = min(max(job.requested.workers, job.min_workers), job.max_workers)
+    ps = min(max(job.requested.ps, job.min_ps), job.max_ps)
+    return replace(job, min_workers=workers, max_workers=workers, min_ps=ps, max_ps=ps)
+
+
 def check_decision(
-    decision: Decision, present: Mapping[str, Demanding], environment: Environment, total: Resources
+    decision: Decision, present: Mapping[str, SimulatedJob], environment: Environment, total: Resources
 ) -> None:
     """Refuse what no cluster could do; on nodes, lack of room is left to the placement.
 
@@ -112,7 +136,7 @@ def check_decision(
         )
 
 
-def check_placement(decision: Decision, present: Mapping[str, Demanding], nodes: Sequence[Node]) -> None:
+def check_placement(decision: Decision, present: Mapping[str, SimulatedJob], nodes: Sequence[Node]) -> None:
     """Check a placement that a decision brings with it.
 
     Raises:

@@ -20,9 +20,9 @@ from policy_net.domain import (
     Resources,
     SpeedModel,
 )
+from policy_net.errors import NoProgress
 from policy_net.exchange.spec import SET_OUTPUTS
 from policy_net.laboratory.noise import JOB_PART, job_key, noise_factor
-from policy_net.laboratory.simulation import standstill
 from policy_net.laboratory.simulation.case_nodes import CaseNodes, NodeStages, all_node_ids
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.simulation.kept import kept_for_the_latest
@@ -138,6 +138,44 @@ def _relative_speeds(effect: PlacementEffect, job_type: str, most: int, all_node
     return relative
 
 
+MAX_IDLE_DECISIONS = 1000
+"""Decisions in a row without any progress, with no arrival to wait for, after which a replay gives up."""
+
+MAX_WAITING_DECISIONS = 100_000
+"""The same where there are nodes to wait for: some always fail and return, and may never be what is lacking. Where jobs
+lose what they have trained, so many decisions without any job's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """Where a run stopped as nothing came of it any more: how many jobs were left, and the first of them.
+
+    Attributes:
+        decisions: without any progress; where jobs only lose what they have trained, without any job's end.
+        loses: whether jobs train, and lose it with their nodes.
+    """
+
+    jobs: int
+    first_job_id: str
+    decisions: int
+    time_seconds: float
+    loses: bool = False
+
+    def error(self, policy: str, workload: str) -> NoProgress:
+        """What is raised of a policy's run of a workload."""
+        if self.loses:
+            return NoProgress(
+                f"workload {workload!r} under policy {policy!r}: no job has ended in {self.decisions} decisions up to"
+                f" {self.time_seconds:.0f} s, while nodes failed and training since the last checkpoint was lost: the"
+                " replay would never end; let nodes fail less often, or checkpoint more often"
+            )
+        return NoProgress(
+            f"policy {policy!r} let none of the {self.jobs} remaining jobs of workload {workload!r} train in"
+            f" {self.decisions} decisions up to {self.time_seconds:.0f} s (the first is {self.first_job_id!r}): the"
+            " replay would never end"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledRun:
     """What a run gave; `standstill` where it never came to its end."""
@@ -146,7 +184,7 @@ class CompiledRun:
     counters: RunCounters
     training_gpu_seconds: float
     longest_gaps: Mapping[str, float]
-    standstill: standstill.Standstill | None = None
+    standstill: Standstill | None = None
 
 
 @dataclass
@@ -209,7 +247,7 @@ class Case:
         memory.noise_variance = math.log1p(environment.speed_noise * environment.speed_noise)
         memory.resize_seconds, memory.resume_seconds = environment.resize_seconds, environment.resume_seconds
         memory.start_seconds, memory.checkpoint_seconds = environment.start_seconds, environment.checkpoint_seconds
-        memory.most_idle, memory.most_waiting = standstill.MAX_IDLE_DECISIONS, standstill.MAX_WAITING_DECISIONS
+        memory.most_idle, memory.most_waiting = MAX_IDLE_DECISIONS, MAX_WAITING_DECISIONS
         memory.changes_nodes = environment.changes_nodes
         classes = prepared.classes
         memory.classes = len(classes)
@@ -321,7 +359,7 @@ class Case:
         if standing.status in (NO_PROGRESS, LOSES):
             loses, first = standing.status == LOSES, self._jobs[standing.first].job_id
             decisions = standing.losing_decisions if loses else standing.waiting_decisions
-            still = standstill.Standstill(standing.present, first, decisions, standing.time_seconds, loses=loses)
+            still = Standstill(standing.present, first, decisions, standing.time_seconds, loses=loses)
         return CompiledRun(outcomes, counters, standing.training_gpu_seconds, gaps, still)
 
 

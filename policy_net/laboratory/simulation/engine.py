@@ -10,147 +10,148 @@ Source: DL2 §3 and §6.1 (slots, resource demands). Deviation: event decisions,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from policy_net.domain import (
     SUSPENDED,
     Allocation,
+    CapacityMode,
     ClusterState,
     Decision,
+    Node,
     Placement,
     PlacementEffect,
     Progress,
-    Resources,
     Share,
     SpeedModel,
     Trigger,
 )
 from policy_net.errors import BadInput
 from policy_net.exchange.state_codec import decode_placement, encode_placement
-from policy_net.laboratory.simulation.admission import check_decision, check_jobs_can_run
+from policy_net.laboratory.simulation.admission import check_decision, check_jobs_can_run, check_placement
 from policy_net.laboratory.simulation.environment import (
     DecideOn,
     Environment,
+    PlacementStrategy,
     decision_on_arrival,
     decision_on_nodes,
     next_decision,
 )
 from policy_net.laboratory.simulation.metrics import JobOutcome, RunCounters
 from policy_net.laboratory.simulation.node_changes import NodeTimeline
-from policy_net.laboratory.simulation.placing import TaskPlacing
-from policy_net.laboratory.simulation.simulated_job import SimulatedJob
-from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
+from policy_net.laboratory.simulation.simulated_job import SimulatedJob, SimulatedJobTable
+from policy_net.laboratory.workloads.workload import Workload
 from policy_net.placement.layout import layout_of
+from policy_net.placement.pack import PackPlan
+from policy_net.placement.spread import SpreadPlan
 
-# Table of a simulation's jobs: those that are still to come, are in the cluster, or have ended.
-#
-# Only those in the cluster are more than a row of the workload and two times: memory does not grow with those that
-# ended.
+NOWHERE: Placement = MappingProxyType({})
 
 
-class SimulatedJobTable:
-    """The jobs of one simulation.
+class TaskPlacing:
+    """The tasks of the latest decision on the nodes; with pooled capacity they lie nowhere.
 
     Args:
-        grids: true samples/s per job type, indexed [ps][workers].
-
-    Attributes:
-        present: the jobs in the cluster, by arrival.
+        effect: how much slower jobs train where their workers lie; None if that makes no difference.
     """
 
-    def __init__(
-        self, workload: Workload, environment: Environment, grids: Mapping[str, Sequence[Sequence[float]]]
-    ) -> None:
-        self._workload = workload
+    def __init__(self, environment: Environment, effect: PlacementEffect | None) -> None:
         self._environment = environment
-        self._grids = grids
-        # One object per demand class: dictionaries compare by identity first.
-        self._demands: dict[Resources, Resources] = {}
-        self._ended: dict[str, tuple[float, float]] = {}
-        self._arrived = 0
-        self.present: dict[str, SimulatedJob] = {}
+        self._effect = None if environment.capacity_mode is CapacityMode.POOLED else effect
+        self._known: dict[tuple[str, tuple[tuple[str, int], ...]], float] = {}
+        self._gpu_types: dict[str, str] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget where the tasks lie."""
+        self._plan: SpreadPlan | PackPlan | None = None
+        self._given: Placement | None = None
 
     @property
-    def arrivals_pending(self) -> bool:
-        """Whether jobs are still to arrive."""
-        return self._arrived < len(self._workload.jobs)
+    def shares(self) -> Placement:
+        """The nodes that hold tasks, per job."""
+        if self._given is not None:
+            return self._given
+        return NOWHERE if self._plan is None else self._plan.shares
 
     @property
-    def next_arrival_seconds(self) -> float:
-        """When the next job is submitted; infinite after the last."""
-        return self._workload.jobs[self._arrived].submit_time_seconds if self.arrivals_pending else math.inf
+    def matters(self) -> bool:
+        """Whether where the workers lie changes how fast they train."""
+        return self._effect is not None
 
-    @property
-    def last_end_seconds(self) -> float:
-        """When the last of the jobs that have ended did so; there must be one."""
-        return max(end for _, end in self._ended.values())
-
-    def admit(self, until: float) -> None:
-        """Take in the jobs that are submitted up to and including this time."""
-        while self.next_arrival_seconds <= until:
-            spec = self._workload.jobs[self._arrived]
-            self.present[spec.job_id] = self._simulated(spec)
-            self._arrived += 1
-
-    def drop_ended(self) -> None:
-        """Keep no more than the times of jobs that have ended."""
-        for job_id, job in [(job_id, job) for job_id, job in self.present.items() if job.end is not None]:
-            assert job.start is not None  # noqa: S101  (it has ended, so it was started; narrows the types)
-            assert job.end is not None  # noqa: S101
-            self._ended[job_id] = (job.start, job.end)
-            del self.present[job_id]
-
-    def outcomes(self) -> list[JobOutcome]:
-        """Submission, first start and end of every job of the workload, in order."""
-        return [self._outcome(spec) for spec in self._workload.jobs]
-
-    def _outcome(self, spec: WorkloadJob) -> JobOutcome:
-        ended = self._ended.get(spec.job_id)
-        if ended is not None:
-            return JobOutcome(spec.job_id, spec.submit_time_seconds, *ended)
-        job = self.present.get(spec.job_id)
-        return JobOutcome(spec.job_id, spec.submit_time_seconds, None if job is None else job.start, None)
-
-    def _simulated(self, spec: WorkloadJob) -> SimulatedJob:
-        worker = self._demands.setdefault(spec.worker_demand, spec.worker_demand)
-        ps = self._demands.setdefault(spec.ps_demand, spec.ps_demand)
-        return SimulatedJob(spec, self._grids[spec.job_type], self._environment, worker, ps)
-
-    def to_snapshot(self) -> dict[str, Any]:
-        """What has happened to the jobs, as JSON-able values."""
-        return {
-            "workload": self._workload.name,
-            "jobs_in_workload": len(self._workload.jobs),
-            "arrived": self._arrived,
-            "ended": {job_id: list(times) for job_id, times in self._ended.items()},
-            "present": [job.to_snapshot() for job in self.present.values()],
-        }
-
-    def check_snapshot(self, snapshot: Mapping[str, Any]) -> None:
-        """Make sure that a snapshot is of this workload.
+    def place(
+        self, decision: Decision, present: Mapping[str, SimulatedJob], nodes: tuple[Node, ...]
+    ) -> Mapping[str, Allocation]:
+        """What no node has room for, per job; nothing where the decision says itself where its tasks go.
 
         Raises:
-            BadInput: it is of another.
+            InvalidAllocation: the placement that the decision brings is impossible; nothing has changed then.
         """
-        jobs = self._workload.jobs
-        known = {*snapshot["ended"], *(row["job_id"] for row in snapshot["present"])}
-        expected = {spec.job_id for spec in jobs[: snapshot["arrived"]]}
-        if snapshot["jobs_in_workload"] != len(jobs) or known != expected:
-            raise BadInput(
-                f"the snapshot is of workload {snapshot['workload']!r} with {snapshot['jobs_in_workload']} jobs, not of"
-                f" {self._workload.name!r} with {len(jobs)}: start again, or use the workload that it was taken of"
-            )
+        if self._environment.capacity_mode is CapacityMode.POOLED:
+            return {}
+        if decision.placement is not None:
+            check_placement(decision, present, nodes)
+            self._plan, self._given = None, decision.placement
+            unplaced: Mapping[str, Allocation] = {}
+        else:
+            allocation = decision.allocation
+            wanted = [
+                (job_id, job.worker_demand, job.ps_demand, allocation[job_id])
+                for job_id, job in present.items()
+                if job_id in allocation
+            ]
+            build = PackPlan if self._environment.placement is PlacementStrategy.PACK else SpreadPlan
+            plan = build(layout_of(nodes), wanted)
+            self._plan, self._given = plan, None
+            unplaced = plan.unplaced
+        if self._effect is not None:
+            self._gpu_types = {node.node_id: node.gpu_type for node in nodes}
+        return unplaced
 
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Continue from a snapshot that `check_snapshot` let pass."""
-        self._arrived = snapshot["arrived"]
-        self._ended = {job_id: (start, end) for job_id, (start, end) in snapshot["ended"].items()}
-        specs = {spec.job_id: spec for spec in self._workload.jobs[: self._arrived]}
-        self.present = {}
-        for row in snapshot["present"]:
-            job = self.present[row["job_id"]] = self._simulated(specs[row["job_id"]])
-            job.restore(row)
+    def restore(self, shares: Placement, nodes: tuple[Node, ...]) -> None:
+        """Go on from where tasks lay."""
+        self._plan, self._given = None, shares
+        self._gpu_types = {node.node_id: node.gpu_type for node in nodes}
+
+    def moved_by(self, decision: Decision) -> frozenset[str]:
+        """Jobs whose tasks this decision moves without another number of them.
+
+        Deviation: only where the decision says itself where its tasks go; what the cluster places moves for free.
+        """
+        if decision.placement is None or not self.matters:
+            return frozenset()
+        before = self.shares
+        return frozenset(
+            job_id
+            for job_id, shares in decision.placement.items()
+            if job_id in before and set(before[job_id]) != set(shares)
+        )
+
+    def places(self, job: SimulatedJob) -> tuple[tuple[str, int], ...]:
+        """Of every node that holds workers of the job, its GPU type and how many; only if it `matters`."""
+        shares = self.shares.get(job.spec.job_id, ())
+        return tuple([(self._gpu_types[s.node_id], s.allocation.workers) for s in shares if s.allocation.workers])
+
+    def relative_speed(self, job: SimulatedJob) -> float:
+        """The job's speed where its workers lie, over its speed in its best place; only if it `matters`."""
+        shares_now = self.places(job)
+        key = (job.spec.job_type, shares_now)
+        speed = self._known.get(key)
+        if speed is None:
+            assert self._effect is not None  # noqa: S101  (asked only if it matters; narrows the type)
+            speed = self._known[key] = self._effect.relative_speed(job.spec.job_type, shares_now)
+        return speed
+
+    def on_nodes(self, node_ids: set[str]) -> dict[str, list[tuple[str, Share]]]:
+        """The shares on each of these nodes, with their jobs."""
+        found: dict[str, list[tuple[str, Share]]] = {}
+        for job_id, shares in self.shares.items():
+            for share in shares:
+                if share.node_id in node_ids:
+                    found.setdefault(share.node_id, []).append((job_id, share))
+        return found
 
 
 class Simulation:

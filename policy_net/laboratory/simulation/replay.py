@@ -6,15 +6,15 @@ import copy
 import ctypes
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from policy_net.domain import SUSPENDED, PlacementEffect, Progress, SpeedModel
-from policy_net.laboratory.simulation import standstill
+from policy_net.laboratory.simulation import case
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
-from policy_net.laboratory.simulation.case import Case, CompiledRun
+from policy_net.laboratory.simulation.case import Case, CompiledRun, Standstill
 from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
@@ -56,9 +56,9 @@ def run_compiled(
         MemoryError: there is too little of it.
     """
     _check(workload, environment, speeds)
-    case = Case(workload, environment, policy, speeds, effect)
+    prepared = Case(workload, environment, policy, speeds, effect)
     standing = Standing()
-    twin = library().twin_open(ctypes.byref(case.memory), ctypes.byref(standing))
+    twin = library().twin_open(ctypes.byref(prepared.memory), ctypes.byref(standing))
     if not twin:
         raise MemoryError("no memory for a simulation")
     try:
@@ -69,12 +69,12 @@ def run_compiled(
     finally:
         library().twin_close(twin)
     if standing.status == _OUT_OF_MEMORY:
-        raise case.failure()
+        raise prepared.failure()
     if keep_beliefs:
         if isinstance(policy, SetPolicy):
             policy.decision_index += standing.decisions
-        case.keep_beliefs()
-    return case.result(standing)
+        prepared.keep_beliefs()
+    return prepared.result(standing)
 
 
 @kept_for_the_latest
@@ -110,21 +110,12 @@ class ReplayResult:
 
     def to_json(self) -> dict[str, Any]:
         """The figures under the names of the command's JSON output."""
-        jcts, jobs = summarise(self.outcomes), summarise_jobs(self.job_results)
         return {
             "workload": self.workload,
             "policy": self.policy,
             "jobs": len(self.outcomes),
-            "completed": jcts.completed,
-            "avg_jct_seconds": jcts.avg_jct_seconds,
-            "p99_jct_seconds": jcts.p99_jct_seconds,
-            "max_jct_seconds": jcts.max_jct_seconds,
-            "makespan_seconds": jcts.makespan_seconds,
-            "avg_wait_seconds": jcts.avg_wait_seconds,
-            "avg_bounded_slowdown": jobs.avg_bounded_slowdown,
-            "p99_bounded_slowdown": jobs.p99_bounded_slowdown,
-            "starved_jobs": jobs.starved_jobs,
-            "avg_jct_without_tail_seconds": jobs.avg_jct_without_tail_seconds,
+            **asdict(summarise(self.outcomes)),
+            **asdict(summarise_jobs(self.job_results)),
             "gpu_utilization": self.gpu_utilization,
             "gpu_training_share": self.gpu_training_share,
             "gpu_hours": self.counters.gpu_seconds / 3600.0,
@@ -204,17 +195,16 @@ def replay(
         may_change = may_change or any(entry.epochs > 0 or entry.paused_seconds > 0 for entry in progress)
         waiting_decisions = 0 if may_change else waiting_decisions + 1
         idle_decisions = 0 if may_change or simulation.nodes_pending else idle_decisions + 1
-        most_idle, most_waiting = standstill.MAX_IDLE_DECISIONS, standstill.MAX_WAITING_DECISIONS
         left = (len(state.jobs), state.jobs[0].job_id)
-        if idle_decisions >= most_idle or waiting_decisions >= most_waiting:
-            still = standstill.Standstill(*left, waiting_decisions, simulation.time_seconds)
+        if idle_decisions >= case.MAX_IDLE_DECISIONS or waiting_decisions >= case.MAX_WAITING_DECISIONS:
+            still = Standstill(*left, waiting_decisions, simulation.time_seconds)
             raise still.error(policy.name, workload.name)
         if ended:
             losing_decisions, lost_before_seconds = 0, simulation.counters.lost_training_seconds
         elif simulation.counters.lost_training_seconds > lost_before_seconds:
             losing_decisions += 1
-        if losing_decisions >= most_waiting:
-            still = standstill.Standstill(*left, losing_decisions, simulation.time_seconds, loses=True)
+        if losing_decisions >= case.MAX_WAITING_DECISIONS:
+            still = Standstill(*left, losing_decisions, simulation.time_seconds, loses=True)
             raise still.error(policy.name, workload.name)
         if record_timeline:
             _record(timeline, state.time_seconds, [job.job_id for job in state.jobs], progress)

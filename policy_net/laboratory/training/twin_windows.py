@@ -26,9 +26,8 @@ from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.metrics import summarise
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.workloads.decided import RecordedJobs
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import JobKindChoice, Workload, WorkloadJob, take_window
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload, WorkloadJob, WorkloadOptions, take_window
 from policy_net.set_policy.policy import SetPolicy
 
 FEWEST_JOBS = 20

@@ -16,6 +16,7 @@ A trace knows no models, speeds or parameter servers. The assumptions below are 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,12 +25,10 @@ from statistics import median
 import numpy as np
 
 from foundation.figures import counted
-from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, SpeedModel, speed_at
+from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources, SpeedModel, speed_at
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile, find_model, model_names
-from policy_net.laboratory.workloads.cluster_size import ClusterSize, GpuRequest, clipped_gpu_load, nodes_for
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.workload import (
     FigureOrigin,
     JobKindChoice,
@@ -37,6 +36,7 @@ from policy_net.laboratory.workloads.workload import (
     Machines,
     Workload,
     WorkloadJob,
+    WorkloadOptions,
     take_window,
 )
 
@@ -355,3 +355,63 @@ def _drawn_kind(job_id: str, choice: JobKindChoice, seed: int) -> JobKind:
 
 def _digest(job_id: str, seed: int) -> bytes:
     return hashlib.sha256(f"{seed}:{job_id}".encode()).digest()
+
+
+TARGET_LOAD = 0.9
+"""GPUs asked for over GPUs there are: busy enough that scheduling matters, and stable."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """When a job was submitted, how long it ran, and on how many GPUs."""
+
+    submit_seconds: float
+    duration_seconds: float
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSize:
+    """Equal nodes."""
+
+    nodes: int
+    gpus_per_node: int
+    cpus_per_node: int
+
+    @property
+    def node(self) -> Resources:
+        """What one node has."""
+        return Resources(self.cpus_per_node * 1000, self.gpus_per_node)
+
+    def holds(self, profile: ModelProfile, allocation: Allocation) -> bool:
+        """Whether the empty cluster can hold the job: workers spread evenly, then PSs in the CPU that is left."""
+        evenly, rest = divmod(allocation.workers, self.nodes)
+        servers = 0
+        for workers, count in ((evenly + 1, rest), (evenly, self.nodes - rest)):
+            taken = profile.worker_demand * workers
+            if count and not taken.fits_in(self.node):
+                return False
+            if not profile.kind.uses_ps:
+                continue
+            servers += count * ((self.node - taken).cpu_milli // profile.ps_demand.cpu_milli)
+        return allocation.ps <= servers
+
+
+def clipped_gpu_load(requests: Sequence[GpuRequest]) -> float:
+    """GPUs in use on average between the first and the last submission, every job starting when it is submitted.
+
+    Durations are clipped at the last submission: what would run on beyond it is no load of this window. 0 if all jobs
+    are submitted at once, when there is no such time.
+    """
+    start = min(request.submit_seconds for request in requests)
+    end = max(request.submit_seconds for request in requests)
+    if end <= start:
+        return 0.0
+    gpu_seconds = (min(request.duration_seconds, end - request.submit_seconds) * request.gpus for request in requests)
+    return math.fsum(gpu_seconds) / (end - start)
+
+
+def nodes_for(requests: Sequence[GpuRequest], load: float, gpus_per_node: int, target_load: float = TARGET_LOAD) -> int:
+    """Nodes that hold the largest request, and the load at 90% or what else is wanted."""
+    largest = max(request.gpus for request in requests)
+    return math.ceil(max(largest, load / target_load) / gpus_per_node)

@@ -32,10 +32,7 @@ from policy_net.laboratory.workloads.generator import ARRIVAL_PATTERNS, SIZES, G
 from policy_net.laboratory.workloads.loaders.formats import FORMATS, read_csv, read_recording, shown_path
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.recorded import trace_of, workload_of
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
-from policy_net.laboratory.workloads.workload import Workload, WorkloadJob, take_window
-
-__all__ = ["WorkloadOptions", "is_recording", "load_workload", "parse_generator", "read_source"]
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob, WorkloadOptions, take_window
 
 GENERATOR_PREFIX = "dl2:"
 REFERENCE_PREFIX = "reference:"

@@ -13,8 +13,7 @@ from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.recorded import workload_of
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
-from policy_net.laboratory.workloads.workload import JobKindChoice
+from policy_net.laboratory.workloads.workload import JobKindChoice, WorkloadOptions
 from policy_net.policy import build_policy
 
 CLUSTERS = 22

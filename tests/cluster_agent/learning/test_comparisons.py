@@ -31,8 +31,8 @@ from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.last_days import LastDays, last_days_of
 from policy_net.laboratory.training.twin_windows import TwinMachines, environment_of
 from policy_net.laboratory.workloads.decided import RecordedJobs
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import WorkloadOptions
 from policy_net.policy import SchedulerPolicy, build_policy
 from policy_net.throughput.parametric import OnlineFit
 

@@ -33,9 +33,8 @@ from policy_net.exchange.learner_answers import LearnerHead, PushAnswer, Registr
 from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.laboratory.workloads.decided import RecordedJobs
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions
 from policy_net.learning.gradient import GradientResult
 from policy_net.set_policy.policy import default_set_file, set_spec_of
 from policy_net.throughput.parametric import OnlineFit

@@ -15,8 +15,8 @@ from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import WorkloadOptions
 
 SMALL = {"workload": "dl2:jobs=5,mix=dssm+wlm", "nodes": 4}
 

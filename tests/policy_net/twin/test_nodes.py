@@ -159,7 +159,7 @@ def what_is_said(workload: Workload, environment: Environment) -> set[str]:
 
 
 def test_a_run_in_which_all_training_is_lost_is_given_up_at_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policy_net.laboratory.simulation.standstill.MAX_WAITING_DECISIONS", 500)
+    monkeypatch.setattr("policy_net.laboratory.simulation.case.MAX_WAITING_DECISIONS", 500)
     environment = Environment(
         *(2, 2, 8),
         node_mtbf_seconds=3600.0,
@@ -176,8 +176,8 @@ def test_a_run_that_waits_for_nodes_is_given_up_at_the_same_moment(
     monkeypatch: pytest.MonkeyPatch, mtbf_seconds: float
 ) -> None:
     """A node that the job would fit on comes, and goes before the next decision."""
-    monkeypatch.setattr("policy_net.laboratory.simulation.standstill.MAX_IDLE_DECISIONS", 40)
-    monkeypatch.setattr("policy_net.laboratory.simulation.standstill.MAX_WAITING_DECISIONS", 300)
+    monkeypatch.setattr("policy_net.laboratory.simulation.case.MAX_IDLE_DECISIONS", 40)
+    monkeypatch.setattr("policy_net.laboratory.simulation.case.MAX_WAITING_DECISIONS", 300)
     changes = (NodeChange(90000.0, "node-1", True, Resources(16000, 8)), NodeChange(90001.0, "node-1", False))
     environment = Environment(1, 1, 8, node_changes=changes, node_mtbf_seconds=mtbf_seconds)
     (said,) = what_is_said(make_workload(make_spec(job_type="vgg-16", worker_demand=Resources(2000, 4))), environment)

@@ -13,8 +13,8 @@ from cluster_agent.backends.simulated.pace import FreePacer
 from cluster_agent.errors import BadAgentConfig, StateDamaged
 from policy_net.domain import Allocation, ClusterState, Decision
 from policy_net.errors import BadInput
-from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions
 
 FREE = FreePacer(lambda seconds: False)
 

@@ -27,9 +27,8 @@ from policy_net.laboratory.report.spread import (
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import JobKindChoice
+from policy_net.laboratory.workloads.workload import JobKindChoice, WorkloadOptions
 from policy_net.policy import build_policy
 
 SPEEDS = default_speeds()

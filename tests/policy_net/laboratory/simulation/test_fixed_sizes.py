@@ -10,8 +10,8 @@ import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register policies' names)
 from policy_net.domain import Allocation, PolicyContext, Resources
 from policy_net.errors import BadInput
+from policy_net.laboratory.simulation.admission import with_elastic_share
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.simulation.fixed_sizes import with_elastic_share
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.workload import Workload

@@ -145,7 +145,7 @@ def test_a_policy_that_trains_nothing_is_noticed_though_nodes_come_and_go() -> N
 
 
 def test_a_job_that_loses_all_training_again_and_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policy_net.laboratory.simulation.standstill.MAX_WAITING_DECISIONS", 2000)
+    monkeypatch.setattr("policy_net.laboratory.simulation.case.MAX_WAITING_DECISIONS", 2000)
     environment = Environment(
         2, node_mtbf_seconds=3600.0, node_repair_seconds=360.0, checkpoint_seconds=1e6, decide_on=EVENT
     )

@@ -9,9 +9,9 @@ import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register policies' names)
 from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
 from policy_net.errors import BadInput, InvalidAllocation, NoProgress
+from policy_net.laboratory.simulation.case import MAX_IDLE_DECISIONS
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, NodeChange
 from policy_net.laboratory.simulation.replay import replay
-from policy_net.laboratory.simulation.standstill import MAX_IDLE_DECISIONS
 from policy_net.policy import build_policy
 
 TWO_JOBS = make_workload(make_spec(0, total_epochs=18.0), make_spec(1, submit_time_seconds=600.0), name="two")

@@ -13,8 +13,8 @@ from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.imitation import watch
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import WorkloadOptions
 from policy_net.policy import build_policy
 
 NODES = 10

@@ -12,8 +12,8 @@ from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch
 from policy_net.laboratory.training.offline import OfflineSettings, endless_episodes, source_of_episode, train_offline
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import WorkloadOptions
 from policy_net.learning.settings import ActorCriticSettings, ImitationLoss, ImitationSettings
 from policy_net.policy import build_policy
 

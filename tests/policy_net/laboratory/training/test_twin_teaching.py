@@ -15,8 +15,8 @@ from policy_net.laboratory.training import twin_teaching
 from policy_net.laboratory.training.settings import SetSettings, SetTwinSettings
 from policy_net.laboratory.training.twin_teaching import begin, teach
 from policy_net.laboratory.training.twin_windows import TwinWindow, part_of
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import WorkloadOptions
 from policy_net.set_policy.policy import default_set_file, set_spec_of
 from policy_net.set_policy.spreads import spreads_of
 

@@ -28,9 +28,8 @@ from policy_net.laboratory.training.twin_windows import (
     environment_of,
 )
 from policy_net.laboratory.workloads.decided import RecordedJobs
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions
 from policy_net.policy import build_policy
 from policy_net.set_policy.policy import default_set_file, set_policy_of, set_spec_of
 from policy_net.throughput.parametric import OnlineFit

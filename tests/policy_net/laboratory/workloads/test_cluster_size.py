@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from policy_net.domain import Allocation
 from policy_net.laboratory.catalogue import CATALOGUE
-from policy_net.laboratory.workloads.cluster_size import ClusterSize, GpuRequest, clipped_gpu_load, nodes_for
+from policy_net.laboratory.workloads.recorded import ClusterSize, GpuRequest, clipped_gpu_load, nodes_for
 
 
 def test_load_counts_each_job_up_to_the_last_submission() -> None:

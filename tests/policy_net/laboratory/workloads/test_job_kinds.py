@@ -16,9 +16,8 @@ from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
 from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.recorded import trace_of
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload, WorkloadOptions
 from policy_net.policy import build_policy
 
 HEADER = "job_id,submit_time_s,duration_s,num_gpus"

@@ -5,7 +5,8 @@ import pytest
 
 from policy_net.errors import BadInput
 from policy_net.laboratory.workloads.generator import GeneratorSettings, generate
-from policy_net.laboratory.workloads.sources import WorkloadOptions, load_workload, parse_generator
+from policy_net.laboratory.workloads.sources import load_workload, parse_generator
+from policy_net.laboratory.workloads.workload import WorkloadOptions
 
 
 def test_a_generator_source_is_parsed_in_full() -> None:

@@ -10,9 +10,8 @@ from policy_net.laboratory.workloads.loaders.formats import read_csv, read_recor
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, even_shares
 from policy_net.laboratory.workloads.loaders.sacct import node_names
 from policy_net.laboratory.workloads.recorded import SeenMachines, machines_of
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import FigureOrigin
+from policy_net.laboratory.workloads.workload import FigureOrigin, WorkloadOptions
 
 SAMPLES = Path(__file__).parent / "samples"
 SACCT = "JobID|Submit|Start|End|ElapsedRaw|State|AllocTRES|NodeList|User|Account|Partition\n"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policy_net.laboratory.workloads.source_options import WorkloadOptions
 from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import WorkloadOptions
 
 Job = tuple[str, int, int, int, int]
 """Id, submission and start in seconds since 1970, duration, GPUs."""
