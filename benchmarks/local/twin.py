@@ -14,9 +14,9 @@ from benchmarks.local.machine import DEBOUNCE_SECONDS, RESERVED_CPU_MILLI, SLOT_
 from benchmarks.local.plan import Submission
 from cluster_agent.backends.local.job_file import JobFile
 from policy_net.domain import CapacityMode, SpeedModel
+from policy_net.laboratory.logged import logged_decisions
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
-from policy_net.laboratory.speeds.decided_speeds import logged_decisions
 from policy_net.laboratory.speeds.speed import TableSpeedModel
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import SchedulerPolicy

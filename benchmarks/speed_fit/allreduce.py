@@ -1,4 +1,4 @@
-"""The all-reduce models: ElasticFlow's A100 measurements against `policy_net.laboratory.speeds.allreduce_speeds`."""
+"""The all-reduce models: ElasticFlow's A100 measurements against `policy_net.laboratory.speeds.fitted_speeds`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.speed_fit.quality import Array, FitError, crossed, fit_times, relative, row
 from policy_net.domain import MAX_ALLREDUCE_WORKERS
 from policy_net.laboratory.csv_rows import read_rows
-from policy_net.laboratory.speeds.allreduce_speeds import (
+from policy_net.laboratory.speeds.fitted_speeds import (
     FITTED_RINGS,
     WELL_CONNECTED,
     RingConstants,

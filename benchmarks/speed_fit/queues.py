@@ -1,4 +1,4 @@
-"""Asynchronous speeds: DL2's synchronous measurements against `policy_net.laboratory.speeds.async_speeds`.
+"""Asynchronous speeds: DL2's synchronous measurements against `policy_net.laboratory.speeds.fitted_speeds`.
 
 There are no asynchronous measurements to compare with; this says how well the constants explain the synchronous steps
 that they were fitted to.
@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.speed_fit.quality import Array, FitError, crossed, fit_times, relative, row
 from policy_net.domain import MAX_TASKS_PER_ROLE
 from policy_net.laboratory.csv_rows import read_rows
-from policy_net.laboratory.speeds.async_speeds import FITTED_QUEUES, QueueConstants, queue_features
+from policy_net.laboratory.speeds.fitted_speeds import FITTED_QUEUES, QueueConstants, queue_features
 
 COLUMNS = ("model", "total_batch", "num_ps", "num_workers", "samples_per_s")
 FOLDS = 5

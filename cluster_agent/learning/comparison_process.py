@@ -24,8 +24,7 @@ from policy_net.errors import PolicyNetError
 from policy_net.exchange.wire import MOST_TIMES_OFF, times_off
 from policy_net.laboratory.simulation.load import load_of
 from policy_net.laboratory.simulation.replay import ReplayResult
-from policy_net.laboratory.training.last_days import LastDays, last_days_of
-from policy_net.laboratory.training.twin_windows import FEWEST_JOBS
+from policy_net.laboratory.training.twin_windows import FEWEST_JOBS, LastDays, last_days_of
 from policy_net.policy import SchedulerPolicy, build_policy
 
 USUAL = "fifo-easy"

@@ -20,8 +20,7 @@ from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import SetSpec
 from policy_net.exchange.wire import WINDOW_JOBS
-from policy_net.laboratory.training.last_days import FAR, agreement_of
-from policy_net.laboratory.training.twin_windows import TOO_FEW, History, WindowChoice, cost_of
+from policy_net.laboratory.training.twin_windows import FAR, TOO_FEW, History, WindowChoice, agreement_of, cost_of
 from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.learning.gradient import GradientResult
 from policy_net.learning.twin_gradient import twin_gradient

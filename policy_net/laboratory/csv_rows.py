@@ -276,11 +276,8 @@ def _header(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, with their numbers.
-
-    Raises:
-        BadInput: the file cannot be read, or a line is not UTF-8.
-    """
+    """The lines that are not blank, with their numbers. Raises BadInput if the file cannot be read, or a line is not
+    UTF-8."""
     with open_bytes(path) as file:
         for number, raw in enumerate(file, start=1):
             try:
@@ -305,11 +302,9 @@ def _refuse_packed(path: Path, beginning: bytes, tar_options: str) -> None:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading, plain or gzip'ed; what its first bytes say counts, not its name.
-
-    Raises:
-        BadInput: it cannot be opened or read, is an archive or packed in another way, or its compression is damaged;
-            also while it is read inside the block.
+    """Open a file for reading, plain or gzip'ed; what its first bytes say counts, not its name. Raises BadInput if it
+    cannot be opened or read, is an archive or packed in another way, or its compression is damaged; also while it is
+    read inside the block.
     """
     try:
         with ExitStack() as stack:

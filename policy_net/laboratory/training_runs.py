@@ -148,11 +148,8 @@ class RunRecorder:
             self._close(figure)
 
     def end(self, final: Mapping[str, Any]) -> None:
-        """Write what came of the run.
-
-        Raises:
-            OSError: the disk refuses, or has refused a part of a curve; the training went on without.
-        """
+        """Write what came of the run. Raises OSError if the disk refuses, or has refused a part of a curve; the
+        training went on without."""
         for figure in list(self._stretches):
             self._close(figure)
         if self._refused is not None:
@@ -196,11 +193,7 @@ class RunRecorder:
 
 
 def read_run(folder: Path) -> TrainingRun:
-    """A run's folder.
-
-    Raises:
-        BadInput: it is none, or damaged.
-    """
+    """A run's folder. Raises BadInput if it is none, or damaged."""
     try:
         content = parse_json(_text(folder / RUN_FILE))
         settings, final = dict(content["settings"]), dict(content["final"])

@@ -9,9 +9,7 @@ from benchmarks.speed_fit.__main__ import main
 from benchmarks.speed_fit.quality import crossed, row
 from benchmarks.speed_fit.servers import fit_model, judge
 from policy_net.laboratory.catalogue import MODEL_NAMES
-from policy_net.laboratory.speeds.allreduce_speeds import FITTED_RINGS
-from policy_net.laboratory.speeds.async_speeds import FITTED_QUEUES
-from policy_net.laboratory.speeds.fitted_speeds import FITTED_SPEEDS
+from policy_net.laboratory.speeds.fitted_speeds import FITTED_QUEUES, FITTED_RINGS, FITTED_SPEEDS
 from policy_net.laboratory.speeds.placement_effect import FITTED_SPREADS
 from policy_net.laboratory.speeds.speed import FittedSpeedModel, TableSpeedModel, fitted_grid, write_speed_table
 

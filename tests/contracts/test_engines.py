@@ -19,8 +19,7 @@ from engine_suite import MARK, EngineContract, echo, hang, hang_the_first_time, 
 
 from policy_net.errors import BadInput
 from policy_net.laboratory.task_processes import usable_cores
-from policy_net.laboratory.tuning.engine import Engine, LocalEngine
-from policy_net.laboratory.tuning.ray_engine import ADDRESS, RayEngine, check_answers
+from policy_net.laboratory.tuning.engine import ADDRESS, Engine, LocalEngine, RayEngine, check_answers
 from policy_net.laboratory.tuning.trial import TrialReport, TrialTask
 
 Work = Callable[[TrialTask], TrialReport]
@@ -206,7 +205,7 @@ HANGING_IN_RAY = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from engine_suite import hang_the_first_time, tasks
-from policy_net.laboratory.tuning.ray_engine import RayEngine
+from policy_net.laboratory.tuning.engine import RayEngine
 list(RayEngine(1, hang_the_first_time).reports(tasks(1)))
 """
 

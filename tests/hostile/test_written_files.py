@@ -16,8 +16,7 @@ from test_settings_matrix import OF_A_LIBRARY, plain
 from cluster_agent.backends.local.job_file import JobFile, check_job
 from cluster_agent.errors import BadJobFile
 from policy_net.errors import BadInput
-from policy_net.laboratory.logged import DecisionFile
-from policy_net.laboratory.plain_log import PlainLine
+from policy_net.laboratory.logged import DecisionFile, PlainLine
 
 SOUND: dict[type[BaseModel], dict[str, Any]] = {
     JobFile: {"modelType": "cnn", "script": "train.py", "elastic": True},

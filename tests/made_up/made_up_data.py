@@ -16,8 +16,7 @@ from plain_schedulers import PlainJob, average_jct_slots, drf, floor_slots, opti
 
 from policy_net.domain import MAX_TASKS_PER_ROLE, JobKind
 from policy_net.laboratory.catalogue import MODEL_NAMES, SLOT_SECONDS, find_model
-from policy_net.laboratory.speeds.allreduce_speeds import FITTED_RINGS, step_seconds
-from policy_net.laboratory.speeds.async_speeds import FITTED_QUEUES, queue_features
+from policy_net.laboratory.speeds.fitted_speeds import FITTED_QUEUES, FITTED_RINGS, queue_features, step_seconds
 from policy_net.laboratory.speeds.placement_effect import (
     FITTED_SPREADS,
     GPU_SPEEDS,

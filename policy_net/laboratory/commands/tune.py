@@ -177,7 +177,7 @@ def tune_command(
     from foundation.locks import FileLock, LockHeld  # noqa: PLC0415
     from policy_net.laboratory.commands.training_progress import training_progress  # noqa: PLC0415
     from policy_net.laboratory.commands.tune_result import show, write_best  # noqa: PLC0415
-    from policy_net.laboratory.tuning.space_file import write_space_file  # noqa: PLC0415
+    from policy_net.laboratory.tuning.space import write_space_file  # noqa: PLC0415
     from policy_net.laboratory.tuning.study_file import StudyFile, Trial  # noqa: PLC0415
     from policy_net.laboratory.tuning.tuner import tune  # noqa: PLC0415
 
@@ -272,8 +272,7 @@ def _space(policy: str, trial: TrialOptions) -> Space:
     """
     import policy_net.baselines  # noqa: PLC0415
     import policy_net.set_policy  # noqa: PLC0415, F401  (both register names that can be imitated)
-    from policy_net.laboratory.tuning.space import space_of  # noqa: PLC0415
-    from policy_net.laboratory.tuning.space_file import read_space_file  # noqa: PLC0415
+    from policy_net.laboratory.tuning.space import read_space_file, space_of  # noqa: PLC0415
     from policy_net.policy import advice, policy_names  # noqa: PLC0415
 
     if policy != "dl2" and trial.teacher is not None:
@@ -322,7 +321,7 @@ def _engine(machine: MachineOptions) -> Engine:
     if machine.engine is EngineName.RAY:
         import os  # noqa: PLC0415  (what Ray reads itself is looked at before it does)
 
-        from policy_net.laboratory.tuning.ray_engine import RayEngine  # noqa: PLC0415
+        from policy_net.laboratory.tuning.engine import RayEngine  # noqa: PLC0415
 
         return RayEngine(machine.processes, environment=os.environ)
     from policy_net.laboratory.tuning.engine import LocalEngine  # noqa: PLC0415

@@ -208,13 +208,15 @@ class WorldOptions:
         Raises:
             BadInput: the speed table cannot be used.
         """
-        from policy_net.laboratory.speeds.decided_speeds import DECISIONS_PREFIX, speeds_of_decisions  # noqa: PLC0415
         from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table  # noqa: PLC0415
+        from policy_net.laboratory.workloads.sources import DECISIONS_PREFIX  # noqa: PLC0415
 
         if self.speeds_file is None:
             return default_speeds()
         name = str(self.speeds_file)
         if name.startswith(DECISIONS_PREFIX):
+            from policy_net.laboratory.logged import speeds_of_decisions  # noqa: PLC0415
+
             return speeds_of_decisions(Path(name.removeprefix(DECISIONS_PREFIX)))
         return read_speed_table(self.speeds_file)
 

@@ -1,4 +1,5 @@
-"""Tasks of a reproduction: a warm start, the learning from rewards that follows, and the judging of what came of it.
+"""Tasks of a reproduction: a warm start, the learning from rewards that follows, and the judging of what came of it;
+and the worlds in which they happen.
 
 A task says everything that its result follows from, so that it comes to the same in any process; it leaves files in the
 folder, of which the last says that it is done. What fails by itself (weights that become infinite, a policy that keeps
@@ -9,53 +10,98 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
 from foundation.files import write_whole
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import LearnedPolicy
-from policy_net.domain import PolicyContext
+from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import BadInput, NoProgress
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
 from policy_net.exchange.spec import Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES, SLOT_SECONDS
-from policy_net.laboratory.reproduction import worlds
 from policy_net.laboratory.reproduction.experiment import Measure, PolicyTraining, Scale, Truth, World, digest_of_json
+from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
+from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_in_turns
-from policy_net.laboratory.training.offline import Episode, OfflineSettings, SimulatedLearner, train_offline
-from policy_net.learning.gradient import NotEnoughSamples
+from policy_net.laboratory.training.offline import (
+    FAILURES,
+    Episode,
+    OfflineSettings,
+    SimulatedLearner,
+    check_finite,
+    train_offline,
+    until_stuck,
+)
+from policy_net.laboratory.workloads.estimates import Estimates, with_estimates
+from policy_net.laboratory.workloads.generator import GeneratorSettings, generate
 from policy_net.policy import SchedulerPolicy, build_policy
+from policy_net.throughput.parametric import MeasuredFit, SpeedPoint
 
+FIRST_JUDGING_SEED = 9_800_000
+"""Of the generator; from here on."""
+FIRST_JUDGING_DRAW = 2_000
+"""Of noise and of wrong declarations."""
+TRAINING_SEEDS = 9_000_000
+DRAW_SEEDS = 1_000
+APART = 10_000
+"""Generator seeds of one training, and of one of its clusters."""
+IMITATED_FROM = 5_000
+"""Workloads that are demonstrated come from here on, so that rewards are not learned from the same."""
+PROFILED_COUNTS = (1, 2, 4)
+"""Parameter servers and workers of the short runs that an analytical model is fitted to."""
 FLEET = "global_learner.updates.simulated_fleet"
 """Loaded by its name where clusters learn together: the learner is no part of the laboratory."""
-_LOOKS_AN_UPDATE, _MOST_LOOKS = 50, 5_000
-"""A training that looks for something to learn from so much oftener than it finds any has got stuck."""
 
 
-class TrainFleet(Protocol):
-    """What `FLEET` has under the name `train_fleet`."""
-
-    def __call__(
-        self,
-        start: PolicyFile,
-        learners: list[SimulatedLearner],
-        learning_rate: float,
-        updates: int,
-        on_step: Callable[[int, Weights], None],
-    ) -> Weights:
-        """See `global_learner.updates.simulated_fleet`."""
-        ...
+def judging_episode(world: World, scale: Scale, number: int) -> Episode:
+    """The same workload for the same number, in this world."""
+    return _episode(world, scale, FIRST_JUDGING_SEED + number, FIRST_JUDGING_DRAW + number)
 
 
-class _Stuck(Exception):
-    """The training finds nothing to learn from."""
+def training_episodes(
+    world: World, scale: Scale, seed: int, first: int = 0, unlocked: tuple[str, ...] = (), cluster: int = 0
+) -> Iterator[Episode]:
+    """Workloads to learn from, without end.
+
+    Args:
+        unlocked: the models that occur; the world's where there are none.
+    """
+    for number in itertools.count(first):
+        of_training = ((seed * 64 + cluster) * APART + number) % TRAINING_SEEDS
+        yield _episode(world, scale, of_training, number % DRAW_SEEDS, unlocked)
+
+
+@cache
+def speeds_of(truth: Truth) -> SpeedModel:
+    """The speeds at which jobs train."""
+    simulated = default_speeds()
+    if truth is Truth.SIMULATED:
+        return simulated
+    points: Mapping[str, list[SpeedPoint]] = {
+        name: [
+            SpeedPoint(ps, workers, simulated.samples_per_second(name, ps, workers))
+            for ps in PROFILED_COUNTS
+            for workers in PROFILED_COUNTS
+        ]
+        for name in MODEL_NAMES
+    }
+    return MeasuredFit(points, "the analytical model")
+
+
+def _episode(world: World, scale: Scale, seed: int, draw: int, unlocked: tuple[str, ...] = ()) -> Episode:
+    mix = dict.fromkeys(unlocked or world.models or MODEL_NAMES, 1.0)
+    workload = generate(GeneratorSettings(jobs=scale.jobs, arrivals=world.arrivals, seed=seed, mix=mix))
+    declared = with_estimates(workload, Estimates(epoch_error=world.epoch_error), draw)
+    return declared, Environment(nodes=scale.nodes, job_noise=world.job_noise, seed=draw)
 
 
 @dataclass(frozen=True)
@@ -92,8 +138,8 @@ class Imitating:
         weights = initial_weights(spec, self.seed)
         if training.teacher is not None:
             unlocked = training.unlocked[0] if training.unlocked else ()
-            episodes = worlds.training(training.world, scale, self.seed, worlds.IMITATED_FROM, unlocked)
-            truth = worlds.speeds_of(Truth.SIMULATED)
+            episodes = training_episodes(training.world, scale, self.seed, IMITATED_FROM, unlocked)
+            truth = speeds_of(Truth.SIMULATED)
             seen = watch_in_turns(training.teacher, episodes, scale.demonstrated, truth, seed=self.seed)
             imitation = settings.imitation.model_copy(update={"micro_states": scale.micro_states})
             shown = demonstrate(seen, spec, imitation, self.seed)
@@ -140,43 +186,31 @@ class Learning:
             nonlocal done
             done = step
             for look in [look for at, look in looks_at if at == step]:
-                if not np.isfinite(weights).all():
-                    raise FloatingPointError
+                check_finite(weights)
                 write_policy_file(policy_path(self.folder, self.name, look), PolicyFile(start.spec, weights.copy()))
 
-        failure = None
+        content = {}
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is said in the result
                 if self.training.clusters:
                     self._learn_together(start, on_step)
                 else:
                     self._learn_alone(start, lambda: done, on_step)
-        except FloatingPointError:
-            failure = "the weights became infinite"
-        except NoProgress:
-            failure = "it keeps jobs from training"
-        except (_Stuck, NotEnoughSamples):
-            failure = "it found nothing to learn from"
-        _finish(self.folder, self.name, {} if failure is None else {"failure": failure})
+        except tuple(FAILURES) as error:
+            content = {"failure": FAILURES[type(error)]}
+        _finish(self.folder, self.name, content)
 
     def _learn_alone(self, start: PolicyFile, done: Callable[[], int], on_step: Callable[[int, Weights], None]) -> None:
-        settings, updates = self.training.settings, self.scale.updates
-        looks = itertools.count(1)
-
-        def stop() -> bool:
-            if next(looks) > _MOST_LOOKS + _LOOKS_AN_UPDATE * updates:
-                raise _Stuck
-            return False
-
+        updates = self.scale.updates
         train_offline(
             start.weights,
             start.network_spec,
             self._episodes(done),
-            worlds.speeds_of(self.training.truth),
-            settings.actor_critic,
+            speeds_of(self.training.truth),
+            self.training.settings.actor_critic,
             self._offline_settings(self.seed),
             steps=updates,
-            stop=stop,
+            stop=until_stuck(updates),
             on_step=on_step,
         )
 
@@ -184,22 +218,21 @@ class Learning:
         learners = [
             SimulatedLearner(
                 start.network_spec,
-                worlds.training(self.training.world, self.scale, self.seed, cluster=cluster),
-                worlds.speeds_of(self.training.truth),
+                training_episodes(self.training.world, self.scale, self.seed, cluster=cluster),
+                speeds_of(self.training.truth),
                 self.training.settings.actor_critic,
                 self._offline_settings(self.seed * 64 + cluster),
             )
             for cluster in range(self.training.clusters)
         ]
-        train_fleet = cast(TrainFleet, import_module(FLEET).train_fleet)
-        train_fleet(start, learners, self._learning_rate, self.scale.updates, on_step)
+        import_module(FLEET).train_fleet(start, learners, self._learning_rate, self.scale.updates, on_step)
 
     def _episodes(self, done: Callable[[], int]) -> Iterator[Episode]:
         """One workload after another, of the models that there are when it begins."""
         training, unlocked = self.training, self.training.unlocked
         for number in itertools.count():
             part = unlocked[min(len(unlocked) * done() // self.scale.updates, len(unlocked) - 1)] if unlocked else ()
-            yield next(worlds.training(training.world, self.scale, self.seed, number, part))
+            yield next(training_episodes(training.world, self.scale, self.seed, number, part))
 
     @property
     def _learning_rate(self) -> float:
@@ -241,7 +274,7 @@ class Judging:
         try:
             runs = [self._replay(number) for number in range(self.scale.workloads)]
         except NoProgress:
-            return _finish(self.folder, self.name, {"failure": "it keeps jobs from training"})
+            return _finish(self.folder, self.name, {"failure": FAILURES[NoProgress]})
         figures: dict[str, Any] = {measure: [] for measure in Measure}
         for run in runs:
             facts = run.to_json()
@@ -256,19 +289,19 @@ class Judging:
         return _finish(self.folder, self.name, figures)
 
     def _replay(self, number: int) -> ReplayResult:
-        workload, environment = worlds.judging(self.world, self.scale, number)
-        truth = worlds.speeds_of(Truth.SIMULATED)
+        workload, environment = judging_episode(self.world, self.scale, number)
+        truth = speeds_of(Truth.SIMULATED)
         return replay(workload, environment, self._policy(), truth, record_timeline=bool(self.timeline_of))
 
     def _policy(self) -> SchedulerPolicy:
         if isinstance(self.policy, str):
-            return build_policy(self.policy, PolicyContext(true_speeds=worlds.speeds_of(Truth.SIMULATED)))
+            return build_policy(self.policy, PolicyContext(true_speeds=speeds_of(Truth.SIMULATED)))
         content = read_policy_file(policy_path(self.folder, self.policy.name, self.look))
         return LearnedPolicy(content.network_spec, content.weights)
 
     def _of_model(self, run: ReplayResult) -> list[list[tuple[float, int, int]]]:
-        number = int(run.workload.rpartition("seed=")[2].split(",")[0]) - worlds.FIRST_JUDGING_SEED
-        jobs = worlds.judging(self.world, self.scale, number)[0].jobs
+        number = int(run.workload.rpartition("seed=")[2].split(",")[0]) - FIRST_JUDGING_SEED
+        jobs = judging_episode(self.world, self.scale, number)[0].jobs
         return [run.timeline[job.job_id] for job in jobs if job.job_type == self.timeline_of]
 
 

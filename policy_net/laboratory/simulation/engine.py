@@ -84,11 +84,8 @@ class TaskPlacing:
     def place(
         self, decision: Decision, present: Mapping[str, SimulatedJob], nodes: tuple[Node, ...]
     ) -> Mapping[str, Allocation]:
-        """What no node has room for, per job; nothing where the decision says itself where its tasks go.
-
-        Raises:
-            InvalidAllocation: the placement that the decision brings is impossible; nothing has changed then.
-        """
+        """What no node has room for, per job; nothing where the decision says itself where its tasks go. Raises
+        InvalidAllocation if the placement that the decision brings is impossible; nothing has changed then."""
         if self._environment.capacity_mode is CapacityMode.POOLED:
             return {}
         if decision.placement is not None:
@@ -207,11 +204,7 @@ class Simulation:
         return self._nodes.planned_changes_pending
 
     def observe(self) -> tuple[ClusterState, Trigger]:
-        """The state at the next decision, and why it is taken.
-
-        Raises:
-            RuntimeError: the simulation is finished.
-        """
+        """The state at the next decision, and why it is taken. Raises RuntimeError if the simulation is finished."""
         if self.finished:
             raise RuntimeError("the simulation is finished: there is no further decision")
         if self._observed is None:
@@ -373,11 +366,8 @@ class Simulation:
         return snapshot
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Continue from a snapshot of the same workload, environment and speeds.
-
-        Raises:
-            BadInput: the snapshot is of another workload or environment; nothing has changed then.
-        """
+        """Continue from a snapshot of the same workload, environment and speeds. Raises BadInput if the snapshot is of
+        another workload or environment; nothing has changed then."""
         self._jobs.check_snapshot(snapshot["jobs"])
         if snapshot["environment"] != self.environment.as_json:
             raise BadInput(

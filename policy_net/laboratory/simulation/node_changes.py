@@ -22,10 +22,8 @@ def resizing(
 ) -> tuple[NodeChange, ...]:
     """The changes of a cluster of node-0, node-1, … that grows or shrinks to so many nodes at these times in seconds.
 
-    Nodes that are added have this capacity and GPU type; the last ones go first.
-
-    Raises:
-        BadInput: a size is below 1, or two sizes are given for one time.
+    Nodes that are added have this capacity and GPU type; the last ones go first. Raises BadInput if a size is below 1,
+    or two sizes are given for one time.
     """
     changes: list[NodeChange] = []
     previous = -math.inf

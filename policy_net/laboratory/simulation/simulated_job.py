@@ -329,11 +329,7 @@ class SimulatedJobTable:
         }
 
     def check_snapshot(self, snapshot: Mapping[str, Any]) -> None:
-        """Make sure that a snapshot is of this workload.
-
-        Raises:
-            BadInput: it is of another.
-        """
+        """Make sure that a snapshot is of this workload. Raises BadInput if it is of another."""
         jobs = self._workload.jobs
         known = {*snapshot["ended"], *(row["job_id"] for row in snapshot["present"])}
         expected = {spec.job_id for spec in jobs[: snapshot["arrived"]]}

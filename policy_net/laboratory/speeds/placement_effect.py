@@ -38,8 +38,7 @@ from types import MappingProxyType
 from policy_net.domain import JobKind, PlacementEffect
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile
-from policy_net.laboratory.speeds.allreduce_speeds import FITTED_RINGS, WELL_CONNECTED
-from policy_net.laboratory.speeds.async_speeds import FITTED_QUEUES
+from policy_net.laboratory.speeds.fitted_speeds import FITTED_QUEUES, FITTED_RINGS, WELL_CONNECTED
 
 
 class Arithmetic(Enum):
@@ -86,10 +85,7 @@ def arithmetic_of(family: str) -> Arithmetic:
 
 def compute_speed(profile: ModelProfile, gpu_type: str) -> float:
     """Computing speed on such a GPU over that on the GPU which the type's speeds were measured on; 1 if none is named.
-
-    Raises:
-        BadInput: the type of GPU is not known.
-    """
+    Raises BadInput if the type of GPU is not known."""
     if not gpu_type:
         return 1.0
     check_gpu_type(gpu_type)
@@ -169,11 +165,8 @@ class FittedPlacementEffect:
     apart: bool = True
 
     def relative_speed(self, job_type: str, workers_by_node: Sequence[tuple[str, int]]) -> float:
-        """Speed there over the speed model's, above 0; above 1 on faster GPUs than the model's.
-
-        Raises:
-            BadInput: the type of a GPU is not known.
-        """
+        """Speed there over the speed model's, above 0; above 1 on faster GPUs than the model's. Raises BadInput if the
+        type of a GPU is not known."""
         return _of_shape(job_type, tuple(workers_by_node), self.apart)
 
 

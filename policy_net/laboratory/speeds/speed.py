@@ -17,9 +17,14 @@ from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, JobKind
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import CATALOGUE, ModelProfile
 from policy_net.laboratory.csv_rows import CsvRow, read_rows
-from policy_net.laboratory.speeds.allreduce_speeds import FITTED_RINGS, allreduce_speeds
-from policy_net.laboratory.speeds.async_speeds import FITTED_QUEUES, async_grid
-from policy_net.laboratory.speeds.fitted_speeds import FITTED_SPEEDS, SpeedConstants
+from policy_net.laboratory.speeds.fitted_speeds import (
+    FITTED_QUEUES,
+    FITTED_RINGS,
+    FITTED_SPEEDS,
+    SpeedConstants,
+    allreduce_speeds,
+    async_grid,
+)
 
 SPEED_TABLE_COLUMNS = ("model", "num_ps", "num_workers", "samples_per_s")
 GRID_SIDE = MAX_TASKS_PER_ROLE + 1
@@ -40,10 +45,8 @@ class TableSpeedModel:
         """Keep read-only copies of `grids`; `origin` names their source in messages.
 
         A grid (17, 17) of a model without servers says nothing of more than 16 workers: it does not train with them.
-
-        Raises:
-            ValueError: a grid has another shape, a value that is not finite and ≥ 0, a speed without a worker, or
-                speeds both with and without a PS.
+        Raises ValueError if a grid has another shape, a value that is not finite and ≥ 0, a speed without a worker, or
+        speeds both with and without a PS.
         """
         self._origin = origin
         self._grids: dict[str, NDArray[np.float64]] = {}
@@ -67,12 +70,7 @@ class TableSpeedModel:
         return tuple(self._grids)
 
     def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
-        """Speed in samples/s.
-
-        Raises:
-            BadInput: the model is not known.
-            ValueError: no job may hold so much.
-        """
+        """Speed in samples/s. Raises BadInput if the model is not known, and ValueError if no job may hold so much."""
         if not (0 <= ps < GRID_SIDE and 0 <= workers < (GRID_SIDE if ps else RING_SHAPE[1])):
             most = f"0…{MAX_TASKS_PER_ROLE}, or 0…{MAX_ALLREDUCE_WORKERS} workers without PSs"
             raise ValueError(f"{ps} PSs and {workers} workers: both must be {most}")
@@ -136,10 +134,8 @@ def read_speed_table(path: str | Path) -> TableSpeedModel:
 
     Every model that is named needs all 256 combinations of 1–16 PSs and 1–16 workers, or, if it trains by all-reduce,
     1–16 workers with 0 PSs; zero is a valid speed (a combination that cannot train). Of more workers with 0 PSs, up to
-    64, counts what follows without a gap; beyond it the model cannot train.
-
-    Raises:
-        BadInput: the file cannot be read, or a row or a model in it cannot be used.
+    64, counts what follows without a gap; beyond it the model cannot train. Raises BadInput if the file cannot be read,
+    or a row or a model in it cannot be used.
     """
     path = Path(path)
     grids: dict[str, NDArray[np.float64]] = {}

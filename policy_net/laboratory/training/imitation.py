@@ -82,11 +82,8 @@ def watch_in_turns(
     seed: int = 0,
     on_watched: Callable[[], None] | None = None,
 ) -> list[LoggedDecision]:
-    """Decisions of `count` episodes, each under a new teacher of this name with a seed of its own.
-
-    Raises:
-        UnknownPolicy: nobody has this name.
-    """
+    """Decisions of `count` episodes, each under a new teacher of this name with a seed of its own. Raises UnknownPolicy
+    if nobody has this name."""
     seen: list[LoggedDecision] = []
     for number in range(count):
         scheduler = build_policy(teacher, PolicyContext(seed=seed + number, true_speeds=speeds))

@@ -7,14 +7,17 @@ do it at once. Episodes are the same sources again and again, each time drawn wi
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import ClusterState, PlacementEffect, Progress, RewardKind, SpeedModel
+from policy_net.errors import NoProgress
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
@@ -28,12 +31,22 @@ from policy_net.throughput.parametric import OnlineFit
 
 Episode = tuple[Workload, Environment]
 
-_SEED_IN_SOURCE = re.compile(r"(?<=[:,])seed=(\d+)")
+FAILURES: Mapping[type[Exception], str] = MappingProxyType(
+    {
+        FloatingPointError: "the weights became infinite",
+        NoProgress: "it keeps jobs from training",
+        NotEnoughSamples: "it found nothing to learn from",
+    }
+)
+"""What may become of a training by its settings alone, in words."""
+LOOKS_AN_UPDATE, MOST_LOOKS = 50, 5_000
+"""A training that looks for something to learn from so much oftener than it finds any has got stuck."""
+SEED_IN_SOURCE = re.compile(r"(?<=[:,])seed=(\d+)")
 
 
 def source_of_episode(source: str, round_number: int) -> str:
     """The source with its own seed moved on by `round_number`; sources without one are returned as they are."""
-    return _SEED_IN_SOURCE.sub(lambda found: f"seed={int(found[1]) + round_number}", source)
+    return SEED_IN_SOURCE.sub(lambda found: f"seed={int(found[1]) + round_number}", source)
 
 
 def endless_episodes(sources: Sequence[str], load: Callable[[str, int], Episode]) -> Iterator[Episode]:
@@ -47,6 +60,24 @@ def endless_episodes(sources: Sequence[str], load: Callable[[str, int], Episode]
         for source in sources:
             yield load(source_of_episode(source, round_number), round_number)
         round_number += 1
+
+
+def until_stuck(updates: int) -> Callable[[], bool]:
+    """A `stop` for `train_offline` of so many updates that raises NotEnoughSamples where they would never come."""
+    looks = itertools.count(1)
+
+    def stop() -> bool:
+        if next(looks) > MOST_LOOKS + LOOKS_AN_UPDATE * updates:
+            raise NotEnoughSamples(FAILURES[NotEnoughSamples])
+        return False
+
+    return stop
+
+
+def check_finite(weights: Weights) -> None:
+    """Raise FloatingPointError unless all weights are finite."""
+    if not np.isfinite(weights).all():
+        raise FloatingPointError(FAILURES[FloatingPointError])
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,11 +184,8 @@ class Teacher:
             return cls(path.name, decisions, hashlib.file_digest(stream, "sha256").hexdigest())
 
     def imitate_set(self, start: PolicyFile, spec: SetSpec, on_iteration: Callable[[float], None]) -> Imitated:
-        """Fit the residual of a `set` policy; its priors become what the log shows of speeds.
-
-        Raises:
-            BadInput: the log holds nothing to learn from.
-        """
+        """Fit the residual of a `set` policy; its priors become what the log shows of speeds. Raises BadInput if the
+        log holds nothing to learn from."""
         collector = PickCollector()
         beliefs = GaussianProcessBeliefs(start.priors)
         for position, view in enumerate(log_views(self._decisions, beliefs)):
@@ -226,11 +223,7 @@ class Teacher:
         on_step: Callable[[int, float], None],
         settings: ImitationSettings = ImitationSettings(),  # noqa: B008  (frozen)
     ) -> Imitated:
-        """Fit a `dl2` policy by cross-entropy.
-
-        Raises:
-            BadInput: the log holds nothing to learn from.
-        """
+        """Fit a `dl2` policy by cross-entropy. Raises BadInput if the log holds nothing to learn from."""
         seen = [
             decision
             for position, decision in enumerate(self._decisions)

@@ -1,4 +1,5 @@
-"""Windows of a cluster's own jobs, to be replayed under slightly other weights: what a twin learns from.
+"""Windows of a cluster's own jobs, to be replayed under slightly other weights (what a twin learns from), and its last
+days, which say how far the twin is to be believed and what another scheduler makes of the same jobs.
 
 They come from the cluster's decision log, and from recordings of whatever scheduled it before, so that last month
 teaches on the first day. A window of the log has the work that its jobs really did and the speeds that the log shows.
@@ -28,6 +29,7 @@ from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.workloads.decided import RecordedJobs
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import JobKindChoice, Workload, WorkloadJob, WorkloadOptions, take_window
+from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy
 
 FEWEST_JOBS = 20
@@ -134,11 +136,8 @@ class History:
         return sum(self._jobs.values())
 
     def draw(self, generator: np.random.Generator) -> TwinWindow:
-        """A window, each job being as likely to be in it as any other.
-
-        Raises:
-            BadInput: too few jobs of a window fit on the machines.
-        """
+        """A window, each job being as likely to be in it as any other. Raises BadInput if too few jobs of a window fit
+        on the machines."""
         names = list(self._jobs)
         counts = np.array(list(self._jobs.values()), dtype=np.float64)
         source = names[int(generator.choice(len(names), p=counts / counts.sum()))]
@@ -184,11 +183,7 @@ def part_of(window: TwinWindow, jobs: int, speed_spread: float, generator: np.ra
 
 
 def environment_of(machines: TwinMachines, speed_noise: float = 0.0, seed: int = 0) -> Environment:
-    """A cluster of these machines, deciding at events.
-
-    Raises:
-        BadInput: none has any room.
-    """
+    """A cluster of these machines, deciding at events. Raises BadInput if none has any room."""
     capacities = tuple(free_capacity for free_capacity in machines.nodes if free_capacity.cpu_milli > 0)
     if not capacities:
         raise BadInput("no node of the cluster had any room: nothing can be replayed on it")
@@ -233,11 +228,8 @@ def cost_of(
 
 
 def window_of(name: str, jobs: Sequence[WorkloadJob], environment: Environment, speeds: SpeedModel) -> TwinWindow:
-    """Those of the jobs that can run, from the first one's submission on.
-
-    Raises:
-        BadInput: too few of them fit on the machines.
-    """
+    """Those of the jobs that can run, from the first one's submission on. Raises BadInput if too few of them fit on the
+    machines."""
     able = [job for job in jobs if _can_run(job, environment, speeds)]
     if len(able) < FEWEST_JOBS:
         raise BadInput(f"{name}: only {len(able)} of {len(jobs)} jobs of a window fit on this cluster's machines")
@@ -265,3 +257,117 @@ def _can_run(job: WorkloadJob, environment: Environment, speeds: SpeedModel) -> 
     except BadInput:
         return False
     return True
+
+
+FAR = 0.5
+"""A twin whose mean JCT is off by this share or more is not believed at all."""
+DAYS = 7.0
+_DAY_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class LastDays:
+    """Jobs that ended in the last days of a log, among those that are replayed with them.
+
+    Attributes:
+        window: all that is replayed.
+        zero_seconds: of the window's time, in the log's own.
+        begin_seconds, end_seconds: of those days, in the window's time.
+        compared: ids of those that ended in them.
+        really_seconds: their mean JCT.
+    """
+
+    window: TwinWindow
+    zero_seconds: float
+    begin_seconds: float
+    end_seconds: float
+    compared: frozenset[str]
+    really_seconds: float
+
+    def replayed(
+        self,
+        policy: SchedulerPolicy,
+        on_progress: Callable[[float], None] | None = None,
+        *,
+        record_timeline: bool = False,
+    ) -> ReplayResult:
+        """All of the window under a policy."""
+        window = self.window
+        return replay(
+            *(window.workload, window.environment, policy, window.speeds, on_progress), record_timeline=record_timeline
+        )
+
+    def mean_jct_seconds(self, result: ReplayResult) -> float:
+        """Of the compared jobs, in a replay of the window; every job of a replay ends."""
+        times = {one.job_id: one.jct_seconds for one in result.outcomes if one.jct_seconds is not None}
+        return math.fsum(times[job_id] for job_id in self.compared) / len(self.compared)
+
+
+def last_days_of(
+    recorded: RecordedJobs, machines: TwinMachines, days: float = DAYS, most_jobs: int | None = None
+) -> LastDays | None:
+    """The last days of a log; None where too few jobs have ended in them.
+
+    Args:
+        machines: what else than nodes there is to the cluster.
+        most_jobs: that are replayed; of more, the newest. The days are fewer then: from the middle job's submission on.
+
+    Raises:
+        BadInput: too few of the jobs fit on the log's usual nodes.
+    """
+    end = recorded.end_seconds - recorded.start_seconds
+    ends = {
+        job.job_id: job.submit_time_seconds + recorded.jct_seconds[job.job_id]
+        for job in recorded.workload.jobs
+        if job.job_id in recorded.jct_seconds
+    }
+    since = end - 2.0 * days * _DAY_SECONDS
+    jobs = [job for job in recorded.workload.jobs if ends.get(job.job_id, end) >= since]
+    begin = end - days * _DAY_SECONDS
+    if most_jobs is not None and len(jobs) > most_jobs:
+        jobs = jobs[-most_jobs:]
+        begin = max(begin, jobs[most_jobs // 2].submit_time_seconds)
+    compared = {job.job_id for job in jobs if ends.get(job.job_id, -math.inf) >= begin}
+    if len(compared) < FEWEST_JOBS:
+        return None
+    environment = environment_of(replace(machines, nodes=recorded.usual_nodes))
+    window = window_of(recorded.workload.name, jobs, environment, recorded.speeds)
+    able = {job.job_id for job in window.workload.jobs}
+    compared &= able
+    if len(compared) < FEWEST_JOBS:
+        return None
+    zero = next(job.submit_time_seconds for job in jobs if job.job_id in able)
+    return LastDays(
+        window=window,
+        zero_seconds=recorded.start_seconds + zero,
+        begin_seconds=max(begin - zero, 0.0),
+        end_seconds=end - zero,
+        compared=frozenset(compared),
+        really_seconds=math.fsum(recorded.jct_seconds[job_id] for job_id in compared) / len(compared),
+    )
+
+
+def agreement_of(
+    recorded: RecordedJobs,
+    policy: SchedulerPolicy,
+    machines: TwinMachines,
+    days: float = DAYS,
+    on_progress: Callable[[float], None] | None = None,
+) -> float | None:
+    """How far the twin is to be believed, from 0 to 1: 1 where it says of the last days what really happened, 0 where
+    its mean JCT is off by half or more; None where too few jobs have ended.
+
+    Args:
+        policy: that acted in those days.
+        machines: what else than nodes there is to the cluster.
+
+    Raises:
+        BadInput: too few of the jobs fit on the log's usual nodes.
+    """
+    past = last_days_of(recorded, machines, days)
+    if past is None:
+        return None
+    if past.really_seconds <= 0.0:
+        return 0.0
+    said = past.mean_jct_seconds(past.replayed(policy, on_progress))
+    return max(0.0, 1.0 - abs(math.log(said / past.really_seconds)) / math.log(1.0 + FAR))

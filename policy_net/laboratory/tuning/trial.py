@@ -18,14 +18,21 @@ import numpy as np
 
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import LearnedPolicy
-from policy_net.errors import NoProgress
 from policy_net.exchange.spec import PolicySpec, SetSpec, Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.simulation.replay import replay
-from policy_net.laboratory.training import SetMethod, set_training
+from policy_net.laboratory.training import SetMethod
 from policy_net.laboratory.training.evolution import EvolutionSettings, evolve
 from policy_net.laboratory.training.imitation import Demonstrations, demonstrate, imitate, watch_in_turns
-from policy_net.laboratory.training.offline import Episode, OfflineSettings, train_offline
+from policy_net.laboratory.training.offline import (
+    FAILURES,
+    Episode,
+    OfflineSettings,
+    check_finite,
+    train_offline,
+    until_stuck,
+)
+from policy_net.laboratory.training.set_training import NumberedWorlds, learn_priors, log_losses
 from policy_net.laboratory.training.settings import Dl2Settings, SetSettings, SetTwinSettings
 from policy_net.laboratory.training.twin_teaching import begin, teach
 from policy_net.laboratory.training.twin_windows import TwinWindow
@@ -42,8 +49,6 @@ MICRO_STATES = 30_000
 REPLAYS_A_STEP = 32
 """What a step of a `set` policy's trial costs; a generation of half the pairs is half a step."""
 _FIRST_EVOLUTION_WORLD = 1000
-_LOOKS_A_STEP, _MOST_LOOKS = 50, 5_000
-"""A training that looks for something to learn from so much oftener than it finds any has got stuck."""
 
 Rung = Callable[[Callable[[], SchedulerPolicy]], None]
 """Scores a policy that is made anew for every world."""
@@ -149,16 +154,8 @@ class _GivenUp(Exception):
     """Others did better at this rung."""
 
 
-class _Stuck(Exception):
-    """The training finds nothing to learn from."""
-
-
 def run_trial(task: TrialTask) -> TrialReport:
-    """Train and score; the same for the same task.
-
-    Raises:
-        BadInput: a source cannot be used.
-    """
+    """Train and score; the same for the same task. Raises BadInput if a source cannot be used."""
     import torch  # noqa: PLC0415  (two thirds of every program's start)
 
     # Sums come out the same whatever else the machine does, and processes do not fight over cores.
@@ -184,12 +181,8 @@ def run_trial(task: TrialTask) -> TrialReport:
                 _evolve_set(task, settings.set, rung)
     except _GivenUp:
         return TrialReport(tuple(scores), by_world, given_up=True)
-    except FloatingPointError:
-        return TrialReport(tuple(scores), failure="the weights became infinite")
-    except _Stuck:
-        return TrialReport(tuple(scores), failure="it found nothing to learn from")
-    except NoProgress:
-        return TrialReport(tuple(scores), failure="it keeps jobs from training")
+    except tuple(FAILURES) as error:
+        return TrialReport(tuple(scores), failure=FAILURES[type(error)])
     return TrialReport(tuple(scores), by_world)
 
 
@@ -216,19 +209,11 @@ def _train_dl2(task: TrialTask, settings: Dl2Settings, rung: Rung) -> None:
         imitation = settings.imitation.model_copy(update={"micro_states": MICRO_STATES})
         shown = _demonstrations(task, settings.imitate, _usual_hidden(spec), imitation.softness)
         weights = imitate(weights, spec, shown, imitation, steps=settings.imitation_steps, seed=task.seed)
-    looks = itertools.count(1)
-    most = _MOST_LOOKS + _LOOKS_A_STEP * budget.steps
-
-    def stop() -> bool:
-        if next(looks) > most:
-            raise _Stuck
-        return False
-
     rungs = rung_steps(budget.steps, budget.rungs)
 
     def on_step(done: int, weights: Weights) -> None:
         if done in rungs:
-            _check_finite(weights)
+            check_finite(weights)
             rung(lambda: LearnedPolicy(spec, weights))
 
     train_offline(
@@ -240,7 +225,7 @@ def _train_dl2(task: TrialTask, settings: Dl2Settings, rung: Rung) -> None:
         OfflineSettings(settings.learning_rate, settings.exploration, task.seed, settings.replay_samples),
         steps=budget.steps,
         placement_effect=loader.placement_effect(),
-        stop=stop,
+        stop=until_stuck(budget.steps),
         on_step=on_step,
     )
 
@@ -248,21 +233,21 @@ def _train_dl2(task: TrialTask, settings: Dl2Settings, rung: Rung) -> None:
 def _evolve_set(task: TrialTask, settings: SetSettings, rung: Rung) -> None:
     loader, budget = task.worlds.loader, task.budget
     spec = SetSpec(hidden=settings.hidden)
-    worlds = set_training.NumberedWorlds(
+    worlds = NumberedWorlds(
         lambda number: task.worlds.training(task.seed, number), loader.speeds(), loader.placement_effect()
     )
-    priors = _remembered(("priors", task.worlds, task.seed), lambda: set_training.learn_priors(worlds, SetSpec()))
+    priors = _remembered(("priors", task.worlds, task.seed), lambda: learn_priors(worlds, SetSpec()))
     generations = max(budget.rungs, round(budget.steps * REPLAYS_A_STEP / (2 * settings.pairs)))
     rungs = rung_steps(generations, budget.rungs)
 
     def on_average(done: int, weights: Weights) -> None:
         if done in rungs:
-            _check_finite(weights)
+            check_finite(weights)
             rung(lambda: SetPolicy(spec, weights, priors))
 
     evolve(
         initial_residual(spec, task.seed),
-        set_training.log_losses(worlds, spec, priors, _FIRST_EVOLUTION_WORLD),
+        log_losses(worlds, spec, priors, _FIRST_EVOLUTION_WORLD),
         EvolutionSettings(settings.pairs, settings.sigma, settings.learning_rate, task.seed),
         generations=generations,
         on_average=on_average,
@@ -278,7 +263,7 @@ def _teach_set(task: TrialTask, settings: SetSettings, rung: Rung) -> None:
 
     def on_update(done: int, weights: Weights, _: float) -> None:
         if done in rungs:
-            _check_finite(weights)
+            check_finite(weights)
             rung(lambda: SetPolicy(spec, weights, start.priors))
 
     teach(start, windows.draw, settings.twin, task.seed, updates=updates, on_update=on_update)
@@ -303,11 +288,6 @@ def _demonstrations(task: TrialTask, teacher: str, spec: PolicySpec, softness: f
 
 def _episodes(task: TrialTask, first: int) -> Iterator[Episode]:
     return (task.worlds.training(task.seed, number) for number in itertools.count(first))
-
-
-def _check_finite(weights: Weights) -> None:
-    if not np.isfinite(weights).all():
-        raise FloatingPointError("the weights became infinite")
 
 
 _last: dict[str, tuple[bytes, Any]] = {}

@@ -7,7 +7,6 @@ settings and the default ones; no choice hangs on it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,10 +15,9 @@ from typing import Protocol
 
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
-from policy_net.laboratory.training.offline import Episode
+from policy_net.laboratory.training.offline import SEED_IN_SOURCE, Episode
 from policy_net.laboratory.workloads.sources import GENERATOR_PREFIX, REFERENCE_PREFIX
 
-_SEED_IN_SOURCE = re.compile(r"(?<=[:,])seed=(\d+)")
 FEWEST_WINDOWS = 3
 """One to train on, one to choose by, and one to judge on."""
 _SMALLEST_WINDOW = 0.5
@@ -79,11 +77,7 @@ class TuningWorlds:
     windows: Mapping[str, tuple[int, int, int]]
 
     def episode(self, part: WorldPart, number: int) -> Episode:
-        """The same world for the same number.
-
-        Raises:
-            BadInput: the source cannot be used.
-        """
+        """The same world for the same number. Raises BadInput if the source cannot be used."""
         source = self.sources[number % len(self.sources)]
         seeds = DRAW_SEEDS[part]
         window = self.windows.get(source, (0, 0, 0))[list(WorldPart).index(part)]
@@ -98,7 +92,7 @@ def seeded(source: str, part: WorldPart, number: int) -> str:
     """A generated source with a seed of this part; other sources are returned as they are."""
     if not source.startswith(GENERATOR_PREFIX):
         return source
-    found = _SEED_IN_SOURCE.search(source)
+    found = SEED_IN_SOURCE.search(source)
     seeds = GENERATOR_SEEDS[part]
     seed = seeds[((int(found[1]) if found else 0) + number) % len(seeds)]
     if found:
@@ -107,12 +101,8 @@ def seeded(source: str, part: WorldPart, number: int) -> str:
 
 
 def check_source(source: str) -> None:
-    """See that a source may be tuned on.
-
-    Raises:
-        BadInput: it is one of those that only judge.
-    """
-    found = _SEED_IN_SOURCE.search(source) if source.startswith(GENERATOR_PREFIX) else None
+    """See that a source may be tuned on. Raises BadInput if it is one of those that only judge."""
+    found = SEED_IN_SOURCE.search(source) if source.startswith(GENERATOR_PREFIX) else None
     most = len(GENERATOR_SEEDS[WorldPart.TRAINING])
     if found and int(found[1]) >= most:
         raise BadInput(f"--workload {source}: seeds from {most} on are there to judge; tune on one below, or on none")
@@ -121,11 +111,8 @@ def check_source(source: str) -> None:
 
 
 def windows_of(source: str, jobs: int, length: int | None) -> tuple[int, int, int]:
-    """The window of a recorded source that trains, a middle one that chooses, and the last, which judges.
-
-    Raises:
-        BadInput: there are fewer than three.
-    """
+    """The window of a recorded source that trains, a middle one that chooses, and the last, which judges. Raises
+    BadInput if there are fewer than three."""
     if length is None:
         raise BadInput(f"--workload {source}: recorded jobs need --limit-jobs, so that some train and others choose")
     count = jobs // length + (jobs % length >= _SMALLEST_WINDOW * length)

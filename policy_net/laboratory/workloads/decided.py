@@ -18,8 +18,7 @@ from pathlib import Path
 from foundation.figures import counted
 from policy_net.domain import SUSPENDED, Allocation, Job, Resources
 from policy_net.errors import BadInput, NothingRecorded
-from policy_net.laboratory.logged import LoggedDecision
-from policy_net.laboratory.speeds.decided_speeds import logged_decisions
+from policy_net.laboratory.logged import LoggedDecision, logged_decisions
 from policy_net.laboratory.workloads.workload import JobRecord, Workload, WorkloadJob
 from policy_net.throughput.parametric import OnlineFit
 
@@ -103,21 +102,13 @@ class RecordedJobs:
 
 
 def read_decided(path: Path) -> Workload:
-    """The jobs of a decision log, or of an agent's state directory, with time from zero at the first.
-
-    Raises:
-        BadInput: it cannot be read.
-        NothingRecorded: it shows no job whose work is known.
-    """
+    """The jobs of a decision log, or of an agent's state directory, with time from zero at the first. Raises BadInput
+    if it cannot be read, and NothingRecorded if it shows no job whose work is known."""
     return read_recorded(path).workload
 
 
 def read_recorded(path: Path) -> RecordedJobs:
-    """The same with what became of them.
-
-    Raises:
-        BadInput: as `read_decided`.
-    """
+    """The same with what became of them. Raises BadInput as `read_decided`."""
     seen: dict[tuple[str, float], _Seen] = {}
     there: dict[str, _Seen] = {}
     capacities: dict[tuple[Resources, ...], float] = {}

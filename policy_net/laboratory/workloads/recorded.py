@@ -102,11 +102,8 @@ def _peak(changes: list[tuple[float, int, int]]) -> tuple[int, int]:
 
 
 def trace_of(recording: Recording, options: WorkloadOptions) -> Workload:
-    """As `workload_of`, of our own csv, whose times may be in other units than its columns say.
-
-    Raises:
-        BadInput: there is no such window, or a job's tasks are larger than a node.
-    """
+    """As `workload_of`, of our own csv, whose times may be in other units than its columns say. Raises BadInput if
+    there is no such window, or a job's tasks are larger than a node."""
     workload = workload_of(recording, options)
     usual = median(job.duration_seconds for job in recording.records)
     if _SHORT_SECONDS <= usual <= _LONG_SECONDS:
@@ -117,11 +114,8 @@ def trace_of(recording: Recording, options: WorkloadOptions) -> Workload:
 
 
 def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
-    """A window of recorded jobs, with time from zero at its first job; the same for every loader.
-
-    Raises:
-        BadInput: there is no such window, or a job's tasks are larger than a node.
-    """
+    """A window of recorded jobs, with time from zero at its first job; the same for every loader. Raises BadInput if
+    there is no such window, or a job's tasks are larger than a node."""
     path = recording.path
     if options.gpus_per_node is not None and options.gpus_per_node < 1:
         raise BadInput(f"{path}: gpus-per-node is {options.gpus_per_node}; a trace of GPU requests needs 1 or more")

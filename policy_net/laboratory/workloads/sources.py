@@ -27,7 +27,6 @@ from policy_net.laboratory.catalogue import (
     find_model,
 )
 from policy_net.laboratory.csv_rows import read_rows, shown
-from policy_net.laboratory.speeds.decided_speeds import DECISIONS_PREFIX
 from policy_net.laboratory.workloads.generator import ARRIVAL_PATTERNS, SIZES, GeneratorSettings, generate
 from policy_net.laboratory.workloads.loaders.formats import FORMATS, read_csv, read_recording, shown_path
 from policy_net.laboratory.workloads.loaders.record import Recording
@@ -36,6 +35,7 @@ from policy_net.laboratory.workloads.workload import Workload, WorkloadJob, Work
 
 GENERATOR_PREFIX = "dl2:"
 REFERENCE_PREFIX = "reference:"
+DECISIONS_PREFIX = "decisions:"
 LARGEST_NUMBER = 1_000_000
 """Most jobs, arrivals a slot, and weight: beyond it a generator's option is a slip of the pen."""
 _MIX_NAMES = ", ".join((*MODEL_NAMES, f"{MODEL_NAMES[0]}-async and so on", *ALLREDUCE_MODEL_NAMES))
@@ -52,11 +52,8 @@ TRACE_COLUMNS = ("trace", "job_id", "arrival_slot", "model", "epochs")
 
 
 def read_reference(path: Path, trace: str) -> Workload:
-    """Read one trace of a file; jobs of the same slot keep the file's order, which is their arrival order.
-
-    Raises:
-        BadInput: the file, a row of the trace, or the trace's name cannot be used.
-    """
+    """Read one trace of a file; jobs of the same slot keep the file's order, which is their arrival order. Raises
+    BadInput if the file, a row of the trace, or the trace's name cannot be used."""
     jobs: list[WorkloadJob] = []
     others: dict[str, None] = {}
     seen: set[str] = set()
@@ -104,11 +101,8 @@ def is_recording(source: str) -> bool:
 
 
 def read_source(source: str, *, strict: bool = False) -> Recording | None:
-    """The recorded jobs that `source` names; None if it names something else, or nothing.
-
-    Raises:
-        BadInput: the file cannot be used.
-    """
+    """The recorded jobs that `source` names; None if it names something else, or nothing. Raises BadInput if the file
+    cannot be used."""
     if not is_recording(source):
         return None
     if source.partition(":")[0] in FORMATS and ":" in source:
@@ -166,11 +160,8 @@ def _meant(source: str) -> str:
 
 
 def parse_generator(source: str, default_seed: int = 0) -> GeneratorSettings:
-    """What a `dl2:` source says; what it leaves out has its default.
-
-    Raises:
-        BadInput: an option or a value is not one of those allowed.
-    """
+    """What a `dl2:` source says; what it leaves out has its default. Raises BadInput if an option or a value is not one
+    of those allowed."""
     values: dict[str, Any] = {"seed": default_seed}
     given: set[str] = set()
     for part in filter(None, source.removeprefix(GENERATOR_PREFIX).split(",")):

@@ -208,11 +208,8 @@ class Workload:
 
 
 def take_window(jobs: Sequence[Item], length: int | None, window: int, origin: str) -> Sequence[Item]:
-    """The `window`-th run (from 0) of `length` jobs; the last run may be shorter; all jobs if `length` is None.
-
-    Raises:
-        BadInput: there are not so many windows; `origin` says of what.
-    """
+    """The `window`-th run (from 0) of `length` jobs; the last run may be shorter; all jobs if `length` is None. Raises
+    BadInput if there are not so many windows; `origin` says of what."""
     if length is None:
         return jobs
     chosen = jobs[window * length : (window + 1) * length]

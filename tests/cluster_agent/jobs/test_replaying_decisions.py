@@ -13,7 +13,7 @@ from local_world import SAMPLES_PER_EPOCH, SAMPLES_PER_WORKER_SECOND
 from foundation.command_line import run
 from policy_net.cli import app
 from policy_net.errors import BadInput
-from policy_net.laboratory.speeds.decided_speeds import logged_decisions, speeds_of_decisions
+from policy_net.laboratory.logged import logged_decisions, speeds_of_decisions
 from policy_net.laboratory.workloads.decided import read_decided
 
 

@@ -28,8 +28,7 @@ from policy_net.domain import PolicyContext, Resources
 from policy_net.exchange.wire import MOST_TIMES_OFF
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.training.last_days import LastDays, last_days_of
-from policy_net.laboratory.training.twin_windows import TwinMachines, environment_of
+from policy_net.laboratory.training.twin_windows import LastDays, TwinMachines, environment_of, last_days_of
 from policy_net.laboratory.workloads.decided import RecordedJobs
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import WorkloadOptions

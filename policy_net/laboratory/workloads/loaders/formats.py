@@ -56,11 +56,8 @@ FORMATS: Mapping[str, Format] = {
 
 
 def read_recording(source: str, strict: bool) -> Recording:
-    """Read what a source such as `philly:FILE@VC` names; the text before the colon must be a known format.
-
-    Raises:
-        BadInput: the file is missing or cannot be used.
-    """
+    """Read what a source such as `philly:FILE@VC` names; the text before the colon must be a known format. Raises
+    BadInput if the file is missing or cannot be used."""
     name, _, text = source.partition(":")
     chosen = FORMATS[name]
     path, part = Path(text), None
@@ -82,11 +79,8 @@ def read_recording(source: str, strict: bool) -> Recording:
 
 
 def read_csv(path: Path, strict: bool = False) -> Recording:
-    """Read a csv with at least `COLUMNS`.
-
-    Raises:
-        BadInput: the file cannot be used; in strict reading, a row is malformed.
-    """
+    """Read a csv with at least `COLUMNS`. Raises BadInput if the file cannot be used; in strict reading, a row is
+    malformed."""
     if _is_of_sacct(path):
         recording = read_sacct(path, strict)
         return replace(recording, notes=("read as sacct:FILE, by its header", *recording.notes))

@@ -80,11 +80,8 @@ class Intake:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """The work on one row or job, which ends early where it is malformed or left out.
-
-        Raises:
-            MalformedRow: in strict reading.
-        """
+        """The work on one row or job, which ends early where it is malformed or left out. Raises MalformedRow in strict
+        reading."""
         try:
             yield
         except MalformedRow as error:
@@ -93,11 +90,8 @@ class Intake:
             self.leave_out(str(reason))
 
     def on_malformed(self, error: MalformedRow) -> None:
-        """Count a malformed row; the first of its kind is kept as the example.
-
-        Raises:
-            MalformedRow: in strict reading.
-        """
+        """Count a malformed row; the first of its kind is kept as the example. Raises MalformedRow in strict
+        reading."""
         if self._strict:
             raise error
         self._malformed[error.reason] += 1
@@ -219,11 +213,7 @@ class Selection:
         return False
 
     def notes(self, path: Path) -> tuple[str, ...]:
-        """What was selected.
-
-        Raises:
-            BadInput: no row has the value.
-        """
+        """What was selected. Raises BadInput if no row has the value."""
         if self._wanted is None:
             return ()
         if not self._found:

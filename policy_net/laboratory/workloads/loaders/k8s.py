@@ -88,11 +88,7 @@ class _TimesLost(Exception):
 
 
 def read_k8s(path: Path, strict: bool = False) -> Recording:
-    """Read a list of pods.
-
-    Raises:
-        BadInput: the file cannot be used; in strict reading, a pod is malformed.
-    """
+    """Read a list of pods. Raises BadInput if the file cannot be used; in strict reading, a pod is malformed."""
     content = read_json(path, EXPECTED)
     pods = content.get("items") if isinstance(content, dict) else None
     if not isinstance(pods, list):
@@ -290,10 +286,8 @@ def _times(pod: Item, status: Mapping[str, Any], *, ended: bool) -> tuple[float,
 
     Only the last two runs of a container are recorded. One that ran more often has held its GPUs since the pod started.
     A pod that was evicted, or lost its node, may have ended without the times of its containers: it held its GPUs from
-    its own start to the condition that says so (kubernetes/kubernetes#122160).
-
-    Raises:
-        _TimesLost: a container ran, and no condition says when the pod ended.
+    its own start to the condition that says so (kubernetes/kubernetes#122160). Raises _TimesLost if a container ran,
+    and no condition says when the pod ended.
     """
     starts: list[float] = []
     ends: list[float] = []

@@ -160,11 +160,8 @@ class _Run:
 
 
 def read_sacct(path: Path, strict: bool = False) -> Recording:
-    """Read what `sacct -P` (or `-p`, or `--json`) printed.
-
-    Raises:
-        BadInput: the file cannot be used; in strict reading, a line is malformed.
-    """
+    """Read what `sacct -P` (or `-p`, or `--json`) printed. Raises BadInput if the file cannot be used; in strict
+    reading, a line is malformed."""
     as_json = is_json(path)
     intake = Intake(path, strict, "JobID", JSON_UNIT if as_json else "line")
     runs: dict[tuple[str, str], list[_Run]] = {}  # by cluster and id

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from foundation import command_line
 from policy_net.cli import app
-from policy_net.laboratory.speeds.allreduce_speeds import FITTED_RINGS, RingConstants, allreduce_speeds
+from policy_net.laboratory.speeds.fitted_speeds import FITTED_RINGS, RingConstants, allreduce_speeds
 from policy_net.laboratory.speeds.measured_speeds import refit, relative_errors
 from policy_net.laboratory.speeds.speed import FittedSpeedModel, read_speed_table
 from policy_net.throughput.parametric import SpeedPoint

@@ -6,8 +6,16 @@ import pytest
 
 from policy_net.laboratory.report.chart_style import look
 from policy_net.laboratory.reproduction.experiment import Claim, Experiment, ExperimentLine, Measure, Picture, Point
-from policy_net.laboratory.reproduction.folder import figure_of, picture_of
-from policy_net.laboratory.reproduction.results import ClaimFinding, best_of, csv_of, findings, mean_and_spread, row_of
+from policy_net.laboratory.reproduction.folder import (
+    ClaimFinding,
+    best_of,
+    csv_of,
+    figure_of,
+    findings,
+    mean_and_spread,
+    picture_of,
+    row_of,
+)
 
 
 def point(label: str, *by_seed: list[float], at: float | None = None, **changes: object) -> Point:

@@ -10,9 +10,9 @@ from policy_net.laboratory.reproduction import tasks
 from policy_net.laboratory.reproduction.dl2 import DL2, EXPERIMENTS, FIGURE_11, FIGURE_17, OWN, REWARDS_ONLY
 from policy_net.laboratory.reproduction.experiment import Experiment, ExperimentLine, Measure, PolicyTraining, World
 from policy_net.laboratory.reproduction.runner import ExperimentRunner
-from policy_net.laboratory.reproduction.tasks import Judging, Learning, policy_path
-from policy_net.laboratory.reproduction.worlds import training
+from policy_net.laboratory.reproduction.tasks import Judging, Learning, policy_path, training_episodes
 from policy_net.laboratory.task_processes import Unanswered
+from policy_net.laboratory.training import offline
 
 
 def runner(folder: Path, crew: Inline, seed: int = 0) -> ExperimentRunner:
@@ -112,8 +112,8 @@ def test_weights_that_become_infinite_are_a_result(tmp_path: Path, monkeypatch: 
 
 
 def test_a_training_that_finds_nothing_to_learn_from_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_MOST_LOOKS", 10)
-    monkeypatch.setattr(tasks, "_LOOKS_AN_UPDATE", 0)
+    monkeypatch.setattr(offline, "MOST_LOOKS", 10)
+    monkeypatch.setattr(offline, "LOOKS_AN_UPDATE", 0)
     settings = DL2.settings.model_copy(
         update={"actor_critic": DL2.settings.actor_critic.model_copy(update={"minimum_effective_samples": 1e9})}
     )
@@ -176,7 +176,7 @@ def test_without_a_teacher_learning_begins_from_nothing(tmp_path: Path) -> None:
 
 def test_a_disturbed_world_is_disturbed(tmp_path: Path) -> None:
     worlds = {"noise": World(job_noise=0.3), "error": World(epoch_error=0.2), "none": World()}
-    drawn = {name: next(training(world, TINY, 0)) for name, world in worlds.items()}
+    drawn = {name: next(training_episodes(world, TINY, 0)) for name, world in worlds.items()}
     assert drawn["noise"][1].job_noise == 0.3
     declared = [job.declared_epochs for job in drawn["error"][0].jobs]
     actual = [job.total_epochs for job in drawn["none"][0].jobs]

@@ -16,13 +16,13 @@ from policy_net.errors import BadInput
 from policy_net.laboratory.simulation import replay as replay_module
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.training.last_days import agreement_of
 from policy_net.laboratory.training.twin_windows import (
     FEWEST_JOBS,
     DrawnSpeeds,
     History,
     TwinMachines,
     WindowChoice,
+    agreement_of,
     cost_of,
     drawn_window,
     environment_of,

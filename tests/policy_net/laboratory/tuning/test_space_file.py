@@ -7,8 +7,7 @@ import yaml
 
 from policy_net.errors import BadInput
 from policy_net.laboratory.training import SetMethod
-from policy_net.laboratory.tuning.space import Space, space_of
-from policy_net.laboratory.tuning.space_file import read_space_file, write_space_file
+from policy_net.laboratory.tuning.space import Space, read_space_file, space_of, write_space_file
 
 SPACES = {
     "dl2": space_of("dl2"),

@@ -4,7 +4,7 @@ import pytest
 
 from policy_net.laboratory.commands.tune import OptionsLoader
 from policy_net.laboratory.commands.world_options import WorldOptions
-from policy_net.laboratory.training import SetMethod
+from policy_net.laboratory.training import SetMethod, offline
 from policy_net.laboratory.tuning import trial
 from policy_net.laboratory.tuning.space import space_of
 from policy_net.laboratory.tuning.trial import JOBS_A_STEP, Budget, TrialTask, run_trial, rung_steps, twin_updates
@@ -114,7 +114,7 @@ def test_a_training_that_finds_nothing_to_learn_from_fails_and_does_not_go_on_fo
         raise NotEnoughSamples("too far off")
 
     monkeypatch.setattr("policy_net.learning.actor_critic.GradientComputer.gradient", nothing)
-    monkeypatch.setattr(trial, "_MOST_LOOKS", 10)
+    monkeypatch.setattr(offline, "MOST_LOOKS", 10)
     assert run_trial(TASK).failure == "it found nothing to learn from"
 
 

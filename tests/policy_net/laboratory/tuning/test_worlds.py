@@ -11,7 +11,7 @@ from benchmarks.policy_quality.seeds import SEEDS
 from benchmarks.policy_quality.seeds import Part as Purpose
 from benchmarks.policy_quality.seeds import windows_of as judged_windows_of
 from policy_net.errors import BadInput
-from policy_net.laboratory.reproduction.worlds import FIRST_JUDGING_SEED
+from policy_net.laboratory.reproduction.tasks import FIRST_JUDGING_SEED
 from policy_net.laboratory.training.offline import Episode
 from policy_net.laboratory.tuning.worlds import (
     DRAW_SEEDS,
