@@ -67,7 +67,7 @@ def test_a_stage_that_is_none_is_not_said_to_be_missing(tmp_path: Path) -> None:
         ("stages: [{kind: fleet}, {kind: canary}]", "put them in the order gate, shadow, canary, wave, fleet"),
         ("stages: [{kind: gate}, {kind: gate}, {kind: fleet}]", "name gate 2 times"),
         ("stages: [{kind: gate}]", "end with fleet"),
-        ("stages: []", "needs 1 entry or more"),
+        ("stages: []", "needs 1 or more entries"),
         ("stages: [{kind: wave, share: 0.5}, {kind: wave, share: 0.25}, {kind: fleet}]", "be larger than the one"),
         ("stages: [{kind: wave, share: 2}, {kind: fleet}]", "must be at most 1"),
         ("stages: [{kind: canary, cluster: [a]}, {kind: fleet}]", "unknown setting stages.0.cluster"),

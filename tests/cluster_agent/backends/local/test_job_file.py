@@ -117,7 +117,7 @@ def test_what_cannot_be_is_refused_in_one_line_that_says_where(folder: Path, mor
 
 
 def test_a_missing_key_is_met_with_what_to_give(folder: Path) -> None:
-    with pytest.raises(BadJobFile, match=r"^job\.yaml: key script is missing; give a path$"):
+    with pytest.raises(BadJobFile, match=r"^job\.yaml: key script is missing; give the path of a file or folder$"):
         check_job({"modelType": "cnn"}, folder, "job.yaml")
 
 
