@@ -103,16 +103,16 @@ def register_policy_of(module: str, builders: Mapping[str, str]) -> None:
     """Make the policies of a module available by name; the module is loaded when one of them is built.
 
     Args:
-        module: its full name.
-        builders: the names of its functions that build a policy, by the policy's name.
+        builders: by the policy's name, that of its class, or of a function of a `PolicyContext` that builds it.
     """
-    for name, function in builders.items():
-        register_policy(name, _built_by(module, function))
+    for name, builder in builders.items():
+        register_policy(name, _built_by(module, builder))
 
 
-def _built_by(module: str, function: str) -> PolicyFactory:
+def _built_by(module: str, builder: str) -> PolicyFactory:
     def build(context: PolicyContext) -> SchedulerPolicy:
-        return cast(PolicyFactory, getattr(import_module(module), function))(context)
+        found = getattr(import_module(module), builder)
+        return cast(SchedulerPolicy, found() if isinstance(found, type) else found(context))
 
     build.__module__ = module  # of which a figure's version is taken
     return build

@@ -7,11 +7,11 @@ from policy_net.policy import register_policy_of
 
 register_policy_of("policy_net.baselines.fifo", {"fifo": "build_fifo", "fifo-backfill": "build_fifo_backfill"})
 register_policy_of("policy_net.baselines.easy", {"fifo-easy": "build_easy"})
-register_policy_of("policy_net.baselines.las", {"las": "build_las"})
-register_policy_of("policy_net.baselines.srtf", {"srtf": "build_srtf"})
-register_policy_of("policy_net.baselines.tetris", {"tetris": "build_tetris"})
-register_policy_of("policy_net.baselines.drf", {"drf": "build_drf"})
-register_policy_of("policy_net.baselines.drf_peak", {"drf-peak": "build_drf_peak"})
+register_policy_of("policy_net.baselines.las", {"las": "LasPolicy"})
+register_policy_of("policy_net.baselines.srtf", {"srtf": "SrtfPolicy"})
+register_policy_of("policy_net.baselines.tetris", {"tetris": "TetrisPolicy"})
+register_policy_of("policy_net.baselines.drf", {"drf": "DrfPolicy"})
+register_policy_of("policy_net.baselines.drf_peak", {"drf-peak": "DrfPeakPolicy"})
 register_policy_of(
     "policy_net.baselines.optimus",
     {
@@ -20,10 +20,10 @@ register_policy_of(
         "optimus-true-table": "build_optimus_true_table",
     },
 )
-register_policy_of("policy_net.baselines.optimus_sr", {"optimus-sr": "build_optimus_sr"})
+register_policy_of("policy_net.baselines.optimus_sr", {"optimus-sr": "OptimusSrPolicy"})
 register_policy_of("policy_net.baselines.marginal", {"marginal": "build_marginal", "oracle": "build_oracle"})
 register_policy_of(
-    "policy_net.baselines.authors", {"drf-authors": "build_drf_authors", "srtf-authors": "build_srtf_authors"}
+    "policy_net.baselines.authors", {"drf-authors": "DrfAuthorsPolicy", "srtf-authors": "SrtfAuthorsPolicy"}
 )
-register_policy_of("policy_net.baselines.authors_tetris", {"tetris-authors": "build_tetris_authors"})
+register_policy_of("policy_net.baselines.authors_tetris", {"tetris-authors": "TetrisAuthorsPolicy"})
 register_policy_of("policy_net.baselines.authors_optimus", {"optimus-authors": "build_optimus_authors"})

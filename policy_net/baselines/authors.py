@@ -16,7 +16,7 @@ import heapq
 from collections.abc import Sequence
 
 from policy_net.baselines.authors_nodes import AuthorsNodes, bundle_of, most_bundles
-from policy_net.domain import Allocation, ClusterState, Decision, Job, PolicyContext, Progress, Resources, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, Job, Progress, Resources, Trigger
 
 
 class DrfAuthorsPolicy:
@@ -70,13 +70,3 @@ def share_left(job: Job) -> float:
 def _dominant_share(job: Job, held: Allocation, total: Resources) -> float:
     used = job.worker_demand * held.workers + job.ps_demand * held.ps
     return max(used.cpu_milli / total.cpu_milli if total.cpu_milli else 0.0, used.gpu / total.gpu if total.gpu else 0.0)
-
-
-def build_drf_authors(context: PolicyContext) -> DrfAuthorsPolicy:  # noqa: ARG001  (needs neither seed nor speeds)
-    """Build the policy registered as `drf-authors`."""
-    return DrfAuthorsPolicy()
-
-
-def build_srtf_authors(context: PolicyContext) -> SrtfAuthorsPolicy:  # noqa: ARG001  (needs neither seed nor speeds)
-    """Build the policy registered as `srtf-authors`."""
-    return SrtfAuthorsPolicy()

@@ -16,7 +16,7 @@ import numpy as np
 
 from policy_net.baselines.authors import share_left
 from policy_net.baselines.authors_nodes import AuthorsNodes, bundle_of, load_units, most_bundles
-from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
+from policy_net.domain import ClusterState, Decision, Progress, Trigger
 
 
 class TetrisAuthorsPolicy:
@@ -64,8 +64,3 @@ class TetrisAuthorsPolicy:
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """Nothing to learn: scores do not depend on speeds."""
-
-
-def build_tetris_authors(context: PolicyContext) -> TetrisAuthorsPolicy:  # noqa: ARG001  (needs no seed, no speeds)
-    """Build the policy registered as `tetris-authors`."""
-    return TetrisAuthorsPolicy()

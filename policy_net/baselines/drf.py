@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from policy_net.baselines.needs import Demands, demands_of
-from policy_net.domain import Allocation, ClusterState, Decision, Job, JobKind, PolicyContext, Progress, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, Job, JobKind, Progress, Trigger
 from policy_net.placement.capacity import open_capacity
 
 Entry = tuple[int, int, Demands]
@@ -117,8 +117,3 @@ def _first_round(state: ClusterState, most: Sequence[int]) -> tuple[list[Entry],
             taking.append((index, 0, demands_of(job, job.smallest)))
             starting.append((index, most[index], bundle))
     return taking, starting
-
-
-def build_drf(context: PolicyContext) -> DrfPolicy:  # noqa: ARG001  (needs neither seed nor speeds)
-    """Build the policy registered as `drf`."""
-    return DrfPolicy()

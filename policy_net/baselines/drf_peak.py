@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.baselines.drf import most_workers, share_in_rounds
-from policy_net.domain import ClusterState, Decision, Job, PolicyContext, Progress, Trigger, speed_at
+from policy_net.domain import ClusterState, Decision, Job, Progress, Trigger, speed_at
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit
 
@@ -25,8 +25,8 @@ class DrfPeakPolicy:
 
     name = "drf-peak"
 
-    def __init__(self, beliefs: Beliefs) -> None:
-        self.beliefs = beliefs
+    def __init__(self, beliefs: Beliefs | None = None) -> None:
+        self.beliefs: Beliefs = OnlineFit() if beliefs is None else beliefs
         self._peaks: dict[PeakKey, tuple[NDArray[np.float64], int]] = {}
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
@@ -56,8 +56,3 @@ def bundle_peak(grid: NDArray[np.float64], job: Job) -> int:
     by_bundle = int(job.kind.uses_ps)
     speeds = [speed_at(grid, by_bundle * more + job.min_ps, first + more) for more in range(most - first + 1)]
     return first + int(np.argmax(speeds))
-
-
-def build_drf_peak(context: PolicyContext) -> DrfPeakPolicy:  # noqa: ARG001  (plans on its own beliefs, no truth)
-    """Build the policy registered as `drf-peak`."""
-    return DrfPeakPolicy(OnlineFit())

@@ -23,14 +23,9 @@ class FifoPolicy:
     decides_at_once = True
 
     def __init__(self, name: str, *, backfill: bool = False) -> None:
-        self._name = name
+        self.name = name
         self.backfill = backfill
         self._sizes = RequestedSizes()
-
-    @property
-    def name(self) -> str:
-        """The name under which results are reported."""
-        return self._name
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """Keep what runs, then start waiting jobs by arrival."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from policy_net.baselines.decision_capacity import DecisionCapacity
 from policy_net.baselines.requested import RequestedSizes, serve
-from policy_net.domain import Allocation, ClusterState, Decision, Job, PolicyContext, Progress, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, Job, Progress, Trigger
 
 QUEUE_LIMITS_GPU_SECONDS = (3_600.0, 36_000.0, 360_000.0)
 """Attained service with which a job leaves the first, second and third queue."""
@@ -44,8 +44,3 @@ def _queue_of(job: Job, size: Allocation) -> int:
     """The job's queue, from 0; a worker without a GPU counts as one GPU."""
     attained_gpu_seconds = job.run_seconds * size.workers * max(job.worker_demand.gpu, 1)
     return bisect_right(QUEUE_LIMITS_GPU_SECONDS, attained_gpu_seconds)
-
-
-def build_las(context: PolicyContext) -> LasPolicy:  # noqa: ARG001  (needs neither seed nor speeds)
-    """Build the policy registered as `las`."""
-    return LasPolicy()

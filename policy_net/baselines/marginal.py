@@ -26,15 +26,10 @@ class MarginalPolicy:
     """Greedy hull planner over any speed model; feeds the progress it is shown to `beliefs`, if it has any."""
 
     def __init__(self, name: str, speeds: SpeedModel, beliefs: Beliefs | None = None) -> None:
-        self._name = name
+        self.name = name
         self.speeds = speeds
         self._hulls = HullCache(speeds)
         self.beliefs = beliefs
-
-    @property
-    def name(self) -> str:
-        """The name under which results are reported."""
-        return self._name
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """Walk the hull segments of all jobs by falling score (ties by arrival) until nothing more fits."""

@@ -47,15 +47,10 @@ class OptimusPolicy:
     """Greedy on marginal gain over any speed model; feeds the progress it is shown to `beliefs`, if it has any."""
 
     def __init__(self, name: str, speeds: SpeedModel, beliefs: Beliefs | None = None) -> None:
-        self._name = name
+        self.name = name
         self.speeds = speeds
         self.beliefs = beliefs
         self._known_savings: dict[str, tuple[Array, Rows, Rows]] = {}
-
-    @property
-    def name(self) -> str:
-        """The name under which results are reported."""
-        return self._name
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """A first grant each by arrival, then task by task to the largest saving (ties by arrival)."""

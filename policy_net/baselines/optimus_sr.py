@@ -16,7 +16,7 @@ import numpy as np
 
 from policy_net.baselines.needs import first_grant, remaining_seconds
 from policy_net.baselines.optimus import Array, OptimusPolicy, seconds_per_sample
-from policy_net.domain import ClusterState, Job, PolicyContext
+from policy_net.domain import ClusterState, Job
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit
 
@@ -24,7 +24,8 @@ from policy_net.throughput.parametric import OnlineFit
 class OptimusSrPolicy(OptimusPolicy):
     """Optimus's greedy in another order and by another measure."""
 
-    def __init__(self, beliefs: Beliefs) -> None:
+    def __init__(self, beliefs: Beliefs | None = None) -> None:
+        beliefs = OnlineFit() if beliefs is None else beliefs
         super().__init__("optimus-sr", beliefs, beliefs)
 
     def admission_order(self, state: ClusterState) -> Sequence[int]:
@@ -52,8 +53,3 @@ def _saved_share(before: Array, after: Array) -> Array:
         share = 1 - after / before
     share[np.isinf(before)] = np.isfinite(after[np.isinf(before)])
     return np.asarray(share)
-
-
-def build_optimus_sr(context: PolicyContext) -> OptimusSrPolicy:  # noqa: ARG001  (plans on its own beliefs, no truth)
-    """Build the policy registered as `optimus-sr`."""
-    return OptimusSrPolicy(OnlineFit())

@@ -18,7 +18,7 @@ from policy_net.baselines.decision_capacity import DecisionCapacity
 from policy_net.baselines.hull import HullCache
 from policy_net.baselines.needs import remaining_seconds
 from policy_net.baselines.requested import RequestedSizes, serve
-from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
+from policy_net.domain import ClusterState, Decision, Progress, Trigger
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit
 
@@ -28,10 +28,10 @@ class SrtfPolicy:
 
     name = "srtf"
 
-    def __init__(self, beliefs: Beliefs) -> None:
-        self.beliefs = beliefs
+    def __init__(self, beliefs: Beliefs | None = None) -> None:
+        self.beliefs: Beliefs = OnlineFit() if beliefs is None else beliefs
         self._sizes = RequestedSizes()
-        self._hulls = HullCache(beliefs)
+        self._hulls = HullCache(self.beliefs)
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
         """Serve jobs by believed remaining time (ties by arrival), first as requested, then elastically."""
@@ -51,8 +51,3 @@ class SrtfPolicy:
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs."""
         self.beliefs.observe(progress)
-
-
-def build_srtf(context: PolicyContext) -> SrtfPolicy:  # noqa: ARG001  (plans on its own beliefs, no truth)
-    """Build the policy registered as `srtf`."""
-    return SrtfPolicy(OnlineFit())

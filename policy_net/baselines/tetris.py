@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from policy_net.baselines.decision_capacity import DecisionCapacity
 from policy_net.baselines.needs import remaining_seconds
 from policy_net.baselines.requested import RequestedSizes
-from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit
 
@@ -32,8 +32,8 @@ class TetrisPolicy:
 
     name = "tetris"
 
-    def __init__(self, beliefs: Beliefs) -> None:
-        self.beliefs = beliefs
+    def __init__(self, beliefs: Beliefs | None = None) -> None:
+        self.beliefs: Beliefs = OnlineFit() if beliefs is None else beliefs
         self._sizes = RequestedSizes()
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
@@ -78,8 +78,3 @@ def _shares(state: ClusterState, sizes: Sequence[Allocation]) -> NDArray[np.floa
     amounts = np.array([(one.cpu_milli, one.gpu) for one in needed], dtype=np.float64).reshape(len(needed), 2)
     total = state.total
     return np.asarray(amounts / np.maximum((total.cpu_milli, total.gpu), 1))
-
-
-def build_tetris(context: PolicyContext) -> TetrisPolicy:  # noqa: ARG001  (plans on its own beliefs, no truth)
-    """Build the policy registered as `tetris`."""
-    return TetrisPolicy(OnlineFit())

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,26 +65,12 @@ class DecisionSamples:
         return bool(np.isfinite(self.behaviour_M).all() and np.isfinite(self.features_MF).all())
 
 
-class Explorer(Protocol):
-    """Proposes an action to try instead of the policy's; see `JobAwareExploration`."""
-
-    @property
-    def epsilon(self) -> float:
-        """With which probability the proposal replaces the policy's action."""
-        ...
-
-    def propose(self, batch: JobBatch) -> int | None:
-        """An admissible action, or None where there is nothing to repair."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class JobAwareExploration:
-    """An `Explorer` for `LearnedPolicy`; of several lopsided jobs the first by arrival is repaired.
+    """Proposals that repair the first lopsided job, taken with probability ε in place of the policy's action.
 
     Lopsided are several workers and no parameter server, several parameter servers and no worker, and more than ten
-    times as many of one as of the other. Source: DL2 §4.3; the repairing action is taken with probability ε (0.4 in the
-    preprint).
+    times as many of one as of the other. Source: DL2 §4.3 (ε is 0.4 in the preprint).
     """
 
     epsilon: float = 0.4
@@ -120,7 +105,7 @@ class LearnedPolicy:
         *,
         seed: int = 0,
         mode: ActingMode = ActingMode.GREEDY,
-        explorer: Explorer | None = None,
+        explorer: JobAwareExploration | None = None,
         label: str = "dl2",
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -130,15 +115,10 @@ class LearnedPolicy:
         self.decision_index = 0
         self.inference_seconds: list[float] = []
         self._explorer = explorer if mode is ActingMode.SAMPLE else None
-        self._label = label
+        self.name = label
         self._clock = clock
         self._encoder = BatchEncoder(spec)
         self._network = ActingNetwork(spec, weights)
-
-    @property
-    def name(self) -> str:
-        """The name under which results are reported."""
-        return self._label
 
     def load_weights(self, weights: Weights) -> None:
         """Act with other weights from the next decision on.

@@ -97,13 +97,8 @@ class SetPolicy:
         self._price_terms = PriceTerms.of(spec, weights)
         self._session_terms = SessionTerms.of(spec, weights)
         self._use_sessions()
-        self._label = label
+        self.name = label
         self._clock = clock
-
-    @property
-    def name(self) -> str:
-        """The name under which results are reported."""
-        return self._label
 
     @property
     def residual(self) -> Residual:

@@ -20,7 +20,7 @@ import numpy as np
 
 from policy_net.domain import MAX_TASKS_PER_ROLE, Job, JobKind, speed_at
 from policy_net.exchange.statistics import CLUSTER_COUNT, SpeedStatistic
-from policy_net.throughput.by_type import BeliefsByType
+from policy_net.throughput.beliefs import BeliefsByType
 from policy_net.throughput.form import FORMS, SpeedForm
 from policy_net.throughput.process_prior import (
     SPREADS,

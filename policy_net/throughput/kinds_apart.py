@@ -6,19 +6,10 @@ train as one kind do not train as the other: believed as the first one's, the se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection
 
 from policy_net.domain import JobKind
-from policy_net.throughput.type_belief import TypeBelief
-
-
-class MeasuredBeliefs(Protocol):
-    """What is believed on the ground of what was measured; see `BeliefsByType`."""
-
-    def beliefs_by_type(self) -> Mapping[str, TypeBelief]:
-        """By type."""
-        ...
+from policy_net.throughput.beliefs import Beliefs
 
 
 def type_of_kind(
@@ -46,7 +37,7 @@ def type_of_kind(
     return name
 
 
-def measured_kinds(beliefs: MeasuredBeliefs) -> Callable[[str], JobKind | None]:
+def measured_kinds(beliefs: Beliefs) -> Callable[[str], JobKind | None]:
     """Of what kind a name is known to be by what was measured of it so far: the `kind_of` of `type_of_kind`."""
 
     def kind_of(name: str) -> JobKind | None:

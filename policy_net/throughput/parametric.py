@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from policy_net.domain import JobKind, speed_at
 from policy_net.errors import BadInput
-from policy_net.throughput.by_type import BeliefsByType
+from policy_net.throughput.beliefs import BeliefsByType
 from policy_net.throughput.form import FORMS, SpeedForm, form_grid
 from policy_net.throughput.nonnegative import nonnegative_fit, nonnegative_of_moments
 from policy_net.throughput.type_belief import FARTHEST, NOISE, TypeBelief, held

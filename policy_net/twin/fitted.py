@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import JobKind
-from policy_net.throughput.by_type import BeliefsByType
+from policy_net.throughput.beliefs import BeliefsByType
 from policy_net.throughput.form import SpeedForm
 from policy_net.throughput.parametric import TypeFit
 from policy_net.throughput.type_belief import Cell

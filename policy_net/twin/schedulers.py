@@ -15,7 +15,7 @@ from typing import Any
 
 from policy_net.domain import SpeedModel
 from policy_net.policy import SchedulerPolicy
-from policy_net.throughput.by_type import BeliefsByType
+from policy_net.throughput.beliefs import BeliefsByType
 
 
 class Scheduler(IntEnum):

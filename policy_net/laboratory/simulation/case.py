@@ -31,7 +31,7 @@ from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.placement.layout import placing_order
 from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy
-from policy_net.throughput.by_type import BeliefsByType
+from policy_net.throughput.beliefs import BeliefsByType
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.twin.believed import BelievedTypes, ProcessTypes, address_of, cells_of, split_of
 from policy_net.twin.fitted import FittedTypes

@@ -2,8 +2,8 @@ import numpy as np
 from speed_tables import room_for, table
 from states import make_job
 
-from policy_net.baselines.drf_peak import build_drf_peak, bundle_peak
-from policy_net.domain import Allocation, JobKind, PolicyContext, Progress, Trigger
+from policy_net.baselines.drf_peak import DrfPeakPolicy, bundle_peak
+from policy_net.domain import Allocation, JobKind, Progress, Trigger
 
 ALONE = {"kind": JobKind.ALLREDUCE, "max_ps": 0, "min_ps": 0}
 
@@ -25,7 +25,7 @@ def test_equal_speeds_do_not_call_for_more() -> None:
 
 
 def test_a_job_that_was_seen_to_slow_down_takes_no_more_than_its_peak() -> None:
-    policy = build_drf_peak(PolicyContext())
+    policy = DrfPeakPolicy()
     job = make_job(0, "a", requested=Allocation(1), **ALONE)
     assert policy.decide(room_for(40, [job]), Trigger.SLOT).of("job-0").workers > 4  # the prior is optimistic
     for workers, speed in ((1, 100.0), (2, 150.0), (4, 120.0), (8, 60.0), (16, 30.0)):

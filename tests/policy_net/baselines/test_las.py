@@ -1,14 +1,14 @@
 from states import make_job, make_state
 
-from policy_net.baselines.las import build_las
-from policy_net.domain import SUSPENDED, Allocation, CapacityMode, Job, PolicyContext, Trigger
+from policy_net.baselines.las import LasPolicy
+from policy_net.domain import SUSPENDED, Allocation, CapacityMode, Job, Trigger
 
 HOUR = 3600.0
 
 
 def decide(jobs: list[Job]) -> list[Allocation]:
     """On two nodes: 16 CPU and 4 GPUs."""
-    decision = build_las(PolicyContext()).decide(make_state(jobs, 2, CapacityMode.POOLED), Trigger.SLOT)
+    decision = LasPolicy().decide(make_state(jobs, 2, CapacityMode.POOLED), Trigger.SLOT)
     return [decision.of(job.job_id) for job in jobs]
 
 

@@ -1,8 +1,8 @@
 from speed_tables import Known, room_for, table
 from states import make_job
 
-from policy_net.baselines.optimus_sr import OptimusSrPolicy, build_optimus_sr
-from policy_net.domain import SUSPENDED, Allocation, Job, PolicyContext, Trigger
+from policy_net.baselines.optimus_sr import OptimusSrPolicy
+from policy_net.domain import SUSPENDED, Allocation, Job, Trigger
 
 # At 1+1 both need 1 s a sample; one more PS saves half of it for `a`, one fifth for `b`.
 SPEEDS = table(a={(1, 1): 1, (2, 1): 2}, b={(1, 1): 1, (2, 1): 1.25}, dead={(2, 1): 1})
@@ -34,4 +34,4 @@ def test_jobs_that_cannot_train_within_their_caps_are_left_out() -> None:
 
 
 def test_it_needs_no_truth() -> None:
-    assert build_optimus_sr(PolicyContext()).name == "optimus-sr"
+    assert OptimusSrPolicy().name == "optimus-sr"

@@ -1,8 +1,8 @@
 from speed_tables import Known, room_for, table
 from states import make_job
 
-from policy_net.baselines.srtf import SrtfPolicy, build_srtf
-from policy_net.domain import SUSPENDED, Allocation, Job, JobKind, PolicyContext, Progress, Trigger
+from policy_net.baselines.srtf import SrtfPolicy
+from policy_net.domain import SUSPENDED, Allocation, Job, JobKind, Progress, Trigger
 
 SPEEDS = table(a={(1, 1): 1, (1, 2): 2, (2, 2): 3}, slow={(1, 1): 0.1}, alone={(0, 1): 1, (0, 2): 1.5, (0, 3): 1.2})
 
@@ -40,7 +40,7 @@ def test_an_all_reduce_job_grows_to_its_peak() -> None:
 
 
 def test_it_learns_speeds_from_progress() -> None:
-    policy = build_srtf(PolicyContext())
+    policy = SrtfPolicy()
     jobs = [make_job(0, "first", remaining_epochs=200), make_job(1, "second", remaining_epochs=300)]
     assert policy.decide(room_for(2, jobs), Trigger.SLOT).of("job-0").tasks  # nothing known: by work
     for name, speed in (("first", 1.0), ("second", 100.0)):

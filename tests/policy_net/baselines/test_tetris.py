@@ -1,12 +1,12 @@
 from states import CPU_TASK, make_job, make_state
 
-from policy_net.baselines.tetris import build_tetris
-from policy_net.domain import SUSPENDED, Allocation, CapacityMode, Job, PolicyContext, Trigger
+from policy_net.baselines.tetris import TetrisPolicy
+from policy_net.domain import SUSPENDED, Allocation, CapacityMode, Job, Trigger
 
 
 def decide(jobs: list[Job]) -> list[Allocation]:
     """On two nodes: 16 CPU and 4 GPUs. No type was seen, so all speeds are alike."""
-    decision = build_tetris(PolicyContext()).decide(make_state(jobs, 2, CapacityMode.POOLED), Trigger.SLOT)
+    decision = TetrisPolicy().decide(make_state(jobs, 2, CapacityMode.POOLED), Trigger.SLOT)
     return [decision.of(job.job_id) for job in jobs]
 
 
