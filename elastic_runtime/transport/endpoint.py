@@ -22,101 +22,37 @@ import zmq
 from elastic_runtime.transport.assembly import keep_freed_memory
 from elastic_runtime.transport.authentication import CurveKeys, ZapAuthenticator
 from elastic_runtime.transport.counters import Counters, EndpointRefusalLog
-from elastic_runtime.transport.errors import BadAddress, BadMessage, PeerUnreachable, TransportRefusal
+from elastic_runtime.transport.errors import (
+    BadAddress,
+    BadMessage,
+    Busy,
+    PeerUnreachable,
+    TransportRefusal,
+    UnknownPeer,
+)
 from elastic_runtime.transport.inbound import Inbound
-from elastic_runtime.transport.links import Links
 from elastic_runtime.transport.message import Event, PeerLost, Place, Way
-from elastic_runtime.transport.outbound import LinkState
+from elastic_runtime.transport.outbound import Link, LinkState
 from elastic_runtime.transport.regions import Allocate, Region, RegionPart, allocate_pages
 from elastic_runtime.transport.settings import Clock, TransportSettings, check_message, check_name, check_settings
 from elastic_runtime.transport.sharing import SharedRegions
-from elastic_runtime.transport.sockets import Address, Context, LocalEnd, host_identity, listen, poll
+from elastic_runtime.transport.sockets import Address, Context, LocalEnd, Socket, host_identity, listen, poll
+from elastic_runtime.transport.wire import Acknowledgement
 
 _PUMP_EVERY_MESSAGES = 16
 """News of connections are looked at so often while messages come without a pause."""
 _FRAME_SECONDS = 0.005
 """So long only the next frame is waited for, which is much cheaper; news of connections may be so late."""
-
-
-class Reception:
-    """Of one endpoint. One thread uses it, except for `wake`.
-
-    Args:
-        inbound: what comes from peers.
-        links: the ways to them, which have news too.
-        events: news of the links.
-        local: the endpoint.
-    """
-
-    def __init__(self, inbound: Inbound, links: Links, events: deque[Event], local: LocalEnd) -> None:
-        self.inbound = inbound
-        self.links = links
-        self._events = events
-        self._counters = local.counters
-        self._clock = local.clock
-        self._since_pump = 0
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-    def next(self, timeout_seconds: float) -> Event | None:
-        """See `Endpoint.receive`."""
-        deadline = self._clock() + timeout_seconds
-        expired = False
-        self.inbound.receipts.report_much()
-        while True:
-            self._since_pump += 1
-            if self._since_pump >= _PUMP_EVERY_MESSAGES:
-                self._pump()
-            event = self._events.popleft() if self._events else self.inbound.take()
-            if isinstance(event, PeerLost) and event.way is Way.OUT:
-                self.inbound.receipts.repeat(event.peer)
-            if event is not None:
-                return event
-            if expired:
-                return None
-            self.inbound.receipts.report_all()
-            left = deadline - self._clock()
-            if left > 0.0 and not self.links.is_holding and self._wait_for_frame(min(left, _FRAME_SECONDS)):
-                continue
-            expired = left <= 0.0
-            if self._wait(left):
-                self._pump()
-                if self._woken():
-                    return None
-
-    def wake(self) -> None:
-        """Make `next` return None soon, once; from any thread."""
-        os.eventfd_write(self._wake, 1)
-
-    def close(self) -> None:
-        """Nothing is waited for any more."""
-        os.close(self._wake)
-
-    def _pump(self) -> None:
-        self._since_pump = 0
-        self.inbound.receipts.report_all()
-        self.inbound.pump()
-        self.links.pump()
-
-    def _wait_for_frame(self, seconds: float) -> bool:
-        """Whether a frame comes in time, and nothing else that cannot wait."""
-        ready = poll([self.inbound.socket, self._wake], seconds)
-        return len(ready) == 1 and self.inbound.socket in ready
-
-    def _wait(self, left_seconds: float) -> bool:
-        """Until something comes; whether it is more than a frame."""
-        pollables = [*self.inbound.pollables(), *self.links.pollables(), self._wake]
-        ready = poll(pollables, min(left_seconds, self.links.seconds_to_next_step()))
-        return len(ready) != 1 or self.inbound.socket not in ready
-
-    def _woken(self) -> bool:
-        try:
-            return os.eventfd_read(self._wake) > 0
-        except BlockingIOError:
-            return False
+_NEVER_SECONDS = 3600.0
 
 
 class Endpoint:
-    """Sends to and receives from peers. One thread uses it, except for `wake`, `allow` and `forbid`."""
+    """Sends to and receives from peers. One thread uses it, except for `wake`, `allow` and `forbid`.
+
+    Attributes:
+        links: the ways to peers for which `connect` was called.
+        inbound: what comes from peers.
+    """
 
     def __init__(
         self,
@@ -155,7 +91,7 @@ class Endpoint:
         check_settings(settings)
         self.name = name
         self.counters = Counters()
-        self._settings = settings
+        self._settings, self._clock = settings, clock
         self._allocate = allocate
         if settings.keep_freed_memory:
             keep_freed_memory()
@@ -168,14 +104,14 @@ class Endpoint:
         self._authenticator = ZapAuthenticator(
             self._context, name, job_token, curve=curve is not None, log=EndpointRefusalLog(name, clock), clock=clock
         )
-        events: deque[Event] = deque()
-        self.links = Links(self._local, self._context, events)
+        self._events: deque[Event] = deque()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._since_pump = 0
         self._closed = False
+        self.links: dict[str, Link] = {}
         socket = self._context.socket(zmq.ROUTER)
         regions = SharedRegions(self._local) if settings.local_sockets else None
-        acknowledged = self.links.acknowledge
-        self.inbound = Inbound(socket, self._local, self._authenticator, regions, place, acknowledged)
-        self._reception = Reception(self.inbound, self.links, events, self._local)
+        self.inbound = Inbound(socket, self._local, self._authenticator, regions, place, self._acknowledged)
         try:
             self.address = listen(socket, self._local, bind, advertise, regions.address if regions else "").text()
         except zmq.ZMQError as error:
@@ -190,7 +126,7 @@ class Endpoint:
     @property
     def peers(self) -> tuple[str, ...]:
         """To whom `connect` was called, connected or not."""
-        return self.links.peers
+        return tuple(self.links)
 
     @property
     def refusals(self) -> dict[TransportRefusal, int]:
@@ -214,7 +150,8 @@ class Endpoint:
 
     def release(self, region: Region) -> None:
         """Let peers unmap `region`, which is not sent any more; the memory goes with the last view on it."""
-        self.links.forget(region)
+        for link in self.links.values():
+            link.forget(region)
         region.forget_descriptor()
 
     def allow(self, peer: str, public_key: str | None = None) -> None:
@@ -235,23 +172,32 @@ class Endpoint:
             BadAddress: it is none, or has no key where we use CURVE.
         """
         check_name(peer)
-        self.links.connect(peer, Address.parse(address))
+        parsed = Address.parse(address)
+        if self._local.curve is not None and not parsed.public_key:
+            raise BadAddress(f"the address of {peer} has no CURVE key; all members of a job use CURVE, or none does")
+        link = self.links.get(peer)
+        if link is None or link.address != parsed:
+            self.disconnect(peer)
+            out = self.counters.peer(peer).out
+            self.links[peer] = Link(peer, parsed, self._local, self._context, out, self._events)
 
     def disconnect(self, peer: str) -> None:
         """Give up the way to `peer`, and what is still under way on it; nothing if there is none."""
-        self.links.disconnect(peer)
+        link = self.links.pop(peer, None)
+        if link is not None:
+            link.close()
 
     def is_up(self, peer: str) -> bool:
         """Whether the way to `peer` stands."""
-        return self.links.to(peer).state is LinkState.UP
+        return self._link(peer).state is LinkState.UP
 
     def shares_memory(self, peer: str) -> bool:
         """Whether `peer` reads our shared regions in place."""
-        return self.links.to(peer).shares_memory
+        return self._link(peer).shares_memory
 
     def unacknowledged(self, peer: str) -> range:
         """Numbers of the messages on this connection that the peer's application did not receive yet."""
-        link = self.links.to(peer)
+        link = self._link(peer)
         link.pump()
         return link.unacknowledged
 
@@ -282,9 +228,9 @@ class Endpoint:
             Busy: it did not receive enough of what was sent before, in time; nothing was sent.
             PeerUnreachable: it is not connected, in time; nothing was sent.
         """
-        link = self.links.to(peer)
+        link = self._link(peer)
         check_message(header, parts, self._settings)
-        self.links.await_room(
+        self._await_room(
             link, parts, self._settings.send_timeout_seconds if timeout_seconds is None else timeout_seconds
         )
         try:
@@ -298,26 +244,119 @@ class Endpoint:
 
         Taking the next message acknowledges the one before it; if both are small, a little later.
         """
-        return self._reception.next(timeout_seconds)
+        deadline = self._clock() + timeout_seconds
+        expired = False
+        receipts = self.inbound.receipts
+        receipts.report_much()
+        while True:
+            self._since_pump += 1
+            if self._since_pump >= _PUMP_EVERY_MESSAGES:
+                self._pump()
+            event = self._events.popleft() if self._events else self.inbound.take()
+            if isinstance(event, PeerLost) and event.way is Way.OUT:
+                receipts.repeat(event.peer)
+            if event is not None:
+                return event
+            if expired:
+                return None
+            receipts.report_all()
+            left = deadline - self._clock()
+            is_holding = any(link.is_holding for link in self.links.values())
+            if left > 0.0 and not is_holding and self._wait_for_frame(min(left, _FRAME_SECONDS)):
+                continue
+            expired = left <= 0.0
+            if self._wait(left):
+                self._pump()
+                if self._woken():
+                    return None
 
     def flush(self, timeout_seconds: float) -> bool:
         """Wait until the peers have received everything that was sent; whether they did."""
-        return self.links.flush(timeout_seconds)
+        deadline = self._clock() + timeout_seconds
+        while True:
+            for link in self.links.values():
+                link.pump()
+            waiting = [link for link in self.links.values() if link.unacknowledged]
+            left = deadline - self._clock()
+            if not waiting or left <= 0.0:
+                return not waiting
+            poll([pollable for link in waiting for pollable in link.pollables()], left)
 
     def wake(self) -> None:
         """Make `receive` return None soon, once; from any thread."""
-        self._reception.wake()
+        os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
         """Drop all connections; what is under way is lost, see `flush`."""
         if self._closed:
             return
         self._closed = True
-        self.links.close()
+        for peer in self.peers:
+            self.disconnect(peer)
         self.inbound.close()
         self._authenticator.close()
         self._context.term()
-        self._reception.close()
+        os.close(self._wake)
+
+    def _link(self, peer: str) -> Link:
+        try:
+            return self.links[peer]
+        except KeyError:
+            raise UnknownPeer(f"{self.name} has no way to {peer!r}; call connect first") from None
+
+    def _acknowledged(self, peer: str, received: Acknowledgement) -> None:
+        """`peer` said with a message of its own what it has received."""
+        link = self.links.get(peer)
+        if link is not None:
+            link.acknowledge(received)
+
+    def _await_room(self, link: Link, parts: Sequence[RegionPart], timeout_seconds: float) -> None:
+        """Wait until a message with `parts` can be sent; see `send` for the errors."""
+        if link.state is LinkState.UP and link.room_for(parts):
+            return
+        started = self._clock()
+        try:
+            while True:
+                link.pump()
+                up = link.state is LinkState.UP
+                if up and link.room_for(parts):
+                    return
+                left = started + timeout_seconds - self._clock()
+                if left <= 0.0 and up:
+                    raise Busy(f"{link.peer} has {len(link.unacknowledged)} messages that it did not receive yet")
+                if left <= 0.0:
+                    raise PeerUnreachable(f"no connection to {link.peer}: {link.trouble}")
+                poll(link.pollables(), min(left, link.seconds_to_next_step()))
+        finally:
+            self.counters.peer(link.peer).out.wait_seconds += self._clock() - started
+
+    def _pump(self) -> None:
+        """Take in what happened to connections."""
+        self._since_pump = 0
+        self.inbound.receipts.report_all()
+        self.inbound.pump()
+        for link in self.links.values():
+            link.pump()
+
+    def _wait_for_frame(self, seconds: float) -> bool:
+        """Whether a frame comes in time, and nothing else that cannot wait."""
+        ready = poll([self.inbound.socket, self._wake], seconds)
+        return len(ready) == 1 and self.inbound.socket in ready
+
+    def _wait(self, left_seconds: float) -> bool:
+        """Wait until something comes; whether it is more than a frame."""
+        pollables: list[Socket | int] = [*self.inbound.pollables(), self._wake]
+        for link in self.links.values():
+            pollables += link.pollables()
+        next_seconds = min((link.seconds_to_next_step() for link in self.links.values()), default=_NEVER_SECONDS)
+        ready = poll(pollables, min(left_seconds, next_seconds))
+        return len(ready) != 1 or self.inbound.socket not in ready
+
+    def _woken(self) -> bool:
+        try:
+            return os.eventfd_read(self._wake) > 0
+        except BlockingIOError:
+            return False
 
     def __enter__(self) -> Self:
         return self

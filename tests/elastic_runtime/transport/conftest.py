@@ -88,7 +88,8 @@ class Wire:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while time.monotonic() < deadline:
             for other in self.endpoints:
-                other.links.pump()
+                for link in other.links.values():
+                    link.pump()
             for event in [*self.events[endpoint]]:
                 if isinstance(event, Message):
                     self.events[endpoint].remove(event)

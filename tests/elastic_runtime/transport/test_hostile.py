@@ -245,7 +245,7 @@ def test_a_reference_beyond_a_region_is_not_read(shared_wire):
     region = worker.region("gradients", MB)
     region.size_bytes += 1  # a sender that lies
     region.memory = memoryview(bytes(MB + 1))
-    worker.links.to("ps-0")._regions.give = lambda region: None
+    worker.links["ps-0"]._regions.give = lambda region: None
     worker.send("ps-0", b"", [region.part()])
     shared_wire.until(lambda: server.refusals[TransportRefusal.OUT_OF_RANGE] == 1)
     assert not _messages(shared_wire, server)

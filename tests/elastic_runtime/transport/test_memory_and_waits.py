@@ -46,7 +46,7 @@ def test_attempts_become_rarer_while_nobody_answers():
         address = server.address
         server.close()
         worker.connect("ps-0", address)
-        link = worker.links.to("ps-0")
+        link = worker.links["ps-0"]
         waits = []
         for _ in range(5):
             for _ in range(20):  # the refusal comes in its own time, which is no time of ours
