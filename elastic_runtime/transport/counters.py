@@ -18,18 +18,21 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class WayCounters:
-    """One peer, one way."""
+    """One peer, one way.
+
+    Attributes:
+        frame_bytes: of parts that went through a socket.
+        shared_bytes: of parts that were read in place.
+        lost_messages: out: unacknowledged when a connection ended; in: gaps in the sequence.
+        wait_seconds: out: time that `send` waited for this peer.
+    """
 
     messages: int = 0
     frame_bytes: int = 0
-    """Parts that went through a socket."""
     shared_bytes: int = 0
-    """Parts that were read in place."""
     connections: int = 0
     lost_messages: int = 0
-    """Out: unacknowledged when a connection ended. In: gaps in the sequence."""
     wait_seconds: float = 0.0
-    """Out: time that `send` waited for this peer."""
 
 
 @dataclass(slots=True)
@@ -50,10 +53,6 @@ class Counters:
     def peer(self, name: str) -> PeerCounters:
         """One peer's, made when first asked for."""
         return self.peers.setdefault(name, PeerCounters())
-
-    def refuse(self, reason: TransportRefusal) -> None:
-        """Count one."""
-        self.refusals[reason] += 1
 
 
 class EndpointRefusalLog:

@@ -59,4 +59,4 @@ class TransportRefusal(StrEnum):
     DUPLICATE = "duplicate"
     """A message whose number was received before."""
     SHARING = "sharing"
-    """A region, or a connection to hand over regions, that was refused."""
+    """A refused region, or a refused connection to hand over regions."""

@@ -185,7 +185,7 @@ class Inbound:
             for connection in ended:
                 self._end(connection, "the connection ended")
             if not ended:
-                self._counters.refuse(TransportRefusal.HANDSHAKE)
+                self._counters.refusals[TransportRefusal.HANDSHAKE] += 1
 
     def close(self) -> None:
         """Take nothing any more."""
@@ -278,7 +278,7 @@ class Inbound:
             self._counters.peer(peer).into.lost_messages += head.sequence - numbering.last - 1
             numbering.last = head.sequence
         else:
-            self._counters.refuse(TransportRefusal.DUPLICATE)
+            self._counters.refusals[TransportRefusal.DUPLICATE] += 1
 
         def view(reference: Reference) -> memoryview:
             found = None
@@ -311,7 +311,7 @@ class Inbound:
         connection.assembly = None
 
     def _refuse(self, identity: bytes, peer: str, refusal: TransportRefusal, reason: str) -> None:
-        self._counters.refuse(refusal)
+        self._counters.refusals[refusal] += 1
         self._log.write(refusal, peer=peer, detail=reason)
         self._answer(identity, pack_rejection(f"{refusal.value}: {reason}"))
 

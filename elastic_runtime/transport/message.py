@@ -8,56 +8,56 @@ from enum import StrEnum
 
 
 class Way(StrEnum):
-    """Seen from here; each way is a connection of its own."""
+    """Direction of messages, seen from here; each way is a connection of its own."""
 
     OUT = "out"
-    """What we send."""
     IN = "in"
-    """What the peer sends."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """One message, whole."""
+    """One message, whole.
+
+    Attributes:
+        peer: who sent it, authenticated.
+        payload: one a part, of unsigned bytes, read-only. Over sockets it is the message's own memory, which lives as
+            long as somebody holds a view. In shared memory it is the *sender's* memory, in place: what it holds is only
+            certain for as long as the sender's protocol keeps it unchanged. With `place` it is the memory that it gave.
+        sequence: counts the sender's messages to us from 1, over all connections.
+        shared: some part is the sender's memory, mapped.
+    """
 
     peer: str
-    """Who sent it, authenticated."""
     header: bytes
     payload: tuple[memoryview, ...] = field(repr=False)
-    """One a part, of unsigned bytes, read-only.
-
-    Over sockets they are the message's own memory, which lives as long as somebody holds a view. In shared memory they
-    are the *sender's* memory, in place: what they hold is only certain for as long as the sender's protocol keeps it
-    unchanged. With `place` they are the memory that it gave.
-    """
     sequence: int
-    """Counts the sender's messages to us from 1, over all connections."""
     shared: bool = False
-    """Whether some part is the sender's memory, mapped."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerUp:
-    """A connection is made and authenticated."""
+    """A connection is made and authenticated.
+
+    `incarnation`, on the way in: of the peer's endpoint. Another one than before says that its process is new.
+    """
 
     peer: str
     way: Way
     incarnation: str = ""
-    """On the way in: of the peer's endpoint. Another one than before says that its process is new."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerLost:
-    """A connection ended. On the way out it is tried again until `disconnect`."""
+    """A connection ended. On the way out it is tried again until `disconnect`.
+
+    `unacknowledged`, on the way out: numbers of the messages of which nobody knows whether the peer received them. It
+    may have received any number of the first ones. Sending again, under a new number, is up to the caller.
+    """
 
     peer: str
     way: Way
     reason: str
     unacknowledged: range = range(0)
-    """On the way out: numbers of the messages of which nobody knows whether the peer received them.
-
-    It may have received any number of the first ones. Sending again, under a new number, is up to the caller.
-    """
 
 
 Event = Message | PeerUp | PeerLost

@@ -23,6 +23,7 @@ from elastic_runtime.transport.authentication import sharing_proof
 from elastic_runtime.transport.counters import EndpointRefusalLog
 from elastic_runtime.transport.errors import TransportRefusal
 from elastic_runtime.transport.regions import SEALS, Region, allocate_pages
+from elastic_runtime.transport.settings import TransportSettings
 from elastic_runtime.transport.sockets import LocalEnd
 
 _CREDENTIALS = struct.Struct("3i")
@@ -47,10 +48,8 @@ class RegionSender:
             OSError: there is nobody.
         """
         self._given: set[int] = set()
-        self._answer = ""
-        """What a reader says that has read the probe."""
-        self.proven = False
-        """Whether the reader has read the probe."""
+        self._answer = ""  # of a reader that has read the probe
+        self.proven = False  # whether it has
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             self._socket.connect("\0" + share_address)
@@ -73,8 +72,7 @@ class RegionSender:
         probe.memory[:_NONCE_BYTES] = nonce
         self._answer = sharing_proof(token, "reader", sender, receiver, link, nonce)
         proof = sharing_proof(token, "sender", sender, receiver, link, nonce)
-        hello = {"hello": sender, "link": link.hex(), "proof": proof}
-        self._give(hello, probe.descriptor)
+        self._give({"hello": sender, "link": link.hex(), "proof": proof}, probe.descriptor)
         probe.forget_descriptor()
 
     def fileno(self) -> int:
@@ -112,7 +110,7 @@ class RegionSender:
             self._socket.send(json.dumps({"forget": region.number}).encode())
 
     def close(self) -> None:
-        """The reader unmaps what is not in use."""
+        """Let the reader unmap what is not in use."""
         self._socket.close()
 
     def _give(self, packet: dict[str, Any], descriptor: int) -> None:
@@ -120,15 +118,13 @@ class RegionSender:
 
 
 class RegionReader:
-    """One connection's regions, on the side that reads them."""
+    """One connection's regions, on the side that reads them; `sender` and `link` are known with the hello."""
 
-    def __init__(self, connection: socket.socket, *, max_region_bytes: int, max_regions: int) -> None:
+    def __init__(self, connection: socket.socket, settings: TransportSettings) -> None:
         self._socket = connection
-        self._max_region_bytes = max_region_bytes
-        self._max_regions = max_regions
+        self._settings = settings
         self._mapped: dict[int, memoryview] = {}
         self.sender = ""
-        """Known with the hello."""
         self.link = b""
 
     def fileno(self) -> int:
@@ -189,62 +185,31 @@ class RegionReader:
         elif "region" in packet:
             (descriptor,) = descriptors
             number, size_bytes = int(packet["region"]), int(packet["size_bytes"])
-            if not 0 < size_bytes <= self._max_region_bytes or len(self._mapped) >= self._max_regions:
+            settings = self._settings
+            if not 0 < size_bytes <= settings.max_region_bytes or len(self._mapped) >= settings.max_regions:
                 raise SharingRefused(f"region of {size_bytes} bytes, beside {len(self._mapped)} others")
             self._mapped[number] = memoryview(_map_sealed(descriptor, size_bytes))
         else:
             self._mapped.pop(int(packet["forget"]), None)
 
 
-class ShareListener:
-    """Where peers on this host hand over their regions."""
-
-    def __init__(self) -> None:
-        self.address = f"fedl2-share-{secrets.token_hex(16)}"
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        self._socket.bind("\0" + self.address)
-        self._socket.listen(128)
-
-    def fileno(self) -> int:
-        """For a poller."""
-        return self._socket.fileno()
-
-    def accept(self, *, max_region_bytes: int, max_regions: int) -> RegionReader | None:
-        """The next one who connected, None when there is nobody.
-
-        Raises:
-            SharingRefused: it is another user's process.
-        """
-        try:
-            connection, _ = self._socket.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return None
-        connection.setblocking(False)
-        if _user_of(connection) != os.geteuid():
-            connection.close()
-            raise SharingRefused("another user's process")
-        return RegionReader(connection, max_region_bytes=max_region_bytes, max_regions=max_regions)
-
-    def close(self) -> None:
-        """Nobody connects any more."""
-        self._socket.close()
-
-
 class SharedRegions:
-    """All regions that peers on this host handed over, found by the connection whose messages refer to them."""
+    """All regions that peers on this host handed over, found by the connection whose messages refer to them.
+
+    Attributes:
+        address: of the abstract socket at which they connect.
+    """
 
     def __init__(self, local: LocalEnd) -> None:
         self._local = local
         self._counters = local.counters
         self._log = EndpointRefusalLog(local.name, local.clock)
-        self._listener = ShareListener()
         self._unknown: list[RegionReader] = []
         self._by_link: dict[bytes, RegionReader] = {}
-
-    @property
-    def address(self) -> str:
-        """Of the abstract socket."""
-        return self._listener.address
+        self.address = f"fedl2-share-{secrets.token_hex(16)}"
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        self._listener.bind("\0" + self.address)
+        self._listener.listen(128)
 
     def pollables(self) -> list[int]:
         """What has news when it is readable."""
@@ -252,21 +217,11 @@ class SharedRegions:
 
     def pump(self) -> None:
         """Take in all that was handed over; never waits."""
-        settings, local = self._local.settings, self._local
-        try:
-            while reader := self._listener.accept(
-                max_region_bytes=settings.max_region_bytes, max_regions=settings.max_regions
-            ):
-                if len(self._unknown) >= _MOST_UNKNOWN:
-                    reader.close()
-                    self._refuse("too many that do not say who they are")
-                else:
-                    self._unknown.append(reader)
-        except SharingRefused as error:
-            self._refuse(str(error))
+        while self._accept():
+            pass
         for reader in [*self._unknown, *self._by_link.values()]:
             try:
-                alive = reader.read_packets(local.token, local.name)
+                alive = reader.read_packets(self._local.token, self._local.name)
             except SharingRefused as error:
                 self._refuse(str(error))
                 alive = False
@@ -275,6 +230,24 @@ class SharedRegions:
             elif reader.link and reader in self._unknown:
                 self._unknown.remove(reader)
                 self._by_link[reader.link] = reader
+
+    def _accept(self) -> bool:
+        """Take up the next connection; whether there was one that may stay."""
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return False
+        connection.setblocking(False)
+        if _user_of(connection) != os.geteuid():
+            connection.close()
+            self._refuse("another user's process")
+            return False
+        if len(self._unknown) >= _MOST_UNKNOWN:
+            connection.close()
+            self._refuse("too many that do not say who they are")
+        else:
+            self._unknown.append(RegionReader(connection, self._local.settings))
+        return True
 
     def view(self, peer: str, link: bytes, number: int, start_byte: int, stop_byte: int) -> memoryview | None:
         """Bytes of a region that `peer` handed over on the connection `link`; None if it did not."""
@@ -308,7 +281,7 @@ class SharedRegions:
             del self._by_link[reader.link]
 
     def _refuse(self, reason: str) -> None:
-        self._counters.refuse(TransportRefusal.SHARING)
+        self._counters.refusals[TransportRefusal.SHARING] += 1
         self._log.write(TransportRefusal.SHARING, detail=reason)
 
 

@@ -52,30 +52,28 @@ class Malformed(Exception):
 
 
 class Hello(NamedTuple):
-    """First frame of a connection."""
+    """First frame of a connection.
+
+    `incarnation`: 16 random bytes of the sending endpoint. `link`: 16 random bytes of the connection, which nobody can
+    have heard before: the sender's challenge.
+    """
 
     incarnation: bytes
-    """16 random bytes of the sending endpoint."""
     link: bytes
-    """16 random bytes of the connection, which nobody can have heard before: the sender's challenge."""
     name: str
-    """The sender's."""
 
 
 class Challenge(NamedTuple):
-    """The receiver's answer to a hello."""
+    """The receiver's answer to a hello: 16 random bytes, and 32 that prove the token for this hello and nonce."""
 
     nonce: bytes
-    """16 random bytes."""
     proof: bytes
-    """32 bytes, of this hello and nonce."""
 
 
 class Reference(NamedTuple):
-    """One part in the table."""
+    """One part in the table; `region` is the sender's number of the mapped region, 0 if the part follows as frames."""
 
     region: int
-    """The sender's number of the region that is mapped; 0 for a part that follows as frames."""
     start_byte: int
     stop_byte: int
 
@@ -86,47 +84,43 @@ class Reference(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """What the application of an endpoint has received."""
+    """What the application of an endpoint has received: all messages of a connection up to this one."""
 
     link: bytes
-    """The connection, by its sender's hello."""
     sequence: int
-    """All messages up to this one."""
 
 
 NOTHING = Acknowledgement(bytes(16), 0)
 
 
 class MessageHead(NamedTuple):
-    """First frame of a message."""
+    """First frame of a message; the sender cuts its payload by `frame_bytes`.
+
+    `acknowledgement`: of the other way; an answer at once saves a frame of its own, and two threads their waking up.
+    """
 
     sequence: int
     frame_bytes: int
-    """By which the sender cuts."""
     references: tuple[Reference, ...]
     header: bytes
     acknowledgement: Acknowledgement = NOTHING
-    """Of the other way; an answer at once saves a frame of its own, and two threads their waking up."""
 
 
 class FramePiece(NamedTuple):
-    """Where some bytes of a frame belong."""
+    """Place of some bytes: from `start_byte` of a part, at `offset_bytes` of the frame."""
 
     part: int
     start_byte: int
-    """Within the part."""
     offset_bytes: int
-    """Within the frame."""
     size_bytes: int
 
 
 class FrameCut(NamedTuple):
-    """One payload frame."""
+    """One payload frame; a joined one carries small parts, each whole."""
 
     size_bytes: int
     pieces: tuple[FramePiece, ...]
     joined: bool
-    """Whether it carries small parts, each whole."""
 
 
 def cut(sizes: Sequence[int], frame_bytes: int) -> list[FrameCut]:
