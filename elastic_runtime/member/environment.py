@@ -125,7 +125,6 @@ class MemberEnvironment:
         """This member's line to the coordinator.
 
         Args:
-            role: what it does.
             clock: seconds in which this process ran (`member_clock`).
 
         Raises:

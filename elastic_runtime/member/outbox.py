@@ -22,12 +22,7 @@ _MOST_KEPT = 16384
 
 
 class Outbox:
-    """Everything that one member sends.
-
-    Args:
-        endpoint: the data plane.
-        parts: the memory that goes with a message.
-    """
+    """Everything that one member sends."""
 
     def __init__(self, endpoint: Endpoint, parts: Callable[[Header], Sequence[RegionPart]]) -> None:
         self._endpoint = endpoint

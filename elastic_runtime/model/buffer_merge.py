@@ -26,7 +26,6 @@ class MergeRule:
 
     Attributes:
         merge_steps: 1 or more.
-        total_steps: of the job.
         start_step: where the generation began: at its checkpoint all blocks are at this version.
     """
 
@@ -89,10 +88,8 @@ def merge_buffers(model: nn.Module, group: MergingGroup, samples: int, all_sampl
     """Replace the buffers of every process by the merged ones.
 
     Args:
-        model: whose buffers.
         group: the processes; all call this at the same step.
         samples: that this process computed in this step; 0 if none.
-        all_samples: of the whole step.
     """
     means: list[torch.Tensor] = []
     maxima: list[torch.Tensor] = []

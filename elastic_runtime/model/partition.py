@@ -51,7 +51,6 @@ def assign(
     """Give every block an owner.
 
     Args:
-        layout: of the model.
         ps_ids: the PSs that may own blocks, new ones too; their order does not matter.
         previous: who owned which block until now; a block that it does not name is free to go anywhere.
         victims: PSs that are to leave, whether or not `ps_ids` still names them.
@@ -102,8 +101,6 @@ def batches(moves: Iterable[BlockMove], layout: Layout, budget_bytes: int) -> li
     send, and receive, as can. What one pair sends is in the order of blocks: neighbours stay neighbours.
 
     Args:
-        moves: of different blocks.
-        layout: of the model.
         budget_bytes: most bytes of a batch; a block that is larger goes alone.
     """
     pairs: dict[tuple[str, str], list[BlockMove]] = {}

@@ -23,7 +23,6 @@ def assign_holders(layout: Layout, ps_ids: Sequence[str], previous: Holders) -> 
     """Give every block an owner and, with two PSs or more, a second holder.
 
     Args:
-        layout: of the model.
         ps_ids: the PSs that may hold blocks; their order does not matter.
         previous: who held which block until now, those that leave or are lost included.
 

@@ -23,12 +23,6 @@ with warnings.catch_warnings():
 def flat_view(payload: Payload, part: int, segment: Segment, blocks: Sequence[Block]) -> torch.Tensor:
     """A flat tensor over the part of a message that carries a run of blocks; only to be read.
 
-    Args:
-        payload: of the message.
-        part: which of its parts.
-        segment: of the blocks.
-        blocks: adjacent ones.
-
     Returns:
         Shape (elements of the run,), of the segment's dtype.
 
@@ -60,7 +54,6 @@ def block_runs(
     """Runs (first, count) of neighbours of one key, none larger than a message should be.
 
     Args:
-        blocks: the model's.
         indices: of those to tell of, in this order.
         key: what a message says of all its blocks; the segment is part of it.
     """

@@ -148,8 +148,6 @@ class Update:
 
     Attributes:
         after: number of the newest change that the worker knew; a PS that does not know it yet lets the message wait.
-        incarnation: of the worker's process.
-        sequence: counts the worker's updates from 1.
         version: of the blocks that the gradient was computed with.
         samples: computed by this worker since it last sent these statistics; 0 with parameters.
     """
@@ -243,12 +241,7 @@ Outgoing = tuple[str, Header]
 
 
 class _Table(NamedTuple):
-    """Rows that end a header of some kinds.
-
-    Attributes:
-        make: one from its numbers.
-        what: its rows are called.
-    """
+    """Rows that end a header of some kinds."""
 
     row: struct.Struct
     make: Callable[[tuple[Any, ...]], tuple[Any, ...]]

@@ -160,9 +160,6 @@ class View:
 class Timeline:
     """The plans of one generation, step by step; `replicated`: blocks have, or had, a second holder.
 
-    Args:
-        view: any view of the generation.
-
     Raises:
         ValueError: changes out of order, or overlapping: stages of one may not reach into the next.
     """
@@ -298,7 +295,6 @@ def transfers(change: Change, before: Plan) -> list[Transfer]:
     """The blocks whose holders a change changes, stage by stage; a block whose holders swap their parts is not one.
 
     Args:
-        change: whose.
         before: the plan that it changes, with all servers that it names, lost ones too.
     """
     found = []

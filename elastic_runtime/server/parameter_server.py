@@ -89,14 +89,7 @@ class ShardInWork:
 
 
 class Shards:
-    """All shards that this server writes.
-
-    Args:
-        folder: of the job's checkpoints.
-        server: this task.
-        layout: the model's.
-        optimizer: the job's.
-    """
+    """All shards that this server writes."""
 
     def __init__(self, folder: Place, server: str, layout: Layout, optimizer: Optimizer) -> None:
         self._folder, self._server, self._layout, self._optimizer = folder, server, layout, optimizer
@@ -140,18 +133,7 @@ class Shards:
 
 
 class ParameterServer:
-    """What a server does, one view or message at a time.
-
-    Args:
-        environment: where the job is.
-        endpoint: the data plane.
-        link: to the coordinator.
-        registration: the job's model, and how it is trained.
-        clock: seconds, monotonic.
-
-    Attributes:
-        outbox: everything that it sends.
-    """
+    """What a server does, one view or message at a time."""
 
     def __init__(
         self,
@@ -265,14 +247,7 @@ def _part(
 
 
 class ServerRegions:
-    """Addresses for the whole model, and memory for the blocks that the server ever owned.
-
-    Args:
-        task: the server's.
-        endpoint: its data plane.
-        layout: the model's.
-        optimizer: of the job.
-    """
+    """Addresses for the whole model, and memory for the blocks that the server ever owned."""
 
     def __init__(self, task: str, endpoint: Endpoint, layout: Layout, optimizer: Optimizer) -> None:
         self._task = task
@@ -313,16 +288,7 @@ class ServerRegions:
 
 
 class ServerReports:
-    """One server's reports.
-
-    Args:
-        link: to the coordinator.
-        endpoint: whose traffic is told.
-        part: what the server does.
-        store: its blocks.
-        shards: its parts of checkpoints.
-        clock: seconds, monotonic.
-    """
+    """One server's reports."""
 
     def __init__(
         self,

@@ -33,7 +33,6 @@ class ServerProcess:
     """One parameter server, from its registration to its end.
 
     Args:
-        environment: where the job is.
         clock: seconds in which this process ran; None: `member_clock`.
         register_seconds: how long to wait for the coordinator and for the first worker's model.
         patience_seconds: how long to go on without a coordinator when there is nothing to do.

@@ -47,8 +47,6 @@ class FlatMemory:
         """Reserve addresses, or use memory that is there.
 
         Args:
-            elements: length of the segment.
-            dtype: of its elements.
             outside: a writable buffer of exactly the segment's bytes, such as a `memoryview` of shared memory; it is
                 kept alive. None reserves private memory, all zero.
 
@@ -115,8 +113,6 @@ class BlockStore:
         """Own nothing yet.
 
         Args:
-            layout: of the job's model.
-            optimizer: of the job.
             memory: writable buffers, each of a whole segment, by the segment's index and "parameters" or the name of a
                 tensor of the optimizer: memory that others read, or that messages are sent from. The rest is private.
             reserve: called with a block before it is adopted, to make sure that memory handed in has pages for it.
@@ -226,7 +222,6 @@ class BlockStore:
         """The whole flat memory of a segment (elements,), of which only the held blocks mean anything.
 
         Args:
-            segment: its index.
             name: "parameters", or the name of one of the optimizer's tensors.
         """
         return self._flat(segment, name).tensor

@@ -45,11 +45,6 @@ class Assembly:
         """Prepare for the frames that follow `head`.
 
         Args:
-            peer: who sends it.
-            head: its first frame.
-            view: finds parts in shared memory.
-            place: asked where it should land, if given.
-            pool: memory for large parts.
             wanted: False for a message that was received before: its frames are taken and dropped.
 
         Raises:

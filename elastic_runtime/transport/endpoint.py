@@ -78,7 +78,6 @@ class Endpoint:
             advertise: host name or address that peers use, where it is not the one in `bind`.
             shared_memory: False makes parts travel as frames on the same host too.
             place: tells where messages should land, see `Place`.
-            settings: bounds and times.
             clock: seconds, for deadlines and waits between attempts.
             allocate: allocates the pages of shared memory.
 

@@ -18,13 +18,7 @@ from elastic_runtime.worker.batches import Batch, Batches
 
 
 class AloneMode:
-    """One worker with the whole global batch.
-
-    Args:
-        model: what is trained.
-        training: how.
-        batches: the data.
-    """
+    """One worker with the whole global batch."""
 
     name = "alone"
     is_first = True
@@ -77,12 +71,7 @@ class AloneMode:
 
 
 class LocalOptimizer:
-    """Applies steps to parameters.
-
-    Args:
-        rule: the user's choice.
-        parameters: the trained ones.
-    """
+    """Applies steps to parameters."""
 
     def __init__(self, rule: Optimizer, parameters: Sequence[nn.Parameter]) -> None:
         self._rule = rule

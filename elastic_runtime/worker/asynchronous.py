@@ -243,7 +243,6 @@ class UpdateTraffic:
     """One worker's updates on their way.
 
     Args:
-        member: this worker.
         model: what is sent, and where answers go.
 
     Attributes:

@@ -86,11 +86,7 @@ def put_values(
     """Copy blocks to their places.
 
     Args:
-        banks: where.
-        segment: of the blocks.
-        blocks: a run of neighbours.
         wanted: those of them that are to be copied, at least one.
-        values: of the whole run.
     """
     flat = banks.buffers(segment.index) if segment.kind is TensorKind.BUFFER else banks.staging(segment.index)
     if len(wanted) == len(blocks):

@@ -78,8 +78,6 @@ class Batches:
         """Read one slice, and seed torch's random numbers for it.
 
         Args:
-            step: the global step.
-            slice_index: which slice.
             slices: in how many the step's batch is cut.
             last: this process computes no other slice of the step after it.
 
@@ -105,7 +103,6 @@ class Batches:
 
         Args:
             number: it stands in place of the step: how many updates are known.
-            epoch: whose order.
             start: of 0 to the number of samples.
             stop: likewise; larger.
             ends_epoch: whether it is marked so; None: if the epoch's last sample is in it.
@@ -209,9 +206,6 @@ def as_samples(data: Any, collate: Collate | None) -> NumberedSamples:
 
 class Columns:
     """Tensors or arrays whose first dimension counts the samples; read by indexing, without a call for each sample.
-
-    Args:
-        columns: by name or by place.
 
     Raises:
         BadInput: lengths differ, or there is no column.

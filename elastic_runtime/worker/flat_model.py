@@ -52,7 +52,6 @@ class FlatModel:
 
     Args:
         model: its trained tensors and buffers are those of `layout`.
-        layout: how it is cut.
         allocate: where the memory comes from; asked for `active-S`, `staging-S` and `gradients-S` for each segment S of
             trained tensors, for `gradientsN-S` when bank N is first used, and for `buffers-S` for each segment of
             buffers.
@@ -121,11 +120,7 @@ class FlatModel:
             trained.gradients = banks[number]
 
     def begin_backward(self, weight: float = 1.0) -> None:
-        """Before the last backward pass of one slice: from now on gradients are taken as they come.
-
-        Args:
-            weight: what was accumulated before counts by it.
-        """
+        """Take gradients as they come, in the last backward pass of a slice; what was accumulated counts by `weight`."""
         self._arrived.clear()
         self._taking = True
         if weight == 1.0:

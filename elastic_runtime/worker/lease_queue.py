@@ -20,10 +20,6 @@ and whether nothing is left in any epoch. Raises CoordinatorUnreachable."""
 class LeaseQueue:
     """Batches ahead; `take`, `on_done` and the rest are for the training loop.
 
-    Args:
-        ask: the coordinator.
-        clock: seconds, monotonic.
-
     Attributes:
         failure: why no more leases come; None: they do.
     """

@@ -44,13 +44,9 @@ class Membership:
     """One worker, from its registration until it has left.
 
     Args:
-        environment: of this process; see `MemberEnvironment`.
-        layout: the model's.
-        training: how it is trained.
         clock: seconds in which this process ran (`member_clock`).
 
     Attributes:
-        layout, training, clock: as given.
         left: this worker has told the coordinator that it is gone.
 
     Raises:

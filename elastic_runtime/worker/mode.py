@@ -84,11 +84,7 @@ class TrainingMode(Protocol):
 
 
 class NotNeededMode:
-    """No part in the training.
-
-    Args:
-        why: the coordinator's words, for the log.
-    """
+    """No part in the training."""
 
     name = "parameter-server"
     is_first = False

@@ -29,11 +29,7 @@ _WINDOW_ELEMENTS = 2048
 
 
 class ModelGuard:
-    """Compares a model with what it was when this was made.
-
-    Args:
-        model: as it joins.
-    """
+    """Compares a model with what it was when this was made."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -82,11 +78,7 @@ class ModelGuard:
 
 
 class ParameterWatch:
-    """Notices what a script writes into parameters, trained or not.
-
-    Args:
-        model: as it joins.
-    """
+    """Notices what a script writes into parameters, trained or not."""
 
     def __init__(self, model: nn.Module) -> None:
         self._named = list(model.named_parameters())
@@ -109,9 +101,6 @@ class ParameterWatch:
         """Whether anything was written since `mark`.
 
         Values on an accelerator are compared there, which is not waited for; see `settle`.
-
-        Args:
-            when: in words.
 
         Raises:
             BadInput: naming the first such parameter.

@@ -49,11 +49,6 @@ class SharedModel:
     A bank is what the gradients of one slice of a step lie in: while servers read bank 0, a worker that computes
     another slice of the same step needs bank 1.
 
-    Args:
-        endpoint: the data plane.
-        layout: how the model is cut.
-        model: what is trained.
-
     Attributes:
         flat: the model; what servers answer is put there.
 
@@ -104,11 +99,6 @@ class ParameterServerMode(ABC):
     The script's thread does all of it between two batches; control threads only bring views.
 
     Args:
-        model: what is trained.
-        layout: how it is cut.
-        training: how it is trained.
-        batches: the data.
-        environment: of this process; see `MemberEnvironment`.
         practice: computes a loss of a batch's data, to practise with; None: something small without the model.
 
     Raises:
@@ -244,12 +234,7 @@ def _loss_of_nothing(device: torch.device) -> torch.Tensor:
 
 
 class FirstCheckpoint:
-    """What every server begins from at step 0, if the coordinator asks this worker for it.
-
-    Args:
-        member: this worker.
-        model: in flat memory.
-    """
+    """What every server begins from at step 0, if the coordinator asks this worker for it."""
 
     def __init__(self, member: Membership, model: FlatModel) -> None:
         self._member = member
@@ -277,11 +262,7 @@ class FirstCheckpoint:
 
 
 class Meter:
-    """One worker's progress.
-
-    Args:
-        member: this worker.
-    """
+    """One worker's progress."""
 
     def __init__(self, member: Membership) -> None:
         self._member = member

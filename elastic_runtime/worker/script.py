@@ -33,11 +33,7 @@ Hook = Callable[[torch.Tensor], torch.Tensor | None]
 
 
 class HookGuard:
-    """Lets hooks of parameters look, and refuses those that write.
-
-    Args:
-        model: its trained parameters are looked at.
-    """
+    """Lets hooks of parameters look, and refuses those that write."""
 
     def __init__(self, model: nn.Module) -> None:
         self._named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -121,9 +117,6 @@ class ScriptGradients:
 
     They are gradients of this worker's slice only. What is done to them (clipping, scaling) would be done to the whole
     step's where the script trains alone, and to a part of it elsewhere: so they are to be as `backward()` left them.
-
-    Args:
-        model: its trained parameters are looked at.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -252,15 +252,7 @@ class SynchronousMode(ParameterServerMode):
 
 
 class StepSlices:
-    """One worker's slices, step by step.
-
-    Args:
-        task: this worker.
-        barrier: has the plans.
-        exchange: knows which slices were pushed.
-        batches: the data.
-        model: takes gradients.
-    """
+    """One worker's slices, step by step."""
 
     def __init__(
         self, task: str, barrier: StepBarrier, exchange: WorkerExchange, batches: Batches, model: FlatModel

@@ -47,9 +47,6 @@ class WorkerWaits:
     """One worker's waits, one after the other.
 
     Args:
-        member: this worker.
-        outbox: everything that it sends.
-        expected: what it waits for.
         handle: acts on a message: peer, header and payload; returns what is to be sent.
     """
 

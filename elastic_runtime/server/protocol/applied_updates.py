@@ -46,13 +46,7 @@ class AppliedUpdates:
     A block's marks say up to which of its updates each worker's are applied; they move with the block.
 
     Args:
-        layout: the model's.
-        store: holds the blocks.
-        snapshots: takes copies before blocks change.
         dropped: counts what is not applied, by reason.
-
-    Attributes:
-        staleness: of the newest updates.
     """
 
     def __init__(self, layout: Layout, store: BlockStore, snapshots: Snapshots, dropped: Counter[str]) -> None:

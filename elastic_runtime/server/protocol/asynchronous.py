@@ -58,11 +58,6 @@ class LiveHandover:
     """What one server gives away and takes over.
 
     Args:
-        name: the task's.
-        layout: the model's.
-        store: holds the blocks.
-        updates: what was applied to the blocks.
-        clock: seconds, monotonic.
         resend_seconds: after how long an unconfirmed block is sent again.
 
     Attributes:
@@ -197,11 +192,6 @@ class AsynchronousPart(ServerPart):
     """One PS's part in asynchronous training.
 
     Args:
-        name: the task's.
-        layout: the model's.
-        store: holds the blocks.
-        snapshots: takes copies of blocks for checkpoints.
-        clock: seconds, monotonic.
         resend_seconds: after how long an unconfirmed block is sent again.
     """
 

@@ -20,11 +20,7 @@ class Rules:
     """What does not change in a job's life.
 
     Attributes:
-        batch_size: of a step.
         minimum: the fewest samples that a worker computes at once.
-        merge_steps: see `MergeRule`.
-        total_steps: of the job.
-        clip_norm: None: no clipping.
         resend_seconds: after how long an unconfirmed block is sent again.
     """
 
@@ -37,14 +33,7 @@ class Rules:
 
 
 class BlockTable:
-    """Everything that the answers to messages depend on, beside the numbers themselves.
-
-    Args:
-        name: the task's.
-        layout: the model's.
-        store: holds the blocks.
-        rules: the job's.
-    """
+    """Everything that the answers to messages depend on, beside the numbers themselves."""
 
     def __init__(self, name: str, layout: Layout, store: BlockStore, rules: Rules) -> None:
         self.name = name

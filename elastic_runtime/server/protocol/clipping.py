@@ -38,7 +38,6 @@ class NormExchange:
 
     Args:
         blocks: all parameter blocks of the model.
-        clip_norm: the most that the global norm may be.
     """
 
     def __init__(self, blocks: frozenset[int], clip_norm: float) -> None:
@@ -66,14 +65,7 @@ class NormExchange:
 
 
 class Clipping:
-    """The steps of one generation whose gradients are summed here, and wait for the norms of others.
-
-    Args:
-        table: what holds.
-        handover: knows which blocks others read.
-        clip_norm: the most that the global norm may be.
-        clock: seconds, monotonic.
-    """
+    """The steps of one generation whose gradients are summed here, and wait for the norms of others."""
 
     def __init__(
         self, table: BlockTable, handover: SynchronousHandover, clip_norm: float, clock: Callable[[], float]

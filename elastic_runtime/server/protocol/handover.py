@@ -53,7 +53,6 @@ class Migration:
     """Departures and arrivals of one PS in one generation.
 
     Args:
-        name: of the PS.
         resend_seconds: how long an arrival may stay unconfirmed before the block is sent again.
     """
 
@@ -183,10 +182,6 @@ class Migration:
 class SynchronousHandover:
     """What one server gives away and takes over in synchronous training.
 
-    Args:
-        table: what holds.
-        clock: seconds, monotonic.
-
     Attributes:
         migration: which blocks go where, in the generation in hand.
         moved_bytes: parameters of blocks that came from other servers.
@@ -271,8 +266,6 @@ class SynchronousHandover:
         """Blocks have come.
 
         Args:
-            peer: who sent them.
-            header: which.
             payload: parameters, then the optimizer's tensors.
             complete_seconds: since when all pushes of a block are there; None: they are not.
 

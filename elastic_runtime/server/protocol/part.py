@@ -37,13 +37,6 @@ class MovingBlocks(Protocol):
 class ServerPart(ABC):
     """One PS's part in the protocol.
 
-    Args:
-        name: the task's.
-        layout: the model's.
-        store: holds the blocks.
-        snapshots: takes copies of blocks for checkpoints.
-        clock: seconds, monotonic.
-
     Attributes:
         generation: the newest that was begun.
         dropped: messages, by reason.

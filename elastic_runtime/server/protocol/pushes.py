@@ -33,14 +33,7 @@ class Lacking:
 
 
 class StepPushes:
-    """The steps in hand, block by block, in one generation.
-
-    Args:
-        table: what holds.
-        handover: knows the blocks that are here, and is told of those that have seen a step.
-        snapshots: takes copies before blocks change.
-        clock: seconds, monotonic.
-    """
+    """The steps in hand, block by block, in one generation."""
 
     def __init__(
         self, table: BlockTable, handover: SynchronousHandover, snapshots: Snapshots, clock: Callable[[], float]
@@ -243,11 +236,7 @@ class StepPushes:
 
 
 class Merges:
-    """Which merges are left to others, in one generation.
-
-    Args:
-        table: what holds.
-    """
+    """Which merges are left to others, in one generation."""
 
     def __init__(self, table: BlockTable) -> None:
         self._table = table

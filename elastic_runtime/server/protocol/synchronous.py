@@ -45,16 +45,7 @@ _OVERDUE_SECONDS = 5.0
 
 
 class SynchronousPart(ServerPart):
-    """One PS's part in synchronous training.
-
-    Args:
-        name: the task's.
-        layout: the model's.
-        store: holds the blocks.
-        rules: the job's.
-        snapshots: takes copies of blocks for checkpoints.
-        clock: seconds, monotonic.
-    """
+    """One PS's part in synchronous training."""
 
     _handover: SynchronousHandover
 

@@ -35,15 +35,7 @@ from elastic_runtime.worker.banks import Banks, put_values
 
 
 class WorkerExchange:
-    """One worker's part in the protocol, for one generation after the other.
-
-    Args:
-        name: the task's.
-        layout: the model's.
-        banks: where values go.
-        merge_steps: see `MergeRule`.
-        total_steps: of the job.
-    """
+    """One worker's part in the protocol, for one generation after the other."""
 
     def __init__(self, name: str, layout: Layout, banks: Banks, merge_steps: int, total_steps: int) -> None:
         self.name = name

@@ -43,9 +43,6 @@ class Vote:
 class StepTurns:
     """One worker's turns, by the newest view.
 
-    Args:
-        name: the task's.
-
     Attributes:
         view, timeline: the newest; None before the first.
     """

@@ -23,13 +23,7 @@ LAST = 2**62
 
 
 class Updates:
-    """One worker's part in the protocol, for one generation after the other.
-
-    Args:
-        incarnation: of this process.
-        layout: the model's.
-        banks: where values go.
-    """
+    """One worker's part in the protocol, for one generation after the other."""
 
     def __init__(self, incarnation: int, layout: Layout, banks: Banks) -> None:
         self.generation = 0

@@ -46,10 +46,6 @@ class AllReduceMode:
 
     Args:
         model: what is trained; becomes the first process's.
-        layout: of the model.
-        training: how.
-        batches: the data.
-        group: the processes.
         files: of whoever looks after them; None: nobody does.
         place: of this process among pods; None: it is none.
 
@@ -208,8 +204,6 @@ class GradientBuckets:
     """The gradients of a model over all processes of a group.
 
     Args:
-        parameters: the trained ones, in the model's order.
-        group: the processes.
         bucket_bytes: size of a bucket; a tensor that is larger has one for itself.
     """
 

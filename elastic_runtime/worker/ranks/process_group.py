@@ -29,10 +29,6 @@ _groups = itertools.count()
 class ProcessGroup:
     """torch.distributed's default group; joins it, and leaves it if it was not there before.
 
-    Args:
-        environment: with the variables that torchrun sets.
-        device: where the tensors are that will be sent.
-
     Raises:
         BadInput: variables are missing, or no numbers.
         ElasticError: the others do not come in time.

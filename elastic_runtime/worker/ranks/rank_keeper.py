@@ -63,10 +63,6 @@ class RankKeeper:
     """One process's part.
 
     Args:
-        files: of the job.
-        state: of this process.
-        order: of the samples.
-        group: all processes of this run.
         pod: this process's; None: it is no pod's.
     """
 

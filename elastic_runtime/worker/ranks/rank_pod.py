@@ -119,9 +119,6 @@ class RankPlace:
     """Where a process is.
 
     Attributes:
-        address: where the first one serves.
-        job: its name.
-        credentials: of the job.
         end_file: where it says how it ended; None: nowhere.
     """
 
@@ -164,10 +161,6 @@ class RankPod:
     """One process's place, from when it has joined the others.
 
     Args:
-        place: where it is.
-        rank: its number; 0 serves.
-        processes: how many there are.
-        clock: seconds, monotonic.
         unix_clock: the time of day in seconds; a later run of the job has a later one.
 
     Attributes:
@@ -202,12 +195,7 @@ class RankPod:
         return self._status
 
     def tell(self, progress: RankProgress, total_steps: int, *, stopped: bool = False) -> None:
-        """Take how far the job is; at its end, or when all stop, after the checkpoint is written.
-
-        Args:
-            progress: after the newest step.
-            total_steps: of the whole job.
-        """
+        """Take how far the job is; at its end, or when all stop, after the checkpoint is written."""
         began, self._began = self._began, self._began or (self._clock(), progress.samples)
         seconds = self._clock() - began[0] if began is not None else 0.0
         phase = (
