@@ -36,6 +36,11 @@ def flat_view(payload: Payload, part: int, segment: Segment, blocks: Sequence[Bl
     return torch.frombuffer(payload[part], dtype=getattr(torch, segment.dtype), count=elements)
 
 
+def part_of(values: torch.Tensor, blocks: Sequence[Block], block: Block) -> torch.Tensor:
+    """A block's elements among those of a run."""
+    return values[block.start - blocks[0].start : block.stop - blocks[0].start]
+
+
 def run_of(blocks: Sequence[Block], first: int, count: int) -> Sequence[Block]:
     """The blocks that a message names.
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 
 from elastic_runtime.model.layout import Block, Segment, TensorKind
+from elastic_runtime.protocol.block_runs import part_of
 
 Allocate = Callable[[str, int], memoryview]
 """`allocate(name, size_bytes)` gives writable memory of at least so many bytes; a model asks for each name once."""
@@ -93,5 +94,4 @@ def put_values(
         flat[blocks[0].start : blocks[-1].stop].copy_(values)
         return
     for block in wanted:
-        own = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
-        flat[block.start : block.stop].copy_(values[own])
+        flat[block.start : block.stop].copy_(part_of(values, blocks, block))

@@ -120,7 +120,7 @@ class FlatModel:
             trained.gradients = banks[number]
 
     def begin_backward(self, weight: float = 1.0) -> None:
-        """Take gradients as they come, in the last backward pass of a slice; what was accumulated counts by `weight`."""
+        """Take gradients as they come, in a slice's last backward pass; what was accumulated counts by `weight`."""
         self._arrived.clear()
         self._taking = True
         if weight == 1.0:

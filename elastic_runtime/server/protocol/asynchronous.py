@@ -14,15 +14,16 @@ Source: DL2 §5 (asynchronous: the PS buffers and redirects).
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from torch import Tensor
 
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.model.layout import Block, Layout
-from elastic_runtime.protocol.block_runs import Payload, block_runs, flat_view, run_of
+from elastic_runtime.protocol.block_runs import Payload, block_runs, flat_view, part_of, run_of
 from elastic_runtime.protocol.messages import (
     RUN_BYTES,
     Adopted,
@@ -30,19 +31,118 @@ from elastic_runtime.protocol.messages import (
     Fetch,
     Handover,
     Header,
+    Mark,
     Moved,
     Outgoing,
     Update,
 )
-from elastic_runtime.protocol.plan import Timeline, View
-from elastic_runtime.server.protocol.applied_updates import AppliedUpdates, Staleness
-from elastic_runtime.server.protocol.handover import Migration
+from elastic_runtime.protocol.plan import Member, Timeline, View
+from elastic_runtime.server.protocol.handover import Migration, arrived_tensors
 from elastic_runtime.server.protocol.part import ServerPart
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
 
 _WINDOW_BYTES = 2 * RUN_BYTES
 """Blocks on their way at once: workers wait for these only, while the rest of a resize is still to come."""
+_KEPT_AGES = 1000
+"""Of the newest updates; some seconds of a busy job."""
+
+
+class AppliedUpdates:
+    """The updates applied to one server's blocks, each once, in one generation after the other.
+
+    A block's marks say up to which of its updates each worker's are applied; they move with the block.
+
+    Args:
+        dropped: counts what is not applied, by reason.
+    """
+
+    def __init__(self, layout: Layout, store: BlockStore, snapshots: Snapshots, dropped: Counter[str]) -> None:
+        self._ages: deque[int] = deque(maxlen=_KEPT_AGES)
+        self._dropped = dropped
+        self._buffers = layout.buffer_blocks
+        self._store = store
+        self._snapshots = snapshots
+        self._incarnations: dict[str, int] = {}
+        self._marks: dict[int, dict[int, Mark]] = defaultdict(dict)
+        self._merged_samples: Counter[int] = Counter()
+
+    @property
+    def staleness_versions(self) -> int:
+        """Median age of the newest updates, in versions of their blocks; 0 without any.
+
+        Source: Ho et al. 2013 (stale synchronous parallel).
+        """
+        return int(median(self._ages)) if self._ages else 0
+
+    def start(self) -> None:
+        """A generation begins: nothing is applied to its blocks."""
+        self._marks.clear()
+        self._merged_samples.clear()
+
+    def follow(self, members: Iterable[Member]) -> None:
+        """Take updates of these processes, and of no others."""
+        self._incarnations = {member.task: member.incarnation for member in members}
+
+    def is_from_member(self, peer: str, header: Update) -> bool:
+        """Whether the update is of the process that the job knows as `peer`."""
+        return self._incarnations.get(peer) == header.incarnation
+
+    def apply(self, header: Update, blocks: Sequence[tuple[int, Tensor]]) -> list[int]:
+        """Apply what is new of an update; returns the blocks that it is applied to, now or before."""
+        known: list[int] = []
+        fresh: dict[int, list[tuple[int, Tensor]]] = defaultdict(list)
+        for block, numbers in blocks:
+            mark = self._marks[block].get(header.incarnation)
+            if mark is not None and header.sequence < mark.sequence:
+                self._dropped["old update"] += 1
+                continue
+            known.append(block)
+            if mark is None or header.sequence > mark.sequence:
+                fresh[self._store.version(block)].append((block, numbers))
+        for version, members in fresh.items():
+            self._snapshots.before_apply(self._store, [block for block, _ in members])
+            if members[0][0] in self._buffers:
+                self._merge(header, members, version)
+            else:
+                self._step(header, members, version)
+        return known
+
+    def _step(self, header: Update, members: Sequence[tuple[int, Tensor]], version: int) -> None:
+        blocks = [block for block, _ in members]
+        self._store.apply(blocks, [[numbers] for _, numbers in members], version)
+        for block in blocks:
+            self._marks[block][header.incarnation] = Mark(header.incarnation, header.sequence)
+        self._ages.append(max(version - header.version, 0))
+
+    def _merge(self, header: Update, members: Sequence[tuple[int, Tensor]], version: int) -> None:
+        """A worker's statistics count by its share in the samples that were merged since it merged last.
+
+        One worker alone replaces them; of k equal ones each counts for 1/k. Whole numbers: the largest.
+        """
+        for block, numbers in members:
+            mark = self._marks[block].get(header.incarnation)
+            before = self._merged_samples[block]
+            others = before - (mark.samples if mark is not None else 0)
+            held = self._store.view(block).parameters.clone()
+            self._store.apply([block], [[held, numbers]], version, (others, header.samples))
+            self._merged_samples[block] = before + header.samples
+            self._marks[block][header.incarnation] = Mark(header.incarnation, header.sequence, before + header.samples)
+
+    def marks(self, block: int) -> tuple[Mark, ...]:
+        """The marks of a block, but those of processes that are no more: their updates are not taken anyway."""
+        live = set(self._incarnations.values())
+        marks = sorted(self._marks[block].values(), key=lambda mark: mark.incarnation)
+        return tuple(mark for mark in marks if mark.incarnation in live)
+
+    def merged_samples(self, block: int) -> int:
+        """How many samples a block's statistics hold."""
+        return self._merged_samples[block]
+
+    def take_over(self, block: int, header: Handover) -> None:
+        """A block has come, with what was applied to it."""
+        self._marks[block] = {mark.incarnation: mark for mark in header.marks}
+        self._merged_samples[block] = header.samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +240,8 @@ class LiveHandover:
             # A copy that is kept of a block that left is not it: its way back is in a view that has not come yet.
             here = all(b.index in self._store.owned and self.migration.departure(b.index) is None for b in blocks)
             return ([*adopted], []) if here else None
-        names = self._store.state_names(header.first)
-        if len(payload) != 1 + len(names):
-            raise ProtocolError(f"{peer} sent blocks in {len(payload)} parts; this optimizer has {1 + len(names)}")
         segment = self._layout.segments[blocks[0].segment]
-        parameters, *state = (flat_view(payload, part, segment, blocks) for part in range(len(payload)))
+        tensors = arrived_tensors(peer, payload, self._store.state_names(header.first), segment, blocks)
         for block in coming:
             arrival = self.migration.arrival(block.index)
             if arrival is not None and arrival.source != peer:
@@ -153,9 +250,7 @@ class LiveHandover:
         if asked:
             self.stall_seconds += self._clock() - min(asked)  # the longest: they wait at the same time
         for block in coming:
-            place = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
-            own_state = {name: tensor[place] for name, tensor in zip(names, state, strict=True)}
-            self._store.adopt(block.index, parameters[place], own_state, header.version)
+            self._store.adopt(block.index, *tensors[block.index], header.version)
             self._updates.take_over(block.index, header)
             self.migration.on_arrived(block.index)
             self.moved_bytes += block.size_bytes
@@ -173,7 +268,7 @@ class LiveHandover:
 
     def _send(self, blocks: Iterable[int]) -> list[Outgoing]:
         def key(block: Block) -> tuple[object, ...]:
-            target = self.migration.leaving(block.index).target
+            target = self.migration.departures(block.index)[0].target
             past = (self._updates.marks(block.index), self._updates.merged_samples(block.index))
             return (block.segment, self._store.version(block.index), target, *past)
 
@@ -182,9 +277,9 @@ class LiveHandover:
         for first, count in block_runs(self._layout.blocks, blocks, key):
             version, samples = self._store.version(first), self._updates.merged_samples(first)
             header = Handover(self._generation, version, samples, first, count, self._updates.marks(first))
-            out.append((self.migration.leaving(first).target, header))
+            out.append((self.migration.departures(first)[0].target, header))
             for block in range(first, first + count):
-                self.migration.leaving(block).sent_seconds = now
+                self.migration.departures(block)[0].sent_seconds = now
         return out
 
 
@@ -213,14 +308,9 @@ class AsynchronousPart(ServerPart):
         self._checkpointed = 0
 
     @property
-    def staleness(self) -> Staleness:
-        """Of the newest updates."""
-        return self._updates.staleness
-
-    @property
     def staleness_versions(self) -> int:
         """Median of the newest updates."""
-        return self._updates.staleness.median
+        return self._updates.staleness_versions
 
     @property
     def _plans(self) -> Timeline:
@@ -257,12 +347,12 @@ class AsynchronousPart(ServerPart):
         match header:
             case Update() | Fetch():
                 if header.after > self._plans.newest:
-                    return self._hold(peer, header, payload)
+                    return self._keep(peer, header, payload)
                 return self._on_asked(peer, header, payload)
             case Handover():
                 came = self._handover.on_handover(peer, header, payload)
                 if came is None:
-                    return self._hold(peer, header, payload)
+                    return self._keep(peer, header, payload)
                 out, blocks = came
                 return [*out, *self._answer_waiting(blocks)]
             case Adopted():
@@ -282,9 +372,7 @@ class AsynchronousPart(ServerPart):
         here: list[tuple[int, Tensor | None]] = []
         left: dict[int, list[int]] = defaultdict(list)
         for block in blocks:
-            own = None
-            if numbers is not None:
-                own = numbers[block.start - blocks[0].start : block.stop - blocks[0].start]
+            own = None if numbers is None else part_of(numbers, blocks, block)
             departure = self._handover.migration.departure(block.index)
             if self._handover.migration.arrival(block.index) is not None:
                 self._handover.let_wait(block.index, peer, header, own)

@@ -13,8 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from elastic_runtime.errors import ProtocolError
-from elastic_runtime.protocol.block_runs import Payload, flat_view, run_of
+from elastic_runtime.model.layout import Block, Segment
+from elastic_runtime.protocol.block_runs import Payload, flat_view, part_of, run_of
 from elastic_runtime.protocol.messages import Adopted, Outgoing, State
 from elastic_runtime.protocol.plan import Change, Timeline, Transfer, View, transfers
 from elastic_runtime.server.protocol.block_table import BlockTable
@@ -115,14 +118,6 @@ class Migration:
         departures = self._departures.get(block)
         return departures[0] if departures else None
 
-    def leaving(self, block: int) -> Departure:
-        """The first departure of a block that has one.
-
-        Raises:
-            KeyError: it stays.
-        """
-        return self._departures[block][0]
-
     def departures(self, block: int) -> list[Departure]:
         """Everywhere that a block goes."""
         return self._departures.get(block, [])
@@ -177,6 +172,26 @@ class Migration:
 
     def _all(self) -> Iterator[tuple[int, Departure]]:
         return ((block, departure) for block, several in self._departures.items() for departure in several)
+
+
+def arrived_tensors(
+    peer: str, payload: Payload, names: Sequence[str], segment: Segment, blocks: Sequence[Block]
+) -> dict[int, tuple[Tensor, dict[str, Tensor]]]:
+    """The parameters of blocks that have come, and the optimizer's tensors by these names.
+
+    Raises:
+        ProtocolError: they are not what this optimizer has.
+    """
+    if len(payload) != 1 + len(names):
+        raise ProtocolError(f"{peer} sent blocks in {len(payload)} parts; this optimizer has {1 + len(names)}")
+    parameters, *state = (flat_view(payload, part, segment, blocks) for part in range(len(payload)))
+    return {
+        block.index: (
+            part_of(parameters, blocks, block),
+            {name: part_of(tensor, blocks, block) for name, tensor in zip(names, state, strict=True)},
+        )
+        for block in blocks
+    }
 
 
 class SynchronousHandover:
@@ -282,19 +297,14 @@ class SynchronousHandover:
         adopted = (peer, Adopted(table.generation, header.first, header.count))
         if not coming:
             return ([adopted], {}) if all(self.is_here(block.index) for block in blocks) else None
-        names = table.store.state_names(header.first)
-        if len(payload) != 1 + len(names):
-            raise ProtocolError(f"{peer} sent blocks in {len(payload)} parts; this optimizer has {1 + len(names)}")
         segment = table.layout.segments[blocks[0].segment]
-        parameters, *state = (flat_view(payload, part, segment, blocks) for part in range(len(payload)))
+        tensors = arrived_tensors(peer, payload, table.store.state_names(header.first), segment, blocks)
         for block, arrival in coming:
             if peer not in arrival.sources or header.version < table.due(block.index, arrival.at):
                 raise ProtocolError(f"{peer} sent block {block.index} at version {header.version}, which is not due")
         now = self._clock()
         for block, arrival in coming:
-            place = slice(block.start - blocks[0].start, block.stop - blocks[0].start)
-            own_state = {name: tensor[place] for name, tensor in zip(names, state, strict=True)}
-            table.store.adopt(block.index, parameters[place], own_state, header.version)
+            table.store.adopt(block.index, *tensors[block.index], header.version)
             self.migration.on_arrived(block.index)
             self.moved_bytes += block.size_bytes
             since = complete_seconds(block.index)

@@ -21,9 +21,8 @@ from elastic_runtime.server.protocol.handover import Migration
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
 
-Held = tuple[str, Header, Payload]
-"""From whom, and what."""
-_MOST_HELD = 65536
+_MOST_KEPT = 65536
+"""Messages that wait for a view."""
 
 
 class MovingBlocks(Protocol):
@@ -56,7 +55,7 @@ class ServerPart(ABC):
         self._clock = clock
         self._buffers = layout.buffer_blocks
         self._loaded = False
-        self._held = WaitingMessages()
+        self._early: list[tuple[str, Header, Payload]] = []
 
     # ---- views
 
@@ -70,7 +69,7 @@ class ServerPart(ABC):
             self._store.release(block)
         self.generation = view.generation
         self._loaded = False
-        self._held.forget_before(view.generation)
+        self._early = [entry for entry in self._early if entry[1].generation >= view.generation]
         self._snapshots.start()
         return self._begin(view)
 
@@ -84,7 +83,8 @@ class ServerPart(ABC):
         if view.generation != self.generation or not self._loaded:
             return []
         out = self._on_view(view)
-        for peer, header, payload in self._held.take():
+        early, self._early = self._early, []
+        for peer, header, payload in early:
             out += self.handle(peer, header, payload)
         return out
 
@@ -101,7 +101,7 @@ class ServerPart(ABC):
             self.dropped["old generation"] += 1
             return []
         if header.generation > self.generation or not self._loaded:
-            return self._hold(peer, header, payload)
+            return self._keep(peer, header, payload)
         return self._act(peer, header, payload)
 
     def tick(self) -> list[Outgoing]:
@@ -173,31 +173,10 @@ class ServerPart(ABC):
     def _on_sender(self, peer: str) -> None:
         """A member lives: it has sent a message, of whatever generation."""
 
-    def _hold(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
-        """Keep a message until a view tells what to do with it."""
-        if not self._held.keep(peer, header, payload):
+    def _keep(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
+        """Keep a message until a view tells what to do with it; whoever sent one too many asks again."""
+        if len(self._early) < _MOST_KEPT:
+            self._early.append((peer, header, payload))
+        else:
             self.dropped["held too many"] += 1
         return []
-
-
-class WaitingMessages:
-    """What one server keeps until a newer view comes, in order."""
-
-    def __init__(self) -> None:
-        self._held: list[Held] = []
-
-    def keep(self, peer: str, header: Header, payload: Payload) -> bool:
-        """Keep a message; whether there was room. Whoever sent it asks again."""
-        if len(self._held) >= _MOST_HELD:
-            return False
-        self._held.append((peer, header, payload))
-        return True
-
-    def take(self) -> list[Held]:
-        """All of them; they are kept no longer."""
-        held, self._held = self._held, []
-        return held
-
-    def forget_before(self, generation: int) -> None:
-        """Drop those of older generations."""
-        self._held = [entry for entry in self._held if entry[1].generation >= generation]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from elastic_runtime.errors import ProtocolError
-from elastic_runtime.protocol.block_runs import Payload, flat_view, run_of
+from elastic_runtime.protocol.block_runs import Payload, flat_view, part_of, run_of
 from elastic_runtime.protocol.messages import Norms, Outgoing, Pull, Push, Values, runs_of
 from elastic_runtime.server.protocol.block_table import BlockTable
 from elastic_runtime.server.protocol.clipping import Clipping
@@ -40,7 +40,6 @@ class StepPushes:
     ) -> None:
         self._table = table
         self._handover = handover
-        self._merges = Merges(table)
         self._snapshots = snapshots
         self._clock = clock
         self._slices: dict[int, dict[int, torch.Tensor]] = defaultdict(dict)
@@ -103,7 +102,7 @@ class StepPushes:
                 continue  # late: the block has left since
             slices = self._slices[block.index]
             self._steps[block.index] = step
-            slices.setdefault(header.slice, gradients[block.start - blocks[0].start : block.stop - blocks[0].start])
+            slices.setdefault(header.slice, part_of(gradients, blocks, block))
             if len(slices) == len(table.slices(step)):
                 self._complete_seconds[block.index] = self._clock()
                 if self._ready(block.index):
@@ -119,7 +118,7 @@ class StepPushes:
             ProtocolError: it is a message for workers.
         """
         step = header.version - 1
-        came = self._merges.read(peer, header, payload)
+        came = self._merged(peer, header, payload)
         taken = [block for block in came if self._steps.get(block) == step and self._could_apply(block)]
         self._snapshots.before_apply(self._table.store, taken)
         for block in taken:
@@ -130,10 +129,35 @@ class StepPushes:
         """Ask again for what owners merge: messages may have been lost."""
         return self._ask(self._complete_seconds)
 
+    def _merged(self, peer: str, header: Values, payload: Payload) -> dict[int, torch.Tensor]:
+        """The blocks in a message of their owner, where this server has left their merge to it."""
+        table, step = self._table, header.version - 1
+        blocks = run_of(table.layout.blocks, header.first, header.count)
+        if any(block.index not in table.buffers for block in blocks) or len(payload) != 1:
+            raise ProtocolError(f"{peer} sent values that only workers get")
+        if step < table.plans.start_step:
+            return {}
+        values = flat_view(payload, 0, table.layout.segments[blocks[0].segment], blocks)
+        return {
+            block.index: part_of(values, blocks, block)
+            for block in blocks
+            if self._is_left_to_owner(block.index, step) and peer == table.plans.at(step).owners[block.index]
+        }
+
     def _ask(self, blocks: Iterable[int]) -> list[Outgoing]:
-        waiting = [block for block in blocks if self._could_apply(block)]
-        steps = ((block, self._steps[block]) for block in waiting)
-        return self._merges.ask((block, step) for block, step in steps if self._merges.is_left_to_owner(block, step))
+        """Ask owners for those of these blocks that they merge; whoever has not come so far answers then."""
+        asked: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for block in blocks:
+            if self._could_apply(block) and self._is_left_to_owner(block, step := self._steps[block]):
+                asked[self._table.plans.at(step).owners[block], step].append(block)
+        return [
+            (owner, Pull(self._table.generation, step + 1, runs_of(sorted(some))))
+            for (owner, step), some in asked.items()
+        ]
+
+    def _is_left_to_owner(self, block: int, step: int) -> bool:
+        """Whether another server merges the block; once that one is lost, this server is the owner."""
+        return block in self._table.buffers and self._table.plans.at(step).replica(block) == self._table.name
 
     def on_arrived(self, blocks: Mapping[int, int]) -> list[Outgoing]:
         """Blocks have come, each of which is here from a step on: answer who asked, apply what waited."""
@@ -160,7 +184,7 @@ class StepPushes:
 
     def _ready(self, block: int) -> bool:
         """Whether the block's next step is to be applied now."""
-        return self._could_apply(block) and not self._merges.is_left_to_owner(block, self._steps[block])
+        return self._could_apply(block) and not self._is_left_to_owner(block, self._steps[block])
 
     def _could_apply(self, block: int) -> bool:
         """Whether the block's next step can be applied: all slices and the block are here, and nobody reads it."""
@@ -233,43 +257,3 @@ class StepPushes:
         """The slices of a step that is applied."""
         for kept in (self._slices, self._steps, self._complete_seconds):
             kept.pop(block, None)
-
-
-class Merges:
-    """Which merges are left to others, in one generation."""
-
-    def __init__(self, table: BlockTable) -> None:
-        self._table = table
-
-    def is_left_to_owner(self, block: int, step: int) -> bool:
-        """Whether another server merges the block; once that one is lost, this server is the owner."""
-        return block in self._table.buffers and self._table.plans.at(step).replica(block) == self._table.name
-
-    def ask(self, steps: Iterable[tuple[int, int]]) -> list[Outgoing]:
-        """Ask owners for blocks, each as it is after a step; whoever has not come so far answers then."""
-        asked: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for block, step in steps:
-            asked[self._table.plans.at(step).owners[block], step].append(block)
-        return [
-            (owner, Pull(self._table.generation, step + 1, runs_of(sorted(some))))
-            for (owner, step), some in asked.items()
-        ]
-
-    def read(self, peer: str, header: Values, payload: Payload) -> dict[int, torch.Tensor]:
-        """The blocks in a message of their owner, where this server has left their merge to it.
-
-        Raises:
-            ProtocolError: it is a message for workers.
-        """
-        table, step = self._table, header.version - 1
-        blocks = run_of(table.layout.blocks, header.first, header.count)
-        if any(block.index not in table.buffers for block in blocks) or len(payload) != 1:
-            raise ProtocolError(f"{peer} sent values that only workers get")
-        if step < table.plans.start_step:
-            return {}
-        values = flat_view(payload, 0, table.layout.segments[blocks[0].segment], blocks)
-        return {
-            block.index: values[block.start - blocks[0].start : block.stop - blocks[0].start]
-            for block in blocks
-            if self.is_left_to_owner(block.index, step) and peer == table.plans.at(step).owners[block.index]
-        }

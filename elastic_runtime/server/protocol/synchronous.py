@@ -9,8 +9,7 @@ A worker that still computes is named too; only the coordinator, which hears fro
 can tell the two apart. A server that hears nobody names nobody: it may be the one that is cut off.
 
 Source: DL2 §5. Deviation: a push is identified by its slice, not by its worker, so that a dead worker's slice can be
-computed by another one without any of it being applied twice. With two holders buffers are merged by one: see
-`pushes.Merges`.
+computed by another one without any of it being applied twice. With two holders buffers are merged by one: see `pushes`.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ class SynchronousPart(ServerPart):
         out: list[Outgoing] = []
         match header:
             case Push(after=after) if after > self._table.plans.newest:
-                out = self._hold(peer, header, payload)
+                out = self._keep(peer, header, payload)
             case Push():
                 out = self._pushes.on_push(peer, header, payload)
             case Pull():
@@ -120,7 +119,7 @@ class SynchronousPart(ServerPart):
     def _on_state(self, peer: str, header: State, payload: Payload) -> list[Outgoing]:
         came = self._handover.on_state(peer, header, payload, self._pushes.complete_seconds)
         if came is None:
-            return self._hold(peer, header, payload)
+            return self._keep(peer, header, payload)
         out, blocks = came
         return [*out, *self._pushes.on_arrived(blocks)]
 
