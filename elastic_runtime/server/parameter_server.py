@@ -31,61 +31,54 @@ from elastic_runtime.transport import Endpoint, Message, Region, RegionPart
 from foundation.text import plain_line
 
 _REPORT_SECONDS = 0.5
-
-_log = structlog.get_logger()
-_ENDED = {JobPhase.FINISHED, JobPhase.SUSPENDED, JobPhase.FAILED}
-
-
 _KEPT = 4
 """Reported shards of this many newest checkpoints; the coordinator has long taken the older ones."""
+_ENDED = {JobPhase.FINISHED, JobPhase.SUSPENDED, JobPhase.FAILED}
+
+_log = structlog.get_logger()
 
 
 class ShardInWork:
-    """One checkpoint's shard; one that fails is given up, and the coordinator gives up the checkpoint."""
+    """One checkpoint's shard; one that fails loses its writer, and the coordinator gives up the checkpoint."""
 
     def __init__(self, writer: ShardWriter | None, change: int, step: int) -> None:
-        self._writer = writer
+        self.writer = writer
         self.change = change
         self.step = step
 
     def add(self, state: BlockState) -> None:
         """Hand a block over; a disk that is too slow is waited for."""
-        if self._writer is None:
+        if self.writer is None:
             return
         try:
-            self._writer.add(state)
+            self.writer.add(state)
         except CheckpointError as error:
             self._give_up(error)
 
     def close(self) -> None:
         """All blocks were handed over."""
-        if self._writer is not None:
-            self._writer.close()
+        if self.writer is not None:
+            self.writer.close()
 
     def result(self) -> Shard | None:
         """The shard once it is on the disk; None before, and if it never will be."""
-        if self._writer is None or not self._writer.ended:
+        if self.writer is None or not self.writer.ended:
             return None
         try:
-            record = self._writer.finish()
+            record = self.writer.finish()
         except CheckpointError as error:
             self._give_up(error)
             return None
         return Shard(record.name, self.step, record.size_bytes, record.sha256, self.change)
 
-    @property
-    def failed(self) -> bool:
-        """Nothing more will come of it."""
-        return self._writer is None
-
     def abort(self) -> None:
         """Give it up; what is not finished is removed."""
-        if self._writer is not None:
-            self._writer.abort()
+        if self.writer is not None:
+            self.writer.abort()
 
     def _give_up(self, error: CheckpointError) -> None:
         _log.error("checkpoint-shard-failed", step=self.step, error=str(error))
-        self._writer = None
+        self.writer = None
 
 
 class Shards:
@@ -111,14 +104,10 @@ class Shards:
     def take_finished(self) -> tuple[Shard, ...] | None:
         """The newest shards, if there is a new one since the last call."""
         new = [shard for work in self._working if (shard := work.result()) is not None]
-        self._working = [w for w in self._working if not w.failed and w.change not in {shard.change for shard in new}]
+        ended = {shard.change for shard in new}
+        self._working = [work for work in self._working if work.writer is not None and work.change not in ended]
         self._done = [*self._done, *new][-_KEPT:]
         return tuple(self._done) if new else None
-
-    @property
-    def busy(self) -> bool:
-        """Whether a shard is still being written."""
-        return bool(self._working)
 
     def start(self) -> None:
         """A generation begins: what was written in the one before is not of its steps, even where their numbers are."""
@@ -151,7 +140,10 @@ class ParameterServer:
         self._store = BlockStore(layout, training.optimizer, self._regions.memory, self._regions.reserve)
         self._shards = Shards(environment.checkpoints, environment.task, layout, training.optimizer)
         self._part = _part(environment.task, layout, training, self._store, Snapshots(self._shards.open), clock)
-        self._reports = ServerReports(link, endpoint, self._part, self._store, self._shards, clock)
+        self._endpoint, self._clock = endpoint, clock
+        self._reported_seconds = 0.0
+        self._reported_arrived = 0
+        self._reported_suspects: tuple[str, ...] = ()
         self.outbox = Outbox(endpoint, self._parts)
 
     def act(self, view: View) -> bool:
@@ -187,7 +179,35 @@ class ParameterServer:
 
     def report(self) -> None:
         """Tell the coordinator what is new, if it is time for it."""
-        self._reports.tell()
+        part, now = self._part, self._clock()
+        finished = self._shards.take_finished()
+        if finished is not None:
+            self._link.report(shards=finished)
+        if part.arrived_change != self._reported_arrived:
+            self._reported_arrived = part.arrived_change
+            self._link.report(
+                arrived=part.arrived_change, moved_bytes=part.moved_bytes, stall_seconds=part.stall_seconds
+            )
+        if part.suspects != self._reported_suspects:
+            self._reported_suspects = part.suspects
+            self._link.report(suspects=part.suspects)
+        # What moved is told with the arrival of all of it: a report for each block would take time from the steps.
+        if now - self._reported_seconds >= _REPORT_SECONDS:
+            self._report_progress(now)
+
+    def _report_progress(self, now: float) -> None:
+        part = self._part
+        self._reported_seconds = now
+        sent, received = traffic_bytes(self._endpoint)
+        self._link.report(
+            step=part.lowest_version,
+            owned_bytes=sum(part.layout.blocks[block].size_bytes for block in self._store.owned),
+            moved_bytes=part.moved_bytes,
+            stall_seconds=part.stall_seconds,
+            bytes_sent=sent,
+            bytes_received=received,
+            staleness=part.staleness_versions,
+        )
 
     def leave(self) -> None:
         """End: a shard that is not finished never will be."""
@@ -285,55 +305,3 @@ class ServerRegions:
         """Elements `start` to `stop` (exclusive) of a tensor of a segment, as they are sent."""
         element_bytes = self._layout.segments[segment].element_bytes
         return self._regions[segment, name].part(start * element_bytes, stop * element_bytes)
-
-
-class ServerReports:
-    """One server's reports."""
-
-    def __init__(
-        self,
-        link: MemberLink,
-        endpoint: Endpoint,
-        part: ServerPart,
-        store: BlockStore,
-        shards: Shards,
-        clock: Callable[[], float],
-    ) -> None:
-        self._link, self._endpoint = link, endpoint
-        self._part, self._store, self._shards = part, store, shards
-        self._clock = clock
-        self._reported_seconds = 0.0
-        self._reported_arrived = 0
-        self._reported_suspects: tuple[str, ...] = ()
-
-    def tell(self) -> None:
-        """Tell what is new, if it is time for it."""
-        part, now = self._part, self._clock()
-        finished = self._shards.take_finished() if self._shards.busy else None
-        if finished is not None:
-            self._link.report(shards=finished)
-        if part.arrived_change != self._reported_arrived:
-            self._reported_arrived = part.arrived_change
-            self._link.report(
-                arrived=part.arrived_change, moved_bytes=part.moved_bytes, stall_seconds=part.stall_seconds
-            )
-        if part.suspects != self._reported_suspects:
-            self._reported_suspects = part.suspects
-            self._link.report(suspects=part.suspects)
-        # What moved is told with the arrival of all of it: a report for each block would take time from the steps.
-        if now - self._reported_seconds >= _REPORT_SECONDS:
-            self._report_progress(now)
-
-    def _report_progress(self, now: float) -> None:
-        part = self._part
-        self._reported_seconds = now
-        sent, received = traffic_bytes(self._endpoint)
-        self._link.report(
-            step=part.lowest_version,
-            owned_bytes=sum(part.layout.blocks[block].size_bytes for block in self._store.owned),
-            moved_bytes=part.moved_bytes,
-            stall_seconds=part.stall_seconds,
-            bytes_sent=sent,
-            bytes_received=received,
-            staleness=part.staleness_versions,
-        )

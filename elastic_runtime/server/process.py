@@ -1,7 +1,4 @@
-"""A parameter server's process: the loop that takes views and messages, one at a time, and reports.
-
-Source: DL2 §5, §6.1.
-"""
+"""A parameter server's process: the loop that takes views and messages, one at a time, and reports."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from contextlib import closing
 import structlog
 
 from elastic_runtime.control.member_link import MemberLink, member_clock
-from elastic_runtime.control.messages import TaskRegistration
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.member.environment import MemberEnvironment
 from elastic_runtime.protocol.plan import TaskRole, View
@@ -90,12 +86,12 @@ class ServerProcess:
         ):
             self._endpoint = endpoint
             registration = link.register(endpoint.address, deadline_seconds=self._register_seconds)
-            self._serve(endpoint, link, registration)
+            link.follow(self._receive)  # before its memory is made, which may take long: it is alive
+            server = ParameterServer(environment, endpoint, link, registration, self._clock)
+            self._serving = True
+            self._serve(endpoint, link, server)
 
-    def _serve(self, endpoint: Endpoint, link: MemberLink, registration: TaskRegistration) -> None:
-        link.follow(self._receive)  # before its memory is made, which may take long: it is alive
-        server = ParameterServer(self._environment, endpoint, link, registration, self._clock)
-        self._serving = True
+    def _serve(self, endpoint: Endpoint, link: MemberLink, server: ParameterServer) -> None:
         tick_seconds = self._clock() + _TICK_SECONDS
         while not self._stopped.is_set():
             kept = server.outbox.flush()
@@ -127,7 +123,7 @@ class ServerProcess:
 
     def _watch(self, link: MemberLink) -> None:
         if self._drain_seconds is not None:
-            self._follow_up(link, self._clock() - self._drain_seconds)
+            self._ask_to_leave(link, self._clock() - self._drain_seconds)
         if link.failure is not None:
             raise link.failure
         if link.expelled.is_set():
@@ -135,7 +131,7 @@ class ServerProcess:
         if link.coordinator_silent_seconds > self._patience_seconds:
             raise self._environment.unreachable(link.coordinator_silent_seconds)
 
-    def _follow_up(self, link: MemberLink, drained_seconds: float) -> None:
+    def _ask_to_leave(self, link: MemberLink, drained_seconds: float) -> None:
         if not self._asked:
             self._asked = True
             _log.info("drain-requested", grace_seconds=self._environment.grace_seconds)

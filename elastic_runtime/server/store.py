@@ -27,21 +27,16 @@ from elastic_runtime.server import kernels
 
 _PARAMETERS = "parameters"
 _SUM = "sum of gradients"
-
-
-# Flat memory of a segment: addresses for all of it, pages only where something was written.
-#
-# A server owns some of a segment's blocks, and others tomorrow. With addresses for the whole segment a block lies at
-# the same place in every process and never moves; pages that a released block leaves behind go back to the system.
-
 _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
-_DO_NOT_NEED = getattr(mmap, "MADV_DONTNEED", None)
-_REMOVE = getattr(mmap, "MADV_REMOVE", None)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class FlatMemory:
-    """One segment's numbers as one 1-D tensor."""
+    """One segment's numbers as one 1-D tensor: addresses for all of it, pages only where something was written.
+
+    A server owns some of a segment's blocks, and others tomorrow. With addresses for the whole segment a block lies at
+    the same place in every process and never moves; pages that a released block leaves behind go back to the system.
+    """
 
     def __init__(self, elements: int, dtype: torch.dtype, outside: Any = None) -> None:
         """Reserve addresses, or use memory that is there.
@@ -76,13 +71,13 @@ class FlatMemory:
         after = (base + stop * item) // mmap.PAGESIZE * mmap.PAGESIZE
         if after <= first:
             return
-        if self._private is not None and _DO_NOT_NEED is not None:
-            self._private.madvise(_DO_NOT_NEED, first - base, after - first)
-        elif _DO_NOT_NEED is not None and _REMOVE is not None:
-            # Shared memory stays while it has a name or a reader, unless it is removed; private memory refuses that.
-            place = ctypes.c_void_p(first), ctypes.c_size_t(after - first)
-            if _LIBC.madvise(*place, _REMOVE):
-                _LIBC.madvise(*place, _DO_NOT_NEED)
+        if self._private is not None:
+            self._private.madvise(mmap.MADV_DONTNEED, first - base, after - first)
+            return
+        # Shared memory stays while it has a name or a reader, unless it is removed; private memory refuses that.
+        place = ctypes.c_void_p(first), ctypes.c_size_t(after - first)
+        if _LIBC.madvise(*place, mmap.MADV_REMOVE):
+            _LIBC.madvise(*place, mmap.MADV_DONTNEED)
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +124,7 @@ class BlockStore:
         self._reserve = reserve
         self._sums = kernels.Sums()
         for segment, name in self._outside:
-            self._flat(segment, name)
+            self.flat(segment, name)
 
     @property
     def owned(self) -> KeysView[int]:
@@ -174,8 +169,8 @@ class BlockStore:
         owned = OwnedBlock(
             place.segment,
             elements,
-            self._flat(place.segment, _PARAMETERS).tensor[place.start : place.stop],
-            {name: self._flat(place.segment, name).tensor[place.start : place.stop] for name in sorted(names)},
+            self.flat(place.segment, _PARAMETERS)[place.start : place.stop],
+            {name: self.flat(place.segment, name)[place.start : place.stop] for name in sorted(names)},
             version,
         )
         owned.parameters.copy_(arrived)
@@ -196,21 +191,13 @@ class BlockStore:
         return BlockState(block, owned.version, owned.parameters, MappingProxyType(owned.state))
 
     def snapshot(self, block: int) -> BlockState:
-        """A copy of the block at its present version.
-
-        Raises:
-            ValueError: it is not held here.
-        """
+        """A copy of the block at its present version; errors as `view`'s."""
         owned = self._get(block)
         state = {name: tensor.clone() for name, tensor in owned.state.items()}
         return BlockState(block, owned.version, owned.parameters.clone(), state)
 
     def release(self, block: int) -> None:
-        """Forget a block; its memory goes back to the system.
-
-        Raises:
-            ValueError: it is not held here.
-        """
+        """Forget a block, whose memory goes back to the system; errors as `view`'s."""
         self._get(block)
         del self._owned[block]
         place = self.layout.blocks[block]
@@ -224,7 +211,11 @@ class BlockStore:
         Args:
             name: "parameters", or the name of one of the optimizer's tensors.
         """
-        return self._flat(segment, name).tensor
+        key = (segment, name)
+        if key not in self._memory:
+            outside = self._outside.get(key)
+            self._memory[key] = FlatMemory(self.layout.segments[segment].elements, self._dtypes[segment], outside)
+        return self._memory[key].tensor
 
     def apply(
         self,
@@ -267,7 +258,7 @@ class BlockStore:
             raise ValueError("buffers have no gradient to reduce")
         for block in blocks:
             owned, place = self._owned[block], self.layout.blocks[block]
-            target = self._flat(owned.segment, _SUM).tensor[place.start : place.stop]
+            target = self.flat(owned.segment, _SUM)[place.start : place.stop]
             kernels.sum_(target, arrived[block])
             owned.sum = target
 
@@ -286,10 +277,10 @@ class BlockStore:
             ValueError: a block that is not held or given twice, or has no sum. Nothing was changed.
         """
         self._check(blocks)
-        lacking = [block for block in blocks if self._owned[block].sum is None]
+        sums = {block: owned_sum for block in blocks if (owned_sum := self._owned[block].sum) is not None}
+        lacking = [block for block in blocks if block not in sums]
         if lacking:
             raise ValueError(f"blocks {lacking[:8]} have no reduced gradient to apply")
-        sums = {block: owned_sum for block in blocks if (owned_sum := self._owned[block].sum) is not None}
         lr = self.optimizer.lr_for(step)
         for (_, version), members in self._alike(blocks):
             gradients = [sums[block] for block in members]
@@ -310,11 +301,7 @@ class BlockStore:
         owned.parameters.copy_(as_tensor(numbers, self._dtypes[owned.segment], owned.elements))
 
     def pass_over(self, blocks: Iterable[int]) -> None:
-        """Count the version up and change nothing: buffers at a step that does not merge them.
-
-        Raises:
-            ValueError: a block that is not held.
-        """
+        """Count the version up and change nothing: buffers at a step that does not merge them; errors as `view`'s."""
         for block in blocks:
             self._get(block).version += 1
 
@@ -347,8 +334,7 @@ class BlockStore:
 
     def _check(self, blocks: Sequence[int]) -> None:
         for block in blocks:
-            if block not in self._owned:
-                raise ValueError(f"block {block} is not held here")
+            self._get(block)
         if len(set(blocks)) != len(blocks):
             raise ValueError("a block is given twice in one step")
 
@@ -359,13 +345,6 @@ class BlockStore:
             owned = self._owned[block]
             alike.setdefault((owned.segment, owned.version), []).append(block)
         yield from alike.items()
-
-    def _flat(self, segment: int, name: str) -> FlatMemory:
-        key = (segment, name)
-        if key not in self._memory:
-            outside = self._outside.get(key)
-            self._memory[key] = FlatMemory(self.layout.segments[segment].elements, self._dtypes[segment], outside)
-        return self._memory[key]
 
     def _get(self, block: int) -> OwnedBlock:
         if block not in self._owned:
