@@ -12,12 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
-from torch import nn
-
-from elastic_runtime.model.module_tensors import persistent_buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,47 +66,3 @@ def maximum_(target: torch.Tensor, slices: Sequence[torch.Tensor]) -> None:
     target.copy_(slices[0])
     for part in slices[1:]:
         torch.maximum(target, part, out=target)
-
-
-class MergingGroup(Protocol):
-    """Processes that merge with each other, as `ProcessGroup` is."""
-
-    def sum(self, tensor: torch.Tensor) -> None:
-        """Replace a tensor by its sum over all processes."""
-        ...
-
-    def maximum(self, tensor: torch.Tensor) -> None:
-        """Replace each element by the largest of all processes."""
-        ...
-
-
-def merge_buffers(model: nn.Module, group: MergingGroup, samples: int, all_samples: int) -> None:
-    """Replace the buffers of every process by the merged ones.
-
-    Args:
-        group: the processes; all call this at the same step.
-        samples: that this process computed in this step; 0 if none.
-    """
-    means: list[torch.Tensor] = []
-    maxima: list[torch.Tensor] = []
-    for buffer in persistent_buffers(model).values():
-        (means if buffer.is_floating_point() else maxima).append(buffer)
-    if means:
-        # A process without samples adds zeros: zero times an infinite value would be no number.
-        weighted = [
-            samples * buffer.double().flatten() if samples else buffer.new_zeros(buffer.numel()).double()
-            for buffer in means
-        ]
-        flat = torch.cat(weighted)
-        group.sum(flat)
-        _put(means, flat / all_samples)
-    if maxima:
-        flat = torch.cat([buffer.long().flatten() for buffer in maxima])
-        group.maximum(flat)
-        _put(maxima, flat)
-
-
-def _put(buffers: list[torch.Tensor], flat: torch.Tensor) -> None:
-    with torch.no_grad():
-        for buffer, merged in zip(buffers, torch.split(flat, [buffer.numel() for buffer in buffers]), strict=True):
-            buffer.copy_(merged.view(buffer.shape))

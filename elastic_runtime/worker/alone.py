@@ -15,22 +15,21 @@ from torch import nn
 from elastic_runtime.model.optimizers import SGD, AdamW, Optimizer
 from elastic_runtime.model.training import Training
 from elastic_runtime.worker.batches import Batch, Batches
+from elastic_runtime.worker.mode import TrainingMode
 
 
-class AloneMode:
+class AloneMode(TrainingMode):
     """One worker with the whole global batch."""
 
     name = "alone"
     is_first = True
-    is_drained = False
-    stall_seconds = 0.0
+    global_step = 0
 
     def __init__(self, model: nn.Module, training: Training, batches: Batches) -> None:
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._optimizer = LocalOptimizer(training.optimizer, trained)
         self._total_steps = batches.order.total_steps
         self._batches = batches
-        self.global_step = 0
 
     @property
     def finished(self) -> bool:
@@ -52,18 +51,9 @@ class AloneMode:
         self._optimizer.apply(batch.step)
         self.global_step = batch.step + 1
 
-    def synchronize(self) -> None:
-        """The model has them."""
-
     def end(self) -> None:
         """No step is left."""
         self._total_steps = self.global_step
-
-    def leave(self) -> None:
-        """Nobody is to be told."""
-
-    def fail(self, error: BaseException) -> None:
-        """Nobody is to be told."""
 
     def close(self) -> None:
         """Stop reading ahead."""

@@ -34,8 +34,9 @@ _TAKE_SECONDS = 0.05
 class AsynchronousMode(ParameterServerMode):
     """One worker's part in asynchronous training with parameter servers."""
 
+    finished = False
+
     def _start(self) -> None:
-        self.finished = False
         self._pushed = self._merging = self._has_ended_job = False
         self._leased: LeasedRange | None = None
         self._samples_unmerged = self._unmerged = 0

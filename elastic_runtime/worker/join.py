@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
+import structlog
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -23,12 +24,13 @@ from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_script_logging
 from elastic_runtime.worker.alone import AloneMode
 from elastic_runtime.worker.batches import Batches, Collate, as_samples
 from elastic_runtime.worker.job import Job
-from elastic_runtime.worker.mode import NotNeededMode, TrainingMode
+from elastic_runtime.worker.mode import TrainingMode
 
 COORDINATOR_VARIABLE = "ELASTIC_COORDINATOR"
 WORLD_VARIABLE = "WORLD_SIZE"
 _EPOCHS_OF_STEPS = 2**31
 """More than a job of so many steps has: `SampleOrder` counts those that it has."""
+_log = structlog.get_logger()
 _joined: set[str] = set()
 """Coordinators whose jobs this process has joined."""
 
@@ -136,9 +138,10 @@ def _mode(
         kind = SynchronousMode if training.synchronous else AsynchronousMode
         try:
             return kind(model, layout, training, batches, environment, practice)
-        except NotNeeded as why:
+        except NotNeeded as error:
             batches.close()
-            return NotNeededMode(str(why))
+            _log.warning("worker-dismissed", why=str(error))
+            return TrainingMode()
     if environment.get(WORLD_VARIABLE):
         if not training.synchronous:
             raise BadInput("worker_batch is for asynchronous training, which needs parameter servers")

@@ -27,6 +27,7 @@ from elastic_runtime.transport import Endpoint, Region, RegionPart
 from elastic_runtime.worker.batches import Batch, Batches
 from elastic_runtime.worker.flat_model import FlatModel
 from elastic_runtime.worker.membership import LEAVE_SECONDS, Membership
+from elastic_runtime.worker.mode import TrainingMode
 
 Practice = Callable[[Any], torch.Tensor]
 """Computes the loss of a batch's data."""
@@ -93,7 +94,7 @@ def _region_name(segment: int, kind: TensorKind, bank: int) -> str:
     return f"gradients{bank or ''}-{segment}"
 
 
-class ParameterServerMode(ABC):
+class ParameterServerMode(TrainingMode, ABC):
     """One worker's part in training with parameter servers.
 
     The script's thread does all of it between two batches; control threads only bring views.
@@ -104,8 +105,6 @@ class ParameterServerMode(ABC):
     Raises:
         ElasticError: the coordinator refuses this worker, or is not reached.
     """
-
-    name = "parameter-server"
 
     def __init__(
         self,
@@ -130,11 +129,7 @@ class ParameterServerMode(ABC):
         self._start()
 
     def next_batch(self) -> Batch | None:
-        """The next batch, waited for; None once this worker has nothing more to do.
-
-        Raises:
-            ElasticError: the job failed, or this worker was taken for dead.
-        """
+        """The next batch, waited for; None once this worker has nothing more to do."""
         self._member.poll_signals()
         while not self._member.left:
             view = self._member.view()
@@ -205,14 +200,6 @@ class ParameterServerMode(ABC):
             raise ElasticError(
                 f"{self._task} has left its loop, and the job did not end with that: it goes on from a checkpoint"
             )
-
-    @abstractmethod
-    def synchronize(self) -> None:
-        """Take the values that answer what was pushed last."""
-
-    @abstractmethod
-    def end(self) -> None:
-        """End the job with what is applied."""
 
     @abstractmethod
     def _start(self) -> None:

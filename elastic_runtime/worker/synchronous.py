@@ -33,9 +33,10 @@ _log = structlog.get_logger()
 class SynchronousMode(ParameterServerMode):
     """One worker's part in synchronous training with parameter servers."""
 
+    global_step = 0
+
     def _start(self) -> None:
         member, layout, batches, flat = self._member, self._member.layout, self._batches, self._model.flat
-        self.global_step = 0
         self._total_steps = batches.order.total_steps
         self._warm = self._computing = self._has_ended_job = False
         self._switching_seconds = 0.0

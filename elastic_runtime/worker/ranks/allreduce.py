@@ -25,12 +25,14 @@ from torch import nn
 
 from elastic_runtime.checkpoint.rank_files import RankFiles
 from elastic_runtime.errors import ModelMismatch
-from elastic_runtime.model.buffer_merge import MergeRule, merge_buffers
+from elastic_runtime.model.buffer_merge import MergeRule
 from elastic_runtime.model.data_shards import check_workers, slice_bounds
 from elastic_runtime.model.layout import Layout, difference
+from elastic_runtime.model.module_tensors import persistent_buffers
 from elastic_runtime.model.training import Training
 from elastic_runtime.worker.alone import LocalOptimizer
 from elastic_runtime.worker.batches import Batch, Batches
+from elastic_runtime.worker.mode import TrainingMode
 from elastic_runtime.worker.ranks.process_group import ProcessGroup
 from elastic_runtime.worker.ranks.rank_keeper import RankKeeper, RankState
 from elastic_runtime.worker.ranks.rank_pod import RankPlace, RankPod
@@ -41,7 +43,7 @@ BUCKET_BYTES = 25 * 1024 * 1024
 _WORDS = 2
 
 
-class AllReduceMode:
+class AllReduceMode(TrainingMode):
     """One of several workers that have no parameter servers.
 
     Args:
@@ -56,8 +58,7 @@ class AllReduceMode:
     """
 
     name = "all-reduce"
-    stall_seconds = 0.0
-    is_drained = False
+    global_step = 0
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class AllReduceMode:
         self._optimizer = LocalOptimizer(training.optimizer, trained)
         self._buckets = GradientBuckets(trained, group)
         self._merge = MergeRule(training.buffer_merge_steps, batches.order.total_steps)
-        self.global_step = self._samples = 0
+        self._samples = 0
         self._over = self._stopped = False
         state = RankState(model, self._optimizer.torch_optimizer, layout)
         pod = None if place is None else RankPod(place, group.rank, group.size)
@@ -119,20 +120,11 @@ class AllReduceMode:
             (loss * batch.weight).backward()  # type: ignore[no-untyped-call]  # torch's
         self._apply(batch.step, batch.size)
 
-    def synchronize(self) -> None:
-        """The model has them."""
-
     def end(self) -> None:
         """Take part in the next step with a word in place of a gradient: all hear it, and apply nothing."""
         if not self.finished:
             self._buckets.begin()
             self._apply(self.global_step, samples=0, over=True)
-
-    def leave(self) -> None:
-        """No rank goes alone."""
-
-    def fail(self, error: BaseException) -> None:
-        """Torchrun ends the others when this process ends."""
 
     def close(self) -> None:
         """Leave the group."""
@@ -169,7 +161,30 @@ class AllReduceMode:
             self._keeper.after_step(step, finished=self.finished, stopped=self._stopped)
 
     def _merge_buffers(self, step: int, samples: int) -> None:
-        merge_buffers(self._model, self._group, samples, self._batches.order.batch_size(step))
+        """Replace the buffers of every process by the merged ones; `samples` were computed here in the step."""
+        means: list[torch.Tensor] = []
+        maxima: list[torch.Tensor] = []
+        for buffer in persistent_buffers(self._model).values():
+            (means if buffer.is_floating_point() else maxima).append(buffer)
+        if means:
+            # A process without samples adds zeros: zero times an infinite value would be no number.
+            weighted = [
+                samples * buffer.double().flatten() if samples else buffer.new_zeros(buffer.numel()).double()
+                for buffer in means
+            ]
+            flat = torch.cat(weighted)
+            self._group.sum(flat)
+            _put(means, flat / self._batches.order.batch_size(step))
+        if maxima:
+            flat = torch.cat([buffer.long().flatten() for buffer in maxima])
+            self._group.maximum(flat)
+            _put(maxima, flat)
+
+
+def _put(buffers: list[torch.Tensor], flat: torch.Tensor) -> None:
+    with torch.no_grad():
+        for buffer, merged in zip(buffers, torch.split(flat, [buffer.numel() for buffer in buffers]), strict=True):
+            buffer.copy_(merged.view(buffer.shape))
 
 
 def _agree(layout: Layout, training: Training, group: ProcessGroup) -> None:
