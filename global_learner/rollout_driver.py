@@ -28,7 +28,7 @@ from global_learner.errors import (
 from global_learner.fleet import Fleet
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.rollout.brought import check_asked, checked_blocks, checked_shadow
-from global_learner.rollout.events import Abort, Pause, Pin, Promote, Resume, What, check_reason
+from global_learner.rollout.events import Abort, EventContent, Pause, Pin, Promote, Resume, check_reason
 from global_learner.rollout.evidence_store import BLOCKS_AHEAD, Brought, EvidenceStore, KeptVerdict
 from global_learner.rollout.judging import Judge, pairs_in, reported
 from global_learner.rollout.observing import Heard, observed
@@ -176,7 +176,7 @@ class RolloutDriver:
         check_reason(why)
         if action not in (*_ACTIONS, _PIN) or bool(cluster) is not (action == _PIN):
             raise BadRequest(f"an action is one of {', '.join(_ACTIONS)}, or pin with a cluster's name")
-        what: What = Pin(cluster=cluster, why=why) if action == _PIN else _ACTIONS[action](why=why)
+        what: EventContent = Pin(cluster=cluster, why=why) if action == _PIN else _ACTIONS[action](why=why)
         latest = await self._registry.call(self.store.record, 0)
         taken = await self._take(latest.state.number, [what], actor, dry_run=dry_run, seen=seen)
         if taken.record is None:
@@ -332,10 +332,10 @@ class RolloutDriver:
         if record is None or record.state.phase.over:
             self._runs = False
             return
-        whats = observed(record.state, self._heard(), self.gone(), self._settings.away_seconds)
-        whats += await self._registry.call(self.store.missing_versions, record.state)
-        if whats:
-            taken = await self._take(record.state.number, whats, KEEPER)
+        contents = observed(record.state, self._heard(), self.gone(), self._settings.away_seconds)
+        contents += await self._registry.call(self.store.missing_versions, record.state)
+        if contents:
+            taken = await self._take(record.state.number, contents, KEEPER)
             record = taken.record
         if record is not None and record.state.phase in (
             RolloutPhase.RUNNING,
@@ -379,14 +379,14 @@ class RolloutDriver:
     async def _take(
         self,
         number: int,
-        whats: Sequence[What],
+        contents: Sequence[EventContent],
         actor: str,
         *,
         dry_run: bool = False,
         seen: SeenRollout | None = None,
     ) -> Taken:
         taking = self._registry.call(
-            self.store.take, number, whats, self._jcts(), self._wall_clock(), actor=actor, dry_run=dry_run, seen=seen
+            self.store.take, number, contents, self._jcts(), self._wall_clock(), actor=actor, dry_run=dry_run, seen=seen
         )
         return await (taking if dry_run else self._reported_of(taking))
 

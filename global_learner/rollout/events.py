@@ -111,7 +111,7 @@ class VersionDamaged(Section):
     version: int
 
 
-What = Annotated[
+EventContent = Annotated[
     StageVerdict
     | Promote
     | Pause
@@ -135,7 +135,7 @@ class Event(Section):
     """Of the rollout's events, from 1 on without a gap."""
     unix_seconds: float
     actor: str = "learner"
-    what: What
+    what: EventContent
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +144,13 @@ class Assign:
 
     Attributes:
         acting: the version that acts; of an alternating cluster, in the incumbent's blocks.
-        beside: the other version, which acts in the candidate's blocks or is only computed; None without one.
+        challenger: the other version, which acts in the candidate's blocks or is only computed; None without one.
     """
 
     cluster: str
     role: VersionRole
     acting: int
-    beside: int | None = None
+    challenger: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

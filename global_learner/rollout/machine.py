@@ -362,12 +362,12 @@ def assignment_of(member: RolloutMember, candidate: int) -> Assign:
     """What a cluster is told, which follows from its role."""
     if member.role is VersionRole.CANDIDATE:
         return Assign(member.cluster, member.role, candidate)
-    beside = candidate if member.role in (VersionRole.SHADOW, VersionRole.ALTERNATING) else None
-    return Assign(member.cluster, member.role, member.incumbent, beside)
+    challenger = candidate if member.role in (VersionRole.SHADOW, VersionRole.ALTERNATING) else None
+    return Assign(member.cluster, member.role, member.incumbent, challenger)
 
 
 def _said(reported: Assign) -> str:
-    beside = "" if reported.beside is None else f" beside v{reported.beside}"
+    beside = "" if reported.challenger is None else f" beside v{reported.challenger}"
     return f"v{reported.acting}{beside} ({reported.role})"
 
 

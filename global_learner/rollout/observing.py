@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from global_learner.rollout.events import Away, Joined, Left, Pin, VersionSeen, What
+from global_learner.rollout.events import Away, EventContent, Joined, Left, Pin, VersionSeen
 from global_learner.rollout.state import RolloutMember, RolloutPhase, RolloutState, VersionRole
 from policy_net.exchange.rollout_assignment import AssignmentRole
 
@@ -38,7 +38,9 @@ class Heard:
     role: str = ""
 
 
-def observed(state: RolloutState, fleet: Mapping[str, Heard], gone: Collection[str], away_seconds: float) -> list[What]:
+def observed(
+    state: RolloutState, fleet: Mapping[str, Heard], gone: Collection[str], away_seconds: float
+) -> list[EventContent]:
     """The events that a rollout is still to be told.
 
     Args:
@@ -46,28 +48,28 @@ def observed(state: RolloutState, fleet: Mapping[str, Heard], gone: Collection[s
     """
     if state.phase.over:
         return []
-    whats: list[What] = []
+    contents: list[EventContent] = []
     known = {member.cluster: member for member in state.members}
     for cluster, heard in sorted(fleet.items()):
-        if len(whats) >= MOST_EVENTS:
+        if len(contents) >= MOST_EVENTS:
             break
         member = known.get(cluster)
         if cluster in gone:
-            whats += [Left(cluster=cluster)] if member is not None else []
+            contents += [Left(cluster=cluster)] if member is not None else []
         elif member is None:
             # Who comes in the middle of a rollback has nothing to go back from.
             if state.phase is not RolloutPhase.ROLLING_BACK:
-                whats.append(Joined(cluster=cluster, incumbent=heard.assigned))
-                whats += [Pin(cluster=cluster)] if heard.held else []
-                whats += [Away(cluster=cluster)] if heard.silent_seconds > away_seconds else []
+                contents.append(Joined(cluster=cluster, incumbent=heard.assigned))
+                contents += [Pin(cluster=cluster)] if heard.held else []
+                contents += [Away(cluster=cluster)] if heard.silent_seconds > away_seconds else []
         elif heard.silent_seconds > away_seconds:
-            whats += [] if member.away else [Away(cluster=cluster)]
+            contents += [] if member.away else [Away(cluster=cluster)]
         else:
-            whats += _seen(state, member, heard)
-    return whats
+            contents += _seen(state, member, heard)
+    return contents
 
 
-def _seen(state: RolloutState, member: RolloutMember, heard: Heard) -> list[What]:
+def _seen(state: RolloutState, member: RolloutMember, heard: Heard) -> list[EventContent]:
     if heard.acting is None:
         return []
     acting = heard.acting or member.incumbent  # on none of the fleet's, so not on the candidate

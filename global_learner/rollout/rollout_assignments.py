@@ -93,8 +93,8 @@ def rollout_assignment_of(
         jct_seconds: its mean job completion time; None, or nothing above 0, where none is known.
     """
     role = _ROLES.get(reported.role)
-    if role is None or reported.beside is None or reported.beside == reported.acting:
+    if role is None or reported.challenger is None or reported.challenger == reported.acting:
         return None
     known = jct_seconds is not None and math.isfinite(jct_seconds) and jct_seconds > 0.0
     schedule = schedule_of(jct_seconds if known and jct_seconds is not None else USUAL_JCT_SECONDS, 0.0)
-    return RolloutAssignment(rollout, role, reported.beside, seed, schedule.block_seconds, schedule.washout_seconds)
+    return RolloutAssignment(rollout, role, reported.challenger, seed, schedule.block_seconds, schedule.washout_seconds)

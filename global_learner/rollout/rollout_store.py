@@ -31,13 +31,13 @@ from global_learner.registry.tables import ClusterRow, RolloutEventRow, RolloutR
 from global_learner.rollout.events import (
     Abort,
     Event,
+    EventContent,
     Pause,
     Pin,
     RolloutAuditLine,
     Transition,
     VersionDamaged,
     VersionGone,
-    What,
 )
 from global_learner.rollout.machine import FleetCluster, start, step
 from global_learner.rollout.plan import RolloutPlan
@@ -189,7 +189,7 @@ class RolloutStore:
     def take(
         self,
         number: int,
-        whats: Sequence[What],
+        contents: Sequence[EventContent],
         jcts: Jcts,
         now: float,
         *,
@@ -213,10 +213,10 @@ class RolloutStore:
                 if row is None or row.number != number:
                     return Taken(None)
                 state = _state(row)
-                _check_seen(session, state, seen, whats)
+                _check_seen(session, state, seen, contents)
                 lines: tuple[RolloutAuditLine, ...] = ()
-                for what in whats:
-                    event = Event(number=state.events + 1, unix_seconds=now, actor=actor, what=what)
+                for content in contents:
+                    event = Event(number=state.events + 1, unix_seconds=now, actor=actor, what=content)
                     transition = step(state, event)
                     state, lines = transition.state, (*lines, *transition.audit)
                 return Taken(RolloutRecord(state, row.seed, row.actor, row.why), lines=lines)
@@ -224,8 +224,8 @@ class RolloutStore:
             row = _latest(session)
             if row is None or row.number != number:
                 return Taken(None)
-            _check_seen(session, _state(row), seen, whats)
-            redirected, lines = _take(session, row, whats, jcts, now, actor)
+            _check_seen(session, _state(row), seen, contents)
+            redirected, lines = _take(session, row, contents, jcts, now, actor)
             return Taken(_record(row), redirected, lines)
 
     def assign(
@@ -385,7 +385,9 @@ def _state(row: RolloutRow) -> RolloutState:
     return RolloutState.model_validate_json(row.state)
 
 
-def _check_seen(session: Session, state: RolloutState, seen: SeenRollout | None, whats: Sequence[What]) -> None:
+def _check_seen(
+    session: Session, state: RolloutState, seen: SeenRollout | None, contents: Sequence[EventContent]
+) -> None:
     """See that nothing was decided since an operator looked; what clusters said meanwhile decides nothing.
 
     Who holds a version back means it also where the learner has brought it further meanwhile: these words give way to
@@ -405,7 +407,7 @@ def _check_seen(session: Session, state: RolloutState, seen: SeenRollout | None,
         RolloutEventRow.rollout == state.number, RolloutEventRow.number > seen.event_number
     )
     decided = [row for row in session.scalars(since.order_by(RolloutEventRow.number)) if row.came_of_it]
-    if all(isinstance(what, (Abort, Pause, Pin)) for what in whats):
+    if all(isinstance(content, (Abort, Pause, Pin)) for content in contents):
         decided = [row for row in decided if row.actor != KEEPER]
     if decided:
         raise ChangedSince(
@@ -420,12 +422,12 @@ def _record(row: RolloutRow) -> RolloutRecord:
 
 
 def _take(
-    session: Session, row: RolloutRow, whats: Sequence[What], jcts: Jcts, now: float, actor: str
+    session: Session, row: RolloutRow, contents: Sequence[EventContent], jcts: Jcts, now: float, actor: str
 ) -> tuple[tuple[ClusterRegistration, ...], tuple[RolloutAuditLine, ...]]:
     """Take events in order, and keep what came of them; the clusters that it concerns, and the audit log's lines."""
     state, transitions = _state(row), []
-    for what in whats:
-        event = Event(number=state.events + 1, unix_seconds=now, actor=actor, what=what)
+    for content in contents:
+        event = Event(number=state.events + 1, unix_seconds=now, actor=actor, what=content)
         transition = step(state, event)
         _note_event(session, row.number, event.number, now, actor, event.model_dump_json(), transition)
         transitions.append(transition)

@@ -1,6 +1,6 @@
 """Rollouts for tests: fleets, plans and events in few words."""
 
-from global_learner.rollout.events import Event, StageVerdict, Transition, VersionSeen, What
+from global_learner.rollout.events import Event, EventContent, StageVerdict, Transition, VersionSeen
 from global_learner.rollout.machine import FleetCluster, start, step
 from global_learner.rollout.plan import RolloutPlan
 from global_learner.rollout.state import RolloutState, VersionRole
@@ -18,7 +18,7 @@ def started(plan: RolloutPlan | None = None, fleet: dict[str, FleetCluster] | No
     return start(1, CANDIDATE, plan or RolloutPlan(), fleet or fleet_of(), NOW, actor="ada").state
 
 
-def take(state: RolloutState, what: What, at: float = NOW, actor: str = "ada") -> Transition:
+def take(state: RolloutState, what: EventContent, at: float = NOW, actor: str = "ada") -> Transition:
     return step(state, Event(number=state.events + 1, unix_seconds=at, actor=actor, what=what))
 
 

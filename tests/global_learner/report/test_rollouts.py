@@ -17,7 +17,7 @@ from global_learner.policyctl.rollout_views import line_of, rollout_facts, rollo
 from global_learner.report.content import report_content
 from global_learner.report.offline import report_of_files
 from global_learner.report.rollouts import evidence, rollout_section, waiting
-from global_learner.rollout.events import Abort, Pause, Pin, Promote, What
+from global_learner.rollout.events import Abort, EventContent, Pause, Pin, Promote
 from global_learner.rollout.evidence_store import KeptEvent, KeptVerdict
 from global_learner.rollout.overview import MOST_ROLLOUTS, Overview
 from global_learner.rollout.plan import RolloutPlan
@@ -184,10 +184,10 @@ def message(state: RolloutState, events: list[KeptEvent], verdicts: tuple[KeptVe
     return overview_message(Overview(RolloutRecord(state, 7, "ada", ""), {}, {}, verdicts, events))
 
 
-def after(*whats: What) -> pb.Rollout:
+def after(*contents: EventContent) -> pb.Rollout:
     """A rollout that was told these, as the store would have kept them."""
     state, events = started(), [KeptEvent(0, 0.0, "ada", "start", "", ())]
-    for number, what in enumerate(whats, 1):
+    for number, what in enumerate(contents, 1):
         transition = take(state, what, actor="ben")
         state = transition.state
         lines = tuple(f"{line.action} {line.subject}: {line.detail}" for line in transition.audit)

@@ -83,7 +83,7 @@ def test_no_cluster_is_told_a_version_that_nobody_decided(fleet: dict[str, Fleet
             assert command.acting in {CANDIDATE, *decided[command.cluster]}
             if command.acting == CANDIDATE and own.incumbent != CANDIDATE:
                 assert own.role is VersionRole.CANDIDATE
-            assert command.beside in {None, CANDIDATE}
+            assert command.challenger in {None, CANDIDATE}
         for member in transition.state.members:  # what was told last is what stands in the state
             if member.cluster in reported:
                 assert reported[member.cluster] == assignment_of(member, CANDIDATE)
@@ -112,7 +112,7 @@ def test_after_a_rollback_nobody_has_the_candidate(fleet: dict[str, FleetCluster
         if state.phase in (RolloutPhase.ROLLING_BACK, RolloutPhase.ROLLED_BACK):
             for member in state.members:
                 assert member.role in (VersionRole.INCUMBENT, VersionRole.PINNED, VersionRole.HELD)
-                assert assignment_of(member, CANDIDATE).beside is None
+                assert assignment_of(member, CANDIDATE).challenger is None
 
 
 @given(FLEETS, HISTORIES, st.integers(0, 30))

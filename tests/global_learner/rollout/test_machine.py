@@ -7,6 +7,7 @@ from global_learner.rollout.events import (
     Assign,
     Away,
     Event,
+    EventContent,
     Joined,
     Left,
     Pause,
@@ -17,7 +18,6 @@ from global_learner.rollout.events import (
     VersionDamaged,
     VersionGone,
     VersionSeen,
-    What,
 )
 from global_learner.rollout.machine import FleetCluster, start, step
 from global_learner.rollout.plan import RolloutPlan
@@ -98,7 +98,7 @@ def test_a_fail_takes_every_cluster_back_to_what_it_had(kind: str) -> None:
     back = transition.state
     assert with_role(back, VersionRole.INCUMBENT) == set(fleet)
     assert all(may_act(back, name) == {fleet[name].acting} for name in fleet)
-    assert all(command.beside is None and command.acting != CANDIDATE for command in transition.commands)
+    assert all(command.challenger is None and command.acting != CANDIDATE for command in transition.commands)
     for name in sorted(fleet):
         assert back.phase is RolloutPhase.ROLLED_BACK or CANDIDATE in {member.acting for member in back.members}
         back = take(back, VersionSeen(cluster=name, acting=fleet[name].acting)).state
@@ -293,7 +293,7 @@ def test_clocks_that_go_back_a_day_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("what", [Promote(), Pause(), Resume(), Abort(), Pin(cluster="cluster-0")])
-def test_what_is_over_takes_no_more_orders(what: What) -> None:
+def test_what_is_over_takes_no_more_orders(what: EventContent) -> None:
     over = take(started(), Abort()).state
     with pytest.raises(RolloutRefused, match=f"rollout 1 of v12 is rolled-back: {what.kind} does not apply"):
         take(over, what)

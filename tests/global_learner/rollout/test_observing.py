@@ -53,10 +53,10 @@ def test_one_that_alternates_acts_on_the_candidate_whatever_block_it_is_in() -> 
 def test_a_flood_is_told_bit_by_bit() -> None:
     many = {f"new-{number}": Heard(1) for number in range(3 * MOST_EVENTS)}
     state, rounds = started(), 0
-    while whats := observed(state, many, (), 60.0):
-        assert len(whats) <= MOST_EVENTS + 2
-        for what in whats:
-            state = take(state, what).state
+    while contents := observed(state, many, (), 60.0):
+        assert len(contents) <= MOST_EVENTS + 2
+        for content in contents:
+            state = take(state, content).state
         rounds += 1
     assert rounds == 3
     assert len(state.members) == len(many) + 8
@@ -81,8 +81,8 @@ def test_a_flood_is_told_bit_by_bit() -> None:
 def test_what_was_told_once_is_not_told_again(fleet: dict[str, Heard], stage: str, gone: set[str]) -> None:
     def reported(state: RolloutState) -> RolloutState:
         for _ in range(2):  # who joins is seen a look later
-            for what in observed(state, fleet, gone, 60.0):
-                state = take(state, what).state
+            for content in observed(state, fleet, gone, 60.0):
+                state = take(state, content).state
         return state
 
     state = reported(at_stage(stage, fleet=fleet_of(4)))

@@ -93,7 +93,7 @@ def consistent(registry: Registry) -> None:
         assert row.rollout == record.state.number
         if member.incumbent == 1:
             assert row.assigned_version == said.acting
-        assert (row.rollout_assignment is not None) == (said.beside is not None and said.beside != said.acting)
+        assert (row.rollout_assignment is not None) == (said.challenger is not None and said.challenger != said.acting)
         if row.rollout_assignment is not None:
             assert (row.rollout_assignment.beside_version, row.rollout_assignment.seed) == (
                 record.state.candidate,
