@@ -91,7 +91,6 @@ def retain(checkpoints: Place, keep: int, protect: Collection[int] = ()) -> list
     another size, or have another head does not count among those kept.
 
     Args:
-        checkpoints: the job's folder.
         keep: how many complete ones to keep, at least 1.
         protect: steps whose checkpoints stay in any case, as somebody reads them.
 
@@ -117,16 +116,6 @@ def retain(checkpoints: Place, keep: int, protect: Collection[int] = ()) -> list
             _remove(folder)
             gone.append(step)
     return gone
-
-
-def discard(folder: Place) -> None:
-    """Remove a checkpoint that will not be finished; one with a manifest stays.
-
-    Raises:
-        CheckpointError: it cannot be removed.
-    """
-    if not (folder / MANIFEST).exists():
-        _remove(folder)
 
 
 def _folders(checkpoints: Place) -> list[tuple[int, Place]]:

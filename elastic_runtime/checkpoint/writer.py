@@ -15,11 +15,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from threading import Condition, Thread
-from typing import Protocol
 
 import torch
 
@@ -35,70 +33,35 @@ QUEUE_BYTES = 256 * 1024**2
 """Copies that may wait for the disk: twice a model of 100 MB, so that training waits for a slow disk only beyond it."""
 
 
-# File that one server's shard is written to, until it has its name: in its folder, or on its way to an object store.
-#
-# A shard's head is known last and comes first, and an object is written from its first byte to its last: what goes to a
-# store is written to a temporary file before.
-
-
-class ShardFile(Protocol):
-    """A file that has no name yet.
+class _InFolder:
+    """File of a shard in its folder, until it has its name.
 
     Attributes:
-        descriptor: to write to; closed by whoever made the file.
+        descriptor: to write to; closed by the caller.
+        place: where it will be, under a name that none had before.
     """
 
-    descriptor: int
-
-    @property
-    def place(self) -> Place:
-        """Where it will be, under a name that none had before."""
-        ...
-
-    def publish(self) -> Future[None] | None:
-        """Give what was written its name; None: it has it, durably.
-
-        Raises:
-            OSError: it cannot be, as the future says too.
-        """
-        ...
-
-    def clear(self) -> None:
-        """Remove what there is, but for what has its name; a store may still give it that."""
-        ...
-
-
-def new_shard_file(folder: Place, name: str) -> ShardFile:
-    """Make a file for a shard.
-
-    Args:
-        folder: of the checkpoint.
-        name: the server's.
-
-    Raises:
-        OSError: it cannot be made.
-    """
-    return _InFolder(folder, name) if isinstance(folder, Path) else _ForStore(folder, name)
-
-
-class _InFolder:
     def __init__(self, folder: Path, name: str) -> None:
         make_durable_folder(folder)
         self.descriptor, self.place = _new_file(folder, name)
         self._partial = self.place.with_name(self.place.name + PARTIAL)
 
     def publish(self) -> None:
+        """Give what was written its name, durably."""
         os.fsync(self.descriptor)
         self._partial.replace(self.place)
         sync_folder(self.place.parent)
 
     def clear(self) -> None:
+        """Remove the file, unless it has its name."""
         with suppress(OSError):  # the error that led here is the one to tell
             self._partial.unlink(missing_ok=True)
             self._partial.parent.rmdir()  # only if no other server's shard is there
 
 
 class _ForStore:
+    """Temporary file of a shard for an object store, which is sent from its first byte: a head that is known last."""
+
     def __init__(self, folder: StorePath, name: str) -> None:
         # Random, as a predecessor of the same name may still be sending, and a store refuses no second one.
         self.place = folder / f"{name}-{secrets.token_hex(8)}{SUFFIX}"
@@ -126,17 +89,19 @@ def _new_file(folder: Path, name: str) -> tuple[int, Path]:
     raise AssertionError("numbers do not end")
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a shard is: `blocks` of `blocks_total` written, with `size_bytes` so far."""
-
-    blocks: int
-    blocks_total: int
-    size_bytes: int
-
-
 class ShardWriter:
-    """One shard of one checkpoint. Ends by `finish` or `abort`; after an error nothing of it is left on the disk."""
+    """One shard of one checkpoint. Ends by `finish` or `abort`; after an error nothing of it is left on the disk.
+
+    Args:
+        folder: of the checkpoint; made if need be. For an object store, the shard is a temporary file (`TMPDIR`) first.
+        name: of the shard, such as the server's; a number, if it is taken, and the file's ending are added.
+        blocks: all that will be handed in.
+        queue_bytes: how much may wait to be written.
+        clock: seconds, monotonic, for deadlines.
+
+    Raises:
+        CheckpointError: the folder or file cannot be made.
+    """
 
     def __init__(
         self,
@@ -147,63 +112,32 @@ class ShardWriter:
         blocks: Iterable[int],
         *,
         queue_bytes: int = QUEUE_BYTES,
-        bytes_per_second: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin a shard.
-
-        Args:
-            folder: of the checkpoint, such as `folder_of(checkpoints, step)`; made if need be. Of one in an object
-                store, the shard is a temporary file (`TMPDIR`) first.
-            name: of the shard, such as the server's; a number, if it is taken, and the file's ending are added.
-            layout: of the job's model.
-            optimizer: of the job.
-            blocks: all that will be handed in.
-            queue_bytes: how much may wait to be written.
-            bytes_per_second: at most so fast, to leave the disk to others; None is as fast as it goes.
-            clock: seconds that only grow, for `bytes_per_second` and deadlines.
-
-        Raises:
-            CheckpointError: the folder or file cannot be made.
-        """
         self._layout = layout
         self._left = set(blocks)
-        self._blocks_total = len(self._left)
         self._head_bytes = head_bytes(layout, self._left, optimizer.state_names)
         self._end = self._head_bytes
         self._entries: list[ShardEntry] = []
         self._queue: deque[BlockState] = deque()
         self._queue_bytes, self._queued_bytes = queue_bytes, 0
-        self._bytes_per_second, self._clock = bytes_per_second, clock
+        self._clock = clock
         self._changed = Condition()
         self._closing = self._stopped = False
         self._error: CheckpointError | None = None
         self._record: ShardRecord | None = None
         try:
-            self._file = new_shard_file(folder, name)
+            self._file = _InFolder(folder, name) if isinstance(folder, Path) else _ForStore(folder, name)
         except OSError as error:
             raise CheckpointError(f"{folder} cannot be written to: {error.strerror}") from error
         self._thread = Thread(target=self._run, name=f"checkpoint-{name}", daemon=True)
         self._thread.start()
-
-    @property
-    def progress(self) -> Progress:
-        """How far the background is."""
-        with self._changed:
-            return Progress(len(self._entries), self._blocks_total, self._end)
-
-    @property
-    def room_bytes(self) -> int:
-        """How much may be handed in before `add` waits."""
-        with self._changed:
-            return max(self._queue_bytes - self._queued_bytes, 0)
 
     def add(self, state: BlockState, timeout_seconds: float = 60.0) -> None:
         """Hand a block in; waits while too much is queued.
 
         Args:
             state: a copy that nobody changes any more. Its state may be empty at version 0.
-            timeout_seconds: how long to wait for room.
 
         Raises:
             CheckpointError: the shard cannot be written, or the disk took too long.
@@ -296,7 +230,6 @@ class ShardWriter:
 
     def _write_all(self) -> bool:
         """Whether all blocks came, rather than `abort`."""
-        started = self._clock()
         while True:
             with self._changed:
                 while not self._queue and not self._closing and not self._stopped:
@@ -308,10 +241,6 @@ class ShardWriter:
             with self._changed:
                 self._queued_bytes -= state.size_bytes
                 self._changed.notify_all()
-                if self._bytes_per_second is not None:
-                    due = started + (self._end - self._head_bytes) / self._bytes_per_second
-                    while not self._stopped and (early := due - self._clock()) > 0:
-                        self._changed.wait(early)
 
     def _write(self, state: BlockState) -> None:
         names = tuple(state.state)
@@ -322,9 +251,8 @@ class ShardWriter:
             digest.update(numbers)
             end = write_at(self._file.descriptor, end, (numbers,))
         entry = ShardEntry(state.block, state.version, digest.hexdigest(), self._end - self._head_bytes, names)
-        with self._changed:
-            self._entries.append(entry)
-            self._end = end
+        self._entries.append(entry)
+        self._end = end
 
     def _publish(self) -> ShardRecord | None:
         """Give the shard its name; None: it was given up on its way to a store."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import structlog
 
-from elastic_runtime.checkpoint import Place, make_folder
+from elastic_runtime.checkpoint.object_store import Place, make_folder
 from elastic_runtime.control.addresses import path_of_socket
 from elastic_runtime.control.messages import JobStatus
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore

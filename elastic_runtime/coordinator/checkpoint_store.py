@@ -5,17 +5,10 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 
-from elastic_runtime.checkpoint import (
-    Manifest,
-    Place,
-    Search,
-    ShardRecord,
-    list_checkpoints,
-    newest_sound,
-    retain,
-    write_manifest,
-)
-from elastic_runtime.checkpoint.object_store import StorePath
+from elastic_runtime.checkpoint.catalog import Search, list_checkpoints, newest_sound, retain
+from elastic_runtime.checkpoint.manifest import Manifest, write_manifest
+from elastic_runtime.checkpoint.object_store import Place, StorePath
+from elastic_runtime.checkpoint.shard import ShardRecord
 from elastic_runtime.coordinator.rules.checkpointing import FoundCheckpoint, ManifestOrder, SearchOrder, SearchResult
 from elastic_runtime.errors import BadInput, CheckpointError
 from elastic_runtime.model.layout import Layout

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from elastic_runtime.checkpoint import Place, place_of
+from elastic_runtime.checkpoint.object_store import Place, place_of
 from elastic_runtime.control.addresses import check_coordinator, path_of_socket
 from elastic_runtime.control.credentials import ServerCredentials, follow_pair, read_token
 from elastic_runtime.coordinator.checkpoint_store import Restore

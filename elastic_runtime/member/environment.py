@@ -10,7 +10,7 @@ from pathlib import Path
 
 import zmq
 
-from elastic_runtime.checkpoint import Place, place_of
+from elastic_runtime.checkpoint.object_store import Place, place_of
 from elastic_runtime.control.addresses import check_coordinator
 from elastic_runtime.control.checks import check_host_and_port, check_job, check_task
 from elastic_runtime.control.credentials import ClientCredentials, follow_ca, read_token

@@ -9,7 +9,11 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from elastic_runtime.checkpoint import Place, ShardWriter, folder_of, read_blocks, read_manifest, require_same_model
+from elastic_runtime.checkpoint.catalog import folder_of
+from elastic_runtime.checkpoint.manifest import read_manifest
+from elastic_runtime.checkpoint.object_store import Place
+from elastic_runtime.checkpoint.reader import read_blocks, require_same_model
+from elastic_runtime.checkpoint.writer import ShardWriter
 from elastic_runtime.control.member_link import MemberLink
 from elastic_runtime.control.messages import Shard, TaskRegistration
 from elastic_runtime.errors import CheckpointDamaged, CheckpointError, ElasticError, ProtocolError

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from elastic_runtime.checkpoint import ShardWriter, write_manifest
+from elastic_runtime.checkpoint.manifest import write_manifest
+from elastic_runtime.checkpoint.writer import ShardWriter
 from elastic_runtime.control.member_link import member_clock
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.member.outbox import traffic_bytes

@@ -17,7 +17,9 @@ import torch
 from damage import DAMAGE, files_of
 from hostile_job import LAYOUT, HostileJob, make_job
 
-from elastic_runtime.checkpoint import ShardWriter, folder_of, write_manifest
+from elastic_runtime.checkpoint.catalog import folder_of
+from elastic_runtime.checkpoint.manifest import write_manifest
+from elastic_runtime.checkpoint.writer import ShardWriter
 from elastic_runtime.coordinator.__main__ import serve
 from elastic_runtime.coordinator.options import parse
 from elastic_runtime.errors import ElasticError

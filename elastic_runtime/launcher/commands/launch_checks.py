@@ -103,7 +103,7 @@ def check_checkpoints(folder: Path, restore: bool) -> None:
     """
     if _SCHEME.fullmatch(folder.parts[0] if folder.parts else ""):
         raise BadInput(f"--checkpoints {folder}: elastic-run writes to folders, and to no URL; name a folder")
-    from elastic_runtime.checkpoint import list_checkpoints  # noqa: PLC0415  (most jobs name no folder)
+    from elastic_runtime.checkpoint.catalog import list_checkpoints  # noqa: PLC0415  (most jobs name no folder)
 
     try:
         there = folder.exists()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from elastic_runtime.checkpoint import ShardWriter, folder_of
+from elastic_runtime.checkpoint.catalog import folder_of
+from elastic_runtime.checkpoint.writer import ShardWriter
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.member_link import MemberLink

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.checkpoint import Manifest, Search
+from elastic_runtime.checkpoint.catalog import Search
+from elastic_runtime.checkpoint.manifest import Manifest
 from elastic_runtime.control.messages import MemberReport, RequestState, Shard, Size
 from elastic_runtime.coordinator.checkpoint_store import describe
 from elastic_runtime.coordinator.journal import encode, restore

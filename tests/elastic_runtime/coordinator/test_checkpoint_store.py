@@ -8,7 +8,8 @@ import pytest
 import torch
 from simulated_world import BATCH, LAYOUT, SETTINGS, TRAINING, World
 
-from elastic_runtime.checkpoint import ShardWriter, folder_of
+from elastic_runtime.checkpoint.catalog import folder_of
+from elastic_runtime.checkpoint.writer import ShardWriter
 from elastic_runtime.control.messages import Shard
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore, Restore
 from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, checkpoint_name

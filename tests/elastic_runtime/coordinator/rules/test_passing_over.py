@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from simulated_world import LAYOUT, SETTINGS, World
 
-from elastic_runtime.checkpoint import Manifest, Search
+from elastic_runtime.checkpoint.catalog import Search
+from elastic_runtime.checkpoint.manifest import Manifest
 from elastic_runtime.control.messages import RequestState, Size
 from elastic_runtime.coordinator.checkpoint_store import describe
 from elastic_runtime.coordinator.rules import leases, members
