@@ -20,9 +20,9 @@ from typing import Any, TextIO
 import grpc
 
 from elastic_runtime.control.calls import SESSION_KEY, UNKNOWN
+from elastic_runtime.control.conversions import size_from_message, status_to_message
 from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size, TaskStatus
-from elastic_runtime.control.report_conversions import size_from_message, status_to_message
 from elastic_runtime.control.sessions import CoordinatorSessions, UnknownSession, Unproven, session_of
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.protocol.plan import JobPhase, TaskRole

@@ -10,14 +10,9 @@ from types import TracebackType
 from typing import Any
 
 from elastic_runtime.control.calls import SealedChannel
+from elastic_runtime.control.conversions import outcome_from_message, status_from_message, to_message
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, ResizeMode, Size
-from elastic_runtime.control.report_conversions import (
-    mode_to_message,
-    outcome_from_message,
-    size_to_message,
-    status_from_message,
-)
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import JobControlStub, MembershipStub
 
@@ -70,9 +65,9 @@ class ControlClient:
         """Ask for another size; 0/0 suspends. The answer is the request's state and a line about it."""
         message = pb.ResizeRequest(
             request_id=request_id,
-            target=size_to_message(target),
+            target=to_message(target),
             victims=victims,
-            mode=mode_to_message(mode),
+            mode=to_message(mode),
             epoch=self._epoch(),
         )
         return _outcome(self._call(self._job.Resize, message))
@@ -83,7 +78,7 @@ class ControlClient:
 
     def resume(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
         """Ask a suspended job to go on with so many tasks."""
-        message = pb.ResumeRequest(request_id=request_id, target=size_to_message(target), epoch=self._epoch())
+        message = pb.ResumeRequest(request_id=request_id, target=to_message(target), epoch=self._epoch())
         return _outcome(self._call(self._job.Resume, message))
 
     def status(self) -> JobStatus:

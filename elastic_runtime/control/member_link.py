@@ -15,10 +15,9 @@ from typing import Any
 import structlog
 
 from elastic_runtime.control.calls import SealedChannel
+from elastic_runtime.control.conversions import lease_from_message, to_message, view_from_message
 from elastic_runtime.control.credentials import ClientCredentials
-from elastic_runtime.control.messages import LeasedRange, MemberReport, TaskRegistration
-from elastic_runtime.control.report_conversions import lease_from_message, report_to_message
-from elastic_runtime.control.view_conversions import role_to_message, view_from_message
+from elastic_runtime.control.messages import MemberReport, TaskRegistration
 from elastic_runtime.errors import (
     BadInput,
     CoordinatorMistrusted,
@@ -29,6 +28,7 @@ from elastic_runtime.errors import (
 )
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
+from elastic_runtime.model.sample_leases import SampleLease
 from elastic_runtime.protocol.plan import TaskRole, View
 from foundation.backoff import Backoff
 from foundation.clocks import AwakeClock
@@ -119,7 +119,7 @@ class MemberLink:
         """
         request = pb.RegisterRequest(
             task=self._task,
-            role=role_to_message(self._role),
+            role=to_message(self._role),
             incarnation=self._incarnation,
             address_json=address_json,
             layout_json=layout_json,
@@ -189,7 +189,7 @@ class MemberLink:
                     f"the coordinator at {self._address} took no report within {deadline_seconds:g} s"
                 )
 
-    def lease(self, generation: int, done: tuple[int, ...], batches: int) -> tuple[tuple[LeasedRange, ...], bool]:
+    def lease(self, generation: int, done: tuple[int, ...], batches: int) -> tuple[tuple[SampleLease, ...], bool]:
         """Give back finished leases and get new ones; and whether nothing is left in any epoch.
 
         Raises:
@@ -251,7 +251,7 @@ class MemberLink:
             if self._closed.is_set():
                 return
             try:
-                message = report_to_message(self._refresh(state))
+                message = to_message(self._refresh(state))
                 reply = self._stub.Report(message, timeout=_CALL_SECONDS)
             except CoordinatorUnreachable:
                 self._wait(self._closed, backoff.next_seconds())

@@ -1,7 +1,7 @@
 """Messages of the control plane beside views, as plain values: reports, registrations, requests, status.
 
-The generated classes of the protocol stay inside `report_conversions` and `view_conversions`; a coordinator's state
-machine and its members' loops know these only.
+The generated classes of the protocol stay inside `conversions`; a coordinator's state machine and its members' loops
+know these only.
 """
 
 from __future__ import annotations
@@ -226,13 +226,3 @@ class JobStatus:
     failures: int = 0
     failures_in_a_row: int = 0
     last_failure: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LeasedRange:
-    """Samples `start` to `stop` (exclusive) of an epoch's order, lent to one worker."""
-
-    lease: int
-    epoch: int
-    start: int
-    stop: int

@@ -9,12 +9,13 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestState
+from elastic_runtime.control.messages import JobStatus, MemberReport, RequestState
 from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, SearchOrder, SearchResult
 from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, EventOutcome
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.rules.state import CoordinatorState
 from elastic_runtime.errors import BadInput, ElasticError, ResizeFailed
+from elastic_runtime.model.sample_leases import SampleLease
 from elastic_runtime.protocol.plan import View
 from foundation.clocks import AwakeClock
 
@@ -125,7 +126,7 @@ class CoordinatorRunner:
 
     def on_lease(
         self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
-    ) -> tuple[tuple[LeasedRange, ...], bool]:
+    ) -> tuple[tuple[SampleLease, ...], bool]:
         """See `CoordinatorMachine.on_lease`.
 
         Raises:

@@ -11,16 +11,15 @@ import grpc
 
 from elastic_runtime.control.call_check import CallCheck, CallRefused
 from elastic_runtime.control.checks import MOST_TASKS, check_task, check_text
-from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind
-from elastic_runtime.control.messages import RequestState, Size
-from elastic_runtime.control.report_conversions import (
-    lease_to_message,
-    mode_from_message,
+from elastic_runtime.control.conversions import (
+    enumeration_from_message,
     report_from_message,
     size_from_message,
     status_to_message,
+    to_message,
 )
-from elastic_runtime.control.view_conversions import role_from_message, view_to_message
+from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind
+from elastic_runtime.control.messages import RequestState, ResizeMode, Size
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.runner import CoordinatorRunner
 from elastic_runtime.errors import BadInput, ProtocolError, ResizeFailed
@@ -31,6 +30,7 @@ from elastic_runtime.generated.elastic_pb2_grpc import (
     add_JobControlServicer_to_server,
     add_MembershipServicer_to_server,
 )
+from elastic_runtime.protocol.plan import TaskRole
 
 _T = TypeVar("_T")
 _FOLLOWERS = 2 * MOST_TASKS + 8
@@ -72,7 +72,7 @@ class ControlService(JobControlServicer):
                     "resize",
                     target=size_from_message(request.target),
                     victims=_victims(request.victims),
-                    mode=mode_from_message(request.mode),
+                    mode=enumeration_from_message(ResizeMode, request.mode),
                 ),
                 request.epoch,
             ),
@@ -119,7 +119,7 @@ class MemberService(MembershipServicer):
                 view = self._runner.next_view(number, _POLL_SECONDS)
                 if view is not None:
                     number = view.number
-                    yield view_to_message(view)
+                    yield to_message(view)
         finally:
             self._runner.on_stream(task, request.incarnation, False)
 
@@ -135,7 +135,7 @@ class MemberService(MembershipServicer):
                 check_task(request.task), request.incarnation, request.generation, tuple(request.done), request.batches
             ),
         )
-        return pb.LeaseReply(leases=[lease_to_message(one) for one in lent], finished=finished)
+        return pb.LeaseReply(leases=to_message(lent), finished=finished)
 
     def TaskEnded(self, request: pb.TaskEndedRequest, _context: grpc.ServicerContext) -> pb.TaskEndedReply:  # noqa: N802
         """A task's process ended."""
@@ -150,7 +150,7 @@ class MemberService(MembershipServicer):
     def _register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
         newcomer = Newcomer(
             task=check_task(request.task),
-            role=role_from_message(request.role),
+            role=enumeration_from_message(TaskRole, request.role),
             incarnation=request.incarnation,
             address_json=check_text(request.address_json, "an address"),
             layout_json=_text(request.layout_json),

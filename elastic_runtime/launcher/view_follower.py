@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from elastic_runtime.control.calls import SealedChannel
+from elastic_runtime.control.conversions import view_from_message
 from elastic_runtime.control.credentials import ClientCredentials
-from elastic_runtime.control.view_conversions import view_from_message
 from elastic_runtime.errors import CoordinatorUnproven, CoordinatorUnreachable, ElasticError, ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub

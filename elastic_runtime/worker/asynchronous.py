@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import structlog
 
-from elastic_runtime.control.messages import LeasedRange
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.member.outbox import Outbox
+from elastic_runtime.model.sample_leases import SampleLease
 from elastic_runtime.protocol.block_runs import Payload
 from elastic_runtime.protocol.messages import Header, Outgoing, Update
 from elastic_runtime.protocol.plan import JobPhase, View
@@ -38,7 +38,7 @@ class AsynchronousMode(ParameterServerMode):
 
     def _start(self) -> None:
         self._pushed = self._merging = self._has_ended_job = False
-        self._leased: LeasedRange | None = None
+        self._leased: SampleLease | None = None
         self._samples_unmerged = self._unmerged = 0
         self._traffic = UpdateTraffic(self._member, self._model)
         self._leases = LeaseQueue(self._member.link.lease, self._clock)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from elastic_runtime.control.messages import LeasedRange
 from elastic_runtime.errors import CoordinatorUnreachable, ElasticError, ResizeFailed
+from elastic_runtime.model.sample_leases import SampleLease
 from elastic_runtime.worker.protocol.leases_ahead import LeasesAhead
 
-Ask = Callable[[int, tuple[int, ...], int], tuple[tuple[LeasedRange, ...], bool]]
+Ask = Callable[[int, tuple[int, ...], int], tuple[tuple[SampleLease, ...], bool]]
 """Given the generation, the leases that are done and how many are to be held then: all leases held, of a batch each,
 and whether nothing is left in any epoch. Raises CoordinatorUnreachable."""
 
@@ -40,7 +40,7 @@ class LeaseQueue:
             self._leases.begin(generation)
             self._changed.notify_all()
 
-    def take(self, timeout_seconds: float) -> LeasedRange | None:
+    def take(self, timeout_seconds: float) -> SampleLease | None:
         """The next batch; None if none has come in time, or none will."""
         leases = self._leases
         with self._changed:
@@ -51,7 +51,7 @@ class LeaseQueue:
             return leased
 
     @property
-    def next(self) -> LeasedRange | None:
+    def next(self) -> SampleLease | None:
         """The batch that `take` would give now."""
         with self._changed:
             return self._leases.ahead[0] if self._leases.ahead else None
@@ -67,10 +67,10 @@ class LeaseQueue:
         """Nothing is left in any epoch, as of the last answer."""
         return self._leases.finished
 
-    def on_done(self, leased: LeasedRange) -> None:
+    def on_done(self, leased: SampleLease) -> None:
         """The batch's update is applied to all blocks."""
         with self._changed:
-            self._leases.on_done(leased.lease)
+            self._leases.on_done(leased.id)
             self._changed.notify_all()
 
     def stop(self, timeout_seconds: float) -> bool:

@@ -16,9 +16,8 @@ import pytest
 from bad_fields import attacks
 from google.protobuf.message import Message
 
+from elastic_runtime.control.conversions import outcome_from_message, status_from_message, to_message, view_from_message
 from elastic_runtime.control.messages import JobStatus, RequestState, TaskStatus
-from elastic_runtime.control.report_conversions import outcome_from_message, status_from_message, status_to_message
-from elastic_runtime.control.view_conversions import view_from_message, view_to_message
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.launcher.commands.job_tables import job_table, jobs_table
@@ -80,8 +79,8 @@ def followed(message: Message) -> None:
 
 
 ANSWERS: dict[str, tuple[Message, Callable[[Any], object]]] = {
-    "JobStatus": (status_to_message(STATUS), shown),
-    "View": (view_to_message(VIEW), followed),
+    "JobStatus": (to_message(STATUS), shown),
+    "View": (to_message(VIEW), followed),
     "RequestReply": (pb.RequestReply(state="done"), lambda reply: outcome_from_message(reply.state)),
 }
 

@@ -6,19 +6,18 @@ book as it is when the checkpoint is decided: whatever was told done by then is 
 
 from __future__ import annotations
 
-from elastic_runtime.control.messages import LeasedRange
 from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.phases import withdraw_proposal
 from elastic_runtime.coordinator.rules.state import Leases
 from elastic_runtime.errors import BadInput
-from elastic_runtime.model.sample_leases import SampleLeaseTable
+from elastic_runtime.model.sample_leases import SampleLease, SampleLeaseTable
 
 _MOST_BATCHES = 1000
 
 
 def lend(
     job: CoordinatedJob, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
-) -> tuple[tuple[LeasedRange, ...], bool]:
+) -> tuple[tuple[SampleLease, ...], bool]:
     """Count leases as done, and lend more until the worker holds `batches`; all that it holds, and whether all is done.
 
     Asked again, the answer is the same, so that none is lost with an answer. Each batch is a lease of its own: what a
@@ -50,9 +49,7 @@ def lend(
     if book.finished:
         withdraw_proposal(job.state)
         job.state.set_generation(ended=True)
-    return tuple(
-        LeasedRange(one.id, one.epoch, one.start, one.stop) for one in book.held(worker)
-    ), book.finished or over
+    return tuple(book.held(worker)), book.finished or over
 
 
 def on_worker_lost(job: CoordinatedJob, worker: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from elastic_runtime.control.messages import JobStatus, LeasedRange, MemberReport, RequestState, Size
+from elastic_runtime.control.messages import JobStatus, MemberReport, RequestState, Size
 from elastic_runtime.coordinator.rules import (
     changes,
     checkpointing,
@@ -31,6 +31,7 @@ from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.rules.state import Checkpoints, CoordinatorState, Course, Leases, Model
 from elastic_runtime.coordinator.rules.views import build_view, status
+from elastic_runtime.model.sample_leases import SampleLease
 from elastic_runtime.protocol.plan import JobPhase, TaskRole, View
 
 _MOST_ROUNDS = 1000
@@ -156,7 +157,7 @@ class CoordinatorMachine:
 
     def on_lease(
         self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int, now: float
-    ) -> tuple[tuple[tuple[LeasedRange, ...], bool], EventOutcome]:
+    ) -> tuple[tuple[tuple[SampleLease, ...], bool], EventOutcome]:
         """An asynchronous worker asks for samples; see `leases.lend`.
 
         Raises:

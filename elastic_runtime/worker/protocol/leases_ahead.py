@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from elastic_runtime.control.messages import LeasedRange
+from elastic_runtime.model.sample_leases import SampleLease
 
 _LEAST_AHEAD, _MOST_AHEAD = 2, 64
 _AHEAD_SECONDS = 2.0
@@ -31,7 +31,7 @@ class LeasesAhead:
 
     def __init__(self) -> None:
         self.generation = 0
-        self.ahead: deque[LeasedRange] = deque()
+        self.ahead: deque[SampleLease] = deque()
         self.finished = self.must_ask = False
         self._taken: set[int] = set()
         self._done: list[int] = []
@@ -48,12 +48,12 @@ class LeasesAhead:
         self._empty = self.finished = False
         self._wants = True
 
-    def take(self) -> LeasedRange | None:
+    def take(self) -> SampleLease | None:
         """The next batch; None if none is held."""
         if not self.ahead:
             return None
         leased = self.ahead.popleft()
-        self._taken.add(leased.lease)
+        self._taken.add(leased.id)
         return leased
 
     @property
@@ -79,7 +79,7 @@ class LeasesAhead:
     def on_answer(
         self,
         question: tuple[int, Sequence[int], int],
-        leases: Sequence[LeasedRange],
+        leases: Sequence[SampleLease],
         *,
         finished: bool,
         now: float,
@@ -116,15 +116,15 @@ class LeasesAhead:
     def _take_up(
         self,
         reported: Sequence[int],
-        leases: Sequence[LeasedRange],
+        leases: Sequence[SampleLease],
         batches: int,
         *,
         finished: bool,
         reached: bool,
         now: float,
     ) -> None:
-        known = {one.lease for one in self.ahead} | self._taken | {*reported, *self._done}
-        new = [one for one in leases if one.lease not in known]
+        known = {one.id for one in self.ahead} | self._taken | {*reported, *self._done}
+        new = [one for one in leases if one.id not in known]
         self._done = [lease for lease in self._done if lease not in reported]
         if self._wants:
             self.ahead.extend(new)

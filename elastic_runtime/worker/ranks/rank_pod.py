@@ -29,9 +29,9 @@ import structlog
 from elastic_runtime.checkpoint.rank_files import FOLDER_VARIABLE, RankProgress
 from elastic_runtime.control.call_check import CallCheck, CallRefused
 from elastic_runtime.control.checks import check_host_and_port, check_job
+from elastic_runtime.control.conversions import status_to_message
 from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind, read_pem, read_token
 from elastic_runtime.control.messages import JobStatus, Size
-from elastic_runtime.control.report_conversions import status_to_message
 from elastic_runtime.errors import BadInput, ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import JobControlServicer, add_JobControlServicer_to_server

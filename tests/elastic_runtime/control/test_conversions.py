@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from elastic_runtime.control.conversions import report_from_message, status_from_message, to_message, view_from_message
 from elastic_runtime.control.messages import (
     JobStatus,
     MemberReport,
@@ -18,13 +19,6 @@ from elastic_runtime.control.messages import (
     Size,
     TaskStatus,
 )
-from elastic_runtime.control.report_conversions import (
-    report_from_message,
-    report_to_message,
-    status_from_message,
-    status_to_message,
-)
-from elastic_runtime.control.view_conversions import view_from_message, view_to_message
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Member, Plan, TaskRole, View
@@ -94,13 +88,13 @@ reports = st.builds(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(views)
 def test_a_view_is_the_same_after_its_journey(view: View) -> None:
-    data = view_to_message(view).SerializeToString()
+    data = to_message(view).SerializeToString()
     assert view_from_message(pb.View.FromString(data)) == view
 
 
 @given(reports)
 def test_a_report_is_the_same_after_its_journey(report: MemberReport) -> None:
-    data = report_to_message(report).SerializeToString()
+    data = to_message(report).SerializeToString()
     assert report_from_message(pb.ReportRequest.FromString(data)) == report
 
 
@@ -132,9 +126,9 @@ def test_a_status_is_the_same_after_its_journey() -> None:
         failures_in_a_row=1,
         last_failure="worker-3: ValueError: no (at step 9 of 100)",
     )
-    assert status_from_message(status_to_message(status)) == status
+    assert status_from_message(to_message(status)) == status
     unknown = replace(status, loss=None, tasks=(), requests=())
-    assert status_from_message(status_to_message(unknown)) == unknown
+    assert status_from_message(to_message(unknown)) == unknown
 
 
 @pytest.mark.parametrize(

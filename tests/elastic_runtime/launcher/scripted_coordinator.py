@@ -17,10 +17,9 @@ from pathlib import Path
 import grpc
 
 from elastic_runtime.control.call_check import CallCheck, CallRefused
+from elastic_runtime.control.conversions import status_to_message, to_message
 from elastic_runtime.control.credentials import SERVER_OPTIONS
 from elastic_runtime.control.messages import JobStatus, Size
-from elastic_runtime.control.report_conversions import status_to_message
-from elastic_runtime.control.view_conversions import view_to_message
 from elastic_runtime.coordinator.passing_on import PassingOn
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated import elastic_pb2_grpc as rpc
@@ -78,7 +77,7 @@ class Scripted(rpc.MembershipServicer, rpc.JobControlServicer):
                 view = self.view()
             if view.number > number:
                 number = view.number
-                yield view_to_message(view)
+                yield to_message(view)
 
     def TaskEnded(self, request, context):  # noqa: N802
         with self.changed:

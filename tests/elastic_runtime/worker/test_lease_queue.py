@@ -3,10 +3,9 @@
 import threading
 from time import monotonic
 
-from elastic_runtime.control.messages import LeasedRange
 from elastic_runtime.errors import CoordinatorUnreachable
 from elastic_runtime.model.data_shards import SampleOrder
-from elastic_runtime.model.sample_leases import SampleLeaseTable
+from elastic_runtime.model.sample_leases import SampleLease, SampleLeaseTable
 from elastic_runtime.worker.lease_queue import LeaseQueue
 
 
@@ -19,7 +18,7 @@ class Coordinator:
         self.lock = threading.Lock()
         self._lost = lost
 
-    def __call__(self, generation: int, done: tuple[int, ...], batches: int) -> tuple[tuple[LeasedRange, ...], bool]:
+    def __call__(self, generation: int, done: tuple[int, ...], batches: int) -> tuple[tuple[SampleLease, ...], bool]:
         with self.lock:
             stops = {one.id: one.stop for one in self.leases.held("worker-0")}
             for number in done:
@@ -30,7 +29,7 @@ class Coordinator:
             self.questions += 1
             if self.questions in self._lost:
                 raise CoordinatorUnreachable("the answer is lost")
-            held = tuple(LeasedRange(one.id, one.epoch, one.start, one.stop) for one in self.leases.held("worker-0"))
+            held = tuple(self.leases.held("worker-0"))
             return held, self.leases.finished
 
 

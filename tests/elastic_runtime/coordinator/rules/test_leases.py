@@ -56,7 +56,7 @@ def test_the_answer_is_all_that_is_held_however_often_it_is_asked_for() -> None:
     assert leases.lend(running, "worker-0", 7, 1, (), 2) == first
     assert leases.lend(running, "worker-0", 7, 1, (), 0) == first
     assert ranges(leases.lend(running, "worker-1", 7, 1, (), 1)) == [(8, 12)]
-    reported = (first[0][0].lease,)
+    reported = (first[0][0].id,)
     assert ranges(leases.lend(running, "worker-0", 7, 1, reported, 2)) == [(4, 8), (12, 16)]
     assert ranges(leases.lend(running, "worker-0", 7, 1, reported, 2)) == [(4, 8), (12, 16)]
     assert leases.samples_done(running) == 4
@@ -66,7 +66,7 @@ def test_who_is_not_of_this_generation_gets_nothing_and_nothing_is_counted() -> 
     running = job()
     held, _ = leases.lend(running, "worker-0", 7, 1, (), 1)
     for worker, incarnation, generation in (("worker-0", 8, 1), ("worker-0", 7, 2), ("worker-9", 7, 1)):
-        assert leases.lend(running, worker, incarnation, generation, (held[0].lease,), 3) == ((), False)
+        assert leases.lend(running, worker, incarnation, generation, (held[0].id,), 3) == ((), False)
     assert leases.samples_done(running) == 0
     with pytest.raises(BadInput, match="trains synchronously"):
         leases.lend(job(training(synchronous=True, worker_batch=None)), "worker-0", 7, 1, (), 1)
@@ -78,7 +78,7 @@ def test_a_lost_workers_batches_are_lent_first_and_the_end_is_when_all_is_told()
     leases.on_worker_lost(running, "worker-0")
     held, finished = leases.lend(running, "worker-1", 7, 1, (), 9)
     assert ([(lent.start, lent.stop) for lent in held], finished) == ([(k, k + 4) for k in range(0, 20, 4)], False)
-    reported = tuple(lent.lease for lent in held)
+    reported = tuple(lent.id for lent in held)
     assert leases.lend(running, "worker-1", 7, 1, reported[:4], 9)[1] is False
     assert not running.state.generation.ended
     assert leases.lend(running, "worker-1", 7, 1, reported, 9) == ((), True)
@@ -88,9 +88,9 @@ def test_a_lost_workers_batches_are_lent_first_and_the_end_is_when_all_is_told()
 def test_a_job_that_goes_back_lends_again_what_was_done_since_the_checkpoint() -> None:
     running = job()
     held, _ = leases.lend(running, "worker-0", 7, 1, (), 2)
-    leases.lend(running, "worker-0", 7, 1, (held[0].lease,), 0)
+    leases.lend(running, "worker-0", 7, 1, (held[0].id,), 0)
     checkpoint = running.state.leases.book_json
-    leases.lend(running, "worker-0", 7, 1, (held[1].lease,), 2)
+    leases.lend(running, "worker-0", 7, 1, (held[1].id,), 2)
     leases.go_back(running, checkpoint)
     assert leases.samples_done(running) == 4
     assert ranges(leases.lend(running, "worker-1", 7, 1, (), 2)) == [(4, 8), (8, 12)]
@@ -99,7 +99,7 @@ def test_a_job_that_goes_back_lends_again_what_was_done_since_the_checkpoint() -
 def test_a_restored_job_goes_on_with_the_samples_that_were_left_and_with_no_others() -> None:
     earlier = job()
     held, _ = leases.lend(earlier, "worker-0", 7, 1, (), 2)
-    leases.lend(earlier, "worker-0", 7, 1, (held[0].lease,), 2)
+    leases.lend(earlier, "worker-0", 7, 1, (held[0].id,), 2)
     book = earlier.state.leases.book_json
     state = CoordinatorState(checkpoints=Checkpoints(durable=(("step-5", 5),), book_json=book), leases=Leases(book))
     state.roster = Roster({"worker-0": Task("worker-0", TaskRole.WORKER)})

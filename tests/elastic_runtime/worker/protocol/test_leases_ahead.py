@@ -1,11 +1,11 @@
 """A worker holds as many batches ahead as last for about two seconds, and tells soon what it has done."""
 
-from elastic_runtime.control.messages import LeasedRange
+from elastic_runtime.model.sample_leases import SampleLease
 from elastic_runtime.worker.protocol.leases_ahead import LeasesAhead
 
 
-def leases(*numbers: int) -> tuple[LeasedRange, ...]:
-    return tuple(LeasedRange(number, 0, 4 * number, 4 * number + 4) for number in numbers)
+def leases(*numbers: int) -> tuple[SampleLease, ...]:
+    return tuple(SampleLease(number, 0, 4 * number, 4 * number + 4) for number in numbers)
 
 
 def begun() -> LeasesAhead:
@@ -25,8 +25,8 @@ def test_what_is_taken_or_told_is_not_taken_up_again() -> None:
     first = held.take()
     assert first is not None
     held.on_answer(held.question(11.0), leases(1, 2, 3), finished=False, now=11.0)
-    assert [one.lease for one in held.ahead] == [2, 3]
-    held.on_done(first.lease)
+    assert [one.id for one in held.ahead] == [2, 3]
+    held.on_done(first.id)
     question = held.question(12.0)
     assert question[1] == (1,)
     held.on_answer(question, leases(2, 3), finished=False, now=12.0)
@@ -38,7 +38,7 @@ def test_an_answer_that_is_lost_tells_nothing() -> None:
     held.on_answer(held.question(10.0), leases(1), finished=False, now=10.0)
     taken = held.take()
     assert taken is not None
-    held.on_done(taken.lease)
+    held.on_done(taken.id)
     held.on_silence(held.question(11.0), 11.0)
     assert held.question(12.0)[1] == (1,)
     assert not held.is_due(11.1)
@@ -54,7 +54,7 @@ def test_more_is_held_where_it_lasted_a_short_time_and_less_where_it_lasted_long
         held.on_answer(question, leases(number), finished=False, now=now)
         taken = held.take()
         assert taken is not None
-        held.on_done(taken.lease)
+        held.on_done(taken.id)
     assert [*wanted, held.question(20.5)[2]] == [4, 2, 4, 8, 4], "nothing was asked for long before the first"
 
 
@@ -71,7 +71,7 @@ def test_who_stops_wants_nothing_and_is_told_when_all_is_told() -> None:
     held.on_answer(held.question(10.0), leases(1, 2), finished=False, now=10.0)
     taken = held.take()
     assert taken is not None
-    held.on_done(taken.lease)
+    held.on_done(taken.id)
     held.stop()
     assert not held.ahead
     question = held.question(11.0)
