@@ -39,7 +39,6 @@ class ModelProfile:
     """What is known about a model before it runs.
 
     Attributes:
-        samples_per_epoch: samples/s divided by this is epochs/s.
         nominal_epochs: the length of a job of this model where sizes are fixed.
         size_megabytes: the parameters that workers push and pull, or reduce, in every step.
         family: the model without kind and batch, by which its constants are found.
@@ -170,14 +169,8 @@ _NAMES = _names_by_kind()
 
 
 def find_model(name: str, kind: JobKind | None = None) -> ModelProfile | None:
-    """The profile that a user means by a model's name: `vgg-16`, `VGG16`, `vgg16-256-allreduce`.
-
-    Args:
-        kind: of the job. Where it is open, a name that stands for several kinds means the synchronous PS type.
-
-    Returns:
-        None if no type of that kind is called so.
-    """
+    """The profile that a user means by a model's name: `vgg-16`, `VGG16`, `vgg16-256-allreduce`; None if no type of the
+    kind is called so. Where the kind is open, a name that stands for several means the synchronous PS type."""
     for candidate in (kind,) if kind else (JobKind.PS, JobKind.ASYNC, JobKind.ALLREDUCE):
         found = _NAMES[candidate].get(_key(name))
         if found is not None:

@@ -129,7 +129,7 @@ def shown(value: object) -> str:
 
 
 def refuse(error: MalformedRow) -> NoReturn:
-    """What to do with a malformed row where none is tolerated."""
+    """Raise the error of a malformed row, where none is tolerated."""
     raise error
 
 
@@ -148,10 +148,7 @@ def read_rows(
     """The rows of a UTF-8 csv file, plain or gzip'ed, with a header that has at least `columns`.
 
     Args:
-        path: the file.
-        columns: without which it is of another format.
-        on_malformed: told of a line that is no row of this table; the line is skipped unless it raises.
-        delimiter: what stands between cells.
+        on_malformed: takes the error of a line that is no row of this table; the line is skipped unless it raises.
         quoted: whether a cell may be quoted.
         names_without_header: the columns of a file whose first line is no header; empty if it must have one.
         how_to_get: said where a column is missing: how to obtain a file that has it.
@@ -212,13 +209,8 @@ def _delimiter_of(line: str, columns: Sequence[str], names_without_header: Seque
 
 
 def _of_a_spreadsheet(cells: list[str], header: Sequence[str], needed: Sequence[str]) -> list[str]:
-    """A row as wide as the header, where it differs by empty cells at its end alone, written or left out.
-
-    Spreadsheets do both. Where nothing is quoted, that is in logs of programs, it shows a shift of cells.
-
-    Args:
-        needed: columns that are not left out.
-    """
+    """A row as wide as the header, where it differs by empty cells at its end alone, written or left out, none of them
+    `needed`. Spreadsheets do both. Where nothing is quoted, that is in logs of programs, it shows a shift of cells."""
     if not any(cell.strip() for cell in cells[len(header) :]):
         cells = cells[: len(header)]
     if not set(header[len(cells) :]) & set(needed):
@@ -302,10 +294,8 @@ def _refuse_packed(path: Path, beginning: bytes, tar_options: str) -> None:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading, plain or gzip'ed; what its first bytes say counts, not its name. Raises BadInput if it
-    cannot be opened or read, is an archive or packed in another way, or its compression is damaged; also while it is
-    read inside the block.
-    """
+    """Open a file for reading, plain or gzip'ed by what its first bytes say. Raises BadInput, also inside the block, if
+    it cannot be read, is an archive or packed in another way, or its compression is damaged."""
     try:
         with ExitStack() as stack:
             plain = stack.enter_context(path.open("rb"))

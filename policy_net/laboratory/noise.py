@@ -1,9 +1,8 @@
 """Speed noise without a generator's state: every factor is a hash of (seed, job, decision).
 
-So a snapshot holds no random state, a run can be resumed or recomputed from any decision, and a job's luck does not
-depend on what the other jobs do. Factors are lognormal with mean 1 and the given standard deviation. One factor is
-drawn for a job's whole life, one more after every decision; the second kind averages out over a long job, the first
-does not.
+So a snapshot holds no random state, and a job's luck does not depend on what the other jobs do. Factors are lognormal
+with mean 1. One factor is drawn for a job's whole life, one more after every decision; the second kind averages out
+over a long job, the first does not.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def uniform(key: int, index: int) -> float:
 
 
 def _mix(value: int) -> int:
-    """The finaliser of splitmix64."""
+    """Finaliser of splitmix64."""
     value = ((value ^ (value >> 30)) * _MIX_1) & _MASK
     value = ((value ^ (value >> 27)) * _MIX_2) & _MASK
     return value ^ (value >> 31)

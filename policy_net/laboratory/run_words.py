@@ -1,7 +1,4 @@
-"""Settings and figures of training runs as people read them: names in words, times in a unit that fits, shares in %.
-
-Programs get the names of the settings' file and bare seconds: these are for tables and pages.
-"""
+"""Settings and figures of training runs in words, for tables and pages: times in a unit that fits, shares in %."""
 
 from __future__ import annotations
 

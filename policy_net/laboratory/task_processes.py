@@ -1,7 +1,4 @@
-"""Processes of this machine that do tasks, each on one core, and end with the program.
-
-A process does one task after another, so that what all of them need is loaded and made once.
-"""
+"""Processes of this machine that do one task after another, each on one core, and end with the program."""
 
 from __future__ import annotations
 
@@ -44,14 +41,13 @@ class TaskProcesses(Generic[Task, Answer]):
     """Does tasks, several at a time.
 
     Args:
-        processes: how many at a time.
         work: what a process does with a task; it is sent by its name.
         longest_seconds: of a task.
         clock: seconds in which this process ran; a task that was stopped with it got nothing done.
         name: of the processes, for whoever lists them.
 
     Raises:
-        BadInput: there are fewer cores.
+        BadInput: there are fewer cores than processes.
     """
 
     def __init__(
@@ -95,11 +91,7 @@ class TaskProcesses(Generic[Task, Answer]):
 
 
 class _Worker:
-    """One process, which is begun when there is something to do.
-
-    Attributes:
-        index: of the task that it does; None if it does none.
-    """
+    """One process, which is begun when there is something to do; `index` is that of the task that it does, if any."""
 
     def __init__(self, work: Callable[[Any], Any], name: str) -> None:
         self._work, self._name = work, name
@@ -173,7 +165,7 @@ def usable_cores() -> int:
 
 
 def _serve(connection: Connection[Any, Any], work: Callable[[Any], Any], parent: int) -> None:
-    """What a process does: task after task, until nobody asks any more."""
+    """Do task after task, until nobody asks any more."""
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which ends this one
     while True:
@@ -194,7 +186,7 @@ def _serve(connection: Connection[Any, Any], work: Callable[[Any], Any], parent:
 
 @contextmanager
 def _single_threads() -> Iterator[None]:
-    """Numeric libraries of a process that is begun here have one thread each."""
+    """Give numeric libraries of a process that is begun here one thread each."""
     before = {name: os.environ.get(name) for name in _SINGLE}
     os.environ.update(dict.fromkeys(_SINGLE, "1"))
     try:

@@ -1,8 +1,8 @@
 """Checkpoints of a training in its run's folder, so that one that was interrupted can go on.
 
 What is kept is the policy as it stands, how many steps it has taken, and what the steps began with. The optimiser's
-moments and the experience gathered are not: whoever goes on begins these anew, on further seeds and worlds, so that the
-result is not bit for bit that of a training that was never interrupted.
+moments and the experience begin anew, on further seeds and worlds, so that the result is not bit for bit that of a
+training that was never interrupted.
 """
 
 from __future__ import annotations
@@ -27,12 +27,9 @@ _SPENT = "checkpoint_seconds"
 
 @dataclass(frozen=True, slots=True)
 class InterruptedTraining:
-    """A training that was interrupted.
+    """A training that was interrupted: its policy then, after `done` steps, and what the steps began with.
 
     Attributes:
-        policy: as it stood.
-        done: steps that it had taken.
-        start: what its steps began with.
         spent_seconds: that it had trained for, all its legs together; 0 where the checkpoint does not say.
     """
 
@@ -44,9 +41,6 @@ class InterruptedTraining:
 
 class TrainingCheckpoint:
     """Writes the checkpoints of one training.
-
-    Args:
-        clock: seconds that only grow.
 
     Attributes:
         kept: the number of steps of the newest checkpoint on disk; None before the first.
@@ -64,7 +58,7 @@ class TrainingCheckpoint:
 
     @property
     def path(self) -> Path:
-        """Of the newest checkpoint."""
+        """Path of the newest checkpoint."""
         return self._folder / CHECKPOINT_FILE
 
     def begin(self, start: PolicyFile) -> None:

@@ -45,12 +45,7 @@ _REPORTING = (
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """How one figure went.
-
-    Attributes:
-        figure: what it is, with its unit.
-        points: last step of each stretch, and the figure's mean over it.
-    """
+    """One figure's curve: last step of each stretch, and the figure's mean over it. `figure` names it with its unit."""
 
     figure: str
     points: tuple[tuple[int, float], ...]
@@ -63,7 +58,6 @@ class TrainingRun:
     Attributes:
         settings: what was asked for, by dotted name.
         final: what came of it; empty of a run that has not ended.
-        curves: in the order in which they began.
     """
 
     name: str
@@ -77,7 +71,6 @@ class RunRecorder:
 
     Args:
         settings: what was asked for, however deep.
-        clock: seconds that only grow.
         resume: go on with the run that the folder holds, which must have been asked for with the same settings.
 
     Attributes:
@@ -136,12 +129,7 @@ class RunRecorder:
             )
 
     def point(self, figure: str, step: int, steps: int, value: float) -> None:
-        """One step's figure.
-
-        Args:
-            step: counted from 1.
-            steps: that there are to be.
-        """
+        """Take one step's figure; steps count from 1, and there are to be `steps`."""
         stretch = self._stretches.setdefault(figure, [])
         stretch.append((step, value))
         if len(stretch) >= max(1, math.ceil(steps / POINTS)) or step >= steps:
@@ -227,11 +215,8 @@ def _text(path: Path) -> str:
 
 
 def steps_done(run: TrainingRun) -> tuple[int, int] | None:
-    """How many steps, updates or generations a run has written, of how many; None where it says no number.
-
-    The warm start's own steps are none of these. A curve has at most `POINTS` stretches, the last of which may not be
-    written yet.
-    """
+    """How many steps, updates or generations a run has written, of how many; None where it says no number. The warm
+    start's own steps are none of these, and the last stretch of a curve may not be written yet."""
     wanted = run.settings.get("steps")
     if not isinstance(wanted, int):
         return None

@@ -95,11 +95,9 @@ class ExperimentLine:
     """One policy in one world: a bar, or a point of a curve.
 
     Attributes:
-        label: the bar's name, or the curve's.
         policy: a scheduler's name, or a training.
         at: where on a curve it stands.
         look: share of the updates after which a trained policy is judged; 0: after its warm start.
-        judged: the world that it is judged in.
     """
 
     label: str
@@ -136,8 +134,6 @@ class Experiment:
     """One figure or table.
 
     Attributes:
-        name: as `--only` takes it.
-        axis: what stands on the axis of a curve.
         best: labels of the lines of which the paper names the best, and which it is.
         why: why ours differs, beside what holds for all figures.
         timeline_of: a model, the longest job of which is shown step by step.

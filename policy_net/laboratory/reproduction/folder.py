@@ -135,8 +135,7 @@ class ClaimFinding:
     """A claim and what came of it.
 
     Attributes:
-        change: None where a line has no figure, or the claim is of a figure itself.
-        value: of a claim that is of a figure itself.
+        change: None where a line has no figure, or the claim is of a figure itself, its `value`.
         failure: why there is nothing.
         seeds: training seeds that have a figure, of how many; fewer than all flatter the line.
     """
@@ -283,11 +282,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 class Folder:
-    """An open folder.
-
-    Raises:
-        BadInput: it holds something else, or cannot be written.
-    """
+    """An open folder. Raises BadInput if it holds something else, or cannot be written."""
 
     def __init__(self, path: Path, scale: Scale, seed: int) -> None:
         self.path = path

@@ -35,7 +35,7 @@ class ExperimentRunner:
             on which figures are wanted.
         folder: of what tasks leave.
         seed: of the first training.
-        on_task: is told how many tasks of a stage were done, and of how many: 0 at its beginning, then each.
+        on_task: gets how many tasks of a stage were done, and of how many: 0 at its beginning, then each.
     """
 
     catalogue: Sequence[Experiment]

@@ -2,8 +2,10 @@
 and the worlds in which they happen.
 
 A task says everything that its result follows from, so that it comes to the same in any process; it leaves files in the
-folder, of which the last says that it is done. What fails by itself (weights that become infinite, a policy that keeps
-jobs from training) is a result too.
+folder, of which the last says that it is done. What fails by itself is a result too.
+
+Jobs that judge are made of generator seeds that nothing else uses (docs/evaluation.md); those of a training follow from
+its seed, and in a fleet from the cluster.
 """
 
 from __future__ import annotations
@@ -70,11 +72,7 @@ def judging_episode(world: World, scale: Scale, number: int) -> Episode:
 def training_episodes(
     world: World, scale: Scale, seed: int, first: int = 0, unlocked: tuple[str, ...] = (), cluster: int = 0
 ) -> Iterator[Episode]:
-    """Workloads to learn from, without end.
-
-    Args:
-        unlocked: the models that occur; the world's where there are none.
-    """
+    """Workloads to learn from, without end, of the models that are unlocked; of the world's where none are named."""
     for number in itertools.count(first):
         of_training = ((seed * 64 + cluster) * APART + number) % TRAINING_SEEDS
         yield _episode(world, scale, of_training, number % DRAW_SEEDS, unlocked)
@@ -151,11 +149,7 @@ class Imitating:
 
 @dataclass(frozen=True)
 class Learning:
-    """The learning from rewards of a training under one seed.
-
-    Attributes:
-        looks: shares of the updates after which the policy is kept.
-    """
+    """Learning from rewards of a training under one seed; the policy is kept after these shares of the updates."""
 
     folder: Path
     training: PolicyTraining
@@ -246,12 +240,8 @@ class Learning:
 
 @dataclass(frozen=True)
 class Judging:
-    """Replays of the judging workloads under one policy.
-
-    Attributes:
-        policy: a scheduler's name; or a training's start, or its learning and the look.
-        timeline_of: a model whose jobs are looked at closely.
-    """
+    """Replays of the judging workloads under a scheduler, by its name, or under a training's start, or its learning at
+    a look."""
 
     folder: Path
     policy: str | Imitating | Learning

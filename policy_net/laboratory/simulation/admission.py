@@ -1,4 +1,5 @@
-"""Admission to the simulated cluster: it refuses jobs that can never run, and decisions that it cannot carry out."""
+"""Admission to the simulated cluster: jobs that can never run and impossible decisions are refused, and some jobs keep
+their size."""
 
 from __future__ import annotations
 
@@ -18,10 +19,8 @@ from policy_net.placement.capacity import Capacity, open_capacity
 def check_jobs_can_run(
     workload: Workload, environment: Environment, grids: Mapping[str, Sequence[Sequence[float]]]
 ) -> None:
-    """Refuse a workload with a job that could never make progress, instead of simulating for ever. Raises BadInput if
-    the least with which a job trains never fits the empty cluster, whatever changes of nodes are planned, or it trains
-    at no size that its caps allow.
-    """
+    """Refuse a workload with a job that could never make progress. Raises BadInput if the least with which a job trains
+    never fits the empty cluster, whatever changes of nodes are planned, or it trains at no size that its caps allow."""
     phases = planned_node_sets(environment)
     checked: set[tuple[object, ...]] = set()
     for job in workload.jobs:
@@ -72,10 +71,10 @@ def _tasks(count: int, role: str, demand: Resources) -> str:
 
 
 def with_elastic_share(workload: Workload, environment: Environment, share: float, seed: int) -> Workload:
-    """The workload in which only a share of the jobs may change size; with a note that says so.
+    """The workload in which only a share of the jobs (0 to 1) may change size, with a note that says so.
 
-    Args:
-        share: 0 to 1, of the jobs; the others have what they asked for, or nothing.
+    The others have what they asked for, or nothing. Which these are is a hash of seed and id, so that it depends on no
+    other job. A job that asked for more than the empty cluster holds is cut under every policy, and stays resizable.
 
     Raises:
         BadInput: the share is not from 0 to 1.

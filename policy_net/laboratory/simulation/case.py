@@ -1,4 +1,4 @@
-"""A case of the compiled twin in memory: jobs, cluster and policy as its code reads them, and what it gave."""
+"""Case of the compiled twin in memory: jobs, cluster and policy as its code reads them, and what it gave."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Standstill:
     loses: bool = False
 
     def error(self, policy: str, workload: str) -> NoProgress:
-        """What is raised of a policy's run of a workload."""
+        """The error of a policy's run of a workload."""
         if self.loses:
             return NoProgress(
                 f"workload {workload!r} under policy {policy!r}: no job has ended in {self.decisions} decisions up to"
@@ -178,7 +178,7 @@ class Standstill:
 
 @dataclass(frozen=True, slots=True)
 class CompiledRun:
-    """What a run gave; `standstill` where it never came to its end."""
+    """Outcome of a run; `standstill` where it never came to its end."""
 
     outcomes: tuple[JobOutcome, ...]
     counters: RunCounters

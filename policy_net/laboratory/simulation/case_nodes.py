@@ -1,7 +1,7 @@
 """Nodes of a case of the compiled twin: which there are, and which come and go as its clock goes on.
 
 They change some hundred times in a run, so the compiled code asks here. When they do follows from the environment
-alone, so what the reference's own timeline says of it is found once for all that replay the same jobs.
+alone, so the stages are found once for all that replay the same jobs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class NodeStage:
         numbers: of the nodes that are up, each one's for good.
         limits: of every demand class, as `blocking_sums`.
         lost: numbers of the nodes that were lost as it began.
-        began_seconds, ended_seconds: infinite: never.
         pending: whether nodes are still to come, return or go by plan.
         gpu_seconds_before: GPUs that were up, over the time from zero to its beginning.
     """
@@ -58,11 +57,7 @@ class NodeStage:
 
 
 class NodeStages:
-    """All stages of an environment, in order; the first `MOST_KEPT` are found when somebody comes to them first.
-
-    Args:
-        classes: demand classes in placing order.
-    """
+    """All stages of an environment, in order; the first `MOST_KEPT` are found when somebody comes to them first."""
 
     def __init__(self, environment: Environment, classes: Sequence[Resources]) -> None:
         self.numbers = {node_id: number for number, node_id in enumerate(all_node_ids(environment))}

@@ -1,8 +1,8 @@
 """Cases that the compiled twin covers, and why not the others.
 
 What it covers gives the reference's result, decision for decision; `tests/policy_net/twin` compares them on drawn
-cases. Everything else is for the reference: policies that the twin does not know, drawn or explored decisions, GPU
-types, and figures so extreme that Python refuses to calculate with them.
+cases. Policies that the twin does not know, drawn or explored decisions, GPU types, and extreme figures are left to the
+reference.
 """
 
 from __future__ import annotations

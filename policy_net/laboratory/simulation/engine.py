@@ -1,9 +1,9 @@
-"""The simulated cluster, step by step: show the state, take a decision, run on to the next decision.
+"""Simulated cluster, step by step: show the state, take a decision, run on to the next decision.
 
 Jobs arrive and end at fractional times. Under slot decisions an arrival waits for the next slot, and what a job frees
-at its end stays held until then; under event decisions it is free at once, though nobody is given it before the next
-decision (`environment`). Nothing here draws random numbers or reads a clock: the same workload, environment and
-decisions give the same result, bit for bit.
+at its end stays granted until then; under event decisions it is free at once, though nobody is given it before the next
+decision (`environment`). Nothing here draws random numbers or reads a clock: results are the same, bit for bit.
+
 Source: DL2 §3 and §6.1 (slots, resource demands). Deviation: event decisions, pauses, and nodes that come and go.
 """
 
@@ -51,11 +51,8 @@ NOWHERE: Placement = MappingProxyType({})
 
 
 class TaskPlacing:
-    """The tasks of the latest decision on the nodes; with pooled capacity they lie nowhere.
-
-    Args:
-        effect: how much slower jobs train where their workers lie; None if that makes no difference.
-    """
+    """The tasks of the latest decision on the nodes; with pooled capacity they lie nowhere. `effect` is how much slower
+    jobs train where their workers lie; None if that makes no difference."""
 
     def __init__(self, environment: Environment, effect: PlacementEffect | None) -> None:
         self._environment = environment
@@ -84,8 +81,8 @@ class TaskPlacing:
     def place(
         self, decision: Decision, present: Mapping[str, SimulatedJob], nodes: tuple[Node, ...]
     ) -> Mapping[str, Allocation]:
-        """What no node has room for, per job; nothing where the decision says itself where its tasks go. Raises
-        InvalidAllocation if the placement that the decision brings is impossible; nothing has changed then."""
+        """What no node has capacity for, per job; nothing where the decision says itself where its tasks go. Raises
+        InvalidAllocation, with nothing changed, if the placement that the decision brings is impossible."""
         if self._environment.capacity_mode is CapacityMode.POOLED:
             return {}
         if decision.placement is not None:
@@ -155,8 +152,8 @@ class Simulation:
     """One workload on one cluster; drive it with `observe` and `apply` until `finished`.
 
     Args:
-        placement_effect: how much slower jobs train where their workers lie; None if that makes no difference, as
-            with pooled capacity it never does.
+        placement_effect: how much slower jobs train where their workers lie; None if that makes no difference, as with
+            pooled capacity.
 
     Raises:
         BadInput: a job can never run here, because it never fits or its speed is 0 at every size.
@@ -219,10 +216,8 @@ class Simulation:
         return self._observed, self._trigger
 
     def apply(self, decision: Decision) -> list[Progress]:
-        """Put a decision into force and run on to the next one.
-
-        Returns:
-            What every job did that held tasks or asked for some.
+        """Put a decision into force, run on to the next one, and return what every job did that held tasks or asked for
+        some.
 
         Raises:
             InvalidAllocation: it names a job that is not there, breaks a cap, or needs more than the cluster has
@@ -292,7 +287,7 @@ class Simulation:
         return self._jobs.outcomes()
 
     def _place(self, decision: Decision) -> Mapping[str, Allocation]:
-        """What every job really gets; what no node has room for is trimmed and counted."""
+        """What every job gets; what no node has capacity for is trimmed and counted."""
         unplaced = self._placing.place(decision, self._jobs.present, self._nodes.nodes)
         if not unplaced:
             return decision.allocation

@@ -54,7 +54,7 @@ class Environment:
         nodes: how many there are at the beginning.
         slot_seconds: length of a slot; under event decisions, the longest time between two decisions.
         debounce_seconds: under event decisions, the shortest time between two decisions.
-        speed_noise: standard deviation of a job's speed in one interval, relative to its true mean; 0 for none.
+        speed_noise: standard deviation of a job's speed in one interval, relative to its true mean.
         job_noise: the same of a factor that a job keeps for life; only this part survives in its completion time.
         resize_seconds: pause of a running job whose number of tasks changes.
         resume_seconds: pause of a job that starts again after a suspension or the loss of a node.

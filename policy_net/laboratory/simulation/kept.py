@@ -1,7 +1,7 @@
 """Memory for what follows from a workload and its cluster alone: many schedulers replay one workload.
 
-Workloads and environments never change, so what was found of one holds as long as there is one. They are told apart by
-identity: to compare a thousand jobs, or to hash them, costs as much as it would save.
+Workloads and environments never change. They are told apart by identity: to compare a thousand jobs, or to hash them,
+costs as much as it would save.
 """
 
 from __future__ import annotations
@@ -18,15 +18,11 @@ Result = TypeVar("Result")
 
 
 def kept_for_the_latest(make: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """A function of things that never change, whose latest results are remembered by the identity of these things.
+    """A function of things that never change, called by position, whose latest results are remembered by their
+    identity.
 
-    The things live as long as they are among the latest `KEPT`; so no other thing can take their identity meanwhile.
-
-    Args:
-        make: called by position; what it raises is raised, and not remembered.
-
-    Returns:
-        The same function. Its results are given to several callers, who must not change them.
+    The things live as long as they are among the latest `KEPT`, so no other thing can take their identity meanwhile.
+    Results are given to several callers, who must not change them.
     """
     latest: list[tuple[tuple[object, ...], Result]] = []
 

@@ -25,7 +25,6 @@ class Load:
     """One cluster's load under one policy.
 
     Attributes:
-        gpus: of all nodes.
         seconds: moments of changes, rising.
         used, waiting: GPUs in use and jobs that wait from each of them to the next; none before the first.
         ends: when each job ended, rising.
@@ -45,11 +44,8 @@ class Load:
     def means(
         self, steps: int, begin_seconds: float = 0.0, end_seconds: float | None = None
     ) -> tuple[list[float], list[float]]:
-        """GPUs in use and jobs that wait, on average over each of so many equal parts of a time.
-
-        Args:
-            end_seconds: after `begin_seconds`; the end of the last job unless given.
-        """
+        """GPUs in use and jobs that wait, on average over each of so many equal parts of a time, which ends with the
+        last job unless given."""
         last = self.ends[-1]
         bounds = np.linspace(begin_seconds, last if end_seconds is None else end_seconds, steps + 1)
         times = [*self.seconds, last]
@@ -64,20 +60,12 @@ def _means(times: Sequence[float], values: Sequence[int], bounds: NDArray[np.flo
 
 
 def nearly_done(ends: Sequence[float]) -> float:
-    """When nearly all jobs had ended.
-
-    Args:
-        ends: of all jobs, in any order; at least one.
-    """
+    """When nearly all jobs had ended, given the ends of all of them, in any order."""
     return sorted(ends)[math.ceil(NEARLY_ALL * len(ends)) - 1]
 
 
 def load_of(workload: Workload, gpus: int, timeline: Timeline) -> Load:
-    """What a replay held over time: a job waits from its submission to its end whenever it holds nothing.
-
-    Args:
-        gpus: of the cluster.
-    """
+    """Load of a replay: a job waits from its submission to its end whenever it holds nothing."""
     changes: list[tuple[float, int, int]] = []
     for job in workload.jobs:
         # A decision at the start of a slot is noted with the slot's beginning, also for a job that came in it.
@@ -93,12 +81,8 @@ def load_of(workload: Workload, gpus: int, timeline: Timeline) -> Load:
 
 
 def recorded_load(workload: Workload, gpus: int) -> Load | None:
-    """What whatever really scheduled these jobs made of them; None unless start and end of each are recorded.
-
-    Args:
-        gpus: of the cluster that the jobs are simulated on. The recorded one may have had more; GPUs in use are then
-            beyond them.
-    """
+    """Load under whatever really scheduled these jobs; None unless start and end of each are recorded. The recorded
+    cluster may have had more GPUs than `gpus`."""
     changes: list[tuple[float, int, int]] = []
     ends: list[float] = []
     for job in workload.jobs:
@@ -116,7 +100,7 @@ def recorded_load(workload: Workload, gpus: int) -> Load | None:
 
 
 def _of_changes(changes: list[tuple[float, int, int]], gpus: int, ends: Sequence[float]) -> Load:
-    """Of changes of GPUs in use and waiting jobs, in any order."""
+    """The load by changes of GPUs in use and waiting jobs, in any order."""
     changes.sort()
     return Load(
         gpus=gpus,

@@ -50,12 +50,11 @@ class RunCounters:
     """What adds up over a simulation.
 
     Attributes:
-        unusable_allocations: times a job held tasks, but fewer than it trains with (workers without a PS, say): it
-            made no progress.
-        trimmed_tasks: tasks that a decision asked for and no node had room for.
+        unusable_allocations: times a job held tasks, but fewer than it trains with (workers without a PS, say).
+        trimmed_tasks: tasks that a decision asked for and no node had capacity for.
         gpu_seconds: GPUs allocated, times the seconds until the job's end or the next decision; a pausing job holds its
-            own. Under slot decisions what a job leaves at its end idles until the next slot, and counts until then.
-            GPUs count until their node is lost.
+            own. Under slot decisions what a job leaves at its end counts until the next slot, in which it idles. GPUs
+            count until their node is lost.
         available_gpu_seconds: GPUs of the nodes that were up, over the time from zero to the end of the latest
             allocation.
         allocated_until_seconds: when the latest allocation ends.
@@ -128,9 +127,8 @@ class JobResult:
 
     Attributes:
         workers: how many the user asked for; of GPU jobs, the GPUs.
-        alone_seconds: how long it trains undisturbed at the requested size: the recorded duration of a real trace.
-            None where it makes no progress at that size.
-        jct_seconds: from submission to end; None if it never ended.
+        alone_seconds: how long it trains undisturbed at the requested size: the recorded duration of a real trace. None
+            where it makes no progress at that size.
         longest_gap_seconds: the longest time in the system without training, the wait for the first start included.
     """
 
@@ -156,11 +154,7 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """Figures over the jobs of one replay; None where no job has the value.
-
-    Attributes:
-        avg_jct_without_tail_seconds: the mean without the 1% of jobs that took longest.
-    """
+    """Figures over the jobs of one replay; None where no job has the value. The tail is the 1% that took longest."""
 
     avg_bounded_slowdown: float | None
     p99_bounded_slowdown: float | None
@@ -172,9 +166,9 @@ class TrainingWatch:
     """Training of every job, as progress reports show it; keeps two numbers a job, however many decisions.
 
     Attributes:
-        training_gpu_seconds: GPUs times the seconds in which their job made progress. What is held and idles is not in
-            it: under slot decisions what a job leaves at its end until the next one, and the GPUs of a job that cannot
-            train with what it has.
+        training_gpu_seconds: GPUs times the seconds in which their job made progress; without what is granted and
+            idles, as under slot decisions from a job's end to the next one, or under a job that cannot train with what
+            it has.
     """
 
     def __init__(self, workload: Workload) -> None:

@@ -1,8 +1,7 @@
 """Nodes that come and go: failures and repairs drawn from a seed, and clusters that grow or shrink by plan.
 
-Nothing is drawn in advance and no random state is kept: a node's n-th time to failure and to repair are hashes of
-(seed, node, n), so where a simulation stands follows from its clock alone.
-Deviation: DL2's cluster never changes.
+A node's n-th time to failure and to repair are hashes of (seed, node, n), so where a simulation stands follows from its
+clock alone. Deviation: DL2's cluster never changes.
 """
 
 from __future__ import annotations
@@ -20,11 +19,8 @@ from policy_net.laboratory.simulation.environment import Environment, NodeChange
 def resizing(
     nodes: int, capacity: Resources, steps: Iterable[tuple[float, int]], gpu_type: str = ""
 ) -> tuple[NodeChange, ...]:
-    """The changes of a cluster of node-0, node-1, … that grows or shrinks to so many nodes at these times in seconds.
-
-    Nodes that are added have this capacity and GPU type; the last ones go first. Raises BadInput if a size is below 1,
-    or two sizes are given for one time.
-    """
+    """The changes of a cluster of node-0, node-1, … that grows or shrinks to so many nodes at these times in seconds;
+    the last ones go first. Raises BadInput if a size is below 1, or two sizes are given for one time."""
     changes: list[NodeChange] = []
     previous = -math.inf
     for time_seconds, size in sorted(steps):

@@ -50,9 +50,7 @@ def run_compiled(
     keep_beliefs: bool = True,
 ) -> CompiledRun:
     """Run a case that is not `uncovered` to its end; the policy then believes what it has found out, if it is to.
-    Raises BadInput if a job of the workload can never run in this environment, and MemoryError if there is too little
-    of it.
-    """
+    Raises BadInput for a job that can never run in this environment, and MemoryError."""
     _check(workload, environment, speeds)
     prepared = Case(workload, environment, policy, speeds, effect)
     standing = Standing()
@@ -86,8 +84,7 @@ class ReplayResult:
     """How one policy did on one workload.
 
     Attributes:
-        gpu_utilization: see `RunCounters.gpu_utilization`.
-        gpu_training_share: like it, but only of the time in which the job that held the GPU made progress.
+        gpu_training_share: like the utilization, but only of the time in which the job that held the GPU made progress.
         job_results: what every job went through, in the workload's order.
         inference_p50_us: median time of one action, if the policy records `inference_seconds`.
         slot_decide_p99_ms: 99th percentile of the time from state to allocation; None where that was not measured.
@@ -140,10 +137,9 @@ def replay(
 ) -> ReplayResult:
     """Simulate until every job has ended, or the one that is asked about.
 
-    A policy that `decides_at_once`, as the queues of clusters do, is not held to the environment's debounce.
-
-    Where the compiled twin covers the case (`covered.uncovered`), it is simulated there: the same result, in a
-    hundredth of the time.
+    A policy that `decides_at_once`, as the queues of clusters do, is not held to the environment's debounce. Where the
+    compiled twin covers the case (`covered.uncovered`), it is simulated there: the same result, in a hundredth of the
+    time.
 
     Args:
         on_progress: called after every decision with the share of jobs that have ended, 0 to 1.

@@ -1,4 +1,5 @@
-"""Job in the simulator: its truth, how far it has come, and what schedulers get to see of it."""
+"""Job in the simulator: its truth, how far it has come, and what schedulers get to see of it; and the table of all
+jobs."""
 
 from __future__ import annotations
 
@@ -25,12 +26,8 @@ two. The same for all jobs, since anything that followed from a job's speed or l
 
 
 class SimulatedJob:
-    """A job in the cluster; mutable.
-
-    Args:
-        speed: true samples/s, indexed [ps][workers].
-        environment: its seed draws the job's noise; its pauses and checkpoints hold for every job.
-    """
+    """A job in the cluster; mutable. `speed` is true samples/s, indexed [ps][workers]; the environment's seed draws its
+    noise."""
 
     __slots__ = (
         "_environment",
@@ -167,11 +164,8 @@ class SimulatedJob:
         counters: RunCounters,
         places: tuple[tuple[str, int], ...] = (),
     ) -> Progress:
-        """Pause and train from one decision to the next, or to the end if that comes first.
-
-        Args:
-            places: where its workers lie, as `Progress` has it.
-        """
+        """Pause and train from one decision to the next, or to the end if that comes first; `places` as `Progress` has
+        them."""
         spec, allocation = self.spec, self.allocation
         shown_remaining = self.shown_remaining()
         if not self.can_train:
@@ -251,7 +245,10 @@ class SimulatedJob:
 
 
 class SimulatedJobTable:
-    """The jobs of one simulation.
+    """The jobs of one simulation: those that are still to come, are in the cluster, or have ended.
+
+    Of those that are not in the cluster there is no more than a row of the workload and two times, so that memory does
+    not grow with those that ended.
 
     Args:
         grids: true samples/s per job type, indexed [ps][workers].

@@ -3,7 +3,7 @@
 Unlike a speed table (`speed.read_speed_table`), which is the truth and has no gaps, the points may be few, and one
 allocation may have been measured several times. A policy is given them beforehand, or `policy-net fit-speed` makes a
 table of them: all-reduce models are fitted in the form of their kind, `throughput.form` (3 constants). PS models are
-fitted in theirs (5 constants), and where the measurements are many also as a surface (29 constants, that of
+fitted in theirs (5 constants), and where the measurements are many also as a surface (29 constants,
 `speed.fitted_grid`); of the two, the one that predicts measurements better that it was not fitted to.
 
 The surface is fitted by least absolute error of log speed (iteratively re-weighted least squares), since a few

@@ -156,11 +156,8 @@ def spread_constants(profile: ModelProfile) -> SpreadConstants:
 
 @dataclass(frozen=True, slots=True)
 class FittedPlacementEffect:
-    """The effect of the catalogue's types; types that it does not have run at their full speed anywhere.
-
-    Attributes:
-        apart: whether it matters over how many nodes workers lie; GPU types always do.
-    """
+    """The effect of the catalogue's types; types that it does not have run at their full speed anywhere. `apart`:
+    whether it matters over how many nodes workers lie; GPU types always do."""
 
     apart: bool = True
 

@@ -1,4 +1,4 @@
-"""The simulator's truth about speeds: constants that we fitted, or a table that the user brings.
+"""Truth of the simulator about speeds: constants that we fitted, or a table that the user brings.
 
 Both are injected as a `SpeedModel`, so that no scheduler can tell truth from belief.
 """

@@ -1,7 +1,8 @@
 """Evolution strategies: climb a loss that can only be measured, by pairs of opposite perturbations.
 
-Both sides of a pair meet the same world (common random numbers), so that their difference is what the perturbation did
-and not what the world was like; every pair meets another world, so that none is learned by heart.
+Both sides of a pair meet the same world (common random numbers), and every pair another one, so that none is learned by
+heart.
+
 Source: Salimans et al. 2017 (antithetic evolution strategies). Deviation: no ranks, as the losses are logarithms of
 JCTs and well behaved, and an average over the second half of the path is returned.
 """
@@ -24,13 +25,7 @@ Trial = tuple[Weights, int]
 
 @dataclass(frozen=True, slots=True)
 class EvolutionSettings:
-    """How the loss is climbed down.
-
-    Attributes:
-        pairs: perturbation pairs per generation.
-        sigma: standard deviation of a perturbation.
-        learning_rate: Adam's.
-    """
+    """Settings of the descent: pairs a generation, standard deviation of a perturbation, Adam's learning rate, seed."""
 
     pairs: int = 16
     sigma: float = 0.2
@@ -52,8 +47,8 @@ def evolve(
 
     Args:
         losses: measures all trials of a generation; lower is better.
-        on_generation: is told how many generations are done, and the mean loss of the last.
-        on_average: is told how many generations are done, and what would be returned if they were all.
+        on_generation: gets how many generations are done, and the mean loss of the last.
+        on_average: gets how many generations are done, and what would be returned if they were all.
     """
     generator = np.random.default_rng(settings.seed)
     position: Array = start.astype(np.float64)

@@ -1,6 +1,7 @@
 """Imitation, the warm start: a policy learns to allocate like an existing scheduler before any reward is seen.
 
 Legend: M micro-states, F features, A actions.
+
 Source: DL2 §4.2 (supervised, cross-entropy, against the decisions of the cluster's scheduler), §6.5.2 (other losses).
 Deviation: the target is soft. A scheduler says how many tasks each job should have, not in which order they are
 granted, so the target is uniform over the grants that bring the least served jobs nearer to their share; and a part of
@@ -36,13 +37,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Demonstrations:
-    """Micro-states and what the teacher would do there.
-
-    Attributes:
-        features_MF: float32.
-        masks_MA: bool.
-        targets_MA: float32, rows sum to 1, zero where the mask is False.
-    """
+    """Micro-states and what the teacher would do there; rows of targets sum to 1, and are zero where the mask is
+    False."""
 
     features_MF: NDArray[np.float32]
     masks_MA: NDArray[np.bool_]
@@ -97,10 +93,8 @@ def watch_in_turns(
 def demonstrate(
     seen: Sequence[LoggedDecision], spec: PolicySpec, settings: ImitationSettings, seed: int
 ) -> Demonstrations:
-    """Walk through decisions one soft grant after another, so that slips are demonstrated too.
-
-    Decisions are taken in random order until `settings.micro_states` have been met, which bounds time and memory.
-    """
+    """Walk through decisions one soft grant after another, so that slips are demonstrated too, in random order until
+    `settings.micro_states` have been met, which bounds time and memory."""
     generator = np.random.default_rng(seed)
     encoder = BatchEncoder(spec)
     features: list[NDArray[np.float32]] = []
@@ -145,10 +139,8 @@ def _soft_target(batch: JobBatch, wanted: Sequence[Allocation], softness: float)
 
 
 def _helpful_grants(batch: JobBatch, wanted: Sequence[Allocation]) -> list[int]:
-    """The admissible grants to the jobs that are served least of what the teacher wants for them.
-
-    Of a job that lacks both roles that is a bundle; where the policy knows none, either of both.
-    """
+    """The admissible grants to the jobs that are served least of what the teacher wants for them: of a job that lacks
+    both roles a bundle or, where the policy knows none, either of both."""
     least = 1.0
     helpful: list[int] = []
     for column, target in enumerate(wanted):

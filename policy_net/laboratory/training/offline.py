@@ -1,8 +1,7 @@
 """Actor-critic in one process: a simulated cluster, one learner, no network between them; and its endless episodes.
 
-The same policy, reward, replay and gradient as in the fleet; what the agent and the learner add is that many clusters
-do it at once. Episodes are the same sources again and again, each time drawn with another seed. Used by
-`policy-net train`.
+The same policy, reward, replay and gradient as in the fleet. Episodes are the same sources again and again, each time
+drawn with another seed.
 """
 
 from __future__ import annotations
@@ -50,11 +49,8 @@ def source_of_episode(source: str, round_number: int) -> str:
 
 
 def endless_episodes(sources: Sequence[str], load: Callable[[str, int], Episode]) -> Iterator[Episode]:
-    """Cycle through the sources for ever.
-
-    Args:
-        load: makes an episode of a source and a round number, which moves whatever seed is not part of the source.
-    """
+    """Cycle through the sources for ever; `load` makes an episode of a source and a round number, which moves whatever
+    seed is not part of the source."""
     round_number = 0
     while True:
         for source in sources:
@@ -93,10 +89,6 @@ class OfflineSettings:
 class SimulatedLearner:
     """A simulated cluster that learns from rewards: it decides on the weights that it is given, sees the outcome, and
     computes a gradient, one decision time after another.
-
-    Args:
-        episodes: one after another, without end.
-        speeds: the truth that jobs train at.
 
     Attributes:
         last_reward: of the decision that it lived through last.
@@ -185,8 +177,8 @@ def train_offline(
     """Take `steps` updates, one a decision time; episodes follow one another. `stop` may end it early.
 
     Args:
-        on_step: is told how many updates are done, and the weights after the last.
-        on_reward: is told how many updates are done, and the reward of the decision before the last.
+        on_step: gets how many updates are done, and the weights after the last.
+        on_reward: gets how many updates are done, and the reward of the decision before the last.
     """
     import torch  # noqa: PLC0415  (two thirds of every program's start, and few of them train)
 

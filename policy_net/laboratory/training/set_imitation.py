@@ -1,15 +1,15 @@
 """Imitation of logged decisions by a `set` policy: maximum likelihood of the planner's way to what was given.
 
-A log says what every job was given, not in which order. So the planner's sequence of grants is followed as long as
-some step brings its job nearer to what the log gave it; the picks at which right and wrong steps compete are what is
-learned from. At every pick each right step should come before all wrong ones; nothing is asked of the order of the
-right ones among themselves, which the log does not tell. So the likelihood of a right step is that of a softmax over it
-and the wrong ones, of the planner's tilted scores; this composite likelihood is climbed. The softmax's temperature is
-fitted along with the residual, and then forgotten: a planner takes the best.
-What no tilt can change stays: the planner's steps lead over the believed best splits, it never stops while a step gains
-and fits, and it cannot give what it believes to be of no use.
+A log says what every job was given, not in which order. So the planner's sequence of grants is followed as long as some
+step brings its job nearer to what the log gave it; the picks at which right and wrong steps compete are what is learned
+from. At every pick each right step should come before all wrong ones, in any order of their own. So the likelihood of a
+right step is that of a softmax over it and the wrong ones, of the planner's tilted scores; this composite likelihood is
+climbed. The softmax's temperature is fitted along with the residual, and then forgotten: a planner takes the best. No
+tilt can change that the planner's steps lead over the believed best splits, that it never stops while a step gains and
+fits, and that it cannot give what it believes to be of no use.
 
 Legend: J jobs of a decision, R jobs of all decisions, C candidates of all picks, P picks, F inputs, O outputs.
+
 Source: the partial likelihood of rankings of Plackett (1975). Deviation: sets of right and wrong steps, no full order.
 """
 
@@ -140,7 +140,7 @@ def _log_score(step: SplitStep, urgency_of_job: float) -> float:
 
 
 def nearest_on_steps(table: StepTable, wanted: Allocation) -> Allocation:
-    """Of the allocations on the planner's own steps, the one nearest to a logged one, whatever room there is."""
+    """Of the allocations on the planner's own steps, the nearest to a logged one, whatever capacity there is."""
     best, held, step = SUSPENDED, SUSPENDED, table.step(SUSPENDED)
     while step is not None:
         held = step.target
@@ -179,14 +179,8 @@ def fit_residual(
     ridge: float = RIDGE,
     on_iteration: Callable[[float], None] | None = None,
 ) -> tuple[Weights, float]:
-    """Climb the mean log-likelihood of the picks by L-BFGS.
-
-    Args:
-        on_iteration: is told the mean log-likelihood per pick, in nats.
-
-    Returns:
-        The weights, and the mean log-likelihood that they reach.
-    """
+    """Climb the mean log-likelihood of the picks (per pick, in nats) by L-BFGS; returns the weights and what they
+    reach."""
     if not picks.count:
         return start, 0.0
     from scipy.optimize import minimize  # noqa: PLC0415  (slow to load, and few programs fit)
@@ -220,11 +214,8 @@ class PickLikelihood:
         self.latest = 0.0
 
     def loss(self, point: Array) -> tuple[float, Array]:
-        """What is to become small, and its gradient.
-
-        Args:
-            point: the residual's parameters and the logarithm of the sharpness, shape (parameter_count + 1,).
-        """
+        """Negative likelihood and its gradient, at the residual's parameters and the logarithm of the sharpness, shape
+        (parameter_count + 1,)."""
         picks = self._picks
         parameters, sharpness = point[:-1], float(np.exp(point[-1]))
         residual = Residual(self._spec, parameters.astype(np.float32))

@@ -1,6 +1,6 @@
 """Training of a `set` policy in simulation: what speeds are, then how to tilt the planner, then whether that pays.
 
-Three sets of worlds, by number, which must not overlap: those whose observed speeds become the priors, those that the
+Three sets of worlds, by number, must not overlap: those whose observed speeds become the priors, those that the
 residual is evolved on, and those that decide whether it is kept. A residual that does not win there is not published:
 the weights stay zero, and the policy is the planner.
 """
@@ -81,12 +81,8 @@ def log_losses(
 
 @dataclass(frozen=True, slots=True)
 class ResidualVerdict:
-    """How a residual did against the planner alone, over the validation worlds.
-
-    Attributes:
-        change: mean log ratio of average JCTs; negative is better.
-        standard_error: of it, over worlds.
-    """
+    """Verdict on a residual against the planner alone: mean log ratio of average JCTs (negative is better), and its
+    standard error over worlds."""
 
     change: float
     standard_error: float

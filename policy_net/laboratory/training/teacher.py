@@ -1,9 +1,8 @@
 """Teacher of a policy: logged decisions that it is fitted to, and how far it then agrees with them.
 
-The agreement is measured on decisions that were not learned from, with two jobs or more: with one there is nothing to
-share out. Whole runs of a log's decisions are held out, spread over the log: neighbouring decisions are nearly alike,
-so one that stands between two that were learned from would show nothing; and the end of a log alone may be its
-quietest part.
+The agreement is measured on decisions that were not learned from, with two jobs or more. Whole runs of a log's
+decisions are held out, spread over the log: neighbouring decisions are nearly alike, so one between two that were
+learned from would show nothing; and the end of a log alone may be its quietest part.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ EVERY = 5
 
 @dataclass
 class Agreement:
-    """The agreement over some decisions, counted over all of their jobs and tasks.
+    """Agreement over some decisions, counted over all of their jobs and tasks.
 
     Attributes:
         both, either: tasks that both gave to the same job in the same role, and that either gave.
@@ -101,11 +100,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a log of so many decisions is divided.
-
-    Attributes:
-        most: of the decisions to learn from, at most about so many are taken, evenly spread.
-    """
+    """Division of a log of so many decisions; of those to learn from about `most` at most are taken, evenly spread."""
 
     decisions: int
     most: int
@@ -121,11 +116,8 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Imitated:
-    """What came of an imitation.
-
-    Attributes:
-        facts: for the card: the log, how many decisions, and the agreement before and after.
-    """
+    """Outcome of an imitation; facts for the card are the log, how many decisions, and the agreement before and
+    after."""
 
     weights: Weights
     facts: dict[str, Any]
@@ -133,7 +125,7 @@ class Imitated:
 
     @property
     def agreement_lines(self) -> list[str]:
-        """How far the policy agrees with the log, and in what less than before, for the user."""
+        """Lines for the user: how far the policy agrees with the log, and in what less than before."""
         before, after = self.facts["agreement_before"], self.facts["agreement_after"]
         reachable = self.facts.get("reachable")
         limit = (
@@ -157,15 +149,8 @@ class Teacher:
     """Somebody's decisions, to learn from."""
 
     def __init__(self, name: str, decisions: Iterable[LoggedDecision], digest: str | None = None) -> None:
-        """Goes through the decisions once, and counts; they must be the same every time.
-
-        Args:
-            name: of the log, or of the scheduler that was watched.
-            digest: of the log's bytes.
-
-        Raises:
-            BadInput: they cannot be read, or are too few to learn from.
-        """
+        """Go through the decisions once, and count; they must be the same every time. `digest` is of the log's bytes.
+        Raises BadInput if they cannot be read, or are too few to learn from."""
         self.name = name
         self._decisions = decisions
         self._digest = digest

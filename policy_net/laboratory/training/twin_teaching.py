@@ -1,8 +1,7 @@
 """Teaching by twins in one process: a head that learns from replays of windows, as a fleet's learner does.
 
-What a learner and its agents do with a connection in between, without it: every update is the gradient of one window
-(`learning.twin_gradient`), counted in spreads, held within a trust region of where it began, and averaged. Nobody is
-late and nobody lies, so nothing is judged. The same seed gives the same bits.
+Every update is the gradient of one window (`learning.twin_gradient`), counted in spreads, held within a trust region of
+where it began, and averaged. Nobody is late and nobody lies, so nothing is judged. The same seed gives the same bits.
 Windows and directions are drawn apart, so that settings that are compared meet the same windows.
 """
 
@@ -28,11 +27,8 @@ Windows = Callable[[np.random.Generator], TwinWindow]
 
 
 def begin(settings: SetSettings, seed: int) -> PolicyFile:
-    """What is taught where there is no file to go on from: the shipped speeds, and the structure that is asked for.
-
-    Args:
-        seed: of hidden layers that begin anew.
-    """
+    """Policy that is taught where there is no file to go on from: the shipped speeds, and the structure that is asked
+    for. The seed is of hidden layers that begin anew."""
     shipped, wanted = default_set_file(), settings.twin
     groups = [name for name, asked in (("prices", wanted.prices), ("sessions", wanted.sessions)) if asked]
     if wanted.start is SetStart.SET:
@@ -60,10 +56,10 @@ def teach(
 
     Args:
         start: a `set` policy; its priors are what every replay begins with.
-        on_update: is told how many updates are done, the average, and the root mean square of half the log ratios of
-            the update's pairs.
-        reached: of a teaching that was interrupted, how many of the updates are done, and the average then; it goes on
-            on other draws.
+        on_update: gets how many updates are done, the average, and the root mean square of half the log ratios of the
+            update's pairs.
+        reached: of a teaching that was interrupted, how many updates were done, and the average then; it goes on on
+            other draws.
     """
     spec = set_spec_of(start, "what is taught")
     spreads = spreads_of(spec)

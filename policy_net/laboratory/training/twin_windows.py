@@ -1,10 +1,9 @@
 """Windows of a cluster's own jobs, to be replayed under slightly other weights (what a twin learns from), and its last
 days, which say how far the twin is to be believed and what another scheduler makes of the same jobs.
 
-They come from the cluster's decision log, and from recordings of whatever scheduled it before, so that last month
-teaches on the first day. A window of the log has the work that its jobs really did and the speeds that the log shows.
-A recording knows no speeds: each window of it draws its jobs' models anew, so that nothing is learned of one guess.
-What is only believed is drawn too: every type's speed gets a factor of its own in every window, the same for all
+Windows come from the cluster's decision log, with the work that jobs really did and the speeds that the log shows, and
+from recordings of whatever scheduled it before. A recording knows no speeds: each window of it draws its jobs' models
+anew. What is only believed is drawn too: every type's speed gets a factor of its own in every window, the same for all
 weights that are compared in it.
 """
 
@@ -48,8 +47,7 @@ class WindowChoice:
         jobs: consecutive jobs of a window, at most.
         speed_spread: deviation of the log of a type's factor.
         speed_noise: see `Environment`; nobody reads speeds off exactly.
-        job_kind: how the jobs of a recording train.
-        work_known: whether the jobs of a recording say how much work they are.
+        job_kind, work_known: how the jobs of a recording train, and whether they say how much work they are.
     """
 
     jobs: int = 500
@@ -102,13 +100,12 @@ class DrawnSpeeds:
 
 
 class History:
-    """What windows are drawn from; read once.
+    """Past of a cluster, from which windows are drawn; read once.
 
     Args:
-        sources: workloads as `policy-net replay` takes them, of this cluster's past.
+        sources: workloads as `policy-net replay` takes them.
         log: of what the agent itself has scheduled, where there is something.
         machines: what the cluster has now; the jobs of a recording are replayed on them.
-        choice: how windows are made.
 
     Raises:
         BadInput: a source cannot be used or has too few jobs, or there is nothing at all.
@@ -165,13 +162,8 @@ class History:
 
 
 def part_of(window: TwinWindow, jobs: int, speed_spread: float, generator: np.random.Generator) -> TwinWindow:
-    """A run of at most so many consecutive jobs of a workload that can run, at speeds that are believed in part.
-
-    Args:
-        window: all of the workload, at its own speeds.
-        jobs: at most; 20 or more.
-        speed_spread: see `WindowChoice`.
-    """
+    """A run of at most so many (20 or more) consecutive jobs of a workload that can run, at speeds that are believed in
+    part."""
     every = window.workload.jobs
     kept: Sequence[WorkloadJob] = every
     if len(every) > jobs:
@@ -270,11 +262,10 @@ class LastDays:
     """Jobs that ended in the last days of a log, among those that are replayed with them.
 
     Attributes:
-        window: all that is replayed.
+        window: all that is replayed: also jobs of as many days before, and those that go on, for which others waited.
         zero_seconds: of the window's time, in the log's own.
         begin_seconds, end_seconds: of those days, in the window's time.
-        compared: ids of those that ended in them.
-        really_seconds: their mean JCT.
+        compared: ids of those that ended in them, and `really_seconds` their mean JCT.
     """
 
     window: TwinWindow
@@ -306,14 +297,9 @@ class LastDays:
 def last_days_of(
     recorded: RecordedJobs, machines: TwinMachines, days: float = DAYS, most_jobs: int | None = None
 ) -> LastDays | None:
-    """The last days of a log; None where too few jobs have ended in them.
-
-    Args:
-        machines: what else than nodes there is to the cluster.
-        most_jobs: that are replayed; of more, the newest. The days are fewer then: from the middle job's submission on.
-
-    Raises:
-        BadInput: too few of the jobs fit on the log's usual nodes.
+    """The last days of a log; None where too few jobs have ended in them. Of more than `most_jobs` the newest are
+    replayed, and the days begin with the middle one's submission. Raises BadInput if too few of them fit on the log's
+    usual nodes.
     """
     end = recorded.end_seconds - recorded.start_seconds
     ends = {
@@ -354,12 +340,8 @@ def agreement_of(
     days: float = DAYS,
     on_progress: Callable[[float], None] | None = None,
 ) -> float | None:
-    """How far the twin is to be believed, from 0 to 1: 1 where it says of the last days what really happened, 0 where
-    its mean JCT is off by half or more; None where too few jobs have ended.
-
-    Args:
-        policy: that acted in those days.
-        machines: what else than nodes there is to the cluster.
+    """How far the twin is to be believed, from 0 to 1: 1 where it says of the last days, under the policy that acted in
+    them, what really happened; 0 where its mean JCT is off by half or more; None where too few jobs have ended.
 
     Raises:
         BadInput: too few of the jobs fit on the log's usual nodes.

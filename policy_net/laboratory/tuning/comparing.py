@@ -1,7 +1,7 @@
 """Comparison of settings: how much sooner jobs end than under the default ones, with an interval over worlds.
 
-Two trainings meet the same worlds, so each world gives a pair, and what the world was like cancels. The interval is
-Student's; it says nothing of other trainings than those that are in it.
+Two trainings meet the same worlds, so each world gives a pair. The interval is Student's; it says nothing of other
+trainings.
 """
 
 from __future__ import annotations
@@ -20,11 +20,8 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class JctChange:
-    """A change of the average JCT: a share, negative where jobs end sooner.
-
-    Attributes:
-        low, high: the ends of the interval; None where there is one world only.
-    """
+    """Change of the average JCT: a share, negative where jobs end sooner, with its interval where there are several
+    worlds."""
 
     mean: float
     low: float | None
@@ -49,12 +46,7 @@ class JctChange:
 
 
 def change_between(by_world: Sequence[float], reference: Sequence[float]) -> JctChange:
-    """The change from the reference's figures to the other ones.
-
-    Args:
-        by_world: logs of average JCTs.
-        reference: the same of the reference, in the same order of worlds.
-    """
+    """The change from the reference to others, of logs of average JCTs in the same order of worlds."""
     differences = np.asarray(by_world) - np.asarray(reference)
     mean = float(differences.mean())
     if len(differences) < 2:

@@ -47,17 +47,8 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """An `Engine` on this machine.
-
-    Args:
-        processes: how many trials run at a time.
-        work: what a process does with a task; it is sent by its name.
-        clock: see `TaskProcesses`.
-        longest_seconds: of a trial.
-
-    Raises:
-        BadInput: there are fewer cores.
-    """
+    """An `Engine` in processes of this machine; `clock` as of `TaskProcesses`. Raises BadInput if there are fewer
+    cores."""
 
     def __init__(
         self,
@@ -88,11 +79,14 @@ _NAMED = re.compile(r"(?:ray://)?(?P<host>[^:/]+):(?P<port>\d{1,5})")
 
 
 class RayEngine:
-    """An `Engine` on a Ray cluster.
+    """An `Engine` on a Ray cluster, each trial on one of its cores.
+
+    Every machine has fedl2 in the same version, and the files that a study names under the same names. Ray reads its
+    cluster's address from RAY_ADDRESS; without one, it takes the cluster that `ray start` began on this machine, or
+    starts one that ends with the program. Numeric libraries have one thread each there, as Ray sets it for one core.
 
     Args:
         processes: how many trials run at a time, on all machines together.
-        work: what becomes of a task; it is sent by its name.
         longest_seconds: without any trial's end.
         environment: of the program, which Ray reads too.
 

@@ -1,8 +1,8 @@
-"""Proposing what to try next, and giving up what does worse: Optuna's, as functions of what is known.
+"""Proposals of what to try next, and giving up what does worse: Optuna's, as functions of what is known.
 
-A study's samplers and pruners usually remember, and see whichever trials happen to have ended. Here each is made anew,
-with a seed of its own, over the trials that it may know: so a study that was killed, or is run by more processes, goes
-the same way.
+Each sampler and pruner is made anew, with a seed of its own, over the trials that it may know: so a study that was
+killed, or is run by more processes, goes the same way.
+
 Source: Bergstra et al. 2011 (tree-structured Parzen estimator, several parameters at once); Golovin et al. 2017 (the
 median rule).
 """
@@ -49,7 +49,6 @@ def propose(space: Space, seed: int, known: Sequence[Known], under_way: Sequence
     """Values for the next trial; the defaults for the first.
 
     Args:
-        seed: of the study.
         known: the trials of earlier batches, in order.
         under_way: values of the trials before this one of the same batch, from which it keeps away.
     """
@@ -77,12 +76,7 @@ def propose(space: Space, seed: int, known: Sequence[Known], under_way: Sequence
 
 
 def is_given_up(earlier: Sequence[Scores], scores: Sequence[float]) -> bool:
-    """Whether a trial is worse at its rung than the median of those that went to their end.
-
-    Args:
-        earlier: scores of those.
-        scores: of this one so far.
-    """
+    """Whether a trial with these scores so far is worse at its rung than the median of those that went to their end."""
     with _quiet() as optuna:
         study = optuna.create_study(direction="minimize")
         states = optuna.trial.TrialState

@@ -133,11 +133,7 @@ _SET = {
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a study searches; the rest stays at its default.
-
-    Attributes:
-        base: settings that the values of a trial are put into.
-    """
+    """What a study searches; the values of a trial are put into the settings `base`."""
 
     policy: str
     parameters: tuple[TunedParameter, ...]
@@ -172,13 +168,11 @@ def space_of(
     method: SetMethod = SetMethod.TWIN,
     imitate: str | None = None,
 ) -> Space:
-    """The space of a kind of policy.
+    """The space of a kind of policy, dl2 or set.
 
     Args:
-        policy: dl2 or set.
         vary: names of the only parameters that vary; all do if there is none.
         imitation_steps: the most mini-batches of a warm start, and the default.
-        method: how a `set` policy is trained.
         imitate: the one scheduler that every trial imitates; `drf` is the default of several if there is none.
 
     Raises:

@@ -1,8 +1,8 @@
 """File of a study: every trial in one SQLite database, in Optuna's own tables, so that its tools can read it.
 
 A trial stands there before it is begun, with its values, and once it has ended, each in one transaction. One that was
-under way when the program was killed has its number and its values still, and is begun anew. What the file is a study
-of stands in it too; another one is refused.
+under way when the program was killed is begun anew. What the file is a study of stands in it too; another one is
+refused.
 """
 
 from __future__ import annotations
@@ -39,11 +39,7 @@ class StudyNotWritten(PolicyNetError):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial as the file has it.
-
-    Attributes:
-        report: None while it is under way.
-    """
+    """A trial as the file has it; without a report while it is under way."""
 
     number: int
     values: Mapping[str, Value]
@@ -51,12 +47,7 @@ class Trial:
 
 
 class StudyFile:
-    """An open study.
-
-    Args:
-        folder: that holds it, or will.
-        space: what is searched.
-        identity: what else two runs of one study agree in.
+    """An open study in a folder; `identity` is what two runs of one study agree in beside the space.
 
     Raises:
         BadInput: the folder holds a study of something else, or of another version, or no study.
@@ -159,10 +150,8 @@ class StudyFile:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """What SQLite and Optuna say in a hundred lines, in one.
-
-        What is looked at is their kind by name: this package knows no SQLAlchemy.
-        """
+        """Translate errors of SQLite and Optuna, a hundred lines, into one. Their kind is known by name: this package
+        knows no SQLAlchemy."""
         from optuna.exceptions import StorageInternalError  # noqa: PLC0415  (as above)
 
         try:

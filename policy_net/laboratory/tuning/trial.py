@@ -1,8 +1,8 @@
 """Trial: one training with some settings, scored now and then on worlds that it was not trained on.
 
 A trial's task says everything that its scores follow from, so that it comes to the same in any process and on any
-machine: also whether it is given up, which depends on trials of earlier batches alone.
-A score is the mean of the log of average JCTs, so that every world counts alike; lower is better.
+machine: also whether it is given up, which depends on trials of earlier batches alone. A score is the mean of the log
+of average JCTs, so that every world counts alike; lower is better.
 """
 
 from __future__ import annotations
@@ -64,21 +64,13 @@ WORLDS_OF_A_SOURCE = 64
 
 
 def twin_updates(steps: int, settings: SetTwinSettings, jobs: Sequence[int]) -> int:
-    """Updates in a twin that cost as much as so many steps, whatever the settings.
-
-    Args:
-        jobs: of a workload of each source.
-    """
+    """Updates in a twin that cost as much as so many steps; `jobs` are of a workload of each source."""
     of_a_replay = sum(max(SMALLEST_REPLAY, min(settings.window_jobs, count)) for count in jobs) / len(jobs)
     return round(steps * JOBS_A_STEP / (2 * settings.pairs * of_a_replay))
 
 
 class TaughtWindows:
-    """What trials of one seed are taught with; a draw is the same for the same generator.
-
-    Attributes:
-        jobs: of a workload of each source.
-    """
+    """Windows that trials of one seed are taught with; `jobs` has the number of jobs of a workload of each source."""
 
     def __init__(self, worlds: TuningWorlds, seed: int) -> None:
         self._worlds, self._seed = worlds, seed
@@ -117,10 +109,8 @@ class TrialTask:
     """Everything that a trial's scores follow from.
 
     Attributes:
-        seed: of the training.
         part: whose worlds score it.
-        earlier: scores of the trials that went to their end in earlier batches.
-        can_be_given_up: whether it ends early where it does worse than those.
+        earlier: scores of the trials that went to their end in earlier batches; `can_be_given_up` if it does worse.
     """
 
     worlds: TuningWorlds

@@ -1,7 +1,7 @@
 """Tuner: batches of trials until there are enough, then the best settings against the default ones once more.
 
-All trials of a batch are proposed before one of them ends, from what earlier batches came to. So which trials there
-are follows from the seed and the size of batches, and not from how many run at a time, nor from who is quicker.
+All trials of a batch are proposed before one of them ends, so which trials there are follows from the seed and the size
+of batches, and not from how many run at a time, nor from who is quicker.
 """
 
 from __future__ import annotations
@@ -25,12 +25,8 @@ CONFIRMING_TIMES = 2
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What a study does.
-
-    Attributes:
-        batch: trials that are proposed together.
-        confirms: whether the best settings are trained again, under other seeds, and judged.
-    """
+    """Plan of a study: `batch` trials are proposed together; where it `confirms`, the best settings are trained again,
+    under other seeds, and judged."""
 
     space: Space
     worlds: TuningWorlds
@@ -50,8 +46,8 @@ class StudyOutcome:
     """What a study has come to.
 
     Attributes:
-        confirmed: the change under other seeds on other worlds; None where nothing was better than the defaults, or
-            it was not asked for, or time was over.
+        confirmed: the change under other seeds on other worlds; None where nothing was better than the defaults, or it
+            was not asked for, or time was over.
     """
 
     trials: tuple[Trial, ...]
@@ -68,12 +64,11 @@ def tune(
     is_over: Callable[[], bool] = lambda: False,
     on_trial: Callable[[Trial], None] = lambda _: None,
 ) -> StudyOutcome:
-    """Go on with a study until it has so many trials.
+    """Go on with a study until it has so many trials in all.
 
     Args:
-        trials: in all, those that are in the study included.
         is_over: whether no further trial is begun.
-        on_trial: is told of every trial that ended, those that had ended before included.
+        on_trial: gets every trial that ended, those that had ended before included.
 
     Raises:
         StudyNotWritten: see `StudyFile`.

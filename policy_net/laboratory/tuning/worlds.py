@@ -1,8 +1,7 @@
 """Worlds of a study: which seeds and windows train, which choose, and which judge what was chosen.
 
-A generated workload has a seed of its own, everything else that is drawn (noise, the models of recorded jobs) another.
-`docs/evaluation.md` says which of both train, validate and judge. What judges is met once, at the end, under the best
-settings and the default ones; no choice hangs on it.
+A generated workload has a seed of its own, everything else that is drawn (noise, the models of recorded jobs) another;
+see `docs/evaluation.md`. What judges is met once, at the end, under the best settings and the default ones.
 """
 
 from __future__ import annotations
@@ -66,11 +65,8 @@ class Loader(Protocol):
 
 @dataclass(frozen=True)
 class TuningWorlds:
-    """Numbered worlds of each part: the sources in turns.
-
-    Attributes:
-        windows: the windows of each recorded source to train on, to choose by and to judge on.
-    """
+    """Numbered worlds of each part: the sources in turns; each recorded source has a window to train on, to choose by
+    and to judge on."""
 
     loader: Loader
     sources: tuple[str, ...]

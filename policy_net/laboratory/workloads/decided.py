@@ -1,10 +1,9 @@
 """Workload of a decision log: the jobs that an agent scheduled, with the work that they really did, and their ends.
 
-So another policy can be asked what it would have made of them, on machines like those. The log's own speeds are the
-truth of such a replay (`--speeds decisions:PATH`). Jobs that had not ended when the log did count with what they said
-that they would do; those that said nothing, or were taken away before their end, are left out, and a note says so.
-The work of a job that ended and never counted a sample is the time that it ran, at the speed believed of what it had:
-at that size a replay takes as long as it did.
+So another policy can be asked what it would have made of them, on machines like those, at the log's own speeds
+(`--speeds decisions:PATH`). Jobs that had not ended when the log did count with what they said that they would do;
+those that said nothing, or were taken away before their end, are left out, and a note says so. The work of a job that
+ended and never counted a sample is the time that it ran, at the speed believed of what it had.
 """
 
 from __future__ import annotations
@@ -68,7 +67,6 @@ class RecordedJobs:
         start_seconds: that zero, in the log's own time.
         jct_seconds: of those that ended, from submission to end, by their ids in the workload.
         capacities: what nodes had, and for how many seconds.
-        speeds: that the log shows.
         slot_seconds: the longest time between two decisions.
         end_seconds: of the log, in its own time.
         left_out: how many jobs are not in the workload.
@@ -178,7 +176,6 @@ class _Episodes:
     does not run into the next.
 
     Attributes:
-        count: of those that were met.
         just_began: whether the decision that was placed last is an episode's first, but not the log's.
     """
 

@@ -1,7 +1,7 @@
 """Estimates that users declare of their jobs' work, rarely the truth: with errors of epochs or durations, or none.
 
-A workload goes in and comes out with other declarations; when its jobs really end does not change. Every error is a
-hash of (seed, job), so a job's declaration does not depend on the other jobs.
+When jobs really end does not change. Every error is a hash of (seed, job), so it does not depend on the other jobs.
+
 Source: DL2 §6.6 (estimated epochs off by up to 20%). Deviation: lognormal errors and unknown durations are ours.
 """
 

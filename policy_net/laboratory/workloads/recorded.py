@@ -4,11 +4,10 @@ A trace knows no models, speeds or parameter servers. The assumptions below are 
 
 - A GPU model of the chosen kind is assigned to every job from the seed and the job's id, so that a job is of the same
   kind and model in every window and under every cluster size; a `model` column that names a known model is believed.
-- Every GPU asked for becomes a worker, up to 64 of an all-reduce job, which asks for nothing else, and up to 16 of a PS
-  job; larger requests count as that many, and so do those beyond the speeds that are known. A PS job
-  asks for as many PSs (at most 16) as make that many workers fastest, out of those that the CPU which a node has
-  beside every GPU leaves room for. Thus a request never takes more than its share of CPU, and GPUs are the measure of
-  load. Without this bound one VGG-16 worker would take 14 PSs, the CPU of almost 4 default nodes.
+- Every GPU asked for becomes a worker, up to 64 of an all-reduce job and up to 16 of a PS job; larger requests count as
+  that many, and so do those beyond the speeds that are known. A PS job asks for as many PSs (at most 16) as make that
+  many workers fastest, out of those that the CPU which a node has beside every GPU leaves room for, so that GPUs are
+  the measure of load. Without this bound one VGG-16 worker would take 14 PSs, the CPU of almost 4 default nodes.
 - The job's work is what that allocation trains in the recorded duration.
 - Machines are as the user says, else as the log shows them, else assumed; a note says which.
 """
@@ -57,15 +56,10 @@ _SHORT_SECONDS, _LONG_SECONDS = 1.0, 14 * 86400.0
 """Training jobs whose usual duration lies outside are more likely hours, or milliseconds, than what they say."""
 
 
-# Machines that a recording shows: the nodes on which its jobs ran, and how much of one was held at a time.
-#
-# What was never held is not seen, so both are lower bounds: a node that was idle all the time is missing, and a node of
-# 8 GPUs of which 6 were held at most counts as one of 6.
-
-
 @dataclass(frozen=True, slots=True)
 class SeenMachines:
-    """Nodes, all taken to be like the largest.
+    """Nodes that a recording shows, all taken to be like the largest. What was never held is not seen, so all are lower
+    bounds.
 
     Attributes:
         gpus_per_node: the most GPUs that were held of one node at a time.
@@ -102,8 +96,7 @@ def _peak(changes: list[tuple[float, int, int]]) -> tuple[int, int]:
 
 
 def trace_of(recording: Recording, options: WorkloadOptions) -> Workload:
-    """As `workload_of`, of our own csv, whose times may be in other units than its columns say. Raises BadInput if
-    there is no such window, or a job's tasks are larger than a node."""
+    """As `workload_of`, of our own csv, whose times may be in other units than its columns say."""
     workload = workload_of(recording, options)
     usual = median(job.duration_seconds for job in recording.records)
     if _SHORT_SECONDS <= usual <= _LONG_SECONDS:
@@ -357,7 +350,7 @@ TARGET_LOAD = 0.9
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """When a job was submitted, how long it ran, and on how many GPUs."""
+    """Submission of a job, its duration, and its GPUs."""
 
     submit_seconds: float
     duration_seconds: float

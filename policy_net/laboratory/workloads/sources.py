@@ -43,12 +43,8 @@ _CALLED = {"slurm": "sacct", "kubernetes": "k8s", "kubectl": "k8s", "alibaba": "
 """What people call a source by, who do not know its word."""
 GENERATOR_OPTIONS = ("jobs", "arrivals", "max-arrivals", "sizes", "seed", "mix")
 
-
-# Traces whose results are known elsewhere, for checking schedulers against them.
-#
-# A file holds many traces: columns trace, job_id, arrival_slot (of 1200 s), model, epochs.
-
 TRACE_COLUMNS = ("trace", "job_id", "arrival_slot", "model", "epochs")
+"""Of a file of traces whose results are known elsewhere, to check schedulers against; slots are of 1200 s."""
 
 
 def read_reference(path: Path, trace: str) -> Workload:

@@ -103,13 +103,11 @@ class WorkloadJob:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """What a recording says of one job beyond what a simulation needs.
+    """What a recording says of one job beyond what a simulation needs; None or empty where it does not say it.
 
     Attributes:
         gpus: how many it asked for, before any bound of ours.
-        wait_seconds: from submission to its first start; None where the recording does not say it.
-        jct_seconds: from submission to its end; None likewise.
-        user, account, partition: whose it was and where it was sent; empty where the recording does not say it.
+        wait_seconds: from submission to its first start; `jct_seconds` to its end.
     """
 
     gpus: int
@@ -134,11 +132,8 @@ class FigureOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """The machines of a workload's cluster, all alike, and who says so.
-
-    Attributes:
-        nodes: how many; None where the load suggests it.
-    """
+    """The machines of a workload's cluster, all alike, and who says so; no number of nodes where the load suggests
+    it."""
 
     nodes: int | None
     gpus_per_node: int
@@ -150,14 +145,12 @@ class Machines:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What could not be used of a file, because it is malformed.
+    """Malformed part of a file, which could not be used.
 
     Attributes:
-        count: of how many lines, or whatever the file consists of.
+        count: of how many lines, or whatever `unit` the file consists of.
         share: of all that the file has.
-        unit: what is counted.
-        example: the first of those that are skipped for the reason most of them are.
-        alike: how many are skipped for that reason.
+        example: the first of those that are skipped for the reason most of them are, which `alike` are.
     """
 
     count: int
@@ -177,8 +170,8 @@ class Workload:
         suggested_nodes: cluster size that suits the load, if the source knows one.
         slotted: whether decisions are taken by slot (else by event) unless the user says otherwise.
         machines: of a recorded workload: what its jobs' requests were made for; None where nothing depends on it.
-        records: what was recorded of a job, by its id; empty where nothing was.
-        skipped: what of its file could not be used; None where all could, or there is none.
+        records: what was recorded of a job, by its id.
+        skipped: what of its file could not be used.
     """
 
     name: str
@@ -209,7 +202,7 @@ class Workload:
 
 def take_window(jobs: Sequence[Item], length: int | None, window: int, origin: str) -> Sequence[Item]:
     """The `window`-th run (from 0) of `length` jobs; the last run may be shorter; all jobs if `length` is None. Raises
-    BadInput if there are not so many windows; `origin` says of what."""
+    BadInput if `origin` has not so many windows."""
     if length is None:
         return jobs
     chosen = jobs[window * length : (window + 1) * length]
@@ -228,12 +221,12 @@ class WorkloadOptions:
         limit_jobs: consecutive jobs to take, by submit time; None for all.
         window: which run of `limit_jobs` jobs to take, from 0.
         job_kind: how the jobs of a real trace train; most of today's exchange gradients by all-reduce.
-        nodes: of the cluster, if the user says how many; only the answer's words depend on it.
+        nodes: of the cluster, if the user says how many; only the answer's words depend on it, as on
+            `machines_said_by`.
         gpus_per_node, cpus_per_node: of one node; a suggested size depends on them. None: what a recording shows, else
             2 GPUs, and 4 CPU cores for each, at least 8.
-        machines_said_by: where the user says what the machines are; likewise for words alone.
-        arrival_scale: every time between two arrivals is multiplied by this: 2 halves the arrival rate, 0.5 doubles
-            it. The suggested size of the cluster is that of the unscaled workload, so that the load really changes.
+        arrival_scale: every time between two arrivals is multiplied by this: 2 halves the arrival rate. The suggested
+            size of the cluster is that of the unscaled workload, so that the load really changes.
         strict: whether a malformed row of a recorded workload is refused; else it is skipped and counted.
         speeds: the truth with which durations of a real trace are turned into work.
     """

@@ -1,7 +1,6 @@
 """SenseTime's Helios traces: `cluster_log.csv` of one of their clusters.
 
-Source: the traces' own description; Hu et al., Characterization and Prediction of Deep Learning Workloads in
-Large-Scale GPU Datacenters, SC 2021.
+Source: the traces' own description; Hu et al., SC 2021 (workloads in large-scale GPU datacenters).
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ ACTIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 
 
 def read_helios(path: Path, strict: bool = False, vc: str | None = None) -> Recording:
-    """Read a `cluster_log.csv`, or one virtual cluster of it. Raises BadInput if the file cannot be used, or has no
-    such virtual cluster; in strict reading, a row is malformed."""
+    """Read a `cluster_log.csv`, or one virtual cluster of it. Raises BadInput if it cannot be used, or has no such
+    virtual cluster; in strict reading, for a malformed row."""
     intake = Intake(path, strict, "job_id")
     selection = Selection("vc", vc)
     ends: Counter[str] = Counter()

@@ -1,7 +1,4 @@
-"""Intake of one file's jobs: malformed rows are refused or counted, and what is left out is counted by reason.
-
-A selection takes one virtual cluster of several.
-"""
+"""Intake of one file's jobs: malformed rows are refused or counted, and what is left out is counted by reason."""
 
 from __future__ import annotations
 
@@ -102,12 +99,8 @@ class Intake:
         self._left_out[reason] += 1
 
     def compare(self, seconds: tuple[str, float], other: tuple[str, float | None], counts: str) -> None:
-        """Compare two columns, or sums of them, that say one length of time; where they differ, a note says it.
-
-        Args:
-            seconds, other: what each is called, and its value; the latter may be unknown.
-            counts: which of both the job's is.
-        """
+        """Compare two columns, or sums of them, that say one length of time; where they differ, a note says so, and
+        which `counts`. Each has a name and a value, of which the other's may be unknown."""
         (name, value), (other_name, other_value) = seconds, other
         if other_value is None:
             return
@@ -128,15 +121,8 @@ class Intake:
         )
 
     def keep(self, record: RecordedJob, cluster: str = "") -> None:
-        """Take a job.
-
-        Args:
-            cluster: by which alone its id is its own; empty where the file is of one.
-
-        Raises:
-            MalformedRow: its id was taken before.
-            LeftOut: it holds no GPU, or for no time.
-        """
+        """Take a job; its id is its own within its cluster, which has a name where the file is of several. Raises
+        MalformedRow if the id was taken before, and LeftOut if the job holds no GPU, or for no time."""
         self._clusters.add(cluster)
         if self._cluster_of.setdefault(record.job_id, cluster) != cluster:
             record = replace(record, job_id=f"{cluster}/{record.job_id}")
@@ -151,10 +137,9 @@ class Intake:
         self._records.append(record)
 
     def recording(self, *notes: str, hint: str = "", part: str | None = None) -> Recording:
-        """What was gathered, with the format's own notes and the counts.
+        """Everything that was gathered, with the format's own notes and the counts.
 
         Args:
-            notes: what the format leaves to be assumed.
             hint: what may be wrong with a file that has no usable job.
             part: which part of the file was taken; None for all of it.
 

@@ -88,7 +88,7 @@ class _TimesLost(Exception):
 
 
 def read_k8s(path: Path, strict: bool = False) -> Recording:
-    """Read a list of pods. Raises BadInput if the file cannot be used; in strict reading, a pod is malformed."""
+    """Read a list of pods. Raises BadInput if the file cannot be used; in strict reading, for a malformed pod."""
     content = read_json(path, EXPECTED)
     pods = content.get("items") if isinstance(content, dict) else None
     if not isinstance(pods, list):
@@ -195,10 +195,8 @@ def _record(job_id: str, job: _Job) -> RecordedJob:
 
 
 def _job_id(pod: Item, meta: Mapping[str, Any]) -> _Key:
-    """Namespace and name of the job that a pod belongs to: by group label, owner, job label, or the pod alone.
-
-    And its uid as far as that is known: a job that was deleted and made again has another one.
-    """
+    """Namespace and name of the job that a pod belongs to, by group label, owner, job label, or the pod alone; and its
+    uid as far as that is known: a job that was deleted and made again has another one."""
     namespace = pod.text_or_none(meta.get("namespace"), "metadata.namespace") or "default"
     labels = pod.an_object(meta.get("labels") or {}, "metadata.labels")
     for label in GROUP_LABELS:
@@ -218,9 +216,8 @@ def _job_id(pod: Item, meta: Mapping[str, Any]) -> _Key:
 
 def _gpus(pod: Item) -> Mapping[str, int]:
     """What a pod asks for of every kind that is counted: all its containers together or, if that is more, one that runs
-    before them.
-
-    Source: Kubernetes' rule for init containers; those that are always restarted run beside the containers.
+    before them. Source: Kubernetes' rule for init containers; those that are always restarted run beside the
+    containers.
     """
     spec = pod.an_object(pod.fields.get("spec"), "spec")
     together: Counter[str] = Counter()
@@ -286,8 +283,7 @@ def _times(pod: Item, status: Mapping[str, Any], *, ended: bool) -> tuple[float,
 
     Only the last two runs of a container are recorded. One that ran more often has held its GPUs since the pod started.
     A pod that was evicted, or lost its node, may have ended without the times of its containers: it held its GPUs from
-    its own start to the condition that says so (kubernetes/kubernetes#122160). Raises _TimesLost if a container ran,
-    and no condition says when the pod ended.
+    its own start to the condition that says so (kubernetes/kubernetes#122160). Raises _TimesLost if no condition does.
     """
     starts: list[float] = []
     ends: list[float] = []

@@ -1,7 +1,6 @@
 """Alibaba's openb trace of 2023: a list of pods, most of which share a GPU with others.
 
-Source: the trace's own description; Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
-Fragmentation Gradient Descent, ATC 2023.
+Source: the trace's own description; Weng et al., ATC 2023 (fragmentation gradient descent).
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ WHOLE_GPU_MILLI = 1000
 
 
 def read_openb(path: Path, strict: bool = False) -> Recording:
-    """Read an `openb_pod_list_*.csv`. Raises BadInput if the file cannot be used; in strict reading, a row is
-    malformed."""
+    """Read an `openb_pod_list_*.csv`. Raises BadInput if it cannot be used; in strict reading, for a malformed row."""
     intake = Intake(path, strict, "name")
     pods: list[_Pod] = []
     for row in read_rows(path, COLUMNS, intake.on_malformed, whole_lines=True):

@@ -1,7 +1,6 @@
 """Alibaba's PAI trace of 2020: the task table, and the job table for when jobs were submitted.
 
-Source: the trace's own description; Weng et al., MLaaS in the Wild: Workload Analysis and Scheduling in Large-Scale
-Heterogeneous GPU Clusters, NSDI 2022.
+Source: the trace's own description; Weng et al., NSDI 2022 (MLaaS in the wild).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class _Job:
 
 def read_pai(path: Path, strict: bool = False, job_table: str | None = None) -> Recording:
     """Read a `pai_task_table.csv`, with submission times from a `pai_job_table.csv` if one is given. Raises BadInput if
-    a file cannot be used; in strict reading, a row is malformed."""
+    a file cannot be used; in strict reading, for a malformed row."""
     intake = Intake(path, strict, "job_name")
     submitted, users = _submissions(Path(job_table), intake) if job_table is not None else ({}, {})
     jobs: dict[str, _Job] = {}

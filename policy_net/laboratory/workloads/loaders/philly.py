@@ -1,7 +1,6 @@
 """Microsoft's Philly trace: `cluster_job_log`, a JSON list of jobs with all their attempts.
 
-Source: the trace's own description; Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training
-Workloads, ATC 2019.
+Source: the trace's own description; Jeon et al., ATC 2019 (large-scale multi-tenant GPU clusters).
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ UNIT = "record"
 
 
 def read_philly(path: Path, strict: bool = False, vc: str | None = None) -> Recording:
-    """Read a `cluster_job_log`, or one virtual cluster of it. Raises BadInput if the file cannot be used, or has no
-    such virtual cluster; in strict reading, a record is malformed."""
+    """Read a `cluster_job_log`, or one virtual cluster of it. Raises BadInput if it cannot be used, or has no such
+    virtual cluster; in strict reading, for a malformed record."""
     log = read_json(path, EXPECTED)
     if not isinstance(log, list):
         raise BadInput(f"{path}: holds no list of jobs; {EXPECTED}")

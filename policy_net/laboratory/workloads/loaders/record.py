@@ -1,8 +1,7 @@
 """Records that every loader yields: jobs as they were submitted, before any assumption is made.
 
 A job that held GPUs in several pieces (attempts, tasks or pods, one after the other or together) is one request: of the
-most GPUs that it held at one time, and as long as its GPU-seconds over that, so that the GPU time is what was recorded,
-gaps between the pieces not counted.
+most GPUs that it held at one time, and as long as its GPU-seconds over that.
 """
 
 from __future__ import annotations
@@ -28,16 +27,14 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True)
 class RecordedJob:
-    """One job as it was recorded.
+    """One job as it was recorded; times are on the recording's own clock, whatever its zero.
 
     Attributes:
         number: where it stands: the line of a csv, the position (from 1) in a list.
-        submit_seconds: on the recording's own clock, whatever its zero.
         duration_seconds: how long it held its GPUs; above 0.
         gpus: how many it asked for, above 0; not yet bounded.
         model: what it trained, if the recording says so.
-        start_seconds, end_seconds: its first start and its last end, on the recording's own clock; None where it does
-            not say them.
+        start_seconds, end_seconds: its first start and its last end; None where it does not say them.
         user, account, partition: whose it was and where it was sent; empty where the recording does not say it.
         shares: what it held of which node; empty where the recording does not say it.
     """
@@ -91,7 +88,6 @@ class Recording:
         notes: what was left out and why, and what the format leaves to be assumed.
         unit: what `RecordedJob.number` counts.
         part: which part of the file was taken, such as a virtual cluster; empty for all of it.
-        skipped: what was malformed; None where nothing was.
     """
 
     path: Path

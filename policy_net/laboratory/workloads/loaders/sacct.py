@@ -1,8 +1,9 @@
 """Slurm's accounting: what `sacct -aXD -P` prints; which columns are asked for, and what becomes of each.
 
-A job that was requeued, preempted or resized, or lost its node, has a row for every run, all with its id: one request,
-with the sum of its runs. An id that Slurm gave out again is another job: its rows overlap in time, or have another
-submission though nothing had made the job before give way.
+A job that was requeued, preempted or resized, or lost its node, has a row for every run: one request, with the sum of
+its runs. An id that Slurm gave out again is another job: its rows overlap in time, or have another submission though
+nothing had made the job before give way.
+
 Source: sacct(1) and Slurm's description of trackable resources; scontrol(1), `show hostnames`, for node lists.
 """
 
@@ -96,11 +97,9 @@ def looks_like_sacct(header: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One row.
+    """One row; a start, an end or a length that it does not say is None.
 
     Attributes:
-        start_seconds, end_seconds: None where the row does not say them.
-        seconds: how long it ran; None of one that never started.
         unfinished: whether the row was written before the run had ended.
     """
 
@@ -161,7 +160,7 @@ class _Run:
 
 def read_sacct(path: Path, strict: bool = False) -> Recording:
     """Read what `sacct -P` (or `-p`, or `--json`) printed. Raises BadInput if the file cannot be used; in strict
-    reading, a line is malformed."""
+    reading, for a malformed line."""
     as_json = is_json(path)
     intake = Intake(path, strict, "JobID", JSON_UNIT if as_json else "line")
     runs: dict[tuple[str, str], list[_Run]] = {}  # by cluster and id

@@ -1,7 +1,7 @@
 """Moments and lengths of time as schedulers write them.
 
-A moment without a time zone is read as it stands, as if it were UTC: only differences matter here, and those are right
-but for the hour by which clocks are changed.
+A moment without a time zone is read as if it were UTC: only differences matter here, and those are right but for the
+hour by which clocks are changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ELAPSED = re.compile(
 
 
 class ValuePlace(Protocol):
-    """Where a value stands, for messages: a row of a table, a record of a list."""
+    """Place of a value, for messages: a row of a table, a record of a list."""
 
     def bad(self, column: str, what: str, remedy: str) -> MalformedRow:
         """The error that says what is wrong with one value."""
@@ -41,8 +41,8 @@ def unstated(text: str | None) -> bool:
 
 
 def moment(text: str | None, column: str, place: ValuePlace) -> float | None:
-    """Seconds since 1970 from a date and time, or from such a number; None if unstated. Raises MalformedRow if the text
-    is neither."""
+    """Seconds since 1970 from a date and time, or from such a number; None if unstated. Raises MalformedRow for
+    anything else."""
     if text is None or unstated(text):
         return None
     seconds = _seconds_since_1970(text)
