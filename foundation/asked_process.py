@@ -107,16 +107,13 @@ def answer_of(
     clock: Callable[[], float] = time.monotonic,
 ) -> bytes:
     """What a process writes that reads a question from its standard input; its numeric libraries have one thread.
+    Raises TimeoutError if it took too long, or the asker ends; ValueError if it ended with an error; the message has
+    its last line; OSError if it could not be started.
 
     Args:
         longest_seconds: until it is killed.
         ending: whether the asker ends; then it is killed too.
         clock: monotonic seconds.
-
-    Raises:
-        TimeoutError: it took too long, or the asker ends.
-        ValueError: it ended with an error; the message has its last line.
-        OSError: it could not be started.
     """
     single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     # From a file: what is left in a pipe that is full is forgotten by `communicate` once its time is over.

@@ -46,7 +46,8 @@ def open_ordinary(
 ) -> int:
     """Open a file where others, such as a user's script, may have put something else under its name.
 
-    A pipe makes nobody wait, and no link leads to another place.
+    A pipe makes nobody wait, and no link leads to another place. Raises OSError if it is not there, is something else,
+    or may not be opened.
 
     Args:
         path: the file; it is no link, unless `follow`.
@@ -57,9 +58,6 @@ def open_ordinary(
 
     Returns:
         A descriptor of an ordinary file, not inherited.
-
-    Raises:
-        OSError: it is not there, is something else, or may not be opened.
     """
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "it is no path of a file", str(path))
@@ -81,11 +79,8 @@ def open_ordinary(
 def read_ordinary(
     path: Path, most_bytes: int = SMALL_BYTES, *, below: Path | None = None, follow: bool = False
 ) -> bytes:
-    """The whole content of a small file; see `open_ordinary`.
-
-    Raises:
-        OSError: it cannot be opened so, cannot be read, or has more than `most_bytes`.
-    """
+    """The whole content of a small file; see `open_ordinary`. Raises OSError if it cannot be opened so, cannot be read,
+    or has more than `most_bytes`."""
     with open(open_ordinary(path, below=below, follow=follow), "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size > most_bytes:
             raise OSError(errno.EOVERFLOW, f"it has more than the {most_bytes:,} bytes of any such file", str(path))
@@ -132,7 +127,8 @@ def write_whole(
     alone: bool = False,
     below: Path | None = None,
 ) -> None:
-    """Put a file in place, as a whole or not at all.
+    """Put a file in place, as a whole or not at all. Raises OSError if it could not be written; nothing is left of it,
+    and what stood there before still stands.
 
     Args:
         path: its name; its folder is there.
@@ -142,9 +138,6 @@ def write_whole(
         alone: no other process writes into this folder. The partial's name is fixed then, so that what a crash left of
             it is written over; otherwise it holds the process's number.
         below: a folder above it, from which on no folder may be a link; see `open_ordinary`.
-
-    Raises:
-        OSError: it could not be written; nothing is left of it, and what stood there before still stands.
     """
     partial = path.name + PARTIAL if alone else f".{path.name}.{os.getpid()}{PARTIAL}"
     folder = _open_folder(path.parent, below)
@@ -174,7 +167,8 @@ def _remove(name: str, folder: int) -> None:
 
 
 def write_first(path: Path, data: bytes, *, mode: int = 0o666) -> bool:
-    """Put a file in place, whole and durable, unless there is one: of several who do so at once, one does.
+    """Put a file in place, whole and durable, unless there is one: of several who do so at once, one does. Raises
+    OSError if it could not be written, and nothing is left of it.
 
     Args:
         path: its name; its folder is there.
@@ -184,9 +178,6 @@ def write_first(path: Path, data: bytes, *, mode: int = 0o666) -> bool:
     Returns:
         Whether this content is there now; False: somebody else's, whole but for a moment where a file can have one name
         only, as on some network volumes.
-
-    Raises:
-        OSError: it could not be written, and nothing is left of it.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}{PARTIAL}")
     try:
@@ -234,7 +225,8 @@ def _buffers(data: str | Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
 
 
 def write_at(descriptor: int, offset: int, buffers: Sequence[Buffer]) -> int:
-    """Write buffers one behind the other, however many calls that takes.
+    """Write buffers one behind the other, however many calls that takes. Raises OSError if the disk refused; any part
+    may have been written.
 
     Args:
         descriptor: an open file; its position does not count and does not change.
@@ -243,9 +235,6 @@ def write_at(descriptor: int, offset: int, buffers: Sequence[Buffer]) -> int:
 
     Returns:
         The offset behind the last byte.
-
-    Raises:
-        OSError: the disk refused; any part may have been written.
     """
     left = [memoryview(buffer) for buffer in buffers if len(buffer)]
     while left:
@@ -262,11 +251,7 @@ def write_at(descriptor: int, offset: int, buffers: Sequence[Buffer]) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable.
-
-    Raises:
-        OSError: it cannot be.
-    """
+    """Make the names in a folder durable. Raises OSError if it cannot be."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -275,11 +260,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_durable_folder(folder: Path) -> None:
-    """Make a folder, and those above it, durable.
-
-    Raises:
-        OSError: it cannot be.
-    """
+    """Make a folder, and those above it, durable. Raises OSError if it cannot be."""
     if not folder.is_dir():
         make_durable_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -323,10 +304,8 @@ def near_file(path: Path) -> Path | None:
 def check_replaceable(path: Path) -> None:
     """See that a file may take this name: it is free, or an ordinary file's.
 
-    A file that takes its name last would replace a device such as /dev/null for everybody on the machine.
-
-    Raises:
-        OSError: the name is a folder's, a device's or a pipe's, or cannot be one.
+    A file that takes its name last would replace a device such as /dev/null for everybody on the machine. Raises
+    OSError if the name is a folder's, a device's or a pipe's, or cannot be one.
     """
     try:
         nameless = b"\0" in path.name.encode()

@@ -28,11 +28,8 @@ _MOST_BYTES = 4 << 20
 
 
 def content_of(path: Path) -> bytes:
-    """The content of a file of such a kind, whatever link leads to it.
-
-    Raises:
-        OSError: it cannot be read, is no regular file, or is larger than any is.
-    """
+    """The content of a file of such a kind, whatever link leads to it. Raises OSError if it cannot be read, is no
+    regular file, or is larger than any is."""
     return read_ordinary(path, _MOST_BYTES, follow=True)
 
 
@@ -57,11 +54,7 @@ class FollowedFiles(Generic[Value]):
         poll_seconds: float = POLL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Read for the first time.
-
-        Raises:
-            Exception: whatever `make` does: there is nothing from before that could serve.
-        """
+        """Read for the first time. Raises whatever `make` does: there is nothing from before that could serve."""
         self._make = make
         given = unusable if isinstance(unusable, tuple) else (unusable,)
         self._unusable: tuple[type[Exception], ...] = (*given, OSError)

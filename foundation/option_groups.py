@@ -15,11 +15,8 @@ from typing import Any, get_type_hints
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command one option for every field of a dataclass, in the place of the parameter that has its type.
 
-    The command is given the dataclass with what was typed; typer sees, and calls, a command of single options.
-
-    Raises:
-        TypeError: no parameter's type is a dataclass.
-        ValueError: an option's name is a parameter's too.
+    The command is given the dataclass with what was typed; typer sees, and calls, a command of single options. Raises
+    TypeError if no parameter's type is a dataclass; ValueError if an option's name is a parameter's too.
     """
     hints = get_type_hints(command, include_extras=True)
     groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and dataclasses.is_dataclass(kind)}

@@ -29,11 +29,7 @@ class SignalEvent(threading.Event):
         self._news.put(None)
 
     def clear(self) -> NoReturn:
-        """It stays set.
-
-        Raises:
-            NotImplementedError: always.
-        """
+        """It stays set. Raises NotImplementedError always."""
         raise NotImplementedError("what a signal has asked for is not taken back")
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -30,9 +30,7 @@ def parse_json(text: str | bytes) -> Any:
     """Read JSON; whatever is wrong with it is a ValueError.
 
     Python's own reader ends in a RecursionError over some thousand brackets, which no reader of a file thinks of.
-
-    Raises:
-        ValueError: the text is no JSON, or nested beyond all use.
+    Raises ValueError if the text is no JSON, or nested beyond all use.
     """
     try:
         return json.loads(text)
@@ -49,11 +47,8 @@ def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What `with_checksum` was given; an object without one, as an earlier version wrote it, as it is.
-
-    Raises:
-        ValueError: it is not what was written.
-    """
+    """What `with_checksum` was given; an object without one, as an earlier version wrote it, as it is. Raises
+    ValueError if it is not what was written."""
     if not isinstance(content, Mapping):
         raise ValueError("holds no JSON object")  # noqa: TRY004  (it was read from a file)
     rest = {name: value for name, value in content.items() if name != _CHECKSUM}

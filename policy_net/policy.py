@@ -124,11 +124,7 @@ def policy_names() -> tuple[str, ...]:
 
 
 def policy_factory(name: str) -> PolicyFactory:
-    """What builds a registered policy.
-
-    Raises:
-        UnknownPolicy: no policy has this name.
-    """
+    """What builds a registered policy. Raises UnknownPolicy if no policy has this name."""
     factory = factories.get(name)
     if factory is None:
         raise UnknownPolicy(f"unknown policy {shown_name(name)}: no such file, and not one of {advice(name)}")
@@ -136,31 +132,21 @@ def policy_factory(name: str) -> PolicyFactory:
 
 
 def check_known(names_or_paths: Iterable[str]) -> None:
-    """See that of each a policy is registered under the name, or that there is such a file; nothing is loaded.
-
-    Raises:
-        UnknownPolicy: neither.
-    """
+    """See that of each a policy is registered under the name, or that there is such a file; nothing is loaded. Raises
+    UnknownPolicy if it is neither."""
     for name in names_or_paths:
         if name not in factories and not is_file(Path(name)):
             policy_factory(name)
 
 
 def build_policy(name: str, context: PolicyContext) -> SchedulerPolicy:
-    """Build a registered policy.
-
-    Raises:
-        UnknownPolicy: no policy has this name.
-    """
+    """Build a registered policy. Raises UnknownPolicy if no policy has this name."""
     return policy_factory(name)(context)
 
 
 def true_speeds_for(policy_name: str, context: PolicyContext) -> SpeedModel:
-    """The simulator's speeds, which a policy gets in no other way, for yardsticks that no live cluster can run.
-
-    Raises:
-        BadInput: the context has none, as in a live cluster.
-    """
+    """The simulator's speeds, which a policy gets in no other way, for yardsticks that no live cluster can run. Raises
+    BadInput if the context has none, as in a live cluster."""
     if context.true_speeds is None:
         raise BadInput(
             f"policy {policy_name!r} plans on the simulator's true speeds, which only a simulation has: "

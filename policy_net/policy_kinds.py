@@ -23,12 +23,8 @@ from policy_net.set_policy.policy import set_policy_of
 
 
 def load_policy(name_or_path: str, context: PolicyContext) -> SchedulerPolicy:
-    """A registered policy by its name, or a trained one from its file.
-
-    Raises:
-        UnknownPolicy: neither a name nor a file.
-        PolicyFileError: the file cannot be used.
-    """
+    """A registered policy by its name, or a trained one from its file. Raises UnknownPolicy if it is neither a name nor
+    a file; PolicyFileError if the file cannot be used."""
     if name_or_path in policy_names():
         return build_policy(name_or_path, context)
     path = Path(name_or_path)
@@ -43,12 +39,9 @@ def load_policy(name_or_path: str, context: PolicyContext) -> SchedulerPolicy:
 def gradients_for(
     spec: WeightSpec, actor_critic: ActorCriticSettings, residual: ResidualSettings, seed: int
 ) -> Gradients:
-    """A computer of gradients for policies of this spec; `seed` draws its mini-batches, where it has any.
-
-    Raises:
-        TypeError: policies of this kind do not learn online.
-        BadInput: they learn with PyTorch, and it is not installed.
-    """
+    """A computer of gradients for policies of this spec; `seed` draws its mini-batches, where it has any. Raises
+    TypeError if policies of this kind do not learn online; BadInput if they learn with PyTorch, and it is not
+    installed."""
     if isinstance(spec, SetSpec):
         return ResidualGradient(spec, residual)
     if not isinstance(spec, PolicySpec):

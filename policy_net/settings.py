@@ -82,14 +82,12 @@ LEARNERS_FILE: Final = OtherFile(
 
 
 def read_settings_file(path: Path, model: type[Model], least: str, other: OtherFile | None = None) -> Model:
-    """Read and check a configuration file; what became a constant is named in a warning, and counts no more.
+    """Read and check a configuration file; what became a constant is named in a warning, and counts no more. Raises
+    BadInput if it is not there, no YAML, or another program's, or has an unknown key, a wrong type or value.
 
     Args:
         least: the settings that no file can do without, for the message about an empty one.
         other: whose file it may be instead, where it has settings of that one, and none that only this one has.
-
-    Raises:
-        BadInput: not there, no YAML, another program's, an unknown key, a wrong type or value.
     """
     content = read_yaml(path, "a YAML configuration file", _LARGEST_BYTES)
     if not isinstance(content, dict):
@@ -129,13 +127,10 @@ def _taken_out(content: dict[Any, Any], section: type[BaseModel], where: str) ->
 
 
 def checked_settings(content: Any, model: type[Model], where: str) -> Model:
-    """Check settings that were read from somewhere.
+    """Check settings that were read from somewhere. Raises BadInput for an unknown key, a wrong type or value.
 
     Args:
         where: they are from, for people.
-
-    Raises:
-        BadInput: an unknown key, a wrong type or value.
     """
     try:
         return model.model_validate(content)

@@ -79,24 +79,19 @@ def said_path(path: Path) -> str:
 
 
 def read_yaml(path: Path, wanted: str, largest_bytes: int) -> Any:
-    """Read a file of one document.
+    """Read a file of one document. Raises BadInput if it is not there, too long, no text or no YAML, or has a key
+    twice, an anchor or a second document.
 
     Args:
         wanted: what it should be, for the messages, such as `a job file`.
         largest_bytes: what is longer is another file, or a device without end.
-
-    Raises:
-        BadInput: not there, too long, no text, no YAML, a key that stands twice, an anchor, a second document.
     """
     return _parsed(path, wanted, largest_bytes, lambda text: yaml.load(text, Loader=_StrictLoader))  # noqa: S506  (safe)
 
 
 def read_yaml_documents(path: Path, wanted: str, largest_bytes: int) -> list[Any]:
-    """Read all documents of a file, as `read_yaml`; `-` is standard input.
-
-    Raises:
-        BadInput: as `read_yaml`; none of them is returned then.
-    """
+    """Read all documents of a file, as `read_yaml`; `-` is standard input. Raises BadInput as `read_yaml`; none of them
+    is returned then."""
     return list(_parsed(path, wanted, largest_bytes, lambda text: list(yaml.load_all(text, Loader=_StrictLoader))))
 
 

@@ -198,11 +198,7 @@ def build_optimus_true_table(context: PolicyContext) -> OptimusPolicy:
 
 
 def build_optimus_fitted(context: PolicyContext) -> OptimusPolicy:
-    """Build the policy registered as `optimus-fitted`.
-
-    Raises:
-        BadInput: the context has no measured speeds.
-    """
+    """Build the policy registered as `optimus-fitted`. Raises BadInput if the context has no measured speeds."""
     if context.measured_speeds is None:
         raise BadInput(
             "policy 'optimus-fitted' plans on speeds measured beforehand: give them with replay's --fit-points FILE,"

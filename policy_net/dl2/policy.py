@@ -121,11 +121,8 @@ class LearnedPolicy:
         self._network = ActingNetwork(spec, weights)
 
     def load_weights(self, weights: Weights) -> None:
-        """Act with other weights from the next decision on.
-
-        Raises:
-            SpecMismatch: they are not of this policy's spec.
-        """
+        """Act with other weights from the next decision on. Raises SpecMismatch if they are not of this policy's
+        spec."""
         self._network = ActingNetwork(self.spec, weights)
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:

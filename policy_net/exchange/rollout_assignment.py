@@ -29,7 +29,7 @@ class AssignmentRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RolloutAssignment:
-    """What a rollout asks of a cluster.
+    """What a rollout asks of a cluster. Raises ValueError if a value is out of its range.
 
     Attributes:
         rollout: its number, from 1 on.
@@ -37,9 +37,6 @@ class RolloutAssignment:
         seed: of the coins that say which version begins a pair of blocks.
         block_seconds: how long a block lasts, in the cluster's own time; the agent says when the first one begins.
         washout_seconds: at the begin of every block that are not counted.
-
-    Raises:
-        ValueError: a value is out of its range.
     """
 
     rollout: int
@@ -67,11 +64,7 @@ class RolloutAssignment:
 
     @classmethod
     def from_json(cls, content: Any) -> RolloutAssignment:
-        """The inverse.
-
-        Raises:
-            ValueError: it is something else.
-        """
+        """The inverse. Raises ValueError if it is something else."""
         if not isinstance(content, Mapping):
             raise ValueError("the assignment is no object")  # noqa: TRY004  (one kind of error for whatever is wrong)
         return cls(
@@ -85,11 +78,7 @@ class RolloutAssignment:
 
     @classmethod
     def of(cls, message: fleet_pb2.RolloutDuty) -> RolloutAssignment:
-        """From the wire.
-
-        Raises:
-            ValueError: a value is out of its range.
-        """
+        """From the wire. Raises ValueError if a value is out of its range."""
         return cls(
             message.rollout,
             AssignmentRole(message.role),

@@ -50,11 +50,7 @@ class SecretInUse:
 
 
 def validity_of(certificate: x509.Certificate) -> Validity:
-    """The time in which a certificate holds.
-
-    Raises:
-        ValueError: it says none that can be read.
-    """
+    """The time in which a certificate holds. Raises ValueError if it says none that can be read."""
     return Validity(certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp())
 
 

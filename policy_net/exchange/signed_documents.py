@@ -89,11 +89,7 @@ class SignedDocument:
 
     @classmethod
     def from_json(cls, content: Any) -> SignedDocument:
-        """The inverse.
-
-        Raises:
-            NotTrusted: it is something else.
-        """
+        """The inverse. Raises NotTrusted if it is something else."""
         try:
             pairs = [(bytes.fromhex(pair["key"]), bytes.fromhex(pair["signature"])) for pair in content["signatures"]]
             return cls(content["payload"].encode(), tuple(pairs))
@@ -189,12 +185,9 @@ def is_signed_by(document: SignedDocument, keys: Sequence[str]) -> bool:
 
 
 def follow_roots(documents: Sequence[SignedDocument], pinned: SignedDocument | None = None) -> Root:
-    """The newest root of a chain that begins with a fleet's first; of one that was pinned, a continuation.
-
-    Raises:
-        NotTrusted: a link is not signed by the one before and by itself, is of another fleet or missing, or the chain
-            ends before the pinned one.
-    """
+    """The newest root of a chain that begins with a fleet's first; of one that was pinned, a continuation. Raises
+    NotTrusted if a link is not signed by the one before and by itself, is of another fleet or missing, or the chain
+    ends before the pinned one."""
     if not 0 < len(documents) <= _MOST_ROOTS:
         raise NotTrusted(f"a chain of {len(documents)} roots cannot be followed", Distrust.UNSIGNED)
     root: Root | None = None
@@ -227,11 +220,7 @@ def follow_roots(documents: Sequence[SignedDocument], pinned: SignedDocument | N
 
 
 def read_root(document: SignedDocument) -> Root:
-    """A root's content, unchecked but for its form.
-
-    Raises:
-        NotTrusted: it is no root.
-    """
+    """A root's content, unchecked but for its form. Raises NotTrusted if it is no root."""
 
     def keys(value: Any) -> Mapping[KeyRole, tuple[str, ...]]:
         found = {role: tuple(value[role.value]) for role in KeyRole}
@@ -247,11 +236,7 @@ def read_root(document: SignedDocument) -> Root:
 
 
 def version_statement(document: SignedDocument, root: Root) -> VersionStatement:
-    """A version's statement that the fleet has signed.
-
-    Raises:
-        NotTrusted: it has not.
-    """
+    """A version's statement that the fleet has signed. Raises NotTrusted if it has not."""
     _check_signed(document, root, KeyRole.VERSION)
     return _of_fleet(root, _read(document, "version", lambda content: VersionStatement(
         _word(content, "fleet"), _whole(content, "version"), _whole(content, "parent"), _whole(content, "head_step"),
@@ -259,11 +244,8 @@ def version_statement(document: SignedDocument, root: Root) -> VersionStatement:
 
 
 def timestamp(document: SignedDocument, root: Root) -> Timestamp:
-    """A timestamp that the fleet has signed; whether it has expired is the caller's to look at.
-
-    Raises:
-        NotTrusted: it has not.
-    """
+    """A timestamp that the fleet has signed; whether it has expired is the caller's to look at. Raises NotTrusted if it
+    has not."""
     _check_signed(document, root, KeyRole.TIMESTAMP)
     return _of_fleet(root, _read(document, "timestamp", lambda content: Timestamp(
         _word(content, "fleet"), _word(content, "cluster"), _whole(content, "number"),

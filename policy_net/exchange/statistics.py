@@ -97,11 +97,7 @@ def _statistic_of(row: Any) -> SpeedStatistic:
 
 
 def statistics_from_rows(rows: object) -> tuple[SpeedStatistic, ...]:
-    """The inverse of `statistics_to_rows`.
-
-    Raises:
-        PolicyFileError: the rows are something else.
-    """
+    """The inverse of `statistics_to_rows`. Raises PolicyFileError if the rows are something else."""
     if not isinstance(rows, list) or len(rows) > MOST_STATISTICS:
         raise PolicyFileError(f"priors must be a list of at most {MOST_STATISTICS} rows")
     statistics = []

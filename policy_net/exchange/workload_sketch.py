@@ -55,16 +55,13 @@ class KindSketch:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSketch:
-    """A cluster's work.
+    """A cluster's work. Raises BadInput if something of it cannot be; one line says what.
 
     Attributes:
         nodes, gpus_per_node, cpus_per_node: usually free for its jobs.
         jobs_a_day: that come, on average.
         day_shares: of the jobs, by part of the day; empty: nothing is said of it.
         kinds: each at most once.
-
-    Raises:
-        BadInput: something of it cannot be; one line says what.
     """
 
     nodes: int
@@ -92,11 +89,7 @@ class WorkloadSketch:
 
     @classmethod
     def of(cls, message: fleet_pb2.WorkloadSketch) -> WorkloadSketch:
-        """From the wire.
-
-        Raises:
-            BadInput: it cannot be.
-        """
+        """From the wire. Raises BadInput if it cannot be."""
         return cls(
             message.nodes,
             message.gpus_per_node,
@@ -136,11 +129,7 @@ class WorkloadSketch:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> WorkloadSketch:
-        """What `to_json` made.
-
-        Raises:
-            BadInput: it is something else.
-        """
+        """What `to_json` made. Raises BadInput if it is something else."""
         try:
             kinds = tuple(
                 KindSketch(

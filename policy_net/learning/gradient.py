@@ -60,11 +60,8 @@ class Gradients(Protocol):
     """Computes one update at a time, and may remember from one to the next."""
 
     def gradient(self, head: Weights, segments: Sequence[Segment]) -> GradientResult:
-        """The gradient of the loss at `head`; each segment is a run of consecutive decision times.
-
-        Raises:
-            NotEnoughSamples: there is nothing to learn from yet, or not at this head.
-        """
+        """The gradient of the loss at `head`; each segment is a run of consecutive decision times. Raises
+        NotEnoughSamples if there is nothing to learn from yet, or not at this head."""
         ...
 
 

@@ -37,11 +37,8 @@ class ResidualGradient:
         self._scale = AdvantageScale()
 
     def gradient(self, head: Weights, segments: Sequence[Segment]) -> GradientResult:
-        """The gradient of the policy's loss at `head`, the mean over all choices of the segments.
-
-        Raises:
-            NotEnoughSamples: no segment of two decision times, or too little that tells of this head.
-        """
+        """The gradient of the policy's loss at `head`, the mean over all choices of the segments. Raises
+        NotEnoughSamples if there is no segment of two decision times, or too little that tells of this head."""
         segments = [segment for segment in segments if len(segment) > 1]
         if not segments:
             raise NotEnoughSamples("advantages compare decision times: a segment needs at least 2")
@@ -64,11 +61,8 @@ class ResidualGradient:
         return GradientResult((gradient / samples).astype(np.float32), samples, effective, statistics)
 
     def _effective(self, ratios_K: np.ndarray[tuple[int], np.dtype[np.float64]], choices_K: np.ndarray) -> float:
-        """How many choices are left after importance weighting.
-
-        Raises:
-            NotEnoughSamples: too few, or the policy that acted was another one altogether.
-        """
+        """How many choices are left after importance weighting. Raises NotEnoughSamples if there are too few, or the
+        policy that acted was another one altogether."""
         effective = effective_samples(ratios_K, choices_K)
         if effective < self._settings.minimum_effective_samples:
             raise NotEnoughSamples(f"{effective:.1f} effective samples of {choices_K.sum():.0f}")

@@ -28,11 +28,7 @@ class Capacity(Protocol):
         ...
 
     def take(self, *demands: Resources) -> None:
-        """Take room for these tasks together.
-
-        Raises:
-            InvalidAllocation: they do not fit; nothing is taken.
-        """
+        """Take room for these tasks together. Raises InvalidAllocation if they do not fit; nothing is taken."""
         ...
 
     def take_rounds(self, demands: Sequence[Resources], most: int) -> int:

@@ -20,11 +20,7 @@ _FLOOR = 1.0 - 1e-9
 
 
 def check_available() -> None:
-    """See that the library is there.
-
-    Raises:
-        ValueError: it is not installed.
-    """
+    """See that the library is there. Raises ValueError if it is not installed."""
     if importlib.util.find_spec("dp_accounting") is None:
         raise ValueError("privacy needs the package dp-accounting: pip install 'fedl2[privacy]'")
 

@@ -330,11 +330,7 @@ class Lifetimes:
 
     @classmethod
     def restored(cls, entry: Any) -> Lifetimes:
-        """Rebuild from `snapshot`'s value.
-
-        Raises:
-            BadInput: it is something else.
-        """
+        """Rebuild from `snapshot`'s value. Raises BadInput if it is something else."""
         lifetimes = cls()
         try:
             lifetimes._ended = counts_of(entry["ended"])

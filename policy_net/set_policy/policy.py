@@ -111,11 +111,8 @@ class SetPolicy:
         return self._price_terms
 
     def load_weights(self, weights: Weights) -> None:
-        """Act with another residual, and other prices, from the next decision on.
-
-        Raises:
-            SpecMismatch: it is not of this policy's spec.
-        """
+        """Act with another residual, and other prices, from the next decision on. Raises SpecMismatch if it is not of
+        this policy's spec."""
         self._residual = Residual(self.spec, weights)
         self._price_terms = PriceTerms.of(self.spec, weights)
         self._session_terms = SessionTerms.of(self.spec, weights)
@@ -309,20 +306,14 @@ class SetPolicy:
 
 
 def default_set_file() -> PolicyFile:
-    """The file of `set`, read once.
-
-    Raises:
-        PolicyFileError: it is missing or damaged: the package was installed badly.
-    """
+    """The file of `set`, read once. Raises PolicyFileError if it is missing or damaged: the package was installed
+    badly."""
     return shipped_file(SET)
 
 
 def file_of(named: Path) -> Path:
-    """The file of a policy that ships, where its name is given in place of a file; else what is given.
-
-    Raises:
-        PolicyFileError: it names a heuristic, which has no file.
-    """
+    """The file of a policy that ships, where its name is given in place of a file; else what is given. Raises
+    PolicyFileError if it names a heuristic, which has no file."""
     name = str(named)
     if name in SHIPPED_FILES or is_file(named):
         return SHIPPED_FILES.get(name, named)
@@ -335,42 +326,30 @@ def file_of(named: Path) -> Path:
 
 @cache
 def shipped_file(name: str) -> PolicyFile:
-    """The file of a policy that ships, by its name, read once.
-
-    Raises:
-        PolicyFileError: it is missing or damaged: the package was installed badly.
-    """
+    """The file of a policy that ships, by its name, read once. Raises PolicyFileError if it is missing or damaged: the
+    package was installed badly."""
     return read_policy_file(SHIPPED_FILES[name])
 
 
 def shipped_name(content: PolicyFile) -> str | None:
-    """The name under which a policy ships; None of another.
-
-    Raises:
-        PolicyFileError: a shipped file is missing or damaged.
-    """
+    """The name under which a policy ships; None of another. Raises PolicyFileError if a shipped file is missing or
+    damaged."""
     digest = digest_of(content.to_bytes())
     return next((name for name in SHIPPED_FILES if digest_of(shipped_file(name).to_bytes()) == digest), None)
 
 
 def set_policy_of(content: PolicyFile, label: str, *, places: bool = True) -> SetPolicy:
-    """The policy of a file that holds a `set` policy, with beliefs that start from the file's priors.
+    """The policy of a file that holds a `set` policy, with beliefs that start from the file's priors. Raises
+    PolicyFileError if the file holds another kind.
 
     Args:
         places: see `SetPolicy`.
-
-    Raises:
-        PolicyFileError: the file holds another kind.
     """
     return SetPolicy(set_spec_of(content, label), content.weights, content.priors, places=places, label=label)
 
 
 def set_spec_of(content: PolicyFile, label: str) -> SetSpec:
-    """The spec of a file that holds a `set` policy.
-
-    Raises:
-        PolicyFileError: the file holds another kind.
-    """
+    """The spec of a file that holds a `set` policy. Raises PolicyFileError if the file holds another kind."""
     if not isinstance(content.spec, SetSpec):
         raise PolicyFileError(f"{label}: holds a {content.spec.policy!r} policy, not a set policy")
     return content.spec

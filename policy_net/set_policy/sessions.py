@@ -47,11 +47,8 @@ class SessionTerms:
 
     @classmethod
     def of(cls, spec: SetSpec, weights: Weights) -> SessionTerms | None:
-        """Those among the weights of a policy; None where its spec has none.
-
-        Raises:
-            SpecMismatch: the weights are of another length than the spec's.
-        """
+        """Those among the weights of a policy; None where its spec has none. Raises SpecMismatch if the weights are of
+        another length than the spec's."""
         found = split_weights(weights, spec).get(SESSIONS)
         return None if found is None else cls(*(float(value) for value in found))
 
@@ -242,11 +239,8 @@ class Sessions:
 
     @classmethod
     def restored(cls, entry: Any, terms: SessionTerms) -> Sessions:
-        """Rebuild from `snapshot`'s value.
-
-        Raises:
-            KeyError, IndexError, TypeError, ValueError: it is something else.
-        """
+        """Rebuild from `snapshot`'s value. Raises KeyError, IndexError, TypeError or ValueError if it is something
+        else."""
         sessions = cls(terms)
         for gpus, submit, ended, withdrawn in entry["sessions"]:
             if not math.isfinite(submit):

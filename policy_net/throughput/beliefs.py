@@ -106,11 +106,8 @@ class BeliefsByType(Generic[Belief]):
         return {job_type: belief.snapshot() for job_type, belief in sorted(self._types.items())}
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
-        """Replace what is believed by a snapshot.
-
-        Raises:
-            BadInput: the snapshot was not written by `snapshot`; nothing is changed.
-        """
+        """Replace what is believed by a snapshot. Raises BadInput if the snapshot was not written by `snapshot`;
+        nothing is changed."""
         try:
             self._types = {
                 job_type: self._new_belief.restored(entry)  # type: ignore[arg-type]  # anything may have been read
@@ -126,10 +123,7 @@ class BeliefsByType(Generic[Belief]):
 
     def go_on_from(self, checkpoint: Mapping[str, Any]) -> None:
         """Believe, bit for bit, what was believed at a checkpoint of beliefs that were built with the same priors.
-
-        Raises:
-            BadInput: it is no checkpoint.
-        """
+        Raises BadInput if it is no checkpoint."""
         try:
             kinds = {job_type: JobKind(kind) for job_type, kind in checkpoint["kinds"].items()}
             types = checkpoint["types"]

@@ -289,11 +289,8 @@ def weighted_medians(values: Array, weights: Array) -> Array:
 
 
 def weighted_median(values: Array, weights: Array) -> float:
-    """The median of values, shape (n,), as of one column of `weighted_medians`.
-
-    Raises:
-        ValueError: nothing has any weight.
-    """
+    """The median of values, shape (n,), as of one column of `weighted_medians`. Raises ValueError if nothing has any
+    weight."""
     if not (weights > 0).any():
         raise ValueError("a weighted median needs a value with a weight")
     return float(weighted_medians(values[:, None], weights[:, None])[0])

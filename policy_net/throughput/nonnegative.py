@@ -28,12 +28,8 @@ class NoFit(ArithmeticError):
 
 
 def nonnegative_fit(matrix: Array, target: Array) -> Array:
-    """The coefficients ≥ 0, shape (n,), of least ‖matrix · coefficients − target‖, for shapes (m, n) and (m,).
-
-    Raises:
-        NoFit: the problem, or its solution, is not finite.
-        ValueError: there are more than `MOST_UNKNOWNS` unknowns.
-    """
+    """The coefficients ≥ 0, shape (n,), of least ‖matrix · coefficients − target‖, for shapes (m, n) and (m,). Raises
+    NoFit if the problem, or its solution, is not finite; ValueError if there are more than `MOST_UNKNOWNS` unknowns."""
     if matrix.shape[1] > MOST_UNKNOWNS:
         raise ValueError(f"{matrix.shape[1]} unknowns; at most {MOST_UNKNOWNS}")
     if not (np.isfinite(matrix).all() and np.isfinite(target).all()):
@@ -50,11 +46,8 @@ def nonnegative_fit(matrix: Array, target: Array) -> Array:
 
 
 def best_of_all_sets(matrix: Array, target: Array) -> Array:
-    """The same by trying every set of positive coefficients; of equals the one that is tried first.
-
-    Raises:
-        NoFit: a solution is not finite.
-    """
+    """The same by trying every set of positive coefficients; of equals the one that is tried first. Raises NoFit if a
+    solution is not finite."""
     unknowns = matrix.shape[1]
     best, least = np.zeros(unknowns), float(target @ target)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -165,11 +165,7 @@ class PlaceBeliefs:
 
     @classmethod
     def restored(cls, entry: Any) -> PlaceBeliefs:
-        """Rebuild from `snapshot`'s value.
-
-        Raises:
-            BadInput: it is something else.
-        """
+        """Rebuild from `snapshot`'s value. Raises BadInput if it is something else."""
         beliefs = cls()
         try:
             beliefs._reports, beliefs._refit_at = int(entry["reports"]), int(entry["refit_at"])

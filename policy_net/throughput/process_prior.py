@@ -124,10 +124,7 @@ def prior_of_kind(kind: JobKind) -> Prior:
 @lru_cache(maxsize=256)  # a policy that is built again and again, as in training, would spend its time here
 def prior_of_type(statistics: tuple[SpeedStatistic, ...]) -> Prior:
     """The process that other clusters' reports on one type leave: their posterior, widened by what may differ here.
-
-    Raises:
-        ValueError: there is no report.
-    """
+    Raises ValueError if there is no report."""
     if not statistics:
         raise ValueError("a prior of a type needs at least one report")
     kind = statistics[0].kind
@@ -149,11 +146,8 @@ def prior_of_type(statistics: tuple[SpeedStatistic, ...]) -> Prior:
 
 
 def predicted_by_type(statistics: tuple[SpeedStatistic, ...]) -> dict[tuple[int, int], tuple[float, float]]:
-    """By cell (PSs, workers): the log speed that reports on one type let expect, and its standard deviation.
-
-    Raises:
-        ValueError: there is no report.
-    """
+    """By cell (PSs, workers): the log speed that reports on one type let expect, and its standard deviation. Raises
+    ValueError if there is no report."""
     prior = prior_of_type(statistics)
     values = list(zip(prior.mean.tolist(), prior.sd_of_shape.tolist(), strict=True))
     return {cell: values[position] for cell, position in prior.position.items()}
