@@ -34,11 +34,8 @@ class AwakeClock:
     """Seconds in which its process ran: a gap between two looks counts `most_seconds` at most. From any thread, and
     from a signal's handler.
 
-    Who judges by it looks more often than that: in the loop that hears the others, so that this is what a gap is of.
-
-    Args:
-        most_seconds: that one look may bring; longer than the looks are apart on a busy machine.
-        clock: seconds, which also pass while the machine sleeps.
+    Who judges by it looks more often than that, also on a busy machine: in the loop that hears the others, so that this
+    is what a gap is of. The seconds of `clock` also pass while the machine sleeps.
     """
 
     def __init__(self, most_seconds: float, clock: Callable[[], float] = boot_seconds) -> None:

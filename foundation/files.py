@@ -44,20 +44,16 @@ _KINDS = {
 def open_ordinary(
     path: Path, flags: int = os.O_RDONLY, mode: int = PRIVATE, *, below: Path | None = None, follow: bool = False
 ) -> int:
-    """Open a file where others, such as a user's script, may have put something else under its name.
+    """Open a file where others, such as a user's script, may have put something else under its name; a descriptor, not
+    inherited.
 
     A pipe makes nobody wait, and no link leads to another place. Raises OSError if it is not there, is something else,
     or may not be opened.
 
     Args:
-        path: the file; it is no link, unless `follow`.
-        flags: as `os.open` has them.
-        mode: of a file that is made, less the process's umask.
+        flags, mode: as `os.open` has them.
         below: a folder above it, from which on no folder may be a link either; None: its folder may.
         follow: whether the file may be a link: its name is its owner's to give.
-
-    Returns:
-        A descriptor of an ordinary file, not inherited.
     """
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "it is no path of a file", str(path))
@@ -131,7 +127,6 @@ def write_whole(
     and what stood there before still stands.
 
     Args:
-        path: its name; its folder is there.
         data: the content, a text as UTF-8; several buffers stand one behind the other.
         durable: whether it outlasts the machine's death. Without it a file guards against the writer's death only.
         mode: who may do what, less the process's umask; from the first byte on.
@@ -167,13 +162,8 @@ def _remove(name: str, folder: int) -> None:
 
 
 def write_first(path: Path, data: bytes, *, mode: int = 0o666) -> bool:
-    """Put a file in place, whole and durable, unless there is one: of several who do so at once, one does. Raises
-    OSError if it could not be written, and nothing is left of it.
-
-    Args:
-        path: its name; its folder is there.
-        data: the content.
-        mode: who may do what, less the process's umask; from the first byte on.
+    """Put a file in place, whole and durable, with this mode from the first byte on, unless there is one: of several
+    who do so at once, one does. Raises OSError if it could not be written, and nothing is left of it.
 
     Returns:
         Whether this content is there now; False: somebody else's, whole but for a moment where a file can have one name
@@ -225,17 +215,9 @@ def _buffers(data: str | Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
 
 
 def write_at(descriptor: int, offset: int, buffers: Sequence[Buffer]) -> int:
-    """Write buffers one behind the other, however many calls that takes. Raises OSError if the disk refused; any part
-    may have been written.
-
-    Args:
-        descriptor: an open file; its position does not count and does not change.
-        offset: where the first byte goes.
-        buffers: of bytes, one-dimensional.
-
-    Returns:
-        The offset behind the last byte.
-    """
+    """Write buffers of bytes one behind the other from an offset on, however many calls that takes; the offset behind
+    the last byte. The position of the open file does not count and does not change. Raises OSError if the disk refused;
+    any part may have been written."""
     left = [memoryview(buffer) for buffer in buffers if len(buffer)]
     while left:
         written = os.pwritev(descriptor, left[:_BUFFERS_A_WRITE], offset)

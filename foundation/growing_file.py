@@ -18,14 +18,10 @@ _CHUNK_BYTES = 1 << 20
 
 
 class GrowingFile:
-    """Reads what was written since it was last asked.
+    """Reads what was written since it was last asked into a file, which need not be there yet.
 
     It stays open between two readings: one that was begun anew meanwhile is read to its end all the same, and no new
-    file can pass for it.
-
-    Args:
-        path: the file; it need not be there yet.
-        tail: lines of what is there at the first reading; all of them if None.
+    file can pass for it. At the first reading, `tail` lines of what is there are read; all of them if None.
     """
 
     def __init__(self, path: Path, tail: int | None = None) -> None:
@@ -35,12 +31,8 @@ class GrowingFile:
         self._offset = 0
 
     def read(self, *, last: bool = True) -> Iterator[bytes]:
-        """New lines, each with its end; at the first reading those of the file before as well. Raises OSError if it
-        cannot be read.
-
-        Args:
-            last: take a line that has no end yet as well.
-        """
+        """New lines, each with its end, and with `last` one that has no end yet; at the first reading those of the file
+        before as well. Raises OSError if it cannot be read."""
         lines = self._new_lines(last)
         if self._tail is not None:
             lines = iter(deque(lines, maxlen=self._tail))

@@ -26,11 +26,8 @@ def adopt() -> bool:
 
 
 def reap(known: Container[int]) -> None:
-    """Let go of adopted children that have ended.
-
-    Args:
-        known: process numbers of children that somebody else waits for; these are left alone.
-    """
+    """Let go of adopted children that have ended, but for those whose process numbers are known: somebody else waits
+    for them."""
     with suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             if ended.si_pid in known:
@@ -43,9 +40,6 @@ def die_with_parent(parent: int) -> None:
 
     Other systems than Linux have no such call: there a process needs a deadline as well. The parent is the thread that
     made this process.
-
-    Args:
-        parent: its process number.
     """
     prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
     if prctl is not None:

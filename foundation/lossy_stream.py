@@ -11,11 +11,7 @@ from typing import TextIO, cast
 
 
 class _LossyStream:
-    """Passes lines on; those that find no room are lost.
-
-    Args:
-        stream: where lines go.
-    """
+    """Passes lines on; those that find no room are lost."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -33,9 +29,5 @@ class _LossyStream:
 
 
 def lossy(stream: TextIO) -> TextIO:
-    """A stream to log to.
-
-    Args:
-        stream: where lines go as long as they find room.
-    """
+    """A stream to log to, whose lines go to another one as long as they find room."""
     return cast(TextIO, _LossyStream(stream))

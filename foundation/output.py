@@ -84,13 +84,7 @@ def watch(
 
     On a terminal a table stays where it is; everything else is printed below what was printed before: JSON on one line
     each, so that a program can read it as it comes, YAML as a document each, a list's csv under its first headings.
-
-    Args:
-        polls: what is found, whenever it is time for it.
-        shown: to people.
-        form: that was asked for.
-        in_csv: what a csv has, as for `show`.
-        facts: plain values, as JSON and YAML have them; unless given, what is found.
+    `in_csv` is as for `show`; `facts`, as JSON and YAML have them, are what is found unless given.
     """
     try:
         if form is Form.TABLE and sys.stdout.isatty():
@@ -137,12 +131,8 @@ def _as_yaml(facts: Any) -> str:
 
 
 def _print_csv(content: Any, headings_above: list[str] | None = None, *, again: bool = False) -> list[str] | None:
-    """Print all cells, whole; the headings under which more rows may come.
-
-    Args:
-        headings_above: under which a list that has the same goes on.
-        again: whether something was printed before.
-    """
+    """Print all cells, whole, of a list under the `headings_above` if these are its own; the headings under which more
+    rows may come. `again` says whether something was printed before."""
     import csv  # noqa: PLC0415  (few ask for it)
 
     parts = [part for part in _parts(content) if part[0]]

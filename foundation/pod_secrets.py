@@ -46,16 +46,8 @@ class SecretRefused(ExpectedError):
 
 
 class PodSecrets:
-    """The Secrets of one namespace, as the pod's service account may read and write them. Raises NotInPod if a file or
-    variable is missing.
-
-    Args:
-        account: the folder that the service account is mounted at.
-        environment: of the pod, which says where the API server is.
-
-    Attributes:
-        namespace: the pod's.
-    """
+    """The Secrets of one namespace, as the pod's service account, which is mounted at a folder, may read and write
+    them. Raises NotInPod if a file or variable is missing."""
 
     def __init__(self, account: Path, environment: Mapping[str, str]) -> None:
         self._account = account

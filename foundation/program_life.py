@@ -28,13 +28,8 @@ _interrupted: Callable[[int, FrameType | None], None] | None = None
 
 
 def begin(program: str, module: str, answer_before: Callable[[int, object], None] | None = None) -> None:
-    """Import a program's module, and run its `main`.
-
-    Args:
-        program: its name, for the line about an interrupt.
-        module: where its `main` is.
-        answer_before: what answered Ctrl-C until now, in place of Python.
-    """
+    """Import a program's module, and run its `main`. `answer_before` is what answered Ctrl-C until now, in place of
+    Python."""
     global _interrupted  # noqa: PLW0603  (a process has one program)
 
     def interrupted(number: int, frame: FrameType | None) -> None:
@@ -108,11 +103,6 @@ class SignalHandlers:
 
     A signal that whoever started the program had ignored, as `nohup` does with SIGHUP, stays ignored if it is one of
     `unless_ignored`.
-
-    Args:
-        numbers: the signals.
-        take: called with a signal's number.
-        unless_ignored: those of `numbers` that an ignoring parent keeps.
     """
 
     def __init__(

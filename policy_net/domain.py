@@ -313,11 +313,8 @@ class PlacementEffect(Protocol):
     """
 
     def relative_speed(self, job_type: str, workers_by_node: Sequence[tuple[str, int]]) -> float:
-        """Speed there over the speed model's, above 0.
-
-        Args:
-            workers_by_node: for every node that holds workers of the job, its GPU type and how many.
-        """
+        """Speed there over the speed model's, above 0; by every node that holds workers of the job, its GPU type and
+        how many."""
         ...
 
 

@@ -100,11 +100,8 @@ def register_policy(name: str, factory: PolicyFactory) -> None:
 
 
 def register_policy_of(module: str, builders: Mapping[str, str]) -> None:
-    """Make the policies of a module available by name; the module is loaded when one of them is built.
-
-    Args:
-        builders: by the policy's name, that of its class, or of a function of a `PolicyContext` that builds it.
-    """
+    """Make the policies of a module available by name, each by its class, or by a function of a `PolicyContext` that
+    builds it; the module is loaded when one of them is built."""
     for name, builder in builders.items():
         register_policy(name, _built_by(module, builder))
 

@@ -63,14 +63,8 @@ def gradients_for(
 
 @dataclass(frozen=True, slots=True)
 class UpdateSchedule:
-    """Updates of a kind of policy: how often they come, and what experience each is made of.
-
-    Attributes:
-        segments: how many runs of decision times.
-        decisions: length of a run.
-        every: decisions between two updates, at least.
-        by: how the runs are drawn from the replay.
-    """
+    """Updates of a kind of policy: each is made of `segments` runs of `decisions` decision times, drawn `by` this from
+    the replay; one comes after `every` decisions at the soonest."""
 
     segments: int
     decisions: int

@@ -62,12 +62,8 @@ def _takes_truth(annotation: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OtherFile:
-    """A configuration file of another program, which is easily given instead.
-
-    Attributes:
-        names: settings that it has, and this program's has not, at its top.
-        said: whose it is, and which program reads it.
-    """
+    """A configuration file of another program, which is easily given instead: settings at its top that only it has, and
+    what is said of it."""
 
     names: frozenset[str]
     said: str
@@ -127,11 +123,8 @@ def _taken_out(content: dict[Any, Any], section: type[BaseModel], where: str) ->
 
 
 def checked_settings(content: Any, model: type[Model], where: str) -> Model:
-    """Check settings that were read from somewhere. Raises BadInput for an unknown key, a wrong type or value.
-
-    Args:
-        where: they are from, for people.
-    """
+    """Check settings that were read from `where`, as people know it. Raises BadInput for an unknown key, a wrong type
+    or value."""
     try:
         return model.model_validate(content)
     except ValidationError as error:

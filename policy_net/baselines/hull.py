@@ -27,11 +27,7 @@ FAIRNESS_EXPONENT = 0.25
 
 @dataclass(frozen=True, slots=True)
 class HullStep:
-    """A step along the hull: from one split to a larger one.
-
-    Attributes:
-        slope: gain in utility per task of the step.
-    """
+    """A step along the hull, from one split to a larger one; its slope is the gain in utility per task."""
 
     start: Allocation
     end: Allocation

@@ -51,11 +51,7 @@ class BatchEncoder:
         return column * self.row_width + self.spec.type_columns
 
     def encode(self, jobs: Sequence[Job], state: ClusterState) -> NDArray[np.float32]:
-        """The input before anything is granted: r, w and u are zero; absent jobs are all zero.
-
-        Returns:
-            float32, shape (F,).
-        """
+        """The input before anything is granted, float32, shape (F,): r, w and u are zero; absent jobs are all zero."""
         features_F = np.zeros(self.spec.feature_count, dtype=np.float32)
         for column, job in enumerate(jobs):
             start = column * self.row_width
@@ -113,11 +109,8 @@ class JobBatch:
         return not self._columns_of_demands or not self.mask_A[: self.void].any()
 
     def grant(self, index: int) -> tuple[int, NDArray[np.float32]]:
-        """Give what an admissible action (not void) gives.
-
-        Returns:
-            The first of the changed features and the changes: of r, w and u of one job.
-        """
+        """Give what an admissible action (not void) gives; the first of the changed features, and the changes: of r, w
+        and u of one job."""
         column, kind = divmod(index, GRANT_KINDS)
         grant = Grant(kind)
         job = self._jobs[column]

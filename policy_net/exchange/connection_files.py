@@ -68,11 +68,7 @@ def read_connection_files(
     ca: Path | None, certificate: Path | None, key: Path | None, content: Content = plain_content
 ) -> ConnectionFiles:
     """Read and check the files of a connection. Raises IdentityFileError if one cannot be read, is no PEM, or key and
-    certificate do not belong together.
-
-    Args:
-        content: reads a file.
-    """
+    certificate do not belong together."""
     if (certificate is None) is not (key is None):
         raise IdentityFileError("a certificate and its key belong together: name both, or neither")
     authority, authorities = None, NO_CERTIFICATE
@@ -95,15 +91,10 @@ def follow_connection_files(
     clock: Callable[[], float] = time.monotonic,
     unix_clock: Callable[[], float] = time.time,
 ) -> FollowedFiles[ConnectionFiles]:
-    """Files of a connection, read again when they change.
+    """Files of a connection, read again when they change. Raises IdentityFileError if they cannot be used at the start.
 
-    What has expired, or does not hold yet, takes nobody's place; at a start there is nothing else to take. Raises
-    IdentityFileError if they cannot be used at the start.
-
-    Args:
-        read: as `read_connection_files` does.
-        clock: seconds that never go back.
-        unix_clock: seconds by which certificates hold.
+    What has expired by `unix_clock`, or does not hold yet, takes nobody's place; at a start there is nothing else to
+    take.
     """
     first = True
 

@@ -38,11 +38,8 @@ class KeyRequest:
 
 
 class EnrolledIdentity:
-    """The identity in a folder, and the enrollment file by which it is to be gained.
-
-    Args:
-        enrollment_file: looked at again whenever it changes: a new one means to enroll anew.
-    """
+    """The identity in a folder, and the enrollment file by which it is to be gained: looked at again whenever it
+    changes, as a new one means to enroll anew."""
 
     def __init__(self, folder: Path, cluster: str, enrollment_file: Path) -> None:
         """Read what is there. Raises IdentityFileError if neither an identity nor an enrollment file can be used."""

@@ -45,12 +45,8 @@ _OLDER_LEARNER = (
 
 
 class FleetTrust:
-    """What is trusted, kept in a file of the state directory; safe to use from several threads.
-
-    Args:
-        allow_unsigned: while no key is pinned, versions without a signature may act.
-        clock: Unix seconds.
-    """
+    """What is trusted, kept in a file of the state directory; safe to use from several threads. While no key is pinned,
+    versions without a signature may act with `allow_unsigned`; the clock gives Unix seconds."""
 
     def __init__(self, state_dir: Path, cluster: str, allow_unsigned: bool, clock: Callable[[], float]) -> None:
         """Read what was pinned. Raises IdentityFileError if the file cannot be used."""
@@ -113,10 +109,9 @@ class FleetTrust:
         Raises VersionRejected if it is not, or cannot be known to be; OSError if what is trusted from now on cannot be
         kept.
 
-        Args:
-            assigned_by: the timestamp for which it was fetched. A learner that publishes often has assigned the next
-                version by the time at which this one is here: it may act until that one does. One that was taken back
-                meanwhile may not.
+        `assigned_by` is the timestamp for which it was fetched. A learner that publishes often has assigned the next
+        version by the time at which this one is here: it may act until that one does. One that was taken back meanwhile
+        may not.
         """
         with self._lock:
             if fetched.signed is None and not fetched.roots:
@@ -152,12 +147,9 @@ class FleetTrust:
     ) -> float:
         """See that what a rollout asks is what the fleet's key says; until when that holds, in Unix seconds.
 
-        Unlike an assignment, nothing is asked of an agent that knows no key. Raises VersionRejected for an old answer,
-        somebody else's, another assignment, or none that is signed.
-
-        Args:
-            version: that the same answer assigns.
-            rollout_assignment: None if the answer asks nothing, which has to be signed too.
+        Unlike an assignment, nothing is asked of an agent that knows no key, and that nothing is asked (None) has to be
+        signed too. Raises VersionRejected for an old answer, somebody else's, another assignment, or none that is
+        signed.
         """
         beside = 0 if rollout_assignment is None else rollout_assignment.beside_version
         with self._lock:

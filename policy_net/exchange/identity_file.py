@@ -37,15 +37,8 @@ _OTHERS = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 
 @dataclass(frozen=True, slots=True)
 class IdentityFile:
-    """The content of an identity file.
-
-    Attributes:
-        key: private key, PEM.
-        certificate: for its public half, PEM.
-        authority: what the other side's certificate is checked against, PEM, one or more.
-        begins_unix_seconds: when the certificate was made, or a little before.
-        ends_unix_seconds: when it expires.
-    """
+    """The content of an identity file (PEM): a private key, the certificate for its public half, made at its beginning
+    or a little later, and one or more against which the other side's is checked."""
 
     key: bytes
     certificate: bytes
@@ -80,12 +73,8 @@ class IdentityFile:
 
 
 def read_identity(path: Path, content: Content | None = None) -> IdentityFile:
-    """Read and check an identity file. Raises SecretExposed if others may read it; IdentityFileError if it is not
-    there, cut short, damaged, or of parts that do not belong together.
-
-    Args:
-        content: reads a file that is followed.
-    """
+    """Read and check an identity file, by `content` if it is followed. Raises SecretExposed if others may read it;
+    IdentityFileError if it is not there, cut short, damaged, or of parts that do not belong together."""
     try:
         if content is None:
             data = read_private(path)

@@ -89,12 +89,8 @@ class LearnerAddress:
 class LearnerConnection:
     """The channels to the learner's service, one an address; safe to use from several threads.
 
-    Args:
-        call: how calls are made.
-        clock: Unix seconds.
-        on_enrolled: is told the fleet's keys that come with a certificate for a token.
-        on_replaced: is told the name of a secret whose files were replaced, as in `secrets`.
-        look_clock: seconds that never go back, for looks at files.
+    `clock` gives Unix seconds, `poll_clock` seconds that never go back. `on_enrolled` is told the fleet's keys that
+    come with a certificate for a token, `on_replaced` the name of a secret whose files were replaced, as in `secrets`.
     """
 
     def __init__(

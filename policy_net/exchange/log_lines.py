@@ -28,12 +28,7 @@ _SEAL_BYTES = len(b',"crc32":"00000000"}')
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of a log.
-
-    Attributes:
-        number: counts from 1.
-        content: the object, without its seal; None of a line that was cut short.
-    """
+    """One line of a log, counted from 1, and the object in it without its seal; None of a line that was cut short."""
 
     number: int
     content: JsonObject | None

@@ -77,13 +77,8 @@ _OF_OTHER_PORTS = {
 
 
 class OtherServers:
-    """What is said of addresses at which no learner answers; safe to use from several threads.
-
-    Args:
-        words: of the program that calls.
-        patience_seconds: of calls to the learner.
-        clock: seconds, never back.
-    """
+    """What is said of addresses at which no learner answers; safe to use from several threads. `patience_seconds` are
+    those of calls to the learner."""
 
     def __init__(
         self, words: CallerWords, patience_seconds: float, clock: Callable[[], float] = time.monotonic
@@ -96,15 +91,8 @@ class OtherServers:
         self._found: dict[str, tuple[float, Spoken]] = {}
 
     def explained(self, call: str, code: str, details: str, address: str, certified: bool) -> str:
-        """Why a call met no learner, and what to do; empty where a learner answered, or too late.
-
-        Args:
-            call: its name.
-            code: gRPC's word for its end.
-            details: what gRPC, or the learner, said.
-            address: HOST:PORT that was called, IPv6 in brackets.
-            certified: whether by TLS.
-        """
+        """Why a call met no learner, and what to do; empty where a learner answered, or too late. Code and details are
+        what gRPC, or the learner, said; the address is HOST:PORT, IPv6 in brackets."""
         words = self._words
         if code == "UNIMPLEMENTED" and call in _OF_OTHER_PORTS:
             mend = words.enroll if call == _ENROLL else words.listen

@@ -32,11 +32,8 @@ _DIGEST = "digest"
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    """The content of a policy file.
-
-    Attributes:
-        priors: what is believed of speeds before a cluster has seen any; empty for kinds of policies without beliefs.
-    """
+    """The content of a policy file. Priors are what is believed of speeds before a cluster has seen any; empty for
+    kinds of policies without beliefs."""
 
     spec: Spec
     weights: Weights

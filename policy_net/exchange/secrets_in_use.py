@@ -60,11 +60,8 @@ def longest_validity(certificates: Iterable[x509.Certificate]) -> Validity:
 
 
 def what_expired(secrets: Iterable[SecretInUse], now: float) -> str:
-    """Which certificate in use has expired, and why there is no other one; empty where all hold.
-
-    Args:
-        now: Unix seconds.
-    """
+    """Which certificate in use has expired by now (Unix seconds), and why there is no other one; empty where all
+    hold."""
     for secret in secrets:
         ends = 0.0 if secret.validity is None else secret.validity().ends_unix_seconds
         if 0.0 < ends <= now:

@@ -129,11 +129,8 @@ class VersionStatement:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """What one cluster is to act on, and until when that holds; numbers of one fleet's timestamps only rise.
-
-    Attributes:
-        rollout_assignment: what a rollout asks of it besides; None: nothing.
-    """
+    """What one cluster is to act on, what a rollout asks of it besides (None: nothing), and until when that holds;
+    numbers of one fleet's timestamps only rise."""
 
     fleet: str
     cluster: str

@@ -45,11 +45,7 @@ class Spoken(StrEnum):
 
 
 def spoken_at(host: str, port: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic) -> Spoken:
-    """Ask what is there; nothing is sent that a server would act on.
-
-    Args:
-        patience_seconds: for all of it.
-    """
+    """Ask what is there, for `patience_seconds` at most; nothing is sent that a server would act on."""
     deadline = clock() + patience_seconds
 
     def connected() -> socket.socket:

@@ -31,12 +31,8 @@ MOST_STATISTICS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class SpeedStatistic:
-    """What was seen of one job type with one split.
-
-    Attributes:
-        mean_log_speed: mean of the natural logarithm of the speed in samples/s.
-        count: how many intervals it is the mean of.
-    """
+    """What was seen of one job type with one split: the mean of the natural logarithm of the speed in samples/s, over
+    so many intervals."""
 
     job_type: str
     kind: JobKind

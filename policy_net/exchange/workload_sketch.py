@@ -29,13 +29,8 @@ _SHARES_MAY_MISS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class KindSketch:
-    """Jobs of one way to train.
-
-    Attributes:
-        share: of all jobs.
-        run_seconds: quantiles of the time that a job's work takes at the size that it asked for.
-        workers, ps: quantiles of that size.
-    """
+    """Jobs of one way to train: their share of all jobs, and quantiles of the time that their work takes at the size
+    that they asked for, and of that size."""
 
     kind: JobKind
     share: float

@@ -170,12 +170,8 @@ class ClusterSchedulingEnv(gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode.
-
-        Args:
-            seed: of the draws of this and the following episodes.
-            options: `world_seed` names the episode instead of drawing it; `workload` takes another source for it.
-        """
+        """Begin an episode; `seed` is of the draws of this and the following ones. Of the options, `world_seed` names
+        the episode instead of drawing it, and `workload` takes another source for it."""
         super().reset(seed=seed)
         options = options or {}
         unknown = set(options) - {"world_seed", "workload"}

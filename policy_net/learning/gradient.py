@@ -42,12 +42,8 @@ class NotEnoughSamples(PolicyNetError):
 
 @dataclass(frozen=True, slots=True)
 class GradientResult:
-    """A gradient of the loss (descend along its negative) and what it was made of.
-
-    Attributes:
-        surprises: of every decision time, in the order in which they were given, how far it was from what was
-            expected; none where nobody looks.
-    """
+    """A gradient of the loss (descend along its negative) and what it was made of; `surprises` say of every decision
+    time, in order, how far it was from what was expected, or nothing where nobody looks."""
 
     gradient: Weights
     samples: int
@@ -82,12 +78,9 @@ class AdvantageScale:
 
 
 def utility_advantages(segment: Sequence[Experience], shared_credit: float) -> list[NDArray[np.float64]]:
-    """Advantages of all micro-actions of a segment, one array of shape (M,) per decision time.
-
-    Args:
-        segment: consecutive decision times, each with its `utility`.
-        shared_credit: 0 credits a grant with its own job alone, 1 with the whole cluster; void always has the whole.
-    """
+    """Advantages of all micro-actions of a segment, whose entries have utilities, one array of shape (M,) per decision
+    time. A `shared_credit` of 0 credits a grant with its own job alone, 1 with the whole cluster; void always has the
+    whole."""
     usual = _usual_efficiency(segment)
     seconds_K = np.array([entry.seconds for entry in segment], dtype=np.float64)
     shares_K = np.minimum(seconds_K / max(float(seconds_K.mean()), 1e-9), _LONGEST_INTERVAL_WEIGHT)

@@ -92,11 +92,8 @@ class ExperienceReplay:
         )
 
     def revalue(self, segments: Sequence[Sequence[Experience]], surprises: Sequence[float]) -> None:
-        """Note how surprising decision times were when they were last learned from; those that are gone do not matter.
-
-        Args:
-            surprises: one for each decision time of `segments`, in order; none where they are not known.
-        """
+        """Note how surprising decision times were when they were last learned from, one figure for each of `segments`
+        in order, or none; those that are gone do not matter."""
         for entry, surprise in zip(itertools.chain.from_iterable(segments), surprises, strict=False):
             if id(entry) in self.surprises:
                 self.surprises[id(entry)] = surprise

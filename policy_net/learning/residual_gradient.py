@@ -72,11 +72,8 @@ class ResidualGradient:
 
 
 class Likelihood:
-    """Of the choices of one decision, under one residual.
-
-    Attributes:
-        log_policy_M: log π of what was picked; 0 where it was no choice.
-    """
+    """Likelihood of the choices of one decision, under one residual; `log_policy_M` is log π of what was picked, 0
+    where it was no choice."""
 
     def __init__(self, samples: SetSamples, residual: Residual, spec: SetSpec) -> None:
         self._samples = samples

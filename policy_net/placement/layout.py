@@ -72,11 +72,7 @@ def placing_order(demand: Resources) -> tuple[int, int]:
 
 
 class VolumeBound:
-    """Running sums of what is taken, against the sums that could block every node.
-
-    Args:
-        classes: the demand classes that will be counted, in any order; repeated ones count once.
-    """
+    """Running sums of what is taken, by demand class, against the sums that could block every node."""
 
     def __init__(self, layout: NodeLayout, classes: tuple[Resources, ...]) -> None:
         self._classes, self._index, self._limits, self._largest = _bounds_of(layout, classes)
@@ -151,11 +147,8 @@ def _bounds_of(
 
 
 def blocking_sums(layout: NodeLayout, classes: tuple[Resources, ...]) -> tuple[int, ...]:
-    """For each class, the least sum of demand (its own and of classes before it) that can block all nodes for it.
-
-    Args:
-        classes: in placing order.
-    """
+    """For each class, in placing order, the least sum of demand (its own and of classes before it) that can block all
+    nodes for it."""
     cpu_milli, gpu, nodes = layout.shape_arrays
     cpu_unit, gpu_unit = 0, 0
     heaviest: Resources | None = None

@@ -26,12 +26,8 @@ def check_available() -> None:
 
 
 def epsilon(spent: float, delta: float) -> float:
-    """What was spent, as epsilon; 0 for nothing.
-
-    Args:
-        spent: the sum of 1/z² over a cluster's updates, 0 or more.
-        delta: in (0, 1).
-    """
+    """What was spent (the sum of 1/z² over a cluster's updates, 0 or more) as epsilon, at a delta in (0, 1); 0 for
+    nothing."""
     if spent <= 0.0:
         return 0.0
     from dp_accounting import get_epsilon_gaussian  # noqa: PLC0415  # a second, and only privacy pays for it

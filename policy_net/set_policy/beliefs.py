@@ -65,16 +65,11 @@ _LATER = np.triu(np.ones((BINS, BINS), dtype=bool))
 def measured_by_others(
     jobs: Sequence[Job], has_scale: Callable[[str], bool], reference_speed: Callable[[Job], float]
 ) -> tuple[Job, ...] | None:
-    """The jobs, with as many samples per epoch as makes those of types without a scale as long as the others.
+    """The jobs, with as many samples per epoch as makes those of types without a scale as long as the others; None if
+    nothing is to be changed, or there is nothing to measure by.
 
     Jobs of unknown work are not changed: what remains of them was a time, and not a number, before it was samples.
-
-    Args:
-        has_scale: whether anything is known of how many samples a type trains in a second.
-        reference_speed: believed samples/s of a job, whether or not anything is known of it.
-
-    Returns:
-        None if nothing is to be changed, or there is nothing to measure by.
+    `reference_speed` is in samples/s, and believed whether or not anything is known of a job.
     """
     seconds_of_others: list[float] = []
     seconds_by_type: dict[str, list[float]] = {}
@@ -248,12 +243,9 @@ class Lifetimes:
     def on_jobs_present(
         self, present: Mapping[str, tuple[float, float]], jobs: Mapping[str, Job] = MappingProxyType({})
     ) -> None:
-        """Learn which jobs there are now; who is missing without having ended was withdrawn.
-
-        Args:
-            present: by job id, the samples trained so far and the reference speed in samples/s, above 0.
-            jobs: the same jobs, where sessions matter.
-        """
+        """Learn which jobs there are now; who is missing without having ended was withdrawn. `present` has, by job id,
+        the samples trained so far and the reference speed in samples/s, above 0; `jobs` are the same, where sessions
+        matter."""
         for job_id in self._present.keys() - present.keys():
             self._passed[: bin_of(_seconds(*self._present[job_id]))] += 1.0
         self._present = dict(present)
@@ -277,11 +269,8 @@ class Lifetimes:
         self._ranks = None
 
     def rank_seconds(self, attained_seconds: float, job_id: str | None = None) -> float:
-        """The least training to be expected per completion, by a job that has trained for this long; above 0.
-
-        Args:
-            job_id: of a job that is present, if others of its session are to tell.
-        """
+        """The least training to be expected per completion, by a job that has trained for this long; above 0. With
+        `job_id`, of a job that is present, others of its session count."""
         if self._ranks is None:
             self._ranks, *_ = self._compute()
         index = bin_of(attained_seconds)

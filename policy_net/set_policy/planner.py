@@ -44,14 +44,8 @@ Tilt = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """A step that the planner looked at.
-
-    Attributes:
-        job: its index in the state.
-        held: what the job had been granted before.
-        score: the higher, the sooner it was looked at.
-        taken: whether there was room for it.
-    """
+    """A step that the planner looked at, the sooner the higher its score: of which job (its index), from what it had
+    been granted to what, and whether there was room for that."""
 
     job: int
     held: Allocation
@@ -110,13 +104,7 @@ def score_of(step: SplitStep, urgency_of_job: float, tilt: Tilt | None) -> float
 
 
 class Urgencies:
-    """The factors of all jobs' slopes in one decision.
-
-    Args:
-        tables: of every job.
-        restart_seconds: what it costs to start a job.
-        work_exponent: b.
-    """
+    """The factors of all jobs' slopes in one decision."""
 
     def __init__(
         self, jobs: Sequence[Job], tables: Sequence[StepTable], restart_seconds: float, work_exponent: float
@@ -335,11 +323,8 @@ def drawn_plan(
     work_exponent: float = FAIRNESS_EXPONENT,
     open_grants: Callable[[], Granting] | None = None,
 ) -> tuple[Decision, SetSamples]:
-    """Allocate to the jobs of `state`, and keep every pick; greedy and without exploration it is `plan`.
-
-    Args:
-        open_grants: begins the decision anew; None for `Grants` by the tables.
-    """
+    """Allocate to the jobs of `state`, and keep every pick; greedy and without exploration it is `plan`. `open_grants`
+    begins the decision anew; None for `Grants` by the tables."""
     chances = chance.exploration > 0.0 or not chance.greedy
     grants = Grants(state, tables) if open_grants is None else open_grants()
     urgencies = Urgencies(state.jobs, tables, restart_seconds, work_exponent)

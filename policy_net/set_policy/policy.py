@@ -122,9 +122,8 @@ class SetPolicy:
         """Go on with what another policy believes, as this one takes its place: with its very beliefs where both
         started from the same priors, otherwise with what it has seen, on the priors of this one less its part in them.
 
-        Args:
-            shared: whether a type's speeds were shared with whoever made the priors.
-            copy: both policies go on, each with beliefs of its own.
+        `shared` says whether a type's speeds were shared with whoever made the priors. With `copy` both policies go on,
+        each with beliefs of its own.
         """
         if self.beliefs is None or other.beliefs is None:
             return
@@ -184,10 +183,8 @@ class SetPolicy:
     def weighed(self, state: ClusterState, cost: ResizeCost | None = None) -> tuple[list[Weighed], list[StepTable]]:
         """Every step that the plan of this state looks at when nothing is left to chance, and the tables of its jobs.
 
-        For people who ask why; like a decision, it introduces the jobs to the beliefs.
-
-        Args:
-            cost: what resizes are to cost; None: what was measured.
+        For people who ask why; like a decision, it introduces the jobs to the beliefs. `cost` is what resizes are to
+        cost; None: what was measured.
         """
         state, tables, prices = self._introduced(state, cost)
         found: list[Weighed] = []
@@ -340,11 +337,7 @@ def shipped_name(content: PolicyFile) -> str | None:
 
 def set_policy_of(content: PolicyFile, label: str, *, places: bool = True) -> SetPolicy:
     """The policy of a file that holds a `set` policy, with beliefs that start from the file's priors. Raises
-    PolicyFileError if the file holds another kind.
-
-    Args:
-        places: see `SetPolicy`.
-    """
+    PolicyFileError if the file holds another kind."""
     return SetPolicy(set_spec_of(content, label), content.weights, content.priors, places=places, label=label)
 
 

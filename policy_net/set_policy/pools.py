@@ -134,12 +134,8 @@ class PlaceTables:
     def of(
         self, job: Job, pool: GpuPool, grid: Grid, effect: PlacementEffect, version: object, prices: Prices
     ) -> StepTable:
-        """The steps of a job in a pool.
-
-        Args:
-            grid: speeds in the best place.
-            version: another one for every change of the effect.
-        """
+        """The steps of a job in a pool, by the speeds in the best place; `version` is another one for every change of
+        the effect."""
         caps = (job.max_ps, job.max_workers, job.min_ps, job.min_workers)
         key = (job.job_type, job.worker_demand, pool.name, *caps)
         known = self._known.get(key)

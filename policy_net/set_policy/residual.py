@@ -107,12 +107,8 @@ def initial_residual(spec: SetSpec, seed: int) -> Weights:
 
 
 def job_inputs(state: ClusterState, tables: Sequence[StepTable], uncertainties: Sequence[float]) -> Array:
-    """Inputs of all jobs, shape (J, F + 1), each of order one.
-
-    Args:
-        tables: of every job.
-        uncertainties: of every job, the deviation of the log of its believed best speed.
-    """
+    """Inputs of all jobs, shape (J, F + 1), each of order one. `uncertainties` are the deviations of the log of their
+    believed best speeds."""
     jobs = state.jobs
     if not jobs:
         return np.empty((0, SET_INPUTS + 1))

@@ -122,13 +122,10 @@ class Sessions:
     def on_jobs_present(
         self, jobs: Mapping[str, Job], bins: Mapping[str, int], ends_B: Array, reached_B: Array
     ) -> None:
-        """Learn which jobs of unknown work there are, and rank them.
+        """Learn which jobs of unknown work there are, in the order of arrival, and rank them.
 
-        Args:
-            jobs: in the order of arrival.
-            bins: of every job, the bin of what it has trained.
-            ends_B: the probability of every bin, of any job.
-            reached_B: the probability that a job trains up to a bin.
+        `bins` are those of what each has trained; `ends_B` and `reached_B` the probabilities that any job ends in a
+        bin, and that it trains up to it.
         """
         for job_id in self._of.keys() - jobs.keys():
             session, at = self._of.pop(job_id)

@@ -238,10 +238,9 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         self._begin_from_priors()
 
     def introduce(self, jobs: Iterable[Job]) -> None:
-        """See `Beliefs`; reports on a type of another kind are of another type, and forgotten.
-
-        Where a job may have more than the usual number of workers, it is from then on believed what they give.
-        """
+        """Learn of what kind the types of these jobs are; reports on a type of another kind are of another type, and
+        forgotten. Where a job may have more than the usual number of workers, it is from then on believed what they
+        give."""
         for job in jobs:
             if job.max_workers > MAX_TASKS_PER_ROLE or job.requested.workers > MAX_TASKS_PER_ROLE:
                 self._beyond.add(job.job_type)
@@ -282,14 +281,12 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         return sum(process.prior_size for process in list(self._types.values()))
 
     def leave_out_own(self, shared: Callable[[str], bool] = lambda _: True) -> None:
-        """Take what was observed here so far out of the priors: this cluster has reported it, and it is counted here.
+        """Take what was observed here so far out of the priors, of types that are `shared` at all: this cluster has
+        reported it, and it is counted here.
 
         A cell of a prior loses as many observations as this cluster can have had in it, and goes where none is left.
         Its mean stays: a merged mean cannot be taken apart. So no observation is given more weight than it has, though
         of a cell that others saw too, one's own share is within the others' mean.
-
-        Args:
-            shared: whether a type is shared with others at all.
         """
         for job_type, process in self._types.items():
             process.left_out = (
@@ -335,12 +332,11 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
                 process.start_from(reports)
 
     def posterior(self, job_type: str) -> tuple[Array, Array]:
-        """What is believed without optimism, as of the last fit.
+        """Median speed in samples/s, and the standard deviation of its logarithm, as believed at the last fit, without
+        optimism.
 
-        Returns:
-            The median speed in samples/s and the standard deviation of its logarithm, both of the type's shape [ps,
-            workers] and 0 where the type cannot train; dead cells have speed 0. Of an all-reduce type beyond the usual
-            16 workers only where some job of it may have them.
+        Both have the type's shape [ps, workers], and are 0 where the type cannot train; dead cells have speed 0. Of an
+        all-reduce type beyond the usual 16 workers only where some job of it may have them.
         """
         process = self._process_of(job_type)
         if process is None:

@@ -21,12 +21,8 @@ def type_of_kind(
     """The name under which jobs of this type and kind are known: the type's own, or one with the kind behind it.
 
     The longer one where the type's own is that of the other kind, or where only the longer one is known, and no user
-    gave that.
-
-    Args:
-        job_type: as its user says it.
-        kind_of: of what kind a name is known to be; None for one of which nothing is.
-        given: names that users gave; asked for only where one could be meant.
+    gave that. `kind_of` says of what kind a name is known to be, if it is; `given` are the names that users gave, asked
+    for only where one could be meant.
     """
     name = job_type
     while (known := kind_of(name)) is None or known.uses_ps is not kind.uses_ps:

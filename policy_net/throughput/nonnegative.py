@@ -85,12 +85,8 @@ Matrix = Sequence[Sequence[float]]
 
 
 def nonnegative_of_moments(moments: Matrix, target: Sequence[float]) -> list[float] | None:
-    """The coefficients ≥ 0 of least xᵀMx/2 − tᵀx, shape (n,), for positive definite M; None if rounding is in the way.
-
-    Args:
-        moments: M, shape (n, n), of which the lower half counts.
-        target: t, shape (n,).
-    """
+    """The coefficients ≥ 0 of least xᵀMx/2 − tᵀx, shape (n,), for positive definite M, of which the lower half counts;
+    None if rounding is in the way."""
     lower = [moments[one][other] for one in range(len(target)) for other in range(one + 1)]
     if not all(math.isfinite(value) for value in (*lower, *target)):
         return None

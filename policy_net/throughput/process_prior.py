@@ -36,13 +36,8 @@ SMOOTH_LENGTH = 1.5
 
 @dataclass(frozen=True, slots=True)
 class PriorSpread:
-    """How far a type's log speed may be from the prior's shape, as standard deviations.
-
-    Attributes:
-        trend: of the slope in log p, and in log w.
-        smooth: of the smooth deviation.
-        cell: of the effect of a single cell.
-    """
+    """Standard deviations of a type's log speed from the prior's shape: of the slope in log p, and in log w (`trend`),
+    of the smooth deviation, and of the effect of a single cell."""
 
     trend: float
     smooth: float
