@@ -266,10 +266,8 @@ def is_folder(path: Path) -> bool:
 
 
 def near_file(path: Path) -> Path | None:
-    """The file beside a name that was probably meant by it, as the name was typed; None if none is like it.
-
-    Names are alike without their ending, as every csv is like another by that; one of the same ending comes first.
-    """
+    """The file beside a name that was probably meant by it, as the name was typed; None if none is like it. Names are
+    alike without their ending, as every csv is like another by that; one of the same ending comes first."""
     try:
         beside = sorted(each.name for each in path.parent.iterdir() if each.is_file() and not each.name.startswith("."))
     except (OSError, ValueError):  # no such folder, or a name that none can have

@@ -9,10 +9,8 @@ from typing import NoReturn
 
 
 class SignalEvent(threading.Event):
-    """An event that a signal's handler may set, whatever the main thread is at; it is not cleared.
-
-    `threading.Event` takes a lock to be set, for ever if the handler came upon a `wait` that had it.
-    """
+    """An event that a signal's handler may set, whatever the main thread is at; it is not cleared. `threading.Event`
+    takes a lock to be set, for ever if the handler came upon a `wait` that had it."""
 
     def __init__(self) -> None:
         super().__init__()

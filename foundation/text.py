@@ -16,10 +16,8 @@ LONGEST_ERROR_CHARACTERS: Final = 1000
 
 
 def plain_line(text: str, longest: int = LONGEST_CHARACTERS) -> str:
-    """Put text on one line of at most `longest` characters.
-
-    What cannot be printed, and so nothing that a terminal obeys, stands as its escape.
-    """
+    """Put text on one line of at most `longest` characters. What cannot be printed, and so nothing that a terminal
+    obeys, stands as its escape."""
     # What is cut off needs no looking at: a line may come from a message of megabytes.
     head = " ".join(text[: 4 * longest].split())
     shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in head)

@@ -23,10 +23,8 @@ brief.maxlevel = 2
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML in which a key stands once, is a word, and a value is written where it is used.
-
-    Of two equal keys the last would win and nobody would know; a few anchors within anchors expand to gigabytes.
-    """
+    """Safe YAML in which a key stands once, is a word, and a value is written where it is used. Of two equal keys the
+    last would win and nobody would know; a few anchors within anchors expand to gigabytes."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)

@@ -36,10 +36,8 @@ _ZERO = Resources(0, 0)
 
 
 class BatchEncoder:
-    """Turns up to J jobs into the network's input; what a grant changes are three columns, named here.
-
-    The scalars of column i start at `scalar_offset(i)` in the order d, e, r, w, u.
-    """
+    """Turns up to J jobs into the network's input; what a grant changes are three columns, named here. The scalars of
+    column i start at `scalar_offset(i)` in the order d, e, r, w, u."""
 
     def __init__(self, spec: PolicySpec) -> None:
         self.spec = spec

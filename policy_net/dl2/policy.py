@@ -92,11 +92,8 @@ class JobAwareExploration:
 
 
 class LearnedPolicy:
-    """Allocates with a trained network; `load_weights` swaps it between two decisions.
-
-    The random numbers of a decision depend on the seed and the decision's index alone, so that a logged decision can be
-    made again.
-    """
+    """Allocates with a trained network; `load_weights` swaps it between two decisions. The random numbers of a decision
+    depend on the seed and the decision's index alone, so that a logged decision can be made again."""
 
     def __init__(
         self,

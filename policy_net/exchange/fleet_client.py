@@ -76,10 +76,8 @@ _OUTCOMES = {
 
 
 class FleetClient:
-    """Calls that agents and regions make alike.
-
-    Each raises `LearnerUnreachable` if no answer came in time and `LearnerRefused` if the answer was no.
-    """
+    """Calls that agents and regions make alike. Each raises `LearnerUnreachable` if no answer came in time and
+    `LearnerRefused` if the answer was no."""
 
     def __init__(
         self,

@@ -94,10 +94,8 @@ class RolloutAssignment:
 
 
 def candidate_first(seed: int, cluster: str, pair: int) -> bool:
-    """Whether the candidate acts in the first block of a pair: the same coin wherever and whenever it is asked.
-
-    Learner and agent both compute it, and so does whoever checks them; nothing has to be remembered.
-    """
+    """Whether the candidate acts in the first block of a pair: the same coin wherever and whenever it is asked. Learner
+    and agent both compute it, and so does whoever checks them; nothing has to be remembered."""
     drawn = hashlib.sha256(f"switchback\0{seed}\0{cluster}\0{pair}".encode()).digest()
     return drawn[0] % 2 == 1
 

@@ -55,10 +55,8 @@ class SpeedStatistic:
 
 
 def merged(statistics: Iterable[SpeedStatistic], *, most_count: int) -> tuple[SpeedStatistic, ...]:
-    """One statistic per type and split, weighted by counts, each capped at `most_count`; sorted.
-
-    A type that is reported with two kinds keeps that of its first report.
-    """
+    """One statistic per type and split, weighted by counts, each capped at `most_count`; sorted. A type that is
+    reported with two kinds keeps that of its first report."""
     kinds: dict[str, JobKind] = {}
     sums: dict[tuple[str, int, int], tuple[float, int]] = {}
     for entry in statistics:

@@ -123,10 +123,8 @@ class ExperienceReplay:
         return [self._run(start, length) for start in starts.tolist()]
 
     def newest_segments(self, count: int, decisions: int) -> list[list[Experience]]:
-        """The latest decision times in order, at most `count` × `decisions` of them, in runs of at most `decisions`.
-
-        A run also ends at a gap.
-        """
+        """The latest decision times in order, at most `count` × `decisions` of them, in runs of at most `decisions`. A
+        run also ends at a gap."""
         newest = list(itertools.islice(reversed(self.entries), count * decisions))[::-1]
         runs: list[list[Experience]] = []
         for entry in newest:

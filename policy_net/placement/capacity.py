@@ -33,9 +33,7 @@ class Capacity(Protocol):
 
     def take_rounds(self, demands: Sequence[Resources], most: int) -> int:
         """Take all of these tasks, again and again, as often as they fit for certain, up to `most` times; how often.
-
-        Fewer than `most` does not say that another round, or a part of it, would not fit: ask `fits`.
-        """
+        Fewer than `most` does not say that another round, or a part of it, would not fit: ask `fits`."""
         ...
 
     def dominant_share(self, used: Resources) -> float:

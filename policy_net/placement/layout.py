@@ -92,10 +92,8 @@ class VolumeBound:
             self._used[later] += count * _amount(demand, self._classes[later])
 
     def spare(self, demands: tuple[Resources, ...]) -> int:
-        """How many further tasks, of any of the classes, may be taken before these demands are in doubt.
-
-        -1 if it is not certain that the demands fit now. All demands must be of the classes.
-        """
+        """How many further tasks, of any of the classes, may be taken before these demands are in doubt. -1 if it is
+        not certain that the demands fit now. All demands must be of the classes."""
         indices = [self._index[demand] for demand in demands]
         spare = sys.maxsize
         for index in range(len(self._classes)):

@@ -112,9 +112,7 @@ class SetBeliefs(GaussianProcessBeliefs):
 
     def grid(self, job_type: str) -> Array:
         """See `Beliefs`; of a type of which nothing was seen what may be hoped for, so that its first jobs find out.
-
-        The mean of the kind has its first job stay small beside an idle cluster.
-        """
+        The mean of the kind has its first job stay small beside an idle cluster."""
         process = self._types.get(job_type)
         if process is None or process.is_blank:
             return hoped_for_speeds(self._kinds.get(job_type, JobKind.PS))
@@ -122,10 +120,7 @@ class SetBeliefs(GaussianProcessBeliefs):
 
     def expecting(self, state: ClusterState) -> ClusterState:
         """The state with what is expected to remain of the jobs of unknown work, and of types that nobody has seen; to
-        be asked once a decision.
-
-        The others stay as they are, and so does a state without such jobs.
-        """
+        be asked once a decision. The others stay as they are, and so does a state without such jobs."""
         self.introduce(state.jobs)
         if state.placement is not None:
             self.places.introduce(state.jobs)
@@ -219,9 +214,7 @@ class SetBeliefs(GaussianProcessBeliefs):
 
 class Lifetimes:
     """Lengths of jobs, and ranks by what a job has trained so far; lengths are seconds at a job's reference speed.
-
-    Deterministic, also across a snapshot.
-    """
+    Deterministic, also across a snapshot."""
 
     def __init__(self) -> None:
         self._ended = np.zeros(BINS)

@@ -168,10 +168,8 @@ class Granting(Protocol):
         ...
 
     def take(self, index: int, step: SplitStep) -> SplitStep | None:
-        """Grant a step if it fits, and say what the job's next one is; None if nothing gains any more, or fits.
-
-        A step that does not fit changes nothing, and gives way to the best that may.
-        """
+        """Grant a step if it fits, and say what the job's next one is; None if nothing gains any more, or fits. A step
+        that does not fit changes nothing, and gives way to the best that may."""
         ...
 
     def decision(self) -> Decision:
@@ -283,10 +281,8 @@ class SetSamples:
         return bool(np.isfinite(self.inputs_JF).all() and np.isfinite(self.behaviour_M).all())
 
     def log_gains(self) -> tuple[Array, Array]:
-        """Log score without tilt, and log share of the best speed, of every job's step at every pick; shape (M, J).
-
-        The score is −inf, and the share 0, where a job has no step.
-        """
+        """Log score without tilt, and log share of the best speed, of every job's step at every pick; shape (M, J). The
+        score is −inf, and the share 0, where a job has no step."""
         picks, jobs = len(self.jobs_M), len(self.inputs_JF)
         latest = np.full((picks, jobs), -1)
         # The pick that a job's step stems from is the job's last one before.

@@ -196,10 +196,8 @@ class SetPolicy:
         return found, tables
 
     def planned_in_places(self, state: ClusterState) -> tuple[PlaceView, Decision] | None:
-        """What the plan of this state knows of places, and what it makes of it; None where they do not count.
-
-        For people who ask why; like a decision, it introduces the jobs to the beliefs.
-        """
+        """What the plan of this state knows of places, and what it makes of it; None where they do not count. For
+        people who ask why; like a decision, it introduces the jobs to the beliefs."""
         if not self._has_places(state):
             return None
         state, tables, prices = self._introduced(state)
@@ -282,9 +280,7 @@ class SetPolicy:
         self, state: ClusterState, cost: ResizeCost | None = None
     ) -> tuple[ClusterState, list[StepTable], Prices]:
         """The state as it is believed to be, where that is more than it shows, the tables of its jobs, and the prices.
-
-        The tables count in them.
-        """
+        The tables count in them."""
         if self.beliefs is not None:
             state = self.beliefs.expecting(state)
             state = self.beliefs.restarts.without_futile_growth(state, self.beliefs)

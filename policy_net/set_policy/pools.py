@@ -86,10 +86,8 @@ class GpuPool:
 
 
 def home_in(pools: Sequence[GpuPool], job: Job, shares: Sequence[Share]) -> int | None:
-    """The pool that a job keeps to as long as it holds anything; None if it holds nothing, or may move freely.
-
-    It is where most of its workers lie, or where it has none yet, most of its parameter servers.
-    """
+    """The pool that a job keeps to as long as it holds anything; None if it holds nothing, or may move freely. It is
+    where most of its workers lie, or where it has none yet, most of its parameter servers."""
     if job.moves is Moves.FREELY:
         return None
     counts = [

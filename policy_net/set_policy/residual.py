@@ -70,10 +70,8 @@ class Residual:
         return inputs_JF[:, SET_INPUTS:] * (self._bound * np.tanh(self._forward(inputs_JF)[1] / self._bound))
 
     def gradient(self, inputs_JF: Array, slope_JO: Array) -> Array:
-        """The gradient of a figure in all parameters, from its gradient in the tilts; shape (parameter_count,).
-
-        It is 0 in those that are not the residual's: they move steps, and not tilts.
-        """
+        """The gradient of a figure in all parameters, from its gradient in the tilts; shape (parameter_count,). It is 0
+        in those that are not the residual's: they move steps, and not tilts."""
         entering, linear_JO = self._forward(inputs_JF)
         back = inputs_JF[:, SET_INPUTS:] * slope_JO * (1.0 - np.tanh(linear_JO / self._bound) ** 2)
         pieces: list[Array] = []

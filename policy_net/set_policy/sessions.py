@@ -144,17 +144,13 @@ class Sessions:
             entry[0].ended[at] += 1.0
 
     def ranks_of(self, job_id: str) -> tuple[float, float] | None:
-        """Ranks in seconds at the start of the bin of what a job has trained, and of the next.
-
-        None where no other job of its session says anything.
-        """
+        """Ranks in seconds at the start of the bin of what a job has trained, and of the next. None where no other job
+        of its session says anything."""
         return self._ranks.get(job_id)
 
     def mates_of(self, job_id: str) -> tuple[int, int] | None:
-        """How many others of its session have ended, and how many go on or were withdrawn.
-
-        None where no other job of its session says anything.
-        """
+        """How many others of its session have ended, and how many go on or were withdrawn. None where no other job of
+        its session says anything."""
         if job_id not in self._ranks:
             return None
         session = self._of[job_id][0]

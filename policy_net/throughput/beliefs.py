@@ -49,10 +49,8 @@ class BeliefsByType(Generic[Belief]):
         return self._new_belief(FORMS[kind])
 
     def introduce(self, jobs: Iterable[Job]) -> None:
-        """Learn of what kind the types of these jobs are; a type keeps the kind with which it was first met.
-
-        Before a type was introduced or observed it is taken for a parameter-server type.
-        """
+        """Learn of what kind the types of these jobs are; a type keeps the kind with which it was first met. Before a
+        type was introduced or observed it is taken for a parameter-server type."""
         for job in jobs:
             self._kinds.setdefault(job.job_type, job.kind)
 

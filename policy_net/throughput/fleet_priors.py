@@ -245,9 +245,7 @@ def _kinds(
     reports: Mapping[str, Sequence[SpeedStatistic]], base: Sequence[SpeedStatistic], before: Sequence[SpeedStatistic]
 ) -> dict[str, JobKind | None]:
     """By type: the kind that most clusters report it with; of equals the one of the version before, else of the first.
-
-    None where neither says one of them: it is one's word against another's.
-    """
+    None where neither says one of them: it is one's word against another's."""
     votes: dict[str, Counter[JobKind]] = {}
     for _, entries in sorted(reports.items()):
         for job_type, kind in sorted({(entry.job_type, entry.kind) for entry in entries}):

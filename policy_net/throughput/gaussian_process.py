@@ -80,10 +80,8 @@ class TypeProcess(TypeBelief):
         return speed_at(self._sd, ps, workers)
 
     def reach_beyond(self) -> None:
-        """Calculate from now on also what more workers than the usual 16 give: some job of the type may have them.
-
-        What the usual numbers give stays the same, bit for bit.
-        """
+        """Calculate from now on also what more workers than the usual 16 give: some job of the type may have them. What
+        the usual numbers give stays the same, bit for bit."""
         if not self._beyond:
             self._beyond = True
             self._grid = None
@@ -129,10 +127,8 @@ class TypeProcess(TypeBelief):
         }
 
     def posterior(self) -> tuple[Array, Array]:
-        """Mean and standard deviation of the log speed in the form's cells, shape (n,), as of the last fit.
-
-        Of an all-reduce type with up to 16 workers, unless `reach_beyond`; of all cells otherwise.
-        """
+        """Mean and standard deviation of the log speed in the form's cells, shape (n,), as of the last fit. Of an
+        all-reduce type with up to 16 workers, unless `reach_beyond`; of all cells otherwise."""
         prior = self._prior
         spread = prior.spread
         parts = self._parts

@@ -81,10 +81,8 @@ class Prior:
         return np.sqrt(np.maximum(variance, 0.0))
 
     def sd_of_ratios(self) -> Array:
-        """Standard deviation in every cell of the log of its speed over that of the smallest split, shape (n,).
-
-        Of a type of which nothing was seen: its scale, which is not known at all, is in both.
-        """
+        """Standard deviation in every cell of the log of its speed over that of the smallest split, shape (n,). Of a
+        type of which nothing was seen: its scale, which is not known at all, is in both."""
         smallest = self.position[min(self.position, key=sum)]
         variance = self.smooth.diagonal() + self.smooth[smallest, smallest] - 2.0 * self.smooth[smallest]
         variance = variance + 2.0 * self.spread.cell**2
