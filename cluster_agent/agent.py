@@ -385,15 +385,7 @@ def _write_summary(path: Path, cluster: str, status: AgentStatus, training: Trai
 
 
 def run_agent(settings: AgentSettings, stop: threading.Event, on_built: Callable[[], None] = lambda: None) -> None:
-    """Build an agent and run it to its end.
-
-    Args:
-        stop: looked at once the agent is built.
-        on_built: is called then.
-
-    Raises:
-        BadConfig, BadInput, StateDamaged, NoPolicy: as `Agent`.
-    """
+    """Build an agent, call `on_built`, and run it to its end or until `stop` is set; raises what `Agent` raises."""
     agent = Agent(settings, stop)
     on_built()
     agent.run()

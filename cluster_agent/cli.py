@@ -289,11 +289,7 @@ class StoppedEarly(BaseException):
 
 
 class AgentStopSignals:
-    """Takes both signals from its making on; only in the main thread.
-
-    Attributes:
-        stop: set once the agent, having started, is to stop.
-    """
+    """Takes both signals from its making on, in the main thread; `stop` is set once a started agent is to stop."""
 
     def __init__(self) -> None:
         self.stop = SignalEvent()

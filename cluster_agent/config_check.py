@@ -22,10 +22,7 @@ from cluster_agent.settings import AgentSettings
 
 
 def check_config(settings: AgentSettings) -> list[str]:
-    """Read every file that the settings name.
-
-    Returns:
-        what was found, one line each.
+    """Read every file that the settings name; what was found, one line each.
 
     Raises:
         BadConfig, BadInput: something cannot be used, as a start would find.

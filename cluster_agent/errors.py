@@ -1,8 +1,7 @@
 """Errors of an agent; every message says what was wrong, with the value, and what to do.
 
-`AgentError` is the root. `BadAgentConfig` (exit code 2) is the operator's to mend. `NoPolicy` (exit code 3) means that
-there is nothing to schedule with. The learner's errors, of `policy_net.errors`, never stop an agent:
-`LearnerUnreachable` is retried, `LearnerRefused` is not, since the same request would be refused again.
+The learner's errors, of `policy_net.errors`, never stop an agent: `LearnerUnreachable` is retried, `LearnerRefused` is
+not, since the same request would be refused again.
 """
 
 from __future__ import annotations

@@ -44,11 +44,7 @@ class Intervention(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a policy answered: a decision, or an exception, and what it wants remembered.
-
-    Attributes:
-        asked: whether it was asked at all.
-    """
+    """What a policy answered: a decision or an exception, and its samples; it is not `asked` while it is busy."""
 
     decision: Decision | None
     samples: Samples | None
@@ -59,13 +55,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class GuardedDecision:
-    """A decision that the cluster can carry out.
-
-    Attributes:
-        interventions: empty if the decision is exactly the policy's.
-        asked: whether the policy was asked at all.
-        detail: one line about the first intervention, for the log.
-    """
+    """A decision that the cluster can carry out; without `interventions` it is exactly the policy's."""
 
     decision: Decision
     samples: Samples | None
@@ -82,11 +72,10 @@ class GuardedDecision:
 
 @dataclass(frozen=True, slots=True)
 class ChallengerDecision:
-    """What a policy that is asked and not obeyed would have done.
+    """What a challenger would have done.
 
-    Attributes:
-        decision: as the guard would have let it through; None where the fallback would have decided.
-        answered: whether it gave a decision in time, good or bad.
+    `decision` is as the guard would have let it through, None where the fallback would have decided; `answered` says
+    whether the challenger gave any decision in time.
     """
 
     decision: Decision | None

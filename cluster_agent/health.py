@@ -10,15 +10,12 @@ GAP_SECONDS = 60.0
 
 
 class Health:
-    """Told by the decision loop, asked by any thread.
+    """Liveness of the decision loop, which each wait notes; read by any thread.
 
-    A loop that turns waits again and again, for the next decision or for a cluster that does not answer; one that hangs
-    does not. Each wait has an end of its own: only what is between two of them can hang.
+    Each wait ends by itself: only what lies between two of them can hang, for longer than `longest_seconds`.
 
     Args:
-        longest_seconds: between two turns of a loop that is alive.
-        clock: seconds in which this process ran; looked at when it is asked, as a probe does.
-        not_ready: why no decision can be taken so far, in a line; empty where one can.
+        clock: seconds in which this process ran; read when a probe asks.
     """
 
     def __init__(self, longest_seconds: float, clock: Callable[[], float], not_ready: Callable[[], str]) -> None:

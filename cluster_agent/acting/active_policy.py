@@ -37,12 +37,9 @@ _DEADLINE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class PolicyIdentity:
-    """Which policy this is, for the log.
+    """Identity of a policy in the log; `version` is 0 unless it was assigned.
 
-    Attributes:
-        version: of an assigned version; 0 for anything else.
-        head_step: of the weights, where they come from the learner.
-        digest: of the policy file's bytes, or of the weights of a head; a heuristic's is its name.
+    `digest` is of the policy file's bytes or of a head's weights; a heuristic's is its name.
     """
 
     name: str
@@ -53,11 +50,7 @@ class PolicyIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A policy and who it is; `spec` is None for heuristics.
-
-    Attributes:
-        file: the policy file's bytes; None for heuristics and for a head.
-    """
+    """A policy and its identity; `spec` is None for heuristics, `file` (a policy file's bytes) also for heads."""
 
     policy: SchedulerPolicy
     identity: PolicyIdentity
@@ -67,7 +60,7 @@ class Candidate:
 
     @property
     def spec_to_register(self) -> str:
-        """Digest of the spec that a learner must have; empty for what was chosen by name, and goes with any learner."""
+        """Digest of the spec that a learner must have; empty for what was chosen by name, which suits any learner."""
         return "" if self.spec is None or self.identity.name in SHIPPED_FILES else self.spec.digest
 
     @property
@@ -203,14 +196,12 @@ Choice = Callable[[Candidate, Candidate | None], bool]
 
 
 class ActivePolicy:
-    """The policy that was assigned and at most one successor, of which the newest proposal wins; and one beside it.
-
-    The one beside never takes the place of the assigned one: it decides where it is told to (`begin_turn`).
+    """The assigned policy, its successor (the newest proposal), and a challenger that never takes its place.
 
     Args:
-        seen: all that this cluster has seen of speeds, for a policy whose predecessor believed nothing.
-        shares: whether a type's speeds are told to the fleet, and so are part of what versions say.
-        askers: of the assigned policy, and of the one beside it.
+        seen: speeds that this cluster has seen, for a policy whose predecessor believed nothing.
+        shares: whether a job type's speeds are shared with the fleet, and so part of what versions say.
+        askers: of the assigned policy, and of the challenger.
     """
 
     def __init__(
@@ -231,7 +222,7 @@ class ActivePolicy:
 
     @property
     def current(self) -> Candidate:
-        """The policy that was assigned, or chosen; it decides unless the one beside it does."""
+        """The policy that was assigned, or chosen; it decides unless the challenger does."""
         return self._current
 
     @property
@@ -241,7 +232,7 @@ class ActivePolicy:
 
     @property
     def challenging(self) -> Candidate | None:
-        """The policy that is held beside the current one, as of the latest decision."""
+        """The challenger, as of the latest decision."""
         return self._challenger
 
     @property
@@ -251,7 +242,7 @@ class ActivePolicy:
 
     @property
     def challenging_decider(self) -> Decider | None:
-        """The policy beside it, with its own."""
+        """The challenger, with its own."""
         return None if self._challenger is None else Decider(self._challenger, self._askers[1])
 
     def close(self) -> None:
@@ -265,11 +256,7 @@ class ActivePolicy:
             self._successor = candidate
 
     def hold_challenger(self, candidate: Candidate | None, believed: Mapping[str, object] | None = None) -> None:
-        """Hold a policy beside the current one from the next decision on, or none; callable from any thread.
-
-        Args:
-            believed: what it believed of speeds when it was last held; without, it goes on from the current one's.
-        """
+        """Set the challenger from the next decision on; it resumes `believed`, else the current policy's beliefs."""
         with self._lock:
             self._challenger_wanted = None if candidate is None else (candidate, believed)
 
@@ -303,7 +290,7 @@ class ActivePolicy:
         return DecisionTurn(acting, challenger, changed or activated, activated)
 
     def _begin_challenger(self, candidate: Candidate, believed: Mapping[str, object] | None) -> None:
-        """Let a policy begin from what this cluster has seen, in beliefs of its own: both are shown everything."""
+        """Give a challenger beliefs of its own, from what this cluster has seen: both are shown everything."""
         policy = candidate.policy
         if not isinstance(policy, SetPolicy) or policy.beliefs is None:
             return
@@ -321,7 +308,7 @@ class ActivePolicy:
             policy.beliefs.leave_out_own(self._shares)
 
     def _inherit_beliefs(self, policy: SetPolicy) -> None:
-        """What this cluster has seen outlives a version, and is not counted again as part of what the next one says."""
+        """Hand on what this cluster has seen: it outlives a version, and is not counted again in what the next says."""
         if isinstance(self._current.policy, SetPolicy):
             policy.inherit(self._current.policy, self._shares)
         elif policy.beliefs is not None:

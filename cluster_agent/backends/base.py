@@ -38,11 +38,9 @@ class BackendStatus:
     """How a cluster's jobs stand.
 
     Attributes:
-        time_seconds: the cluster's clock.
         jobs_total: 0 where it is not known.
         avg_jct_seconds: of the jobs done so far; 0 before the first.
         baseline_jct_seconds: the fallback's, on the same jobs; 0 where it is not known.
-        simulated: whether jobs and machines exist in the agent's process only.
         load: over the cluster's own time, as it ran and under other schedulers; empty where the backend keeps none.
         baselines: scheduler to the average JCT of the jobs done so far, where it is known; the fallback is among them.
     """
@@ -148,9 +146,7 @@ class AgentParts:
         state_dir: where it may keep files of its own.
         fallback: the name of the scheduler that decides in a faulty policy's place.
         backlog: None where nothing is learned.
-        wait: see `Wait`; for the thread of decisions alone, which is known by it to go on.
-        clock: monotonic seconds.
-        telemetry: where it may count.
+        wait: for the thread of decisions alone, which is known by it to go on.
         twin_waiting: how many questions the twin has not answered yet; None without a twin.
     """
 

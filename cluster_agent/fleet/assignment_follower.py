@@ -38,10 +38,7 @@ Rollouts = Literal["follow", "shadow-only", "off"]
 class AssignmentParts:
     """Parts of an agent that a rollout concerns.
 
-    Attributes:
-        kept: the version beside the assigned one, on disk.
-        believed: what a version of a digest believed when it was last held beside another; None if that is not known.
-        clock: monotonic seconds.
+    `kept` is the challenger on disk; `believed` gives what the version of a digest believed when it was held last.
     """
 
     active: ActivePolicy

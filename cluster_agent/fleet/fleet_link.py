@@ -44,13 +44,7 @@ class Follows(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTasks:
-    """The link's work and its rhythm.
-
-    Attributes:
-        sharing: reports what this cluster has seen of speeds; None where nobody asks.
-        sketching: tells what kind of work this cluster has; None as `sharing`.
-        rollouts: follows what rollouts ask of agents that follow versions; None where none may.
-    """
+    """The link's work and its rhythm; None where a part is not wanted."""
 
     heartbeat_seconds: float
     follows: Follows
@@ -60,11 +54,7 @@ class FleetTasks:
 
 
 class FleetLink(RepeatedWork):
-    """Sends heartbeats and follows assignments until it is stopped.
-
-    Args:
-        status: how the agent is now; callable from this thread.
-    """
+    """Sends heartbeats and follows assignments until it is stopped; `status` is called from its thread."""
 
     def __init__(
         self,

@@ -63,7 +63,6 @@ class LearnerClient(FleetClient):
         on_enrolled: OnEnrolled = lambda _: None,
         on_replaced: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """See `FleetClient` and `address_of`."""
         super().__init__(address_of(settings, cluster, folder), observe, clock, on_enrolled, on_replaced)
 
     def heartbeat(self, incarnation: int, status: AgentStatus) -> Assignment:

@@ -28,11 +28,9 @@ from policy_net.exchange.workload_sketch import WorkloadSketch
 
 @dataclass(frozen=True, slots=True)
 class EvidenceAnswer:
-    """What became of a rollout's evidence.
+    """Fate of a rollout's evidence; the learner holds all blocks below `next_block`.
 
-    Attributes:
-        taken: False if that rollout is over, or asks nothing of this cluster.
-        next_block: the learner holds all blocks below it.
+    It is not `taken` if that rollout is over, or asks nothing of this cluster.
     """
 
     taken: bool
@@ -45,11 +43,9 @@ class AgentStatus:
 
     Attributes:
         baseline_policy: whose average JCT `cluster.baseline_jct_seconds` is.
-        job_timelines: of a few jobs; empty unless the operator lets them be told.
-        load: over time; empty where the operator lets none be told, or nothing is known yet.
-        replayed: the last days under other schedulers; None where that is not told, or not known yet.
+        job_timelines, load, replayed: empty or None where the operator lets none be told, or nothing is known yet.
         refused_version: assigned, or to be held beside the assigned one, and not acted with; 0 for none.
-            `refused_reason` is a word for why.
+        refused_reason: a word for why.
         rollout: whose assignment is done now; 0 for none. `rollout_role` says how, `beside_version` what is held ready.
     """
 

@@ -68,11 +68,7 @@ def refusal_word(error: VersionRejected | LearnerRefused) -> str:
 
 
 class KeptVersion:
-    """A version on disk: an agent that starts while the learner is away acts with it.
-
-    Args:
-        challenger: the version is not the assigned one, but a rollout's beside it.
-    """
+    """A version on disk, the assigned one or the `challenger`: an agent that starts without a learner acts with it."""
 
     def __init__(self, state_dir: Path, *, challenger: bool = False) -> None:
         self._folder = state_dir / (_CHALLENGER if challenger else "policies")
@@ -149,13 +145,7 @@ class PolicySource:
 
 @dataclass(frozen=True, slots=True)
 class LearnerPatience:
-    """How long to wait for a learner that does not answer.
-
-    Attributes:
-        seconds: in all.
-        clock: monotonic seconds.
-        wait: waits up to so many seconds; True when the agent is to stop.
-    """
+    """How long to wait, in all, for a learner that does not answer; `wait` returns True when the agent is to stop."""
 
     seconds: float
     clock: Callable[[], float]

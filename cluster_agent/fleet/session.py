@@ -47,12 +47,7 @@ _LONGEST_WAIT_SECONDS = 300.0
 
 
 class NameContest:
-    """What is known of another agent of this name; the caller's lock keeps threads apart.
-
-    Args:
-        cluster: the name.
-        clock: monotonic seconds.
-    """
+    """What is known of another agent of this name; the caller's lock keeps threads apart."""
 
     def __init__(self, cluster: str, clock: Callable[[], float]) -> None:
         self._cluster = cluster
@@ -120,11 +115,7 @@ _SAME_AGAIN_SECONDS = 3600.0
 
 
 class Outage:
-    """What was said since the learner was lost; used by one thread.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """What was said since the learner was lost; used by one thread."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -237,11 +228,7 @@ class _Refusal:
 
 
 class Refusals:
-    """Log lines about refusals: one when they begin, then fewer and fewer; safe to use from several threads.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Log lines about refusals: one when they begin, then fewer and fewer; safe to use from several threads."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -281,7 +268,6 @@ class RepeatedWork:
     """A thread that does its work again and again, with waits that the work asks for; the work is the subclass's."""
 
     def __init__(self, name: str) -> None:
-        """`name` is the thread's."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 

@@ -23,12 +23,7 @@ Statistics = tuple[SpeedStatistic, ...]
 
 
 class Sharing:
-    """Used by the heartbeat's thread alone.
-
-    Args:
-        statistics: what this cluster has seen; callable from any thread.
-        clock: monotonic seconds.
-    """
+    """Used by the heartbeat's thread alone; `statistics` (what this cluster has seen) is callable from any thread."""
 
     def __init__(
         self,

@@ -31,13 +31,7 @@ _COMMAND = (sys.executable, "-m", "cluster_agent.fleet.sketch_making")
 
 
 class SketchSharing:
-    """Used by the heartbeat's thread alone.
-
-    Args:
-        wanted: the operator's word.
-        clock: monotonic seconds.
-        command: reads the state directory that is named behind it; prints a sketch, or null.
-    """
+    """Used by the heartbeat's thread alone; `command` prints a sketch of the state directory behind it, or null."""
 
     def __init__(
         self,

@@ -34,12 +34,7 @@ _RETRY_SECONDS = 0.02
 
 
 class JobClient:
-    """One agent's jobs; each call has a connection of its own, so an agent may be started again between two.
-
-    Args:
-        socket: of the agent; the usual one unless given.
-        timeout_seconds: of every call.
-    """
+    """One agent's jobs; each call has a connection of its own, so an agent may be started again between two."""
 
     def __init__(self, socket: Path | None = None, timeout_seconds: float = CALL_SECONDS) -> None:
         self._socket = socket or default_socket(os.environ)

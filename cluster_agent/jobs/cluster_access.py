@@ -35,12 +35,9 @@ USUAL_POLICY = "set-taught"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster that a command asks.
+    """A cluster that a command asks, with what a configuration says of its agent.
 
-    Attributes:
-        state_dir: of the agent, where a configuration names one that is here.
-        policy: that advises: the configuration's initial one, or the one that ships with the package.
-        trains: whether TrainingJobs are decided about: by the configuration, or as far as anybody knows.
+    `policy` advises; `trains` says whether TrainingJobs are decided about, as far as anybody knows.
     """
 
     api: ApiServer

@@ -24,10 +24,7 @@ TRAINING = "trainingjob"
 
 
 def explain_target(cluster: Cluster, name: str) -> dict[str, Any]:
-    """Why a target or a TrainingJob has what it has.
-
-    Args:
-        name: namespace/name, or namespace/trainingjob/name.
+    """Explanation of a target or TrainingJob, named namespace/name or namespace/trainingjob/name.
 
     Raises:
         JobRefused: there is none of that name, or the cluster knows no such objects.

@@ -123,12 +123,7 @@ def foresee_manifest(cluster: Cluster, file: Path, work: JobWork, draws: Draws) 
 def _speeds(
     cluster: Cluster, view: ClusterView, asked: ManifestJob, work: JobWork, notes: list[str], guesses: list[str]
 ) -> tuple[OnlineFit, ManifestJob]:
-    """Speeds that the simulation takes for true on average, and the jobs by types of which they are.
-
-    Args:
-        notes: get what the speeds are.
-        guesses: get what makes the job's end a guess.
-    """
+    """Speeds that the simulation takes for true, and the jobs by types of which they are; adds notes and guesses."""
     fit = None if cluster.state_dir is None else measured_speeds(cluster.state_dir)
     if fit is None:
         fit = OnlineFit()

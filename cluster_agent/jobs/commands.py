@@ -30,13 +30,9 @@ _TAIL_BYTES = 4096
 
 
 class JobLogs:
-    """Reads what was written since it was last asked.
+    """Reads what was written since it was last asked, at first only the last `tail` lines of each log.
 
-    Args:
-        launcher: the launcher's log.
-        tasks: the folder of the tasks' logs.
-        task: of which alone; all where it is empty.
-        tail: lines of each that are there at the first reading; None: all.
+    These are all logs, the launcher's too, unless a `task` is named.
     """
 
     def __init__(self, launcher: Path, tasks: Path, task: str = "", tail: int | None = None) -> None:
@@ -55,11 +51,7 @@ class JobLogs:
         return [path for path in (self._launcher, *sorted(self._tasks.glob("*.log"))) if path.exists()]
 
     def read(self, *, last: bool = True) -> Iterator[bytes]:
-        """New lines, each with its end.
-
-        Args:
-            last: take a line that has no end yet as well.
-        """
+        """New lines, each with its end; at the `last` reading also a line that has no end yet."""
         for path in self.files:
             prefix = b"" if self._task or path == self._launcher else f"{path.stem} | ".encode()
             file = self._read.setdefault(path, GrowingFile(path, self._tail))

@@ -54,11 +54,9 @@ def foreseen(
     """`start` and `end` of the job in seconds from now, each as low (10%), median and high (90%).
 
     Args:
-        present: the jobs that are there, in the order in which they came.
-        asked: its `job_id` is `NEW`; it comes now, as they do.
+        present: in the order in which they came; `asked` (its id is `NEW`) comes now.
         environment: without a seed and without noise of jobs, which are set here.
         policy: makes a fresh one for each run.
-        speeds: that are believed, and vary by job.
 
     Raises:
         BadInput: the job can never run there.
@@ -75,11 +73,7 @@ def with_guesses(
 ) -> dict[str, dict[str, Any]]:
     """`foreseen`, each time with `guess`: whether it hangs on what nobody measured or said.
 
-    Where it does, its bounds are as far apart as a guess may be off.
-
-    Args:
-        start: whether it is a guess when the others end. Who starts at once in every run waits for none of them.
-        end: whether it is one how long the job itself takes.
+    The bounds of a guess are as far apart as it may be off. Who starts at once in every run waits for no other's end.
     """
     starts, ends = spread["start"], spread["end"]
     waits, guess = start and starts["high"] > 0.0, start or end
@@ -115,10 +109,6 @@ def told_apart(jobs: Sequence[Job], speeds: OnlineFit) -> list[Job]:
     """The jobs, with a name of its own for a type's other kind: speeds are known by type, and a type is of one kind.
 
     Where nothing was measured of the other kind, its least size is believed to be as fast as the known kind's.
-
-    Args:
-        jobs: of which `speeds` knows the types.
-        speeds: gets the new types.
     """
     found: list[Job] = []
     kinds: dict[str, JobKind] = {}

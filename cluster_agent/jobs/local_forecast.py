@@ -32,9 +32,6 @@ _GUESSED_EPOCHS = 1.0
 def foreseen_here(facts: dict[str, Any], runs: int, seed: int) -> dict[str, Any]:
     """Start and end in seconds from now, each as low (10%), median and high (90%), and whether it is a guess.
 
-    Args:
-        facts: what the agent says of the job, of the jobs that are there, and where its decisions are.
-
     Raises:
         JobRefused: no decision was taken yet, so that nothing is known of the policy.
     """
@@ -172,13 +169,7 @@ class _KnownSpeeds:
 
 
 def _speeds_here(facts: dict[str, Any], policy: SetPolicy | None, jobs: Sequence[Job]) -> _KnownSpeeds:
-    """What is known of the types of these jobs.
-
-    Args:
-        facts: what the agent says; agents from before they said `ended` know of no ended jobs.
-        policy: that decides, with its beliefs; None where it has none.
-        jobs: the last one is the one asked about.
-    """
+    """Speeds of the types of these jobs, the last of which is asked about; older agents say nothing of `ended` jobs."""
     fit = OnlineFit()
     saved = read_json(Path(facts["stateDir"]) / MEMORY)
     if saved is not None and saved.get("beliefs"):

@@ -92,9 +92,6 @@ def _of_version(job: Json, resource: Resource, name: str) -> Json:
 def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path) -> ManifestJob:
     """The job as it would be observed, once it were there.
 
-    Args:
-        file: for messages.
-
     Raises:
         BadJobFile: it could not be used.
     """
@@ -137,9 +134,6 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
 
 def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> ManifestJob:
     """The job as its agent would observe it, once it were there.
-
-    Args:
-        file: for messages.
 
     Raises:
         BadJobFile: it could not be used, or would not begin.

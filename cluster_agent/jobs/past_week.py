@@ -45,14 +45,7 @@ _DEBOUNCE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What is reported on.
-
-    Attributes:
-        log: a decision log, or an agent's state directory.
-        days: before the newest decision; jobs that ended in them count.
-        policy: that would have decided; empty: the one that the log's newest decision is by.
-        folder: where the page goes; None without.
-    """
+    """What is reported on: jobs that ended in `days` before the log's newest decision; `policy` may be empty."""
 
     log: Path
     days: float

@@ -94,12 +94,7 @@ class TaskWords:
 
 
 def described(words: list[str], given: dict[str, Any], sizes: dict[str, TaskWords]) -> list[dict[str, Any]]:
-    """Jobs as they are sent to an agent.
-
-    Args:
-        words: files, or a command.
-        given: by options; what is None was not.
-        sizes: of each role.
+    """Jobs as they are sent to an agent, from files or a command (`words`), the options given and sizes by role.
 
     Raises:
         BadJobFile: it describes no job.

@@ -96,11 +96,7 @@ def _bare_cells(job: dict[str, Any]) -> tuple[str, ...]:
 
 
 def one_job(job: dict[str, Any], now_unix_seconds: float) -> FactSheet:
-    """Everything about one job, with the age of what is older than the rest.
-
-    Args:
-        now_unix_seconds: by the clock that files have their times by.
-    """
+    """Everything about one job, with the age of what is older than the rest."""
     from foundation.tables import FactSheet  # noqa: PLC0415
 
     return FactSheet("", [*_rows(job, now_unix_seconds)])
@@ -146,11 +142,7 @@ def _span(role: str, span: dict[str, Any]) -> str:
 
 
 def decision_rows(decision: dict[str, Any], given: str, now_unix_seconds: float) -> Iterable[tuple[str, str]]:
-    """A decision about a job: what it gave, when, because of what, and by whom.
-
-    Args:
-        given: its size in words.
-    """
+    """A decision about a job: what it gave (in words), when, because of what, and by whom."""
     version = f" v{decision['version']}" if decision["version"] else ""
     version = version if version.strip() != decision["policy"] else ""  # a fleet's version has no other name
     if decision.get("from") == "now":

@@ -51,11 +51,7 @@ def comparer_of(settings: AgentSettings, budget: LessonBudget) -> PastComparer |
 class PastComparer(RepeatedWork):
     """Compares again and again until it is finished; `latest` may be asked from any thread.
 
-    Args:
-        budget: that lessons take their share of too.
-        command: writes a comparison, or why there is none, as `comparison_process` does.
-        first_seconds: to wait at the start.
-        clock: monotonic seconds.
+    `command` writes a comparison, or why there is none; the budget is shared with lessons.
     """
 
     def __init__(

@@ -40,10 +40,6 @@ MOST_BYTES = 3 * 2**27
 def compared(past: LastDays, acting: SchedulerPolicy, fallback: str, between_steps: Callable[[], None]) -> ReplayedPast:
     """The last days in replays; under other schedulers only where the replay of what acts is near what happened.
 
-    Args:
-        fallback: the name of the agent's fallback.
-        between_steps: called between simulated decisions.
-
     Raises:
         PolicyNetError: a scheduler cannot have these jobs.
     """

@@ -24,9 +24,7 @@ _log = structlog.get_logger()
 class LearningSource:
     """What `learning.source` comes to; callable from any thread.
 
-    Args:
-        acting_spec: of what decides here now; None for a scheduler without weights, which nobody teaches.
-        rounds: whether the learner asks for work, round by round; False while it was not heard.
+    `acting_spec` is None for a scheduler without weights, which nobody teaches; `rounds` is False while not known.
     """
 
     def __init__(

@@ -18,12 +18,7 @@ MOST_CPU_SECONDS = 1800.0
 
 
 class LessonBudget:
-    """Asked by threads that have nothing else to do than to wait for their answer.
-
-    Args:
-        cpu_percent: of a core, that a process may take.
-        clock: monotonic seconds.
-    """
+    """A share of a core; asked by threads that have nothing else to do than to wait for their answer."""
 
     def __init__(self, cpu_percent: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.cpu_percent = cpu_percent
@@ -41,9 +36,7 @@ class LessonBudget:
     ) -> bytes:
         """What a process answers, once it is its turn; the time in which others have theirs does not count.
 
-        Args:
-            question: makes it when the turn has come, of what is known then; what it raises is raised.
-            ending: whether nobody waits any more.
+        The question is made when the turn has come, and what it raises is raised; once `ending`, nobody waits any more.
 
         Raises:
             TimeoutError, ValueError, OSError: as `answer_of`.

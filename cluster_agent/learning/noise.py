@@ -32,9 +32,6 @@ SPENT_NAME = "privacy.json"
 class UpdateNoise:
     """Clips, adds noise and counts; for the trainer's thread.
 
-    Args:
-        seed: tells the seed of each update's noise.
-
     Raises:
         StateDamaged: what was spent cannot be read back.
     """

@@ -92,11 +92,9 @@ class RoundLink(RepeatedWork):
 
 
 class RoundWork:
-    """The answers to tasks, one at a time.
+    """The answers to tasks, one at a time, from `segments` of experience (drawn from any thread).
 
-    Args:
-        segments: draws from this cluster's experience for an update of such policies; callable from any thread.
-        private: this cluster adds noise to what it tells, which there is for pushed updates only: no task is done.
+    A `private` cluster does no task: its noise is for pushed updates only.
     """
 
     def __init__(

@@ -50,14 +50,9 @@ OnHead = Callable[[LearnerHead, WeightSpec], None]
 
 @dataclass(frozen=True, slots=True)
 class TrainingCounts:
-    """What this process sent to the learner.
+    """What this process sent to the learner; `acknowledged` updates were applied, now or before.
 
-    Attributes:
-        pushed: updates that were sent at least once.
-        acknowledged: that the learner applied, or had applied before.
-        rejected: that it refused, by reason.
-        dropped_decisions: that nobody could learn from in time.
-        staleness_mean: in head steps, over the applied ones.
+    `staleness_mean` is in head steps, over the applied ones.
     """
 
     pushed: int = 0
@@ -69,11 +64,9 @@ class TrainingCounts:
 
 @dataclass(frozen=True, slots=True)
 class TrainedPolicy:
-    """What ties the trainer to the policy that decides.
+    """What ties the trainer to the policy that decides; `on_head` is told of every new head.
 
-    Attributes:
-        acting_spec: the spec of what decides here now; experience of another spec than the head's is of no use.
-        on_head: is told of every new head (an agent that acts on the head follows it).
+    Experience of another spec than the head's is of no use.
     """
 
     acting_spec: Callable[[], WeightSpec | None]
@@ -84,10 +77,8 @@ class Trainer:
     """Turns experience into updates until it is finished.
 
     Args:
-        clock: monotonic seconds.
-        noise: put on every update before it leaves; none unless given.
-        twin: what gradients come from in place of experience, while it applies; none unless given. A lesson takes
-            this thread minutes, and decisions none.
+        noise: put on every update before it leaves.
+        twin: what gradients come from in place of experience, while it applies; a lesson takes this thread minutes.
     """
 
     def __init__(

@@ -25,13 +25,9 @@ from policy_net.learning.gradient import GradientResult
 
 @dataclass(frozen=True, slots=True)
 class LessonQuestion:
-    """What is to be learned.
+    """What is to be learned: `policy` is a file with spec and priors of what acts here, and the head's weights.
 
-    Attributes:
-        policy: a policy file's bytes: spec and priors of what acts here, with the head's weights.
-        state_dir: of the agent.
-        seed: draws window and directions.
-        permute: a control that has nothing to learn from.
+    `seed` draws window and directions; `permute` is a control that has nothing to learn from.
     """
 
     policy: bytes
@@ -66,12 +62,10 @@ class LessonQuestion:
 
 @dataclass(frozen=True, slots=True)
 class TwinAnswer:
-    """What the replays said.
+    """What the replays said: a gradient, whose samples are the jobs that were replayed, or why there is none.
 
-    Attributes:
-        result: the gradient; its samples are the jobs that were replayed.
-        agreement: from 0 to 1; None where too few jobs have ended under the agent to say.
-        reason: why there is no gradient, in one line; empty where the twin is believed in part, and was not this time.
+    `agreement` is from 0 to 1, None where too few jobs have ended here to say. Without a `reason` the twin is believed
+    in part, and was not this time.
     """
 
     result: GradientResult | None

@@ -32,11 +32,7 @@ lesson share 600 MB."""
 
 
 def answer(question: LessonQuestion, between_steps: Callable[[], None]) -> TwinAnswer:
-    """Replay a window, and say what it teaches.
-
-    Args:
-        between_steps: called between simulated decisions.
-    """
+    """Replay a window, and say what it teaches; `between_steps` is called between simulated decisions."""
     content = parse_policy_file(question.policy, "head")
     assert isinstance(content.spec, SetSpec)  # noqa: S101  (the trainer asks for no other; narrows the type)
     settings = question.settings

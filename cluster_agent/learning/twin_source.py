@@ -41,8 +41,6 @@ class TwinSource:
     Args:
         cluster: its name; clusters with one seed draw other windows and directions all the same.
         priors: of what acts here now.
-        command: reads one question and writes one answer, as `twin_process` does.
-        budget: of this cluster's replays; its own unless given.
         applies: whether the twin teaches now, or live experience does.
     """
 
@@ -80,10 +78,8 @@ class TwinSource:
     ) -> GradientResult | None:
         """The gradient at a head; None where there is none, and why is said.
 
-        Args:
-            head: looked at when the lesson has its turn, which may be hours later; what it raises is raised.
-            incarnation: of the agent; with the number of questions it draws window and directions.
-            ending: whether the trainer ends, and waits no longer.
+        The head is looked at when the lesson has its turn, which may be hours later, and what that raises is raised.
+        Incarnation and number of questions draw window and directions.
         """
         if not isinstance(spec, SetSpec):
             self.tell(

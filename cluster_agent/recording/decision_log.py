@@ -77,15 +77,10 @@ class Checkpoint:
     """How things stand right before a decision.
 
     Attributes:
-        number: of that decision.
-        policy: the active policy: name, version, head_step, digest.
-        settings: how it is configured to decide.
+        settings: how the active policy is configured to decide.
         busy: whether it was still at an earlier decision, so that its beliefs could not be read.
         beliefs: `Beliefs.checkpoint` of the active policy; None if it has none, or was busy.
-        fallback: the fallback's name.
-        fallback_beliefs: as `beliefs`.
-        challenger: the policy that is held beside the active one, with `policy`, `busy` and `beliefs` as above; None if
-            there is none, and then it is not in the line.
+        challenger: `policy`, `busy` and `beliefs` of the challenger; not in the line if there is none.
     """
 
     number: int
@@ -122,16 +117,13 @@ class DecisionRecord:
 
     Attributes:
         number: counts the agent's decisions from 0, over all of its lives.
-        version: the acting version; 0 if it is none (an initial policy, a heuristic).
-        digest: of the acting policy's file or weights; a heuristic's is its name.
         previous_reward: of the interval that ended with this decision; None before the first.
         asked: whether the policy was asked at all; not while it is still at an earlier decision.
         beliefs_digest: of what the policy believed before it decided; None if it believes nothing, or was busy.
         observed: what jobs did since the decision before; a checkpoint right before this line has seen it already.
         observed_by: whose beliefs were shown it: `policy`, `fallback`, `beside`, or nobody's.
         rollout: in which it was made, whose turn it was, and in which block; None outside rollouts.
-        challenger: what the other policy would have done at the decision before (it is asked while the interval lasts);
-            None if there was none. Neither is in the line where it is None.
+        challenger: what the challenger would have done at the decision before (it is asked while the interval lasts).
     """
 
     number: int
@@ -217,15 +209,9 @@ class DecisionLog:
         self._due: CheckpointReason | None = CheckpointReason.START
 
     def append(self, record: DecisionRecord, checkpoint: Checkpoint, reason: CheckpointReason | None = None) -> bool:
-        """Write one record; what was written survives the death of this process.
+        """Write one record; what was written survives the death of this process. True if the checkpoint was, too.
 
-        Args:
-            checkpoint: how things stood before the decision. It is written where a file or a life of the agent begins,
-                and where a line was lost.
-            reason: why it is written in any case; None if it need not be.
-
-        Returns:
-            Whether the checkpoint was written.
+        The checkpoint is written where a file or a life of the agent begins, where a line was lost, and for any reason.
 
         Raises:
             OSError: it could not be written whole; the next one begins on a line of its own.

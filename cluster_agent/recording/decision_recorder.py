@@ -34,11 +34,7 @@ class Before:
 
 
 class DecisionRecorder:
-    """Writes one agent's log; used by the loop's thread alone.
-
-    Args:
-        wall_clock: Unix seconds.
-    """
+    """Writes one agent's log; used by the loop's thread alone."""
 
     def __init__(
         self,
@@ -107,10 +103,6 @@ class DecisionRecorder:
     ) -> None:
         """Log a decision.
 
-        Args:
-            previous_reward: of the interval that ended with this decision; None before the first.
-            rollout: in which it was made; None outside rollouts.
-
         Raises:
             OSError: it could not be written; the log goes on with a checkpoint.
         """
@@ -160,11 +152,7 @@ class DecisionRecorder:
             }
 
     def on_observed(self, progress: Sequence[Progress], shown: Mapping[str, Decider]) -> None:
-        """Note what beliefs were shown; the fallback's always are.
-
-        Args:
-            shown: the policies that were shown it: `policy`, which acts, and `beside`.
-        """
+        """Note what beliefs were shown, of the policies in `shown` (`policy`, `beside`); the fallback's always are."""
         policies = {who: decider.candidate.policy for who, decider in shown.items()}
         policies["fallback"] = self._fallback
         beliefs = {who: beliefs_of(policies[who]) for who in ("policy", "fallback", "beside") if who in policies}

@@ -24,7 +24,6 @@ class JobTimeline:
     """One job's life so far; all times in seconds since its submission.
 
     Attributes:
-        number: counted by this process.
         held: moment, workers, parameter servers; each holds until the next.
         interventions: moment and reason of every time that the guard stepped in while the job was there.
         resizes: changes between two allocations with tasks, also those that are no longer in `held`.
@@ -79,12 +78,7 @@ class JobTimelines:
     """Follows jobs; written by the decision loop, read by any thread."""
 
     def __init__(self, jobs: int, resumed: bool = False) -> None:
-        """Begin to follow.
-
-        Args:
-            jobs: how many are told at most.
-            resumed: the cluster was scheduled before, so that the jobs that are there first have an unknown past.
-        """
+        """Follow at most so many jobs; of a `resumed` agent those that are there first have an unknown past."""
         self._places = jobs - jobs // 2
         self._done: deque[JobTimeline] = deque(maxlen=jobs // 2)
         self._lives: dict[str, _Life] = {}

@@ -34,11 +34,9 @@ _SHOWN_NAMES = 8
 
 @dataclass(frozen=True, slots=True)
 class WeighedStep:
-    """A step that a planning policy looked at for a job.
+    """A step that a planning policy weighed for a job, behind `rank` others.
 
-    Attributes:
-        speed: believed with it, in samples/s; `times` as fast as before it, 0 if nothing trained before.
-        rank: how many steps of any job were looked at before it.
+    `speed` is believed with it, in samples/s; `times` as fast as before it, 0 if nothing trained before.
     """
 
     job_id: str
@@ -66,10 +64,7 @@ class WeighedStep:
 class WeighedDecision:
     """A decision, what it was about, and what was weighed for it.
 
-    Attributes:
-        given: sizes, by the id of the job.
-        facts: who took it, when and why; plain JSON values.
-        policy: that took it, with its beliefs; None if it is no `set` policy, or not at hand.
+    `facts` say who took it, when and why; `policy` is None if it is no `set` policy, or not at hand.
     """
 
     state: ClusterState
@@ -156,13 +151,10 @@ def weighed_decision(state_dir: Path) -> WeighedDecision | None:
 
 
 def explain_from_log(name: str, state_dir: Path) -> dict[str, Any]:
-    """Why a job of the newest decision has what it has; the plain JSON values of a local job's answer.
+    """Explanation of a job of the newest decision, by its name in the log; plain JSON values as of a local job.
 
     Nobody has to run, and nothing but what an agent keeps is read. Jobs of a simulation have no names that people gave
     them; the newest decision says which there are.
-
-    Args:
-        name: the job's, as the log has it.
 
     Raises:
         BadConfig: no decision can be read there.

@@ -131,10 +131,7 @@ class LoadHistory:
     ) -> LoadCurve | None:
         """What is known; None where nothing is.
 
-        Args:
-            now_seconds: of the cluster's own time; until then nothing was held, if no job was left.
-            nobody: whether there is no job now, as after the last one failed or was taken back.
-            nearly_done_seconds: of a run that ended, when nearly all its jobs were done.
+        Until `now_seconds` nothing was held if no job was left, or there is `nobody` now, as after the last one failed.
         """
         with self._lock:
             self._idle = self._idle or (nobody and bool(self._steps))

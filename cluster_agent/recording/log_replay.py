@@ -41,13 +41,9 @@ Found = tuple[str, str, Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first field of a decision that came out differently.
+    """The first field of a decision that came out differently, such as `workers`, `action 3` or `beliefs_digest`.
 
-    Attributes:
-        where: the line.
-        number: of the decision.
-        job: whose; empty where it is about no single job.
-        field: such as `workers`, `action 3` or `beliefs_digest`.
+    `where` is its line in the log; `job` is empty where it is about no single job.
     """
 
     where: str
@@ -112,17 +108,13 @@ def _grants(logged: JsonObject, made: dict[str, Any]) -> Found | None:
 
 @dataclass
 class LogReplayResult:
-    """What came of a replay.
+    """Counts of a replay; those of a challenger begin with `beside`.
 
     Attributes:
-        decisions: how many were made again.
-        different: how many of them came out differently.
-        missing: how many are not in the log, as they could not be written, or their lines were removed.
-        unknown: how many could not be made again, as the policy was still at an earlier one when its beliefs were due.
+        missing: decisions that are not in the log: they could not be written, or their lines were removed.
+        unknown: could not be made again, as the policy was still at an earlier one when its beliefs were due.
         cut_short: lines that a killed agent left torn, as `file, line N`.
         programs: versions of fedl2 that wrote the log.
-        beside: how many decisions of a policy that did not act were made again; of these `beside_different` came out
-            differently. `beside_unknown` could not be made again.
     """
 
     decisions: int = 0
@@ -290,12 +282,7 @@ class _HeldPolicy:
 
 @dataclass
 class _Situation:
-    """The policies that are held, and the guard, from a checkpoint on.
-
-    Attributes:
-        number: of the decision that is due.
-        asked_of: number, state and trigger of the latest decision.
-    """
+    """The policies and the guard from a checkpoint on: `number` is due, `asked_of` tells of the latest decision."""
 
     number: int
     acting: _HeldPolicy

@@ -30,12 +30,7 @@ _FAR = 2
 
 @dataclass(frozen=True, slots=True)
 class UninterruptedBlocks:
-    """Blocks without an interruption.
-
-    Attributes:
-        first: number of the run's first block; even.
-        begin_seconds: when that one began, by the cluster's clock.
-    """
+    """Blocks without an interruption; the first has an even number, and its begin is by the cluster's clock."""
 
     first: int
     begin_seconds: float
@@ -63,11 +58,9 @@ def candidate_decides(
 
 @dataclass
 class Alternation:
-    """One cluster's blocks in one rollout.
+    """One cluster's blocks in one rollout, of which none below `next_number` may begin any more.
 
-    Attributes:
-        next_number: no block below it may begin any more.
-        half: the first block of the present pair, once it is whole.
+    `half` is the first block of the present pair, once it is whole.
     """
 
     next_number: int = 0
@@ -95,11 +88,9 @@ class Alternation:
         interval: DecisionInterval | None,
         usual_jobs: float,
     ) -> list[FinishedBlock]:
-        """Go on to a decision; the blocks of a pair that is whole now.
+        """Go on to a decision of the same assignment; the blocks of a pair that is whole now.
 
-        Args:
-            rollout_assignment: the same as before; another one interrupts, which is the caller's to do.
-            interval: since the decision before; None if nothing is known of that time, which interrupts.
+        An unknown interval since the decision before interrupts.
         """
         now = state.time_seconds
         if interval is None:

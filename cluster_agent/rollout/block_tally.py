@@ -92,11 +92,9 @@ class FinishedBlock:
 
 @dataclass
 class BlockTally:
-    """What a block has come to so far.
+    """What a block has come to so far, from the end of its washout (`counted_from`) on.
 
-    Attributes:
-        counted_from: the end of its washout.
-        is_whole: whether its version acted from its begin on, so that it may be reported.
+    `is_whole`: its version acted from its begin on, so that it may be reported.
     """
 
     number: int

@@ -66,11 +66,7 @@ class Twin(Protocol):
 
 
 def twin_command(cpu_percent: float, policy: PolicySettings, *, modest: bool = True) -> list[str]:
-    """The command of the twin's process.
-
-    Args:
-        modest: whether it takes only what nobody else wants of the processor.
-    """
+    """The command of the twin's process; a `modest` one takes only what nobody else wants of the processor."""
     settings = policy.model_dump_json(include={"mode", "exploration", "seed"})
     # Whoever asks for its parent may ask too late: an agent that was killed meanwhile is no longer that.
     words = [str(cpu_percent), settings, str(os.getpid()), *([] if modest else [AGENTS_PRIORITY])]
@@ -78,12 +74,7 @@ def twin_command(cpu_percent: float, policy: PolicySettings, *, modest: bool = T
 
 
 class TwinWorker:
-    """A thread that begins a process for every question.
-
-    Args:
-        command: reads one question and writes three figures, as `twin_process` does.
-        clock: monotonic seconds.
-    """
+    """A thread that begins a process for every question; the command reads it and writes three figures."""
 
     def __init__(
         self,
@@ -149,11 +140,7 @@ class TwinWorker:
                 self._unanswered -= 1
 
     def _figures(self, question: BlockQuestion) -> Figures:
-        """The figures.
-
-        Raises:
-            TimeoutError, ValueError, OSError: there are none.
-        """
+        """The figures; TimeoutError, ValueError or OSError where there are none."""
         out = answer_of(self._command, question.to_line(), self._longest_seconds, self._ending.is_set, self._clock)
         figures = tuple(float(value) for value in json.loads(out))
         if len(figures) != 3 or not all(math.isfinite(value) and value >= 0.0 for value in figures):

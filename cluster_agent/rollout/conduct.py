@@ -39,13 +39,7 @@ class AssignmentStatus:
 
 
 class Conduct:
-    """One agent's; safe to use from the loop's and the heartbeat's thread.
-
-    Args:
-        speeds: what this cluster has seen of speeds, whoever decided; only a copy of it is asked.
-        wall_clock: Unix seconds.
-        twins: what a twin says of blocks; None for an agent without one.
-    """
+    """One agent's; safe to use from the loop's and the heartbeat's thread. Of `speeds` only a copy is asked."""
 
     def __init__(
         self,
@@ -155,8 +149,7 @@ class Conduct:
     def decided(self, guarded: GuardedDecision) -> dict[str, object] | None:
         """Count a decision in its block, and write all down, before it is carried out.
 
-        Returns:
-            For the log: in which rollout it is made, whose turn it is and in which block; None outside rollouts.
+        For the log: in which rollout it is made, whose turn it is and in which block; None outside rollouts.
         """
         with self._lock:
             rollout_assignment, tally = self.state.rollout_assignment, self.state.alternation.tally
@@ -182,12 +175,7 @@ class Conduct:
         challenged: ChallengerDecision | None,
         progress: Sequence[Progress] | None,
     ) -> None:
-        """Take in what came of the decision about a state.
-
-        Args:
-            challenged: what the challenger would have done; None where it was not asked.
-            progress: None if the decision could not be carried out.
-        """
+        """Take in what came of a decision: `challenged` is None if not asked, `progress` if it was not carried out."""
         with self._lock:
             rollout_assignment = self.state.rollout_assignment
             if (

@@ -71,8 +71,7 @@ class Presence:
     def moved_to(self, state: ClusterState, alone_seconds: Callable[[Job], float]) -> DecisionInterval | None:
         """The interval that ends with a state; None before there is one, and where the clock went back.
 
-        Args:
-            alone_seconds: how long a job is believed to take at the size that it asked for.
+        `alone_seconds` is how long a job is believed to take at the size that it asked for.
         """
         begin, end = self.now, state.time_seconds
         before, ends = self.trained, self._ends

@@ -26,12 +26,7 @@ Figures = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class PolicyAtBlock:
-    """A policy as it was when a block began.
-
-    Attributes:
-        file: the policy file's bytes; None for a scheduler that is chosen by its name.
-        beliefs: a checkpoint of what it believed of speeds; None where it believes nothing.
-    """
+    """A policy when a block began: without a `file` it is chosen by its name, without `beliefs` it has none."""
 
     name: str
     file: bytes | None
@@ -48,12 +43,9 @@ class PolicyAtBlock:
 
 @dataclass(frozen=True, slots=True)
 class TwinJob:
-    """A job that was there in the time that is replayed.
+    """A job that was there in the time that is replayed, as it was last seen; `left` is None if it is still there.
 
-    Attributes:
-        job: as it was last seen.
-        came, left: when it came and left, by the cluster's clock; None if it is still there.
-        work_epochs: what it took, or is believed to take in all.
+    `work_epochs` is what it took, or is believed to take in all.
     """
 
     job: Job

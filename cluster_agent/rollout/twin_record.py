@@ -63,11 +63,7 @@ class _Block:
 
 @dataclass
 class TwinRecord:
-    """One cluster's.
-
-    Args:
-        debounce_seconds: shortest time between two decisions, where they are not made at fixed slots.
-    """
+    """One cluster's; `debounce_seconds` is the shortest time between two decisions that are not at fixed slots."""
 
     debounce_seconds: float
     _now: float | None = None

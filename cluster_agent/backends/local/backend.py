@@ -67,14 +67,7 @@ _Presence = tuple[str, bool, bool]
 
 
 class LocalPace:
-    """When something is to be done.
-
-    Args:
-        jobs: of the machine.
-        slot_seconds: the longest time between two decisions.
-        debounce_seconds: the shortest one.
-        clock: seconds, monotonic.
-    """
+    """Says when a decision is due: when something has happened since `debounce_seconds`, or after `slot_seconds`."""
 
     def __init__(
         self, jobs: RunningJobs, slot_seconds: float, debounce_seconds: float, clock: Callable[[], float]
@@ -182,15 +175,7 @@ def open_backend(settings: BackendSettings, parts: AgentParts) -> LocalBackend:
 
 @dataclass(frozen=True, slots=True)
 class LocalMachine:
-    """What a backend stands on.
-
-    Attributes:
-        table: the jobs that were submitted.
-        node: what they may have.
-        open_job: the handle to a job's processes.
-        shares: what each job holds of the machine.
-        launchers: of the jobs; None where the handles need none.
-    """
+    """What a backend stands on: the table of jobs, the node that they share, and the way to their processes."""
 
     table: JobTable
     node: Node
@@ -200,14 +185,7 @@ class LocalMachine:
 
 
 class LocalBackend:
-    """This machine; a `Backend`.
-
-    Args:
-        settings: of the backend.
-        parts: of the agent.
-        machine: with its jobs.
-        unix_clock: the time of day in seconds.
-    """
+    """This machine; a `Backend`. `unix_clock` gives the time of day in seconds."""
 
     def __init__(
         self,
@@ -394,9 +372,7 @@ class LocalBackend:
             self._launchers.poll(needed=bool(self.table.unended))
 
     def _wanted(self, job: Job, decision: Decision) -> Allocation:
-        """What a job is to have. What was started is let train first, unless its user holds it: taken back before it
-        has, again and again, it would cost its start each time and never get on.
-        """
+        """Desired size of a job; one that is starting keeps its size, unless held: else its starts are paid in vain."""
         wanted = decision.of(job.job_id)
         record = self.table.get(job.job_id)
         if wanted != SUSPENDED or record is None or record.held:

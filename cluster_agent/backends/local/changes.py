@@ -26,10 +26,9 @@ def demand(job: Job, allocation: Allocation) -> Resources:
 
 
 def peak(job: Job, before: Allocation, after: Allocation) -> Resources:
-    """What a job may take at any moment between two sizes: newcomers start before those who go have gone.
+    """Most that a job may take between two sizes: newcomers start before leavers have gone.
 
-    Its cores are kept for all of its tasks together, so that those who come and those who go share them; a GPU is one
-    task's alone.
+    All of its tasks share its cores; a GPU is one task's alone.
     """
     either, both = (demand(job, before), demand(job, after)), demand(job, before.most(after))
     return Resources(max(each.cpu_milli for each in either), both.gpu)
@@ -45,18 +44,14 @@ class ChangeLimits:
 
 @dataclass(slots=True)
 class LocalChange:
-    """One job on its way to another size.
+    """One job on its way from one size to another.
 
     Attributes:
-        before: what it has.
-        after: what it is to have.
         request_id: under which its coordinator is asked.
         asked: the size that it was asked for and does not have yet, which may be one on the way to `after`.
-        asked_seconds: when that was.
         lacking_seconds: since when it waits for what tasks of other jobs still use; None: it does not.
-        lingering: what it may still have of a change that was under way before this one; nothing once that is through.
-        took: `after` holds.
-        given_up: why it will not, in a line.
+        lingering: what it may still have of an earlier change; nothing once that is through.
+        given_up: why `after` will not hold, in a line.
     """
 
     job: Job
@@ -92,15 +87,7 @@ class LocalChange:
 
 
 class Changes:
-    """The changes that one decision makes.
-
-    Args:
-        changes: of all jobs, also of those that keep what they have.
-        jobs: their processes.
-        capacity: what all jobs together may take.
-        limits: of the time that a change may take.
-        clock: seconds, monotonic.
-    """
+    """The changes of one decision, also of jobs that keep what they have; all jobs take at most `capacity`."""
 
     def __init__(
         self,

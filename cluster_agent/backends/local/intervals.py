@@ -30,11 +30,8 @@ class _Interval:
     """One job between two decisions.
 
     Attributes:
-        job: as it was observed.
-        allocation: that it holds in the part that is measured.
-        since_seconds: from when on; None: not yet.
-        samples: that had been counted by then, and `stall_seconds` likewise.
-        cpu_seconds: that its processes had used by then; None: nobody needs to know.
+        allocation: that it holds in the measured part, which begins at `since_seconds` (None: not yet).
+        samples, stall_seconds, cpu_seconds: by then; `cpu_seconds` is None where nobody needs to know.
         waits: whether it is measured as soon as it trains, without another size.
     """
 
@@ -48,13 +45,7 @@ class _Interval:
 
 
 class Intervals:
-    """All jobs between two decisions, from now on.
-
-    Args:
-        jobs: with their processes.
-        clock: seconds, monotonic.
-        offset_seconds: from these to Unix seconds.
-    """
+    """All jobs between two decisions, from now on; `offset_seconds` leads from the clock to Unix seconds."""
 
     def __init__(self, jobs: RunningJobs, clock: Callable[[], float], offset_seconds: float) -> None:
         self._jobs = jobs

@@ -254,15 +254,10 @@ def _odd_values(value: Any, where: str) -> Iterator[str]:
 
 
 def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
-    """A job as it was described, whole: paths absolute, and whether it is elastic found out.
-
-    Args:
-        content: of a job file, or of a command line's options.
-        folder: where relative paths count from.
-        source: what to call it in messages.
+    """A job as it was described, whole: paths absolute, relative to `folder`, and whether it is elastic found out.
 
     Raises:
-        BadJobFile: an unknown key, a wrong value, no such script.
+        BadJobFile: an unknown key, a wrong value, no such script; the message names `source`.
     """
     try:
         job = JobFile.model_validate(content)

@@ -43,24 +43,16 @@ _OPEN_TO_OTHERS = 0o077
 
 @dataclass(frozen=True, slots=True)
 class ClientPatience:
-    """What a client may cost.
-
-    Attributes:
-        seconds: from its connection to the end of its request, and for it to read the answer.
-        connections: at once; one more is refused.
-    """
+    """What a client may cost: seconds for its request, and again for its reading, and connections at once."""
 
     seconds: float = 10.0
     connections: int = 256
 
 
 class SharedAnswers:
-    """Answers that several ask for at once, such as all who watch the jobs: made once, and given to each for a moment.
+    """Answers that several ask for at once, such as all who watch the jobs: made once, and shared for a moment.
 
-    Args:
-        stamp: changes whenever a request has changed anything; nobody gets an answer from before that.
-        clock: seconds, monotonic.
-        methods: whose answers are shared; they change nothing.
+    An answer from before a change of `stamp` is given to nobody.
     """
 
     def __init__(
@@ -92,13 +84,7 @@ class SharedAnswers:
 
 
 class JobServer:
-    """Answers on a socket until `close`.
-
-    Args:
-        path: of the socket; its folder is made, for nobody else to enter.
-        answers: of each method.
-        patience: with clients.
-        shared: answers that are made once for several.
+    """Server on a socket until `close`; the socket's folder is made, for nobody else to enter.
 
     Raises:
         BadConfig: it cannot listen there, or another agent does.

@@ -22,13 +22,7 @@ _MOST_ENDED = 20
 
 
 def explain(facts: Mapping[str, Any], state_dir: Path, lacks: str = "") -> dict[str, Any]:
-    """Why a job has what it has; plain JSON values.
-
-    Args:
-        facts: of the job, as users see it.
-        state_dir: of the agent, where its decisions are.
-        lacks: why it has not got what it was given, in a line.
-    """
+    """Explanation of a job's size, as plain JSON values; `lacks` says why it has not got what it was given."""
     shown = ("name", "state", "stateSinceUnixSeconds", "workers", "ps", "held", "ended", "failures", "lastFailure")
     answer: dict[str, Any] = {key: facts[key] for key in shown}
     decision = weighed_decision(state_dir)
@@ -74,12 +68,8 @@ class JobDesk:
 
     Attributes:
         capacity: what all jobs together may take.
-        facts: of a job, as users see it.
-        now: Unix seconds.
-        state_dir: of the agent, whose decisions are explained.
-        pace_seconds: of decisions: the slot, and the least time between two.
-        remove: what a job that has ended has left; only its record, unless given.
-        why_it_waits: why a job has not got what it was given, in a line; empty if nobody knows one.
+        pace_seconds: the slot, and the least time between two decisions.
+        remove: removes all that an ended job has left; only its record, unless given.
     """
 
     table: JobTable

@@ -61,18 +61,12 @@ class LocalJobRecord(Section):
 
     Attributes:
         number: in the order of submission.
-        held: whether its user suspended it.
-        cancelling: whether its user wants it gone.
         granted_workers, granted_ps: what it was asked to have last; its own until its processes say otherwise.
         run_seconds: during which it held what was decided, between decisions that are over; for policies.
-        trained_seconds: with workers, as its user is told, until `training_since_unix_seconds`.
-        training_since_unix_seconds: since when it has workers; 0: it has none.
+        trained_seconds: with workers, as its user is told, until `training_since_unix_seconds` (0: it has none now).
         suspended_unix_seconds: when it gave back all that it had, the last time; 0: never.
         samples: that are known to be trained; a coordinator that answers knows better.
-        samples_per_epoch: measured; 0 until then.
-        steps_per_epoch: measured; 0 until then.
-        total_epochs: measured; 0 until then.
-        failure: why it failed, in a line.
+        samples_per_epoch, steps_per_epoch, total_epochs: measured; 0 until then.
         too_large: why it could not begin with more than its least, in a line; it keeps to that since.
         misstated: how far the work that it stated was from what it did until it was done, in a line.
     """
@@ -116,14 +110,10 @@ class LocalJobRecord(Section):
 class JobTable:
     """All jobs of one agent, by name; may be asked from any thread.
 
-    Of jobs that ended only the newest are at hand; older ones are still on disk, and found by name.
-
-    Args:
-        folder: where the files are; made where it is not there.
-        keep_ended: so many that ended are at hand.
+    The `keep_ended` newest jobs that ended are at hand; older ones are still on disk, and found by name.
 
     Attributes:
-        changes: how many records were written since; whoever has seen so many has seen all.
+        changes: number of records written since; whoever has seen so many has seen all.
         damaged: names of the jobs whose files could not be read back, with a line of why; they are left as they are.
 
     Raises:
@@ -259,11 +249,7 @@ class JobTable:
 
 
 def ends_in(folder: Path) -> list[LocalJobRecord]:
-    """The jobs of a table that are done, for who only reads; what cannot be read is left out, and no folder is made.
-
-    Args:
-        folder: of an agent's table; it need not be there.
-    """
+    """Records of the jobs that are done, for readers; unreadable files are left out, and no folder is made."""
     found = []
     for path in sorted(folder.glob("*.json")):
         with contextlib.suppress(StateDamaged):

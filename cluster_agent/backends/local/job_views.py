@@ -41,13 +41,10 @@ class UsualEpoch:
 
 
 def total_epochs(record: LocalJobRecord, measured: LocalMeasurement, usual: UsualEpoch) -> float | None:
-    """What the whole job is: as its script said once it had started, else as its file says.
+    """Work of the whole job: as its script said once it had started, else as its file says (`usual` is of its type).
 
     None: nobody did, or in steps of which nobody knows how many make an epoch, or it has done more than that: what was
     wrong once is not relied on.
-
-    Args:
-        usual: of its type.
     """
     said = measured.total_epochs or record.total_epochs or _stated_epochs(record, measured, usual)
     per_epoch = samples_per_epoch(record, measured)
@@ -66,12 +63,9 @@ def _stated_epochs(record: LocalJobRecord, measured: LocalMeasurement, usual: Us
 
 
 def misstated(record: LocalJobRecord, measured: LocalMeasurement, *, done: bool) -> str:
-    """That a job is far from the work which was stated with it, in a line; empty if it is not, or nobody can tell.
+    """Line on how far a job is from its stated work; empty if it is not, or nobody can tell.
 
-    Args:
-        record: of the job.
-        measured: of its processes.
-        done: whether it has come to its end; else what it has still to do counts as far as its script says it.
+    Until it is `done`, what it has still to do counts as far as its script says it.
     """
     work, per_epoch = record.file.work, samples_per_epoch(record, measured)
     if work is None:
@@ -107,13 +101,6 @@ def user_facts(
 
     Its age is the time that it waited, started and stood still, and the time that it ran. What it has, its samples and
     its progress are of the moment `measuredUnixSeconds`, the rest is of the look; None: they do not change now.
-
-    Args:
-        record: of the job.
-        measured: of its processes.
-        now_unix_seconds: the time of the look.
-        waits: why it was not started.
-        trained_seconds: with workers, until now.
     """
     running = record.state is JobState.RUNNING
     file = record.file

@@ -31,12 +31,7 @@ UNKNOWN = 0
 
 
 class Launchers:
-    """Launchers that this process, or an agent before it, started.
-
-    Args:
-        jobs: the folder of all jobs' folders.
-        warm: forks them, where it can.
-    """
+    """Launchers that this process, or an agent before it, started; `warm` forks them, where it can."""
 
     def __init__(self, jobs: Path, warm: LauncherStarter | None = None) -> None:
         self._jobs = jobs
@@ -50,9 +45,6 @@ class Launchers:
         self, job: str, command: list[str], folder: Path, environment: Mapping[str, str], script: Path | None = None
     ) -> int:
         """Start one in a session of its own, so that no signal to this process's terminal or group reaches it.
-
-        Args:
-            script: of a job whose workers may be forked.
 
         Raises:
             OSError: it could not be started, or the job has a launcher.
@@ -98,11 +90,7 @@ class Launchers:
         return bool(ended)
 
     def poll(self, *, needed: bool) -> None:
-        """Be ready to start one soon, or not; to be called again and again.
-
-        Args:
-            needed: whether there is a job.
-        """
+        """Get ready to start a launcher soon, if one is `needed`; to be called again and again."""
         if self._warm is not None:
             self._warm.poll(needed=needed)
 

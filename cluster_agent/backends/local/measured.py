@@ -19,16 +19,12 @@ class LocalMeasurement:
 
     Attributes:
         phase: None as long as nobody has said anything.
-        held: what works now.
-        target: what was asked for last.
+        held: what works now; `target` was asked for last.
         samples: trained, repeated ones once.
         total_epochs: of the whole job, as its script says; 0: it has not.
-        steps: global ones that are done.
-        stall_seconds: that workers waited in resizes.
         fresh: whether the coordinator said it just now; else it is what its launcher wrote down last.
         seen_unix_seconds: when it was fresh last; 0: not since this agent began.
-        failures: of its script, after which it went on.
-        last_failure: the newest of these, in a line.
+        failures: of its script, after which it went on; `last_failure` is the newest, in a line.
         damage: what of the job's folder cannot be used, in a line; empty if it was not in the way.
     """
 

@@ -31,12 +31,7 @@ _LEAST_REMAINING_EPOCHS = 1e-3
 
 
 class Observation:
-    """What there is to decide about now.
-
-    Args:
-        jobs: of the machine.
-        node: the machine, with all that jobs may have.
-    """
+    """What there is to decide about now, on the machine `node` with all that jobs may have."""
 
     def __init__(self, jobs: RunningJobs, node: Node) -> None:
         self._jobs = jobs
@@ -75,13 +70,7 @@ class Observation:
 
 
 def scheduled_job(record: LocalJobRecord, measured: LocalMeasurement, usual: UsualEpoch) -> Job:
-    """What a policy may look at: nothing that a real cluster could not know.
-
-    Args:
-        record: of the job.
-        measured: of its processes; of a job without any, nothing.
-        usual: an epoch of its type.
-    """
+    """What a policy may look at: nothing that a real cluster could not know; `usual` is an epoch of the job's type."""
     file = record.file
     per_epoch = samples_per_epoch(record, measured) or usual.samples or GUESSED_SAMPLES_PER_EPOCH
     done = max(measured.samples, record.samples) / per_epoch
@@ -149,12 +138,7 @@ _CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
 def this_node(settings: LocalBackendSettings, gpus: int, cgroup_limit: Path = _CGROUP_LIMIT) -> Node:
-    """What jobs may have here: what this process may use, less what the operator keeps back.
-
-    Args:
-        settings: of the backend.
-        gpus: that there are.
-        cgroup_limit: the file in which a container's limit stands.
+    """Share of this machine that jobs may have: what this process may use, less what the operator keeps back.
 
     Raises:
         BadConfig: nothing is left, or there are not so many GPUs.

@@ -16,14 +16,10 @@ from policy_net.laboratory.workloads.workload import WorkloadJob
 
 
 def with_ends_since(recorded: RecordedJobs, log: Path) -> RecordedJobs:
-    """The jobs of a decision log with the ends that its agent knows of.
+    """The jobs of a decision log with the ends that its agent knows of; that of another kind of agent is unchanged.
 
-    Args:
-        log: a state directory, or a decision log in one; of another kind of agent it changes nothing.
-
-    Returns:
-        The same, ended as late as the last of these ends. Jobs that are added so have the work that they did; the log
-        has no more of them than what they said.
+    The log then ends as late as the last of these ends. Jobs that are added so have the work that they did; the log has
+    no more of them than what they said.
     """
     ended = _ended((log if log.is_dir() else log.parent) / SUBMITTED)
     known, jobs = dict(recorded.jct_seconds), []

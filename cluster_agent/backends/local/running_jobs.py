@@ -41,12 +41,7 @@ _LOOKED_AFTER_EVERY_SECONDS = 2.0
 
 
 class TrainingTimes:
-    """Seconds with workers of each job, resizes included; they never go back.
-
-    Args:
-        table: of the jobs.
-        now: Unix seconds.
-    """
+    """Seconds with workers of each job, resizes included; they never go back. `now` gives Unix seconds."""
 
     def __init__(self, table: JobTable, now: Callable[[], float]) -> None:
         self._table = table
@@ -56,10 +51,9 @@ class TrainingTimes:
         self._seen_training: set[str] = set()
 
     def note(self, name: str, *, trains: bool, last_sign: Callable[[], float] | None = None) -> None:
-        """A job has workers now, or has none; nothing is written while that stays so.
+        """Note that a job has workers now, or has none; nothing is written while that stays so.
 
-        Args:
-            last_sign: Unix seconds of the last that the job wrote; asked where its end was not seen by this process.
+        `last_sign` gives the Unix seconds of its last sign of life, for an end that this process did not see.
         """
         if trains:
             self._seen_training.add(name)
@@ -97,19 +91,12 @@ class TrainingTimes:
 
 
 class RunningJobs(Mapping[str, JobProcesses]):
-    """The processes of each job, by its name.
-
-    Args:
-        table: of the jobs.
-        open_job: the handle to a job's processes; nothing is started by it.
-        now: Unix seconds.
-        shares: what each job holds of the machine.
+    """The processes of each job, by its name; `open_job` makes the handle to them and starts nothing.
 
     Attributes:
         losses: how many launchers died, which is something to decide about.
         waits: why jobs could not be started when that was tried last, in a line each.
         lacking: what there is too little of yet for what jobs are to have by the last decision, in a line each.
-        training: for how long each job has trained.
     """
 
     def __init__(
@@ -139,7 +126,6 @@ class RunningJobs(Mapping[str, JobProcesses]):
                 shares.grow(record.name, record.file.takes(record.granted))
 
     def __getitem__(self, name: str) -> JobProcesses:
-        """The processes of a job."""
         found = self._processes.get(name)
         if found is None:
             record = self.table.get(name)
@@ -149,11 +135,9 @@ class RunningJobs(Mapping[str, JobProcesses]):
         return found
 
     def __iter__(self) -> Iterator[str]:
-        """Names of all jobs."""
         return iter([record.name for record in self.table])
 
     def __len__(self) -> int:
-        """How many jobs there are."""
         return sum(1 for _ in self.table)
 
     def measure(self, name: str) -> LocalMeasurement:
@@ -219,13 +203,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         """Ask a job's processes for another size, or start some; why that cannot be, empty if it was asked for.
 
         That it runs is remembered before it does: an agent that is killed in between finds it missing, and never finds
-        one that it does not know of.
-
-        Args:
-            name: of the job.
-            request_id: under which it may be asked again.
-            after: what it is to have.
-            most: what it may take on the way.
+        one that it does not know of. On the way it may take `most`.
         """
         record, process = self.table.get(name), self[name]
         if record is None or record.state.ended:

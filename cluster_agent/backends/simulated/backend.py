@@ -56,11 +56,7 @@ class _Known:
 
 
 class Baselines:
-    """Other schedulers on each episode, as far as they have been replayed; safe to ask from any thread.
-
-    Attributes:
-        fallback: the name of the agent's fallback.
-    """
+    """Other schedulers on each episode, as far as they have been replayed; safe to ask from any thread."""
 
     def __init__(self, episodes: Episodes, fallback: str) -> None:
         self._episodes = episodes
@@ -192,14 +188,7 @@ def open_backend(settings: SimulatedBackendSettings, parts: AgentParts) -> Simul
 
 
 class SimulatedBackend:
-    """Runs episodes one after another; a `Backend`.
-
-    Args:
-        episodes: what to run.
-        state_dir: where the snapshot is kept; a snapshot found there is gone on from.
-        pacer: holds the simulated clock back.
-        baselines: replay the same jobs under other schedulers, for the status; None where nobody asks.
-    """
+    """Runs episodes one after another, from the snapshot in `state_dir` on if there is one; a `Backend`."""
 
     def __init__(self, episodes: Episodes, state_dir: Path, pacer: Pacer, baselines: Baselines | None = None) -> None:
         self._episodes = episodes

@@ -55,15 +55,7 @@ _OVER = frozenset({JobPhase.FINISHED, JobPhase.FAILED, JobPhase.SUSPENDED})
 
 
 class ScriptSupervisor:
-    """One job's launcher.
-
-    Args:
-        folder: of the job.
-        record: what to run.
-        environment: that workers inherit.
-        clock: seconds in which this process ran (`launcher_clock`).
-        unix_clock: the time of day in seconds.
-    """
+    """One job's launcher; `environment` is inherited by workers, `clock` counts while this process runs."""
 
     def __init__(
         self,

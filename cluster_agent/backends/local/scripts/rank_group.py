@@ -24,16 +24,7 @@ _BAD_INPUT = 2
 
 
 class RankGroup:
-    """One run.
-
-    Args:
-        record: what to run.
-        folder: of the job.
-        workers: how many.
-        gpus: that the job has; each worker gets as many of them as the record says.
-        environment: that the workers inherit.
-        clock: seconds, monotonic.
-        warm: forks them, where it can.
+    """One run; each worker gets as many of the job's `gpus` as the record says, and is forked by `warm` where it can.
 
     Raises:
         OSError: a worker cannot be started; none is left.

@@ -28,9 +28,7 @@ class ScriptRecord(Section):
 
     Attributes:
         elastic: whether the workers can stop after a common step, and others go on; else the size is fixed.
-        gpus: of one worker.
-        gpu_file: where the GPUs that the job has now are listed.
-        checkpoint_seconds: between two checkpoints.
+        gpus: of one worker; those of the job are listed in `gpu_file`.
         grace_seconds: from SIGTERM to SIGKILL.
         stop_seconds: for the checkpoint at which all workers stop; then they are ended without.
         restarts: failures in a row, without progress in between, after which the job fails.
@@ -79,12 +77,10 @@ class ScriptState(Section):
     """How a job is, as its launcher says.
 
     Attributes:
-        workers: that run now.
-        target: that are about to.
+        workers: that run now; `target` are about to.
         request_id: of the newest target that was looked at.
         stall_seconds: between the last step before a resize and the first one after it, over all resizes.
-        failures: of its script, over all of the job's launchers.
-        last_failure: the newest, in a line; not the job's end, which is `failure`.
+        failures: of its script, over all of the job's launchers; `last_failure` is not the job's end.
     """
 
     phase: JobPhase

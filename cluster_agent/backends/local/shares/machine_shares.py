@@ -40,10 +40,7 @@ _V2_CONTROLLERS = "cgroup.subtree_control"
 
 
 class CpuQuota:
-    """Control groups of jobs, below one folder.
-
-    Args:
-        folder: a control group with the cpu controller that this user may write to; made where it is not there.
+    """Control groups of jobs, in a folder with the cpu controller that this user may write to; made if missing.
 
     Raises:
         BadConfig: it cannot be used.
@@ -99,13 +96,7 @@ def _remove(group: Path) -> None:
 
 
 class CoreMap:
-    """The cores of one machine.
-
-    Args:
-        cores: that jobs may use.
-        processes: of a job, by its name.
-        quota: of each job; None: there is none.
-    """
+    """The cores of one machine; `processes` gives those of a job, `quota` keeps each job to its millicores."""
 
     def __init__(
         self, cores: Sequence[int], processes: Callable[[str], Iterable[int]], quota: CpuQuota | None = None
@@ -180,13 +171,9 @@ def gpu_file(jobs: Path, name: str) -> Path:
 
 
 class GpuLedger:
-    """The GPUs of one machine.
+    """The GPUs of one machine, as `CUDA_VISIBLE_DEVICES` names them.
 
-    Args:
-        jobs: the folder of all jobs' folders.
-        gpus: what jobs may have, as `CUDA_VISIBLE_DEVICES` names them.
-        running: names of jobs that may have some already, from an agent before this one.
-        suspended: names of jobs that need none, of which processes may still use some.
+    Jobs that are `running` may have some from an agent before; of `suspended` ones processes may still use some.
     """
 
     def __init__(
@@ -346,12 +333,7 @@ class MachineShares:
 
 
 def gpus_here(environment: Mapping[str, str], nvml: ModuleType | None = None) -> tuple[str, ...]:
-    """UUIDs of the GPUs that jobs could have, in the driver's order.
-
-    Args:
-        environment: `CUDA_VISIBLE_DEVICES` narrows them down, as for any program.
-        nvml: the bindings; loaded unless given.
-    """
+    """UUIDs of the GPUs that jobs could have, in the driver's order; `CUDA_VISIBLE_DEVICES` narrows them down."""
     try:
         library = import_module("pynvml") if nvml is None else nvml
     except ImportError:
