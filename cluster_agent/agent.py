@@ -12,7 +12,6 @@ import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
 from cluster_agent.backends.base import AgentParts, BackendStatus, backend_module
-from cluster_agent.backends.kinds_apart import KindsApart
 from cluster_agent.errors import NoPolicy
 from cluster_agent.fleet.assignment_follower import AssignmentFollower, AssignmentParts
 from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
@@ -105,9 +104,7 @@ class Agent:
             None if self._twins is None else self._twins.unanswered,
         )
         self._beliefs = OnlineFit()
-        self._backend = KindsApart(
-            backend_module(settings.backend.kind).open_backend(settings.backend, parts), self._beliefs
-        )
+        self._backend = backend_module(settings.backend.kind).open_backend(settings.backend, parts)
         trust = None if settings.learner is None else _trust_of(settings, settings.learner)
         self._source = PolicySource(
             settings.policy, CandidateFactory(settings.policy), KeptVersion(settings.state_dir), trust

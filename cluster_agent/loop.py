@@ -6,7 +6,7 @@ waiting, and what it writes to disk may fail without stopping it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,15 +16,18 @@ from cluster_agent.acting.active_policy import ActivePolicy, DecisionTurn
 from cluster_agent.backends.base import Backend
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.guard import ChallengerDecision, Guard, GuardedDecision
-from cluster_agent.recording.decision_recorder import Before, DecisionRecorder
+from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.recording.load_history import LoadHistory
+from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.telemetry import AgentTelemetry
-from policy_net.domain import ClusterState, DecisionOrigin, Progress, Trigger
+from policy_net.domain import ClusterState, DecisionOrigin, Job, JobKind, Progress, Trigger
 from policy_net.errors import InvalidAllocation
 from policy_net.learning.replay import Experience
 from policy_net.policy import Samples
+from policy_net.throughput.kinds_apart import measured_kinds, type_of_kind
+from policy_net.throughput.parametric import OnlineFit
 
 _log = structlog.get_logger()
 
@@ -42,26 +45,12 @@ class Reward(Protocol):
         ...
 
 
-class DurableMemory(Protocol):
-    """What must outlive the agent besides the cluster itself."""
-
-    @property
-    def decisions(self) -> int:
-        """How many were made in earlier lives of this agent."""
-        ...
-
-    def save(self, decisions: int, interventions: Mapping[str, int]) -> None:
-        """Keep the counts (and the beliefs)."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Deciding:
     """The policies that decide, whose turn it is, and the guard behind them.
 
-    Attributes:
-        patience_seconds: longest wait for what a challenger would have done, once an interval is over. 0 on a live
-            cluster, as that is later than any deadline; a simulated cluster's clock stands still meanwhile.
+    `patience_seconds` is the longest wait for a challenger's decision once an interval is over: 0 on a live cluster, as
+    that is later than any deadline; a simulated cluster's clock stands still meanwhile.
     """
 
     active: ActivePolicy
@@ -72,15 +61,9 @@ class Deciding:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecords:
-    """Records that are kept of every decision.
+    """Records of every decision, for the log and for the learner's report; None where one is not wanted."""
 
-    Attributes:
-        recorder: of the decision log; None if nothing is logged.
-        timelines: follows some jobs for the learner's report; None if nothing about jobs is told.
-        load: follows GPUs in use and jobs that wait, for the same; None if that is not told, or the backend does.
-    """
-
-    memory: DurableMemory
+    memory: AgentMemory
     recorder: DecisionRecorder | None = None
     timelines: JobTimelines | None = None
     load: LoadHistory | None = None
@@ -88,22 +71,54 @@ class DecisionRecords:
 
 @dataclass(frozen=True, slots=True)
 class Lessons:
-    """Lessons of an interval.
-
-    Attributes:
-        learn: takes experience without waiting; None if nothing is learned here.
-    """
+    """Lessons of an interval; `learn` takes experience without waiting, None if nothing is learned here."""
 
     reward: Reward
     learn: Callable[[Experience], None] | None = None
 
 
-class DecisionLoop:
-    """Runs decisions until the backend has no more of them.
+class KindNames:
+    """Names for types that jobs of both kinds have, so that their speeds do not mix; see `type_of_kind`.
 
-    Args:
-        wait: waits up to so many seconds; True when the agent is to stop.
+    The kind that a type has first keeps its name; what this agent has measured says it also after a restart.
     """
+
+    def __init__(self, beliefs: OnlineFit, given: Callable[[], Sequence[str]]) -> None:
+        """`given` are the names that users gave."""
+        self._measured = measured_kinds(beliefs)
+        self._given = given
+        self._kinds: dict[str, JobKind] = {}
+        self._renamed: dict[str, str] = {}
+        self._reported: set[str] = set()
+
+    def told_apart(self, state: ClusterState) -> ClusterState:
+        """The state with a name of its own for a type's other kind."""
+        self._renamed = {job.job_id: name for job in state.jobs if (name := self._name(job, state)) != job.job_type}
+        if not self._renamed:
+            return state
+        jobs = tuple(replace(job, job_type=self._renamed.get(job.job_id, job.job_type)) for job in state.jobs)
+        return replace(state, jobs=jobs)
+
+    def renamed(self, progress: list[Progress]) -> list[Progress]:
+        """What jobs of that state did, by the same names."""
+        if not self._renamed:
+            return progress
+        return [replace(entry, job_type=self._renamed.get(entry.job_id, entry.job_type)) for entry in progress]
+
+    def _name(self, job: Job, state: ClusterState) -> str:
+        def given() -> set[str]:
+            return {*self._given(), *(each.job_type for each in state.jobs)}
+
+        name = type_of_kind(job.job_type, job.kind, lambda name: self._measured(name) or self._kinds.get(name), given)
+        self._kinds.setdefault(name, job.kind)
+        if name != job.job_type and name not in self._reported:
+            self._reported.add(name)
+            _log.info("kinds-apart", type=job.job_type, kind=job.kind.value, known_as=name)
+        return name
+
+
+class DecisionLoop:
+    """Runs decisions until the backend has no more of them; `wait` returns True when the agent is to stop."""
 
     def __init__(
         self,
@@ -120,6 +135,7 @@ class DecisionLoop:
         self._conduct = deciding.conduct
         self._patience_seconds = deciding.patience_seconds
         self._memory = records.memory
+        self._kinds = KindNames(records.memory.beliefs, lambda: backend.job_types)
         self._recorder = records.recorder
         self._timelines = records.timelines
         self._load = records.load
@@ -169,27 +185,29 @@ class DecisionLoop:
         observed = self._backend.observe()
         if observed is None:
             return False
-        state, trigger = observed
+        state, trigger = self._kinds.told_apart(observed[0]), observed[1]
         number = self.decisions
         turn = self._conduct.begin(state, number)
         identity = turn.acting.candidate.identity
         if turn.activated:
             _log.info("policy-activated", policy=identity.name, version=identity.version)
-        before = None if self._recorder is None else self._recorder.begin(number, turn)
+        if self._recorder is not None:
+            self._recorder.begin(number, turn)
         guarded = self._guard.decide(turn.acting.ask, state, trigger)
         self.decisions += 1
-        self._keep(state, trigger, guarded, before)
+        self._keep(state, trigger, guarded)
         # Asked once the decision is made and written down; looked at when the interval is over.
         answer = None if turn.challenger is None else turn.challenger.begin(state, trigger)
         origin = DecisionOrigin(identity.name, number)
         progress: list[Progress] | None = None
         try:
-            progress = [_believable(entry) for entry in self._backend.apply(replace(guarded.decision, origin=origin))]
+            done = self._backend.apply(replace(guarded.decision, origin=origin))
+            progress = [_believable(entry) for entry in self._kinds.renamed(done)]
         finally:
             challenged = None if answer is None else self._guard.would(answer(self._patience_seconds), state)
             self._conduct.ended(state, guarded, challenged, progress)
-            if self._recorder is not None and before is not None and challenged is not None:
-                self._recorder.on_challenged(before, challenged)
+            if self._recorder is not None and challenged is not None:
+                self._recorder.on_challenged(challenged)
         seconds = self._backend.time_seconds - state.time_seconds
         reward = self._learn_from(state, progress, seconds, turn, guarded)
         self._previous_reward = reward
@@ -210,12 +228,12 @@ class DecisionLoop:
         )
         return True
 
-    def _keep(self, state: ClusterState, trigger: Trigger, guarded: GuardedDecision, before: Before | None) -> None:
+    def _keep(self, state: ClusterState, trigger: Trigger, guarded: GuardedDecision) -> None:
         """Log and remember; a full disk is reported and does not stop the cluster."""
         rollout = self._conduct.decided(guarded)
         try:
-            if self._recorder is not None and before is not None:
-                self._recorder.write(before, state, trigger, guarded, self._previous_reward, rollout)
+            if self._recorder is not None:
+                self._recorder.write(state, trigger, guarded, self._previous_reward, rollout)
             self._memory.save(self.decisions, self._guard.counts)
         except OSError as error:
             self._telemetry.log_failures.inc()

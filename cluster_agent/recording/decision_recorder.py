@@ -23,7 +23,7 @@ from policy_net.throughput.beliefs import beliefs_of
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class _Before:
     """The state of beliefs before a decision; digests are by the words of `observed_by`."""
 
     turn: DecisionTurn
@@ -55,9 +55,10 @@ class DecisionRecorder:
         self._observed: tuple[Progress, ...] = ()
         self._observed_by: tuple[str, ...] = ()
         self._challenger: Mapping[str, Any] | None = None
+        self._before: _Before
 
-    def begin(self, number: int, turn: DecisionTurn) -> Before:
-        """Capture how things stand before a decision."""
+    def begin(self, number: int, turn: DecisionTurn) -> None:
+        """Capture how things stand before a decision, which the other methods are about."""
         held: dict[str, Decider] = {"policy": turn.acting}
         if turn.challenger is not None:
             held["beside"] = turn.challenger
@@ -90,11 +91,10 @@ class DecisionRecorder:
             program=self._program,
             challenger=stand.get("beside"),
         )
-        return Before(turn, checkpoint, self._due, digests, blind)
+        self._before = _Before(turn, checkpoint, self._due, digests, blind)
 
     def write(
         self,
-        before: Before,
         state: ClusterState,
         trigger: Trigger,
         guarded: GuardedDecision,
@@ -106,6 +106,7 @@ class DecisionRecorder:
         Raises:
             OSError: it could not be written; the log goes on with a checkpoint.
         """
+        before = self._before
         identity, settings = before.turn.acting.candidate.identity, self._policy_settings
         record = DecisionRecord(
             number=before.checkpoint.number,
@@ -139,8 +140,9 @@ class DecisionRecorder:
             if decider is not None and decider.candidate.file is not None:
                 self._log.archive.add(decider.candidate.identity.digest, decider.candidate.file)
 
-    def on_challenged(self, before: Before, decision: ChallengerDecision) -> None:
+    def on_challenged(self, decision: ChallengerDecision) -> None:
         """Note what the challenger would have done, for the line of the next decision."""
+        before = self._before
         if before.turn.challenger is not None:
             identity = before.turn.challenger.candidate.identity
             self._challenger = decision.to_json() | {

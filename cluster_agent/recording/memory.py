@@ -46,7 +46,7 @@ class AgentMemory:
             StateDamaged: the file cannot be read back.
         """
         self._path = state_dir / MEMORY
-        self._beliefs = beliefs
+        self.beliefs = beliefs
         self._active = active
         saved = _opened(self._path, read_json(self._path))
         try:
@@ -83,7 +83,7 @@ class AgentMemory:
             "format": FORMAT,
             "decisions": decisions,
             "interventions": dict(interventions),
-            "beliefs": self._beliefs.snapshot(),
+            "beliefs": self.beliefs.snapshot(),
             "acting_beliefs": self._acting_snapshot,
             "acting_digest": self._snapshot_digest,
             "held_beliefs": self._held_snapshot,

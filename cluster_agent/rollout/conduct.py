@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from cluster_agent.rollout.assignment_state import AssignmentState, load_state
 from cluster_agent.rollout.block_tally import FinishedBlock
 from cluster_agent.rollout.block_twins import BlockTwins
 from cluster_agent.rollout.evidence import Evidence, ShadowSums
+from cluster_agent.rollout.presence import DecisionInterval
 from policy_net.domain import ClusterState, Job, Progress
 from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 from policy_net.throughput.parametric import OnlineFit
@@ -117,33 +119,13 @@ class Conduct:
             if self._resumed and interval is not None and interval.end - interval.begin > state.slot_seconds:
                 known.alternation.interrupt()  # away for longer than a decision
             self._resumed = False
-            in_force = False
-
-            def candidate_decides(current: Candidate, challenger: Candidate | None) -> bool:
-                nonlocal in_force
-                in_force = self._counts(current, challenger)
-                rollout_assignment = known.rollout_assignment
-                if (
-                    rollout_assignment is None
-                    or not in_force
-                    or rollout_assignment.role is not AssignmentRole.ALTERNATING
-                ):
-                    known.alternation.interrupt()
-                    return False
-                blocks = known.alternation.advance(rollout_assignment, self._cluster, state, interval, known.usual_jobs)
-                self._report(blocks)
-                tally = known.alternation.tally
-                if self.twins is not None and tally is not None and challenger is not None:
-                    self.twins.opened(rollout_assignment.rollout, tally, state, current, challenger)
-                return known.alternation.candidate_acts(rollout_assignment, self._cluster, state.time_seconds)
-
-            turn = self._active.begin_turn(number, candidate_decides)
+            before = self._in_force
+            turn = self._active.begin_turn(number, partial(self._candidate_decides, state, interval))
             if self.twins is not None:
                 self.twins.ask(self._speeds)
-            if in_force is not self._in_force:
-                _log.info("duty-begun" if in_force else "duty-suspended", **_words(known.rollout_assignment))
-            before, self._in_force = self._in_force, in_force
-            self._to_be_saved = full or in_force or before or known.rollout_assignment is not None
+            if self._in_force is not before:
+                _log.info("duty-begun" if self._in_force else "duty-suspended", **_words(known.rollout_assignment))
+            self._to_be_saved = full or self._in_force or before or known.rollout_assignment is not None
             return turn
 
     def decided(self, guarded: GuardedDecision) -> dict[str, object] | None:
@@ -237,6 +219,28 @@ class Conduct:
             return tuple(state.finished)
         state.finished = twins.reported(state.rollout, state.finished)
         return tuple(takewhile(lambda block: not twins.waiting(state.rollout, block), state.finished))
+
+    def _candidate_decides(
+        self,
+        state: ClusterState,
+        interval: DecisionInterval | None,
+        current: Candidate,
+        challenger: Candidate | None,
+    ) -> bool:
+        known, rollout_assignment = self.state, self.state.rollout_assignment
+        self._in_force = self._counts(current, challenger)
+        if (
+            rollout_assignment is None
+            or not self._in_force
+            or rollout_assignment.role is not AssignmentRole.ALTERNATING
+        ):
+            known.alternation.interrupt()
+            return False
+        self._report(known.alternation.advance(rollout_assignment, self._cluster, state, interval, known.usual_jobs))
+        tally = known.alternation.tally
+        if self.twins is not None and tally is not None and challenger is not None:
+            self.twins.opened(rollout_assignment.rollout, tally, state, current, challenger)
+        return known.alternation.candidate_acts(rollout_assignment, self._cluster, state.time_seconds)
 
     def _counts(self, current: Candidate, challenger: Candidate | None) -> bool:
         state = self.state

@@ -5,8 +5,8 @@ from __future__ import annotations
 from job_shell import Shell
 
 from cluster_agent.acting.active_policy import CandidateFactory, Decider, DecisionTurn
-from cluster_agent.backends.kinds_apart import KindsApart
 from cluster_agent.guard import DeadlineAsker, Guard, Proposal, decide_recorded
+from cluster_agent.loop import KindNames
 from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.state_files import write_json
@@ -29,13 +29,14 @@ class Deciding:
         self.recorder = DecisionRecorder(DecisionLog(shell.folder, 1_000_000, 3), fallback, settings)
         self.number = 0
         self.seen = OnlineFit()
-        self.backend = KindsApart(shell.world.backend, self.seen)
+        self.backend = shell.world.backend
+        self.kinds = KindNames(self.seen, lambda: self.backend.job_types)
 
     def once(self, fails: Exception | None = None) -> None:
         observed = self.backend.observe()
         assert observed is not None
-        state, trigger = observed
-        before = self.recorder.begin(self.number, self.turn)
+        state, trigger = self.kinds.told_apart(observed[0]), observed[1]
+        self.recorder.begin(self.number, self.turn)
 
         def ask(state: ClusterState, trigger: Trigger) -> Proposal:
             if fails is not None:
@@ -43,13 +44,13 @@ class Deciding:
             return Proposal(*decide_recorded(self.candidate.policy, state, trigger), 0.0)
 
         guarded = self.guard.decide(ask, state, trigger)
-        self.recorder.write(before, state, trigger, guarded, None)
+        self.recorder.write(state, trigger, guarded, None)
         beliefs = self.candidate.beliefs
         snapshot = None if beliefs is None else beliefs.snapshot()
         saved = {"acting_beliefs": snapshot, "beliefs": self.seen.snapshot()}
         write_json(self.shell.folder / "agent.json", saved)
         self.number += 1
-        progress = self.backend.apply(guarded.decision)
+        progress = self.kinds.renamed(self.backend.apply(guarded.decision))
         self.candidate.policy.observe(progress)
         self.seen.introduce(state.jobs)
         self.seen.observe(progress)
