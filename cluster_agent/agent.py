@@ -19,18 +19,15 @@ from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.fleet.learner_protocol import AgentStatus
 from cluster_agent.fleet.policy_versions import KeptVersion, LearnerPatience, PolicySource, fetched_policy, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
-from cluster_agent.fleet.sharing import Sharing
-from cluster_agent.fleet.sketch_sharing import SketchSharing
+from cluster_agent.fleet.sharing import Sharing, SketchSharing
 from cluster_agent.guard import DeadlineAsker, Guard
-from cluster_agent.health import GAP_SECONDS, Health
 from cluster_agent.learning.comparing import PastComparer, comparer_of
 from cluster_agent.learning.experience import BelievedReward, ExperienceQueue
-from cluster_agent.learning.learning_source import LearningSource
+from cluster_agent.learning.learning_source import LearningSource, TwinSource
 from cluster_agent.learning.lesson_budget import LessonBudget
 from cluster_agent.learning.noise import UpdateNoise
 from cluster_agent.learning.rounds import RoundLink, RoundWork
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer, TrainingCounts
-from cluster_agent.learning.twin_source import TwinSource
 from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
 from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.decision_recorder import DecisionRecorder
@@ -41,7 +38,7 @@ from cluster_agent.recording.state_files import hold_folder, write_json
 from cluster_agent.rollout.block_twins import twins_of
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.settings import Acting, AgentSettings, LearnerConnectionSettings
-from cluster_agent.telemetry import AgentTelemetry
+from cluster_agent.telemetry import GAP_SECONDS, AgentTelemetry, Health
 from foundation.backoff import Backoff
 from foundation.clocks import AwakeClock
 from policy_net.domain import PolicyContext

@@ -1,4 +1,4 @@
-"""Telemetry of an agent: Prometheus metrics named `fedl2_agent_<what>_<unit>`, and structured log lines."""
+"""Telemetry of an agent: health at /healthz and /readyz, metrics `fedl2_agent_<what>_<unit>`, structured log lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 
 from cluster_agent.errors import BadAgentConfig
 from cluster_agent.guard import GuardedDecision, Intervention
-from cluster_agent.health import Health
 from cluster_agent.settings import AgentTelemetrySettings
 from foundation.lossy_stream import lossy
 from policy_net.exchange.secret_metrics import SecretMetrics
@@ -22,6 +21,54 @@ from policy_net.exchange.signed_documents import VERSION_REFUSALS
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+import math
+
+GAP_SECONDS = 60.0
+"""Between two looks more is a time in which this process was stopped, or nobody asked: a loop that woke is alive."""
+
+
+class Health:
+    """Liveness of the decision loop, which each wait notes; read by any thread.
+
+    Each wait ends by itself: only what lies between two of them can hang, for longer than `longest_seconds`.
+
+    Args:
+        clock: seconds in which this process ran; read when a probe asks.
+    """
+
+    def __init__(self, longest_seconds: float, clock: Callable[[], float], not_ready: Callable[[], str]) -> None:
+        self._longest_seconds, self._clock, self._not_ready = longest_seconds, clock, not_ready
+        self._turned_at = math.inf
+        """Whoever has not begun is not late, nor is one that waits."""
+
+    def turned(self) -> None:
+        """Note that the loop has turned."""
+        self._turned_at = self._clock()
+
+    def reported_by(self, wait: Callable[[float], bool]) -> Callable[[float], bool]:
+        """The same wait, which is noted."""
+
+        def noted(seconds: float) -> bool:
+            self._turned_at = math.inf
+            stops = wait(seconds)
+            self.turned()
+            return stops
+
+        return noted
+
+    @property
+    def not_alive(self) -> str:
+        """Why the process should be started again, in a line; empty where it need not be."""
+        silent_seconds = self._clock() - self._turned_at
+        if silent_seconds <= self._longest_seconds:
+            return ""
+        return f"the decision loop has not turned for {silent_seconds:.0f} s"
+
+    @property
+    def not_ready(self) -> str:
+        """Why no decision can be taken, in a line; empty where one can."""
+        return self.not_alive or self._not_ready()
+
 
 _DECIDE_SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _STALENESS_STEPS = (0, 1, 2, 4, 8, 16, 32, 64, 128)

@@ -17,8 +17,7 @@ from cluster_agent.fleet.assignment_follower import AssignmentFollower
 from cluster_agent.fleet.learner_protocol import AgentStatus
 from cluster_agent.fleet.policy_versions import PolicySource, refusal_word
 from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
-from cluster_agent.fleet.sharing import Sharing
-from cluster_agent.fleet.sketch_sharing import SketchSharing
+from cluster_agent.fleet.sharing import Sharing, SketchSharing
 from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionRejected
 from policy_net.exchange.fleet_trust import FleetTrust
 from policy_net.exchange.learner_answers import Assignment, Registration

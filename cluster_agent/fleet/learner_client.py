@@ -10,7 +10,7 @@ from pathlib import Path
 from cluster_agent.fleet.learner_protocol import AgentStatus, EvidenceAnswer
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.replayed_past import ReplayedPast
-from cluster_agent.rollout.block_tally import FinishedBlock
+from cluster_agent.rollout.alternation import FinishedBlock
 from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.settings import LearnerConnectionSettings
 from policy_net.exchange.fleet_client import FleetClient, Observer

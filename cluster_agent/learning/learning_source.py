@@ -1,5 +1,7 @@
 """Source of a cluster's gradients: its twin, or what decisions brought, by the settings, the policy and the learner.
 
+The twin is a process that replays the cluster's past. Whatever goes wrong in it costs a lesson alone, and one log line.
+
 Live gradients teach `dl2`, and a `set` policy next to nothing; replays of the cluster's past teach `set`, and no other
 kind (docs/results/twin_learning.md). What decides here may be of another kind tomorrow, and the learner of another
 mode, so the choice is made anew whenever somebody asks.
@@ -7,16 +9,28 @@ mode, so the choice is made anew whenever somebody asks.
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import numpy as np
 import structlog
 
 from cluster_agent.learning.experience import ExperienceQueue
-from cluster_agent.settings import AgentSettings
+from cluster_agent.learning.lesson_budget import LessonBudget
+from cluster_agent.learning.twin_lesson import LessonQuestion, TwinAnswer, head_file
+from cluster_agent.settings import AgentSettings, LearningSettings
 from cluster_agent.telemetry import AgentTelemetry
+from policy_net.errors import PolicyNetError
+from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.spec import SetSpec, WeightSpec
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.learning.gradient import GradientResult
 from policy_net.learning.replay import Experience
+from policy_net.twin.library import notice
 
 _log = structlog.get_logger()
 
@@ -82,3 +96,100 @@ class LearningSource:
         if self._rounds():
             return False, "the learner works in rounds, which are answered from live experience"
         return True, f"the policy is of kind {spec.policy}"
+
+
+def lesson_command(cpu_percent: float) -> list[str]:
+    """The command of a lesson's process."""
+    # Whoever asks for its parent may ask too late: an agent that was killed meanwhile is no longer that.
+    return [sys.executable, "-m", "cluster_agent.learning.twin_process", str(cpu_percent), str(os.getpid())]
+
+
+class TwinSource:
+    """Used by the trainer's thread.
+
+    Args:
+        cluster: its name; clusters with one seed draw other windows and directions all the same.
+        priors: of what acts here now.
+        applies: whether the twin teaches now, or live experience does.
+    """
+
+    def __init__(
+        self,
+        settings: LearningSettings,
+        cluster: str,
+        state_dir: Path,
+        priors: Callable[[], Sequence[SpeedStatistic]],
+        telemetry: AgentTelemetry,
+        command: Sequence[str] | None = None,
+        longest_seconds: float | None = None,
+        budget: LessonBudget | None = None,
+        applies: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.applies = applies
+        self._settings = settings
+        self._cluster = cluster
+        self._state_dir = state_dir
+        self._priors = priors
+        self._telemetry = telemetry
+        self._command = list(command or lesson_command(settings.twin.cpu_percent))
+        self.budget = budget or LessonBudget(settings.twin.cpu_percent)
+        self._longest_seconds = self.budget.longest_seconds if longest_seconds is None else longest_seconds
+        self._asked = 0
+        self._said = ""
+
+    @property
+    def has_nothing(self) -> bool:
+        """Whether the last lesson said why there is none, and so the next ones may be like it."""
+        return bool(self._said)
+
+    def gradient(
+        self, head: Callable[[], LearnerHead], spec: WeightSpec, incarnation: int, ending: Callable[[], bool]
+    ) -> GradientResult | None:
+        """The gradient at a head; None where there is none, and why is said.
+
+        The head is looked at when the lesson has its turn, which may be hours later, and what that raises is raised.
+        Incarnation and number of questions draw window and directions.
+        """
+        if not isinstance(spec, SetSpec):
+            self.tell(
+                f"the learner's policy is of kind {spec.policy}, and twins teach set policies; see learning.source"
+            )
+            return None
+        if not self._asked and (slow := notice()) is not None:
+            _log.warning("twin-is-slow", reason=slow)
+
+        def question() -> bytes:
+            file, settings = head_file(spec, head().weights, self._priors()), self._settings
+            self._asked += 1
+            seed = _seed(self._cluster, settings.seed, incarnation, self._asked)
+            asked = LessonQuestion(file, self._state_dir.resolve(), settings.twin, seed, settings.permute_rewards)
+            return asked.to_line()
+
+        try:
+            line = self.budget.ask(self._command, question, self._longest_seconds, ending)
+            answer = TwinAnswer.from_line(line, spec)
+        except (OSError, ValueError, KeyError, TypeError, PolicyNetError) as error:
+            answer = TwinAnswer(None, reason=str(error) or repr(error))
+            if ending():
+                return None
+        if answer.agreement is not None:
+            self._telemetry.twin_agreement.set(answer.agreement)
+        if answer.result is None:
+            if answer.reason:
+                self.tell(answer.reason)
+            else:
+                self._said = ""
+            return None
+        self._said = ""
+        return answer.result
+
+    def tell(self, reason: str) -> None:
+        """Say why nothing is taught: once, until something else is the matter."""
+        if reason != self._said:
+            self._said = reason
+            _log.warning("twin-teaches-nothing", reason=reason)
+
+
+def _seed(cluster: str, seed: int, incarnation: int, asked: int) -> int:
+    entropy = (zlib.crc32(cluster.encode()), seed, incarnation, asked)
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1)

@@ -19,8 +19,8 @@ import structlog
 
 from cluster_agent.fleet.session import LearnerAccess
 from cluster_agent.learning.experience import ExperienceQueue
+from cluster_agent.learning.learning_source import TwinSource
 from cluster_agent.learning.noise import UpdateNoise
-from cluster_agent.learning.twin_source import TwinSource
 from cluster_agent.settings import LearningSettings
 from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.learner_answers import LearnerHead, PushAnswer, PushOutcome, Registration

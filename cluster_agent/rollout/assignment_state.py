@@ -17,8 +17,7 @@ import structlog
 
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.state_files import read_json, write_json
-from cluster_agent.rollout.alternation import Alternation
-from cluster_agent.rollout.block_tally import FinishedBlock
+from cluster_agent.rollout.alternation import Alternation, FinishedBlock
 from cluster_agent.rollout.evidence import ShadowSums
 from cluster_agent.rollout.presence import DecisionInterval, Presence
 from policy_net.exchange.rollout_assignment import RolloutAssignment

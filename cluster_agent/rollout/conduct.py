@@ -19,8 +19,8 @@ import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, DecisionTurn
 from cluster_agent.guard import ChallengerDecision, GuardedDecision
+from cluster_agent.rollout.alternation import FinishedBlock
 from cluster_agent.rollout.assignment_state import AssignmentState, load_state
-from cluster_agent.rollout.block_tally import FinishedBlock
 from cluster_agent.rollout.block_twins import BlockTwins
 from cluster_agent.rollout.evidence import Evidence, ShadowSums
 from cluster_agent.rollout.presence import DecisionInterval

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster_agent.guard import ChallengerDecision, GuardedDecision
-from cluster_agent.rollout.block_tally import FinishedBlock, Latencies
+from cluster_agent.rollout.alternation import FinishedBlock, Latencies
 from policy_net.domain import ClusterState, Decision, SpeedModel, speed_at
 from policy_net.exchange.generated import fleet_pb2
 

@@ -1,6 +1,6 @@
 """A loop that hangs is told from one that waits."""
 
-from cluster_agent.health import Health
+from cluster_agent.telemetry import Health
 from foundation.clocks import AwakeClock
 
 

@@ -10,9 +10,8 @@ import pytest
 import structlog
 
 from cluster_agent.errors import BadAgentConfig
-from cluster_agent.health import Health
 from cluster_agent.settings import AgentTelemetrySettings
-from cluster_agent.telemetry import AgentTelemetry, configure_logging
+from cluster_agent.telemetry import AgentTelemetry, Health, configure_logging
 
 
 def healthy() -> Health:

@@ -18,9 +18,8 @@ import structlog
 
 from cluster_agent.backend_settings import BackendSettings, LocalBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus
-from cluster_agent.backends.local.changes import ChangeLimits, Changes, LocalChange
+from cluster_agent.backends.local.changes import ChangeLimits, Changes, Intervals, LocalChange
 from cluster_agent.backends.local.elastic_job import ElasticJob
-from cluster_agent.backends.local.intervals import Intervals
 from cluster_agent.backends.local.job_server import JobServer, SharedAnswers
 from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import SUBMITTED, JobState, JobTable, LocalJobRecord

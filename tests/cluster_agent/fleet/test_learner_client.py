@@ -27,7 +27,7 @@ from cluster_agent.fleet.learner_protocol import EvidenceAnswer
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.load_history import LoadCurve
 from cluster_agent.recording.replayed_past import ReplayedPast
-from cluster_agent.rollout.block_tally import FinishedBlock
+from cluster_agent.rollout.alternation import FinishedBlock
 from cluster_agent.rollout.evidence import Evidence, ShadowSums
 from cluster_agent.settings import LearnerConnectionSettings
 from policy_net.errors import LearnerRefused, LearnerUnreachable

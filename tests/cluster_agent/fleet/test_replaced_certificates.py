@@ -14,9 +14,8 @@ from agent_fakes import Clock
 from made_certificates import DAY_SECONDS, MadeAuthority, MountedSecret
 
 from cluster_agent.fleet.learner_client import address_of
-from cluster_agent.health import Health
 from cluster_agent.settings import ClientTlsSettings, LearnerConnectionSettings
-from cluster_agent.telemetry import AgentTelemetry
+from cluster_agent.telemetry import AgentTelemetry, Health
 from foundation.followed_files import POLL_SECONDS
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.learner_connection import LearnerConnection

@@ -13,8 +13,8 @@ from agent_fakes import Clock, FakeLearner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster_agent.fleet.sharing import EVERY_SECONDS, REPORTED_FILE, SketchSharing
 from cluster_agent.fleet.sketch_making import LEAST_FOR_DAY, LEAST_JOBS, on_grid, sketch_of
-from cluster_agent.fleet.sketch_sharing import EVERY_SECONDS, REPORTED_FILE, SketchSharing
 from policy_net.domain import Allocation, JobKind, Progress, Resources
 from policy_net.exchange.workload_sketch import KindSketch, WorkloadSketch
 from policy_net.laboratory.workloads.decided import RecordedJobs

@@ -18,10 +18,9 @@ from agent_fakes import WEIGHTS, FakeLearner, make_experience
 
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.learning.experience import ExperienceQueue
-from cluster_agent.learning.learning_source import LearningSource
+from cluster_agent.learning.learning_source import LearningSource, TwinSource
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer
 from cluster_agent.learning.twin_lesson import TwinAnswer
-from cluster_agent.learning.twin_source import TwinSource
 from cluster_agent.settings import AgentSettings, LearningSettings, RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.exchange.learner_answers import LearnerHead, PushAnswer, PushOutcome, Registration

@@ -19,12 +19,12 @@ from log_worlds import live, make_tape
 
 from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
-from cluster_agent.learning import twin_process, twin_source
+from cluster_agent.learning import learning_source, twin_process
 from cluster_agent.learning.experience import ExperienceQueue
+from cluster_agent.learning.learning_source import TwinSource
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer
 from cluster_agent.learning.twin_lesson import LessonQuestion, TwinAnswer, head_file
 from cluster_agent.learning.twin_process import answer
-from cluster_agent.learning.twin_source import TwinSource
 from cluster_agent.recording.decision_log import CURRENT
 from cluster_agent.settings import LearningSettings, PolicySettings, RetrySettings, TwinLearningSettings
 from cluster_agent.telemetry import AgentTelemetry
@@ -224,7 +224,7 @@ def test_a_process_that_hangs_is_given_up_and_one_that_nobody_waits_for_ended(
 def test_without_the_compiled_twin_lessons_take_longer_and_it_is_said_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(twin_source, "notice", lambda: "the compiled twin was not built: set up again")
+    monkeypatch.setattr(learning_source, "notice", lambda: "the compiled twin was not built: set up again")
     source = Source(tmp_path, printed(TwinAnswer(None, reason="no past")))
     for _ in range(2):
         source.ask()

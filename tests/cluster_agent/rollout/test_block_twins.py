@@ -15,10 +15,9 @@ import pytest
 from agent_fakes import Clock
 from assignment_worlds import EXPIRES, RolloutLearner, SimulatedAgent, alternating
 
-from cluster_agent.rollout.block_twins import BlockTwins, TwinWorker, twin_command
+from cluster_agent.rollout.block_twins import AskedBlock, BlockTwins, TwinRecord, TwinWorker, twin_command
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.rollout.twin_question import BlockQuestion, Figures, PolicyAtBlock
-from cluster_agent.rollout.twin_record import AskedBlock, TwinRecord
 from cluster_agent.settings import PolicySettings
 from foundation.asked_process import CoreShare
 

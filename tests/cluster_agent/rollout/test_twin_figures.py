@@ -9,9 +9,9 @@ import pytest
 from benchmarks.rollout.pool import _Recorder
 from benchmarks.rollout.versions import NEGATED, PLANNER, build_version
 from benchmarks.rollout.worlds import Cluster, build_cluster
-from cluster_agent.rollout.twin_figures import GridSpeeds, twin_figures
+from cluster_agent.rollout.block_twins import AskedBlock, TwinRecord
+from cluster_agent.rollout.twin_process import GridSpeeds, twin_figures
 from cluster_agent.rollout.twin_question import BlockQuestion, PolicyAtBlock
-from cluster_agent.rollout.twin_record import AskedBlock, TwinRecord
 from global_learner.rollout.rollout_assignments import Schedule
 from policy_net.domain import ClusterState
 from policy_net.laboratory.simulation.engine import Simulation
@@ -94,7 +94,7 @@ def test_a_clock_that_goes_back_and_too_many_jobs_forget_all(cluster: Cluster, m
         assert record.moved_to(state)
         record.open(AskedBlock(1, 0), state.time_seconds, state.time_seconds + 60.0, state, HELD, HELD)
         if damaged is state:
-            monkeypatch.setattr("cluster_agent.rollout.twin_record.MOST_JOBS", 0)
+            monkeypatch.setattr("cluster_agent.rollout.block_twins.MOST_JOBS", 0)
         assert not record.moved_to(damaged)
         assert not record.follows(AskedBlock(1, 0))
         later = ClusterState(state.time_seconds + 1e6, state.nodes, (), state.slot_seconds, state.capacity_mode)
