@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.rollout.versions import PLANNER, RECORDED, build_version, calibrate
 from benchmarks.rollout.worlds import Cluster, build_cluster, jobs_in_system
-from global_learner.rollout.rollout_assignments import Schedule, schedule_of
+from global_learner.rollout.rollout_assignments import WASHOUT_SHARE, block_seconds_of
 from policy_net.domain import SpeedModel
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
@@ -107,7 +107,7 @@ def record_by_name(
 def record_cluster(cluster: Cluster, most_pairs: int) -> ClusterRecord:
     """Record a cluster's pairs; minutes."""
     shares, jcts = calibrate(cluster)
-    return _Recorder(cluster, shares, schedule_of(jcts[PLANNER], 0.0)).record(most_pairs, jcts)
+    return _Recorder(cluster, shares, block_seconds_of(jcts[PLANNER])).record(most_pairs, jcts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ class _Lived:
 
 
 class _Recorder:
-    def __init__(self, cluster: Cluster, shares: dict[str, float], schedule: Schedule) -> None:
-        self._cluster, self._shares, self._schedule = cluster, shares, schedule
+    def __init__(self, cluster: Cluster, shares: dict[str, float], block_seconds: float) -> None:
+        self._cluster, self._shares, self._block_seconds = cluster, shares, block_seconds
         self._submits = np.array([job.submit_time_seconds for job in cluster.workload.jobs])
 
     def record(self, most_pairs: int, jcts: dict[str, float]) -> ClusterRecord:
@@ -129,7 +129,7 @@ class _Recorder:
             snapshot = self._live(snapshot, PLANNER, block).after
         block = RUN_IN_BLOCKS
         pairs: dict[str, list[PairRecord]] = {version: [] for version in (PLANNER, *RECORDED)}
-        last = math.floor(self._cluster.last_arrival_seconds / self._schedule.block_seconds)
+        last = math.floor(self._cluster.last_arrival_seconds / self._block_seconds)
         jobs: list[float] = []
         while block + 2 <= last and len(jobs) < most_pairs:
             first = self._live(snapshot, PLANNER, block)
@@ -146,7 +146,7 @@ class _Recorder:
             snapshot, block = second.after, block + 2
         return ClusterRecord(
             self._cluster.name,
-            self._schedule.block_seconds,
+            self._block_seconds,
             float(np.mean(jobs)),
             {version: jct / jcts[PLANNER] for version, jct in jcts.items()},
             {version: tuple(rows) for version, rows in pairs.items()},
@@ -181,12 +181,12 @@ class _Recorder:
         return BlockRecord(lived.jobs, lived.priced, twin_incumbent, twin_candidate, at_start, arrivals)
 
     def _times(self, block: int) -> tuple[float, float]:
-        return block * self._schedule.block_seconds, (block + 1) * self._schedule.block_seconds
+        return block * self._block_seconds, (block + 1) * self._block_seconds
 
     def _live(self, snapshot: Snapshot, version: str, block: int) -> _Lived:
         """A block as it really is, and what the twin has for what it leaves behind."""
         begin, end = self._times(block)
-        counted, _ = self._schedule.counted_seconds(block)
+        counted = begin + WASHOUT_SHARE * self._block_seconds
         cluster = self._cluster
         after, ends = self._simulate(snapshot, version, end, cluster.environment, cluster.truth)
         jobs = jobs_in_system(self._submits, ends, counted, end)
@@ -200,7 +200,7 @@ class _Recorder:
 
     def _left_behind(self, after: Snapshot, end: float) -> float:
         """The jobs in the system in the next blocks under the incumbent, added up."""
-        until = end + LEFT_BEHIND_BLOCKS * self._schedule.block_seconds
+        until = end + LEFT_BEHIND_BLOCKS * self._block_seconds
         _, ends = self._simulate(after, PLANNER, until, self._cluster.twin, self._cluster.measured)
         return LEFT_BEHIND_BLOCKS * jobs_in_system(self._submits, ends, end, until)
 

@@ -1,11 +1,10 @@
-"""Duties of clusters: what commands of the state machine come to for an agent, blocks as long as its jobs ask for."""
+"""Assignments of a rollout as agents get them, with blocks as long as the cluster's jobs ask for."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from global_learner.rollout.events import Assign
 from global_learner.rollout.state import VersionRole
@@ -18,7 +17,6 @@ USUAL_JCT_SECONDS = 2 * 3600.0
 _SEED_BITS = 48
 """Exact in every language's floating point, too."""
 _ROLES = {VersionRole.SHADOW: AssignmentRole.SHADOW, VersionRole.ALTERNATING: AssignmentRole.ALTERNATING}
-
 
 # Switchback blocks: a cluster alternates between incumbent and candidate, in pairs whose order is a coin's.
 #
@@ -38,44 +36,18 @@ LONGEST_BLOCK_SECONDS = 12 * 3600.0
 behind in a slow cluster is priced by its twin."""
 WASHOUT_SHARE = 1 / 3
 """Of a block, from its begin, that is not counted."""
-_WHOLE_SECONDS = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """When the blocks of a cluster begin, from a time on.
-
-    Attributes:
-        start_unix_seconds: of the first block.
-        block_seconds: of every block.
-        washout_seconds: at the begin of every block that are not counted.
-    """
-
-    start_unix_seconds: float
-    block_seconds: float
-    washout_seconds: float
-
-    def block_at(self, now: float) -> int:
-        """The number of the block at a time, from 0 on; of a time before the first, 0."""
-        return max(0, math.floor((now - self.start_unix_seconds) / self.block_seconds))
-
-    def counted_seconds(self, block: int) -> tuple[float, float]:
-        """From when to when a block counts, in Unix seconds."""
-        begin = self.start_unix_seconds + block * self.block_seconds
-        return begin + self.washout_seconds, begin + self.block_seconds
-
-
-def schedule_of(mean_jct_seconds: float, start_unix_seconds: float) -> Schedule:
-    """The blocks that suit a cluster whose jobs take so long on average.
+def block_seconds_of(mean_jct_seconds: float) -> float:
+    """Length of the blocks that suit a cluster whose jobs take so long on average.
 
     Raises:
         ValueError: no finite time above 0.
     """
     if not (math.isfinite(mean_jct_seconds) and mean_jct_seconds > 0.0):
         raise ValueError(f"mean_jct_seconds is {mean_jct_seconds}: use a finite number above 0")
-    wanted = math.ceil(BLOCK_JCTS * mean_jct_seconds / _WHOLE_SECONDS) * _WHOLE_SECONDS
-    block = min(max(wanted, SHORTEST_BLOCK_SECONDS), LONGEST_BLOCK_SECONDS)
-    return Schedule(start_unix_seconds, block, WASHOUT_SHARE * block)
+    hours = math.ceil(BLOCK_JCTS * mean_jct_seconds / 3600.0)
+    return min(max(hours * 3600.0, SHORTEST_BLOCK_SECONDS), LONGEST_BLOCK_SECONDS)
 
 
 def seed_of(number: int, started_unix_seconds: float) -> int:
@@ -96,5 +68,7 @@ def rollout_assignment_of(
     if role is None or reported.challenger is None or reported.challenger == reported.acting:
         return None
     known = jct_seconds is not None and math.isfinite(jct_seconds) and jct_seconds > 0.0
-    schedule = schedule_of(jct_seconds if known and jct_seconds is not None else USUAL_JCT_SECONDS, 0.0)
-    return RolloutAssignment(rollout, role, reported.challenger, seed, schedule.block_seconds, schedule.washout_seconds)
+    block_seconds = block_seconds_of(jct_seconds if known and jct_seconds is not None else USUAL_JCT_SECONDS)
+    return RolloutAssignment(
+        rollout, role, reported.challenger, seed, block_seconds, washout_seconds=WASHOUT_SHARE * block_seconds
+    )

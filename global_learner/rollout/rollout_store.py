@@ -8,6 +8,7 @@ them on the registry's thread.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -168,12 +169,7 @@ class RolloutStore:
                 f"the file of v{card.version} is damaged or gone: restore it, or name another version "
                 "(`policyctl version verify`)"
             ) from error
-        if dry_run:
-            with self._registry.session() as session:
-                begun = self._begin(session, version, plan, away, gone, now, actor, why)
-                seed = seed_of(begun.state.number, now)
-            return Taken(RolloutRecord(begun.state, seed, actor, why), lines=begun.audit)
-        with self._registry.transaction() as session:
+        with self._changing(dry_run) as session:
             begun = self._begin(session, version, plan, away, gone, now, actor, why)
             number = begun.state.number
             row = RolloutRow(number=number, candidate=version, seed=seed_of(number, now), actor=actor[:63], why=why)
@@ -207,20 +203,7 @@ class RolloutStore:
             ChangedSince: it went on since it was seen.
             BadRequest: it names a cluster that the rollout does not know.
         """
-        if dry_run:
-            with self._registry.session() as session:
-                row = _latest(session)
-                if row is None or row.number != number:
-                    return Taken(None)
-                state = _state(row)
-                _check_seen(session, state, seen, contents)
-                lines: tuple[RolloutAuditLine, ...] = ()
-                for content in contents:
-                    event = Event(number=state.events + 1, unix_seconds=now, actor=actor, what=content)
-                    transition = step(state, event)
-                    state, lines = transition.state, (*lines, *transition.audit)
-                return Taken(RolloutRecord(state, row.seed, row.actor, row.why), lines=lines)
-        with self._registry.transaction() as session:
+        with self._changing(dry_run) as session:
             row = _latest(session)
             if row is None or row.number != number:
                 return Taken(None)
@@ -259,8 +242,7 @@ class RolloutStore:
         """
         if version:
             self._registry.policy_bytes(version)
-        # What a session changed that only reads is given up at its end.
-        with self._registry.session() if dry_run else self._registry.transaction() as session:
+        with self._changing(dry_run) as session:
             assignments.check_seen(session, seen, moves_on=to_newest)
             row = _latest(session)
             redirected: tuple[ClusterRegistration, ...] = ()
@@ -348,6 +330,10 @@ class RolloutStore:
                 if not is_whole and state.phase in (RolloutPhase.RUNNING, RolloutPhase.ASKING):
                     missing.append(VersionDamaged(version=version))
         return missing
+
+    def _changing(self, dry_run: bool) -> AbstractContextManager[Session]:
+        """A transaction; of a dry run a session that only reads, whose changes are given up at its end."""
+        return self._registry.session() if dry_run else self._registry.transaction()
 
     def _begin(
         self,
