@@ -34,7 +34,7 @@ from policy_net.laboratory.training.set_training import (
     PRIOR_WORLDS,
     NumberedWorlds,
     ResidualVerdict,
-    changes_against_planner,
+    changes_against,
     learn_priors,
     log_losses,
 )
@@ -104,7 +104,9 @@ def _losses(spec: SetSpec, priors: tuple[SpeedStatistic, ...], trials: Sequence[
 
 
 def _change(spec: SetSpec, priors: tuple[SpeedStatistic, ...], weights: Weights, number: int) -> float:
-    (change,) = changes_against_planner(NumberedWorlds(episode, default_speeds()), spec, priors, weights, (number,))
+    (change,) = changes_against(
+        NumberedWorlds(episode, default_speeds()), spec, priors, weights, np.zeros_like(weights), (number,)
+    )
     return change
 
 

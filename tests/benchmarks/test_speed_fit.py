@@ -11,7 +11,7 @@ from benchmarks.speed_fit.servers import fit_model, judge
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.speeds.fitted_speeds import FITTED_QUEUES, FITTED_RINGS, FITTED_SPEEDS
 from policy_net.laboratory.speeds.placement_effect import FITTED_SPREADS
-from policy_net.laboratory.speeds.speed import FittedSpeedModel, TableSpeedModel, fitted_grid, write_speed_table
+from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds, fitted_grid, write_speed_table
 
 
 @pytest.mark.parametrize("model", MODEL_NAMES)
@@ -23,14 +23,14 @@ def test_shipped_constants_meet_the_measurements(model: str, data_folder: Path, 
 
 
 def test_a_fit_to_a_table_of_the_form_finds_it_again() -> None:
-    truth = FittedSpeedModel().grid("vgg-16")
+    truth = default_speeds().grid("vgg-16")
     quality = judge("vgg-16", fitted_grid(fit_model(truth)), truth)
     assert quality.median_error < 1e-3
     assert quality.best_point_ratio == 1.0
 
 
 def test_a_fit_is_not_bent_by_dead_cells() -> None:
-    truth = FittedSpeedModel().grid("vgg-16")
+    truth = default_speeds().grid("vgg-16")
     holed = truth.copy()
     holed[[4, 5, 6, 9], [8, 6, 10, 11]] = 0
     assert judge("vgg-16", fitted_grid(fit_model(holed)), truth).median_error < 1e-3
@@ -51,7 +51,7 @@ def test_judge_measures_errors_and_the_best_point_by_hand() -> None:
 
 def test_refit_writes_a_module_with_the_constants_it_judged(tmp_path: Path, capsys) -> None:
     table = tmp_path / "grid.csv"
-    grid = FittedSpeedModel().grid("wlm")
+    grid = default_speeds().grid("wlm")
     lines = [f"wlm,{p},{w},{float(grid[p, w])!r}" for p in range(1, 17) for w in range(1, 17)]
     table.write_text("model,num_ps,num_workers,samples_per_s\n" + "\n".join([*lines, ""]))
     out = tmp_path / "constants.py"
@@ -123,7 +123,7 @@ def test_held_out_points_are_predicted_from_the_other_folds_alone() -> None:
 
 def test_a_profile_that_cannot_be_read_ends_with_exit_code_2(tmp_path: Path, capsys) -> None:
     grid = tmp_path / "grid.csv"
-    speeds = FittedSpeedModel()
+    speeds = default_speeds()
     write_speed_table(TableSpeedModel({name: speeds.grid(name) for name in MODEL_NAMES}, "test"), grid)
     assert main(["--grid", str(grid), "--profiles", str(tmp_path)]) == 2
     assert "elasticflow_scaling.csv" in capsys.readouterr().err

@@ -81,6 +81,21 @@ _LOOKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _FIRST_FOUR, _FIRST_SIX = MODEL_NAMES[:4], MODEL_NAMES[:6]
 
 
+def _against(
+    of: str,
+    against: str,
+    paper: float | None = None,
+    said: str = "",
+    direction: int = 0,
+    *,
+    at: float | None = None,
+    text: str = "",
+    measure: Measure = Measure.AVG_JCT,
+) -> Claim:
+    """Claim on one line against another, both at the same place of their curves."""
+    return Claim(text or f"{of} against {against}", (of, at), (against, at), paper, said, measure, direction)
+
+
 def _curve(label: str, training: PolicyTraining) -> tuple[ExperimentLine, ...]:
     return tuple(ExperimentLine(label, training, at=look, look=look) for look in _LOOKS)
 
@@ -99,14 +114,9 @@ def _panel(name: str, title: str, axis: str, key: str, values: dict[int, dict[st
         ExperimentLine(key, PolicyTraining(_settings(**changes)), at=float(value)) for value, changes in values.items()
     )
     others = [value for value in values if value != best]
+    said = f"{best} is the best"
     claims = tuple(
-        Claim(
-            f"{key} {best} against {value}",
-            (key, float(best)),
-            (key, float(value)),
-            said=f"{best} is the best",
-            direction=-1,
-        )
+        Claim(f"{key} {best} against {value}", (key, float(best)), (key, float(value)), said=said, direction=-1)
         for value in others
     )
     points = tuple((key, float(value)) for value in values)
@@ -128,16 +138,18 @@ FIGURE_9 = Experiment(
         ExperimentLine("DL2, this project's settings", OWN),
     ),
     (
-        Claim("DL2 against DRF", ("DL2", None), ("DRF", None), -0.441),
-        Claim("DL2 against Optimus", ("DL2", None), ("Optimus", None), -0.175),
-        Claim("DL2 against OfflineRL", ("DL2", None), ("OfflineRL", None), -0.379),
-        Claim("DL2 against Tetris", ("DL2", None), ("Tetris", None), said="better than Tetris", direction=-1),
-        Claim("Tetris against DRF", ("Tetris", None), ("DRF", None), said="Tetris is better than DRF", direction=-1),
-        Claim("this project's settings against DRF", ("DL2, this project's settings", None), ("DRF", None), said="–"),
+        _against("DL2", "DRF", -0.441),
+        _against("DL2", "Optimus", -0.175),
+        _against("DL2", "OfflineRL", -0.379),
+        _against("DL2", "Tetris", said="better than Tetris", direction=-1),
+        _against("Tetris", "DRF", said="Tetris is better than DRF", direction=-1),
+        _against("DL2, this project's settings", "DRF", said="–", text="this project's settings against DRF"),
     ),
     "Optimus is written from its paper and fits speeds online; the paper's assumed a model that its testbed did not"
     " follow. " + _WHY_SHORT,
 )
+
+_BOTH = "imitation, then rewards"
 
 FIGURE_10 = Experiment(
     "fig10",
@@ -149,28 +161,19 @@ FIGURE_10 = Experiment(
             for share in (0.0625, 0.25, 1.0)
         ),
         *_curve("rewards only", REWARDS_ONLY)[1:],  # to replay a network that knows nothing takes minutes
-        *_curve("imitation, then rewards", DL2),
+        *_curve(_BOTH, DL2),
     ),
     (
-        Claim("imitation only against DRF", ("imitation only", 1.0), ("DRF", 1.0), 0.0),
-        Claim("rewards only against DRF", ("rewards only", 1.0), ("DRF", 1.0), said="as good after hundreds of slots"),
-        Claim(
-            "both against imitation only", ("imitation, then rewards", 1.0), ("imitation only", 1.0),
-            said="improves a lot", direction=-1,
-        ),
-        Claim(
-            "GPU utilisation against DRF", ("imitation, then rewards", 1.0), ("DRF", 1.0), 0.258,
-            measure=Measure.GPU_UTILIZATION,
-        ),
-        Claim(
-            "makespan against DRF", ("imitation, then rewards", 1.0), ("DRF", 1.0), said="smaller", direction=-1,
-            measure=Measure.MAKESPAN,
-        ),
+        _against("imitation only", "DRF", 0.0, at=1.0),
+        _against("rewards only", "DRF", said="as good after hundreds of slots", at=1.0),
+        _against(_BOTH, "imitation only", None, "improves a lot", -1, at=1.0, text="both against imitation only"),
+        _against(_BOTH, "DRF", 0.258, at=1.0, text="GPU utilisation against DRF", measure=Measure.GPU_UTILIZATION),
+        _against(_BOTH, "DRF", None, "smaller", -1, at=1.0, text="makespan against DRF", measure=Measure.MAKESPAN),
     ),
     "The axis is the share of all steps, of imitation or of learning from rewards. " + _WHY_SHORT,
     Picture.CURVES,
     "share of the training's steps",
-)  # fmt: skip
+)
 
 FIGURE_11 = Experiment(
     "fig11",
@@ -193,27 +196,25 @@ FIGURE_12 = Experiment(
         for name, policy in (("Optimus", "optimus"), ("DL2", DL2))
     ),
     tuple(
-        Claim(f"DL2 against Optimus, {arrivals}", (f"DL2, {arrivals}", None), (f"Optimus, {arrivals}", None), -0.20)
+        _against(f"DL2, {arrivals}", f"Optimus, {arrivals}", -0.20, text=f"DL2 against Optimus, {arrivals}")
         for arrivals in ("uniform", "poisson")
     ),
     "As figure 9.",
 )
+
+_SUFFERS = "DL2 is better, and Optimus suffers more from variation"
 
 FIGURE_15 = Experiment(
     "fig15",
     "Jobs of a type that train faster or slower",
     (*_in_worlds("DL2", DL2, _NOISE), *_in_worlds("Optimus", "optimus", _NOISE)),
     tuple(
-        Claim(
-            f"DL2 against Optimus at {at:.0%}", ("DL2", at), ("Optimus", at),
-            said="DL2 is better, and Optimus suffers more from variation", direction=-1,
-        )
-        for at in _NOISE
+        _against("DL2", "Optimus", None, _SUFFERS, -1, at=at, text=f"DL2 against Optimus at {at:.0%}") for at in _NOISE
     ),
     "Here Optimus fits its types' mean speeds online and plans on the fit, which single jobs hardly bend.",
     Picture.CURVES,
     "standard deviation of a job's speed",
-)  # fmt: skip
+)
 
 FIGURE_16 = Experiment(
     "fig16",
@@ -226,28 +227,23 @@ FIGURE_16 = Experiment(
             )
             for at in (0.1, 0.2, 0.3)
         ),
-        Claim("DL2 against DRF at 20%", ("DL2", 0.2), ("DRF", 0.2), -0.28),
+        _against("DL2", "DRF", -0.28, at=0.2, text="DL2 against DRF at 20%"),
     ),
     "Errors are drawn up to the given size, not all of that size.",
     Picture.CURVES,
     "largest error of declared epochs",
 )
 
+_ALL_TYPES = "all types from the beginning"
 _UNSEEN = PolicyTraining(_settings(), unlocked=(_FIRST_FOUR, _FIRST_SIX, MODEL_NAMES))
 
 FIGURE_17 = Experiment(
     "fig17",
     "Types of jobs that come later",
-    (*_curve("new types", _UNSEEN), *_curve("all types from the beginning", DL2)),
+    (*_curve("new types", _UNSEEN), *_curve(_ALL_TYPES, DL2)),
     (
-        Claim("new types against all, at the end", ("new types", 1.0), ("all types from the beginning", 1.0), 0.0),
-        Claim(
-            "the same at the beginning",
-            ("new types", 0.0),
-            ("all types from the beginning", 0.0),
-            said="worse",
-            direction=1,
-        ),
+        _against("new types", _ALL_TYPES, 0.0, at=1.0, text="new types against all, at the end"),
+        _against("new types", _ALL_TYPES, None, "worse", 1, at=0.0, text="the same at the beginning"),
     ),
     "Two new types each come after a third and two thirds of the updates, with the next workload.",
     Picture.CURVES,
@@ -271,15 +267,9 @@ FIGURE_18 = Experiment(
         )
     ),
     (
-        Claim("SRTF, then rewards, against SRTF", ("SRTF, then rewards", None), ("SRTF itself", None), -0.413),
-        Claim(
-            "FIFO, then rewards, against FIFO",
-            ("FIFO, then rewards", None),
-            ("FIFO itself", None),
-            said="better",
-            direction=-1,
-        ),
-        Claim("DRF, then rewards, against DRF", ("DRF, then rewards", None), ("DRF itself", None), -0.441),
+        _against("SRTF, then rewards", "SRTF itself", -0.413, text="SRTF, then rewards, against SRTF"),
+        _against("FIFO, then rewards", "FIFO itself", None, "better", -1, text="FIFO, then rewards, against FIFO"),
+        _against("DRF, then rewards", "DRF itself", -0.441, text="DRF, then rewards, against DRF"),
     ),
     "SRTF here is elastic and no weak scheduler. " + _WHY_SHORT,
 )
@@ -298,12 +288,8 @@ FIGURE_19C = _panel(
 )  # fmt: skip
 
 _LOSSES = {
-    label: PolicyTraining(_settings(imitation__loss=loss))
-    for label, loss in (
-        ("cross-entropy", "cross-entropy"),
-        ("mean square", "mean-square"),
-        ("absolute difference", "absolute-difference"),
-    )
+    label: PolicyTraining(_settings(imitation__loss=label.replace(" ", "-")))
+    for label in ("cross-entropy", "mean square", "absolute difference")
 }
 
 FIGURE_19D = Experiment(
@@ -315,13 +301,7 @@ FIGURE_19D = Experiment(
         for line in (ExperimentLine(f"{label}, imitated", training, look=0.0), ExperimentLine(label, training))
     ),
     tuple(
-        Claim(
-            f"cross-entropy against {label}",
-            ("cross-entropy", None),
-            (label, None),
-            said="the best, by little",
-            direction=-1,
-        )
+        _against("cross-entropy", label, said="the best, by little", direction=-1)
         for label in ("mean square", "absolute difference")
     ),
     "Targets are soft here, so that a sharp loss has less to gain.",
@@ -366,10 +346,7 @@ TABLE_2 = Experiment(
     "table2",
     "Training techniques left out, one at a time",
     (ExperimentLine("all", DL2), *(ExperimentLine(label, training) for label, (training, _) in _WITHOUT.items())),
-    tuple(
-        Claim(f"{label} against all", (label, None), ("all", None), paper, said="–" if paper is None else "")
-        for label, (_, paper) in _WITHOUT.items()
-    ),
+    tuple(_against(label, "all", paper, said="–" if paper is None else "") for label, (_, paper) in _WITHOUT.items()),
     "The paper's full training is 44% below DRF, so there is much to lose; what has not learned much loses little."
     " Actions that do not fit are masked here, and a job must run before others are filled up, which does part of what"
     " bundles and exploration do.",

@@ -23,17 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import MAX_TASKS_PER_ROLE
-from policy_net.errors import BadInput
-from policy_net.laboratory.csv_rows import read_rows
 from policy_net.laboratory.speeds.fitted_speeds import SpeedConstants
-from policy_net.laboratory.speeds.speed import (
-    MOST_OF_A_JOB,
-    SPEED_TABLE_COLUMNS,
-    TableSpeedModel,
-    fitted_grid,
-    may_hold,
-    speed_in,
-)
+from policy_net.laboratory.speeds.speed import TableSpeedModel, fitted_grid, measured_rows
 from policy_net.throughput.parametric import MeasuredFit, SpeedPoint
 
 Array = NDArray[np.float64]
@@ -70,24 +61,9 @@ def read_measured_points(path: str | Path) -> MeasuredFit:
 def read_points(path: str | Path) -> dict[str, list[SpeedPoint]]:
     """The points by model of a csv with the columns model, num_ps (0 for all-reduce), num_workers, samples_per_s.
     Raises BadInput if the file cannot be read, or a row cannot be used."""
-    path = Path(path)
     points: dict[str, list[SpeedPoint]] = {}
-    for row in read_rows(path, SPEED_TABLE_COLUMNS, whole_lines=True):
-        model = row.text("model")
-        ps, workers = row.whole("num_ps", at_least=0), row.whole("num_workers", at_least=1)
-        speed = speed_in(row)
-        if not may_hold(ps, workers):
-            continue  # measured, but beyond what a job may hold
-        of_model = points.setdefault(model, [])
-        if of_model and (of_model[0].ps == 0) != (ps == 0):
-            raise row.bad(
-                "num_ps",
-                f"is {ps}, but {model!r} has points {'without' if ps else 'with'} parameter servers above",
-                "give the two ways of training different names",
-            )
-        of_model.append(SpeedPoint(ps, workers, speed))
-    if not points:
-        raise BadInput(f"{path}: no row has at most {MOST_OF_A_JOB}")
+    for _, model, point in measured_rows(Path(path)):
+        points.setdefault(model, []).append(point)
     return points
 
 

@@ -6,7 +6,7 @@ Both are injected as a `SpeedModel`, so that no scheduler can tell truth from be
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from policy_net.laboratory.speeds.fitted_speeds import (
     allreduce_speeds,
     async_grid,
 )
+from policy_net.throughput.parametric import SpeedPoint
 
 SPEED_TABLE_COLUMNS = ("model", "num_ps", "num_workers", "samples_per_s")
 GRID_SIDE = MAX_TASKS_PER_ROLE + 1
@@ -87,13 +88,6 @@ class TableSpeedModel:
         return grid
 
 
-class FittedSpeedModel(TableSpeedModel):
-    """Speeds of every type of the catalogue from fitted constants: the truth that ships with the package."""
-
-    def __init__(self) -> None:
-        super().__init__({name: _grid_of(profile) for name, profile in CATALOGUE.items()}, "the fitted constants")
-
-
 def _grid_of(profile: ModelProfile) -> NDArray[np.float64]:
     """The grid of one type, by its kind."""
     if profile.kind is JobKind.ALLREDUCE:
@@ -125,8 +119,8 @@ def fitted_grid(constants: SpeedConstants) -> NDArray[np.float64]:
 
 @cache
 def default_speeds() -> SpeedModel:
-    """The fitted truth, built once."""
-    return FittedSpeedModel()
+    """Speeds of every type of the catalogue from fitted constants: the truth that ships with the package."""
+    return TableSpeedModel({name: _grid_of(profile) for name, profile in CATALOGUE.items()}, "the fitted constants")
 
 
 def read_speed_table(path: str | Path) -> TableSpeedModel:
@@ -137,12 +131,18 @@ def read_speed_table(path: str | Path) -> TableSpeedModel:
     64, counts what follows without a gap; beyond it the model cannot train. Raises BadInput if the file cannot be read,
     or a row or a model in it cannot be used.
     """
-    path = Path(path)
     grids: dict[str, NDArray[np.float64]] = {}
-    for row in read_rows(path, SPEED_TABLE_COLUMNS, whole_lines=True):
-        _enter(grids, row)
-    if not grids:
-        raise BadInput(f"{path}: no row has at most {MOST_OF_A_JOB}")
+    for row, model, point in measured_rows(Path(path)):
+        grid = grids.get(model)
+        if grid is None:
+            grid = grids[model] = np.zeros((GRID_SIDE, GRID_SIDE) if point.ps else RING_SHAPE)
+            grid[:, 1:] = np.nan
+        ps, workers = point.ps, point.workers
+        if not np.isnan(grid[ps, workers]):
+            raise row.bad(
+                "model", f"{model!r} with {ps} PSs and {workers} workers is given twice", "keep one of the rows"
+            )
+        grid[ps, workers] = point.samples_per_second
     for model, grid in grids.items():
         if len(grid) == 1:
             beyond = grid[0, GRID_SIDE:]
@@ -172,37 +172,29 @@ def write_speed_table(speeds: TableSpeedModel, path: Path) -> None:
                 writer.writerows((model, ps, workers, f"{grid[ps, workers]:.6g}") for workers in range(1, most + 1))
 
 
-def may_hold(ps: int, workers: int) -> bool:
-    """Whether any job may hold so much: at most 16 of each, or 64 workers without servers."""
-    return ps <= MAX_TASKS_PER_ROLE and workers <= (MAX_TASKS_PER_ROLE if ps else MAX_ALLREDUCE_WORKERS)
+def measured_rows(path: Path) -> Iterator[tuple[CsvRow, str, SpeedPoint]]:
+    """The rows of a csv with the columns model, num_ps, num_workers, samples_per_s, each with its model and speed;
+    without those that were measured beyond what a job may hold.
 
-
-def speed_in(row: CsvRow) -> float:
-    """The speed that a row states: 0, or one that a machine can have. Raises MalformedRow if it is none."""
-    speed = row.number_from_zero("samples_per_s")
-    if speed and not SLOWEST <= speed <= FASTEST:
-        remedy = f"use 0, or samples a second from {SLOWEST:g} to {FASTEST:g}"
-        raise row.bad("samples_per_s", f"is {row.text('samples_per_s')}", remedy)
-    return speed
-
-
-def _enter(grids: dict[str, NDArray[np.float64]], row: CsvRow) -> None:
-    """Put one row of the table into its model's grid."""
-    model = row.text("model")
-    ps, workers = row.whole("num_ps", at_least=0), row.whole("num_workers", at_least=1)
-    speed = speed_in(row)
-    if not may_hold(ps, workers):
-        return  # measured, but beyond what a job may hold
-    grid = grids.get(model)
-    if grid is None:
-        grid = grids[model] = np.zeros((GRID_SIDE, GRID_SIDE) if ps else RING_SHAPE)
-        grid[:, 1:] = np.nan
-    if (len(grid) == 1) != (ps == 0):
-        raise row.bad(
-            "num_ps",
-            f"is {ps}, but {model!r} has speeds {'without' if ps else 'with'} parameter servers above",
-            "give the two ways of training different names",
-        )
-    if not np.isnan(grid[ps, workers]):
-        raise row.bad("model", f"{model!r} with {ps} PSs and {workers} workers is given twice", "keep one of the rows")
-    grid[ps, workers] = speed
+    Raises:
+        BadInput: the file or a row cannot be used, a model has speeds with and without PSs, or no row is left.
+    """
+    uses_ps: dict[str, bool] = {}
+    for row in read_rows(path, SPEED_TABLE_COLUMNS, whole_lines=True):
+        model = row.text("model")
+        ps, workers = row.whole("num_ps", at_least=0), row.whole("num_workers", at_least=1)
+        speed = row.number_from_zero("samples_per_s")
+        if speed and not SLOWEST <= speed <= FASTEST:
+            remedy = f"use 0, or samples a second from {SLOWEST:g} to {FASTEST:g}"
+            raise row.bad("samples_per_s", f"is {row.text('samples_per_s')}", remedy)
+        if ps > MAX_TASKS_PER_ROLE or workers > (MAX_TASKS_PER_ROLE if ps else MAX_ALLREDUCE_WORKERS):
+            continue
+        if uses_ps.setdefault(model, ps > 0) != (ps > 0):
+            raise row.bad(
+                "num_ps",
+                f"is {ps}, but {model!r} has speeds {'without' if ps else 'with'} parameter servers above",
+                "give the two ways of training different names",
+            )
+        yield row, model, SpeedPoint(ps, workers, speed)
+    if not uses_ps:
+        raise BadInput(f"{path}: no row has at most {MOST_OF_A_JOB}")

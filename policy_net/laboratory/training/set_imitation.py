@@ -150,12 +150,6 @@ def nearest_on_steps(table: StepTable, wanted: Allocation) -> Allocation:
     return best
 
 
-def overlap(ours: Sequence[Allocation], theirs: Sequence[Allocation]) -> float:
-    """Tasks that both give to the same job in the same role, over those that either gives; 1 if both give nothing."""
-    both, either = tasks_in_common(ours, theirs)
-    return both / either if either else 1.0
-
-
 def tasks_in_common(ours: Sequence[Allocation], theirs: Sequence[Allocation]) -> tuple[int, int]:
     """Tasks that both give to the same job in the same role, and those that either gives."""
     both = either = 0
@@ -167,7 +161,8 @@ def tasks_in_common(ours: Sequence[Allocation], theirs: Sequence[Allocation]) ->
 
 def nearness(held: Allocation, wanted: Allocation) -> float:
     """The share of tasks that two allocations have in common, 0 to 1; 1 if they are equal."""
-    return overlap([held], [wanted])
+    both, either = tasks_in_common([held], [wanted])
+    return both / either if either else 1.0
 
 
 def fit_residual(

@@ -116,10 +116,3 @@ def changes_against(
         if on_world is not None:
             on_world()
     return changes
-
-
-def changes_against_planner(
-    worlds: NumberedWorlds, spec: SetSpec, priors: Sequence[SpeedStatistic], weights: Weights, numbers: Sequence[int]
-) -> list[float]:
-    """As `changes_against`, against the planner alone."""
-    return changes_against(worlds, spec, priors, weights, np.zeros_like(weights), numbers)

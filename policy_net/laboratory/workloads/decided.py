@@ -99,14 +99,9 @@ class RecordedJobs:
         return ordered[-1][0]
 
 
-def read_decided(path: Path) -> Workload:
-    """The jobs of a decision log, or of an agent's state directory, with time from zero at the first. Raises BadInput
-    if it cannot be read, and NothingRecorded if it shows no job whose work is known."""
-    return read_recorded(path).workload
-
-
 def read_recorded(path: Path) -> RecordedJobs:
-    """The same with what became of them. Raises BadInput as `read_decided`."""
+    """The jobs of a decision log, or of an agent's state directory, and what became of them. Raises BadInput if it
+    cannot be read, and NothingRecorded if it shows no job whose work is known."""
     seen: dict[tuple[str, float], _Seen] = {}
     there: dict[str, _Seen] = {}
     capacities: dict[tuple[Resources, ...], float] = {}

@@ -127,9 +127,9 @@ def load_workload(source: str, options: WorkloadOptions | None = None, recording
         workload = _window_of(read_reference(Path(file), trace), options)
     elif source.startswith(DECISIONS_PREFIX):
         # Brings what agents log, and how speeds are fitted to it; few workloads come from there.
-        from policy_net.laboratory.workloads.decided import read_decided  # noqa: PLC0415
+        from policy_net.laboratory.workloads.decided import read_recorded  # noqa: PLC0415
 
-        workload = _window_of(read_decided(Path(source.removeprefix(DECISIONS_PREFIX))), options)
+        workload = _window_of(read_recorded(Path(source.removeprefix(DECISIONS_PREFIX))).workload, options)
     elif recording is not None:
         in_other_format = source.partition(":")[0] in FORMATS and ":" in source
         workload = workload_of(recording, options) if in_other_format else trace_of(recording, options)

@@ -14,7 +14,7 @@ from foundation.command_line import run
 from policy_net.cli import app
 from policy_net.errors import BadInput
 from policy_net.laboratory.logged import logged_decisions, speeds_of_decisions
-from policy_net.laboratory.workloads.decided import read_decided
+from policy_net.laboratory.workloads.decided import read_recorded
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def log(shell: Shell) -> Path:
 
 
 def test_jobs_have_the_work_that_they_did_or_said_and_what_was_taken_away_is_left_out_and_said(log: Path) -> None:
-    workload = read_decided(log)
+    workload = read_recorded(log).workload
     assert {job.job_id: round(job.total_epochs, 3) for job in workload.jobs} == {"short": 4.0, "long": 40.0}
     assert workload.jobs[0].submit_time_seconds == 0.0
     assert workload.jobs[0].worker_demand.cpu_milli == 1000
@@ -42,7 +42,7 @@ def test_jobs_have_the_work_that_they_did_or_said_and_what_was_taken_away_is_lef
 
 
 def test_speeds_are_those_that_the_log_shows(log: Path) -> None:
-    job = read_decided(log).jobs[0]
+    job = read_recorded(log).workload.jobs[0]
     seen = speeds_of_decisions(log).grid(job.job_type)
     assert seen[1, 1] == pytest.approx(SAMPLES_PER_WORKER_SECOND, rel=0.5)
     assert job.samples_per_epoch == pytest.approx(SAMPLES_PER_EPOCH)
@@ -74,9 +74,9 @@ def test_replay_takes_it_with_any_policy(log: Path, capsys: pytest.CaptureFixtur
 def test_a_folder_without_decisions_and_a_changed_line_are_said_in_one(log: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match="holds no decision; name an agent's state directory"):
-        read_decided(tmp_path / "empty")
+        read_recorded(tmp_path / "empty")
     path = log / "decisions.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([lines[0], lines[1].replace('"short"', '"shirt"'), *lines[2:], ""]), encoding="utf-8")
     with pytest.raises(BadInput, match="line 2"):
-        read_decided(log)
+        read_recorded(log)

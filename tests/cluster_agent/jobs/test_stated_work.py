@@ -7,7 +7,7 @@ from deciding import Deciding, submit
 from job_shell import Shell
 
 from cluster_agent.backends.local.recorded_ends import with_ends_since
-from policy_net.laboratory.workloads.decided import read_decided, read_recorded
+from policy_net.laboratory.workloads.decided import read_recorded
 from policy_net.set_policy.beliefs import SetBeliefs
 
 FILE = """
@@ -102,7 +102,7 @@ def test_what_is_learned_of_work_is_what_was_trained_and_not_what_was_stated(she
     submit(shell, "next")
     deciding.once()  # by the next decision the log itself has what was done
     deciding.recorder.close()
-    logged = {job.job_id: job.total_epochs for job in read_decided(shell.folder).jobs}
+    logged = {job.job_id: job.total_epochs for job in read_recorded(shell.folder).workload.jobs}
     assert {name: logged[name] for name in done} == done
 
 

@@ -11,7 +11,7 @@ from foundation import command_line
 from policy_net.cli import app
 from policy_net.laboratory.speeds.fitted_speeds import FITTED_RINGS, RingConstants, allreduce_speeds
 from policy_net.laboratory.speeds.measured_speeds import refit, relative_errors
-from policy_net.laboratory.speeds.speed import FittedSpeedModel, read_speed_table
+from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
 from policy_net.throughput.parametric import SpeedPoint
 
 HEADER = "model,num_ps,num_workers,samples_per_s"
@@ -78,7 +78,7 @@ def test_a_ps_job_is_found_again_from_twelve_points(terms: list[float], seed: in
 
 
 def test_many_measurements_are_fitted_as_a_surface() -> None:
-    truth = FittedSpeedModel().grid("inception-bn")
+    truth = default_speeds().grid("inception-bn")
     points = [SpeedPoint(p, w, float(truth[p, w])) for p in range(1, 17) for w in range(1, 17)]
     points[17] = SpeedPoint(points[17].ps, points[17].workers, 0.0)
     fitted, (quality,) = refit({"inception-bn": points}, "test")
@@ -143,7 +143,7 @@ def test_the_quality_is_shown_as_a_table(measured, capsys) -> None:
         ("m,0,,3", "measured.csv, line 2: num_workers is empty"),
         (",0,1,3", "measured.csv, line 2: model is empty"),
         ("m,0,1", "measured.csv, line 2 has 3 of 4 columns"),
-        ("m,1,1,3", "measured.csv, line 3: num_ps is 0, but 'm' has points with parameter servers above"),
+        ("m,1,1,3", "measured.csv, line 3: num_ps is 0, but 'm' has speeds with parameter servers above"),
         ("other,0,1,3", "model 'other' has 1 points with a speed above 0; the fit needs 3 or more"),
         ("other,1,1,3", "model 'other' has 1 points with a speed above 0; the fit needs 5 or more"),
     ],

@@ -59,7 +59,7 @@ def test_repeated_measurements_all_count(points_file) -> None:
         ("a,-1,1,3", r"line 8: num_ps is '-1'"),
         ("a,1.5,1,3", r"line 8: num_ps is '1\.5'"),
         (",1,1,3", r"line 8: model is empty"),
-        ("a,0,4,3", r"line 8: num_ps is 0, but 'a' has points with parameter servers above"),
+        ("a,0,4,3", r"line 8: num_ps is 0, but 'a' has speeds with parameter servers above"),
         ("b,1,1,3", r"model 'b' has 1 points with a speed above 0; the fit needs 5"),
     ],
 )

@@ -7,7 +7,6 @@ import pytest
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.speeds.speed import (
-    FittedSpeedModel,
     TableSpeedModel,
     default_speeds,
     read_speed_table,
@@ -31,7 +30,7 @@ def table_file(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.mark.parametrize("model", MODEL_NAMES)
 def test_fitted_speeds_are_positive_exactly_where_a_job_can_train(model: str) -> None:
-    grid = FittedSpeedModel().grid(model)
+    grid = default_speeds().grid(model)
     assert grid.shape == (17, 17)
     assert np.isfinite(grid).all()
     assert (grid[1:, 1:] > 0).all()
@@ -41,7 +40,7 @@ def test_fitted_speeds_are_positive_exactly_where_a_job_can_train(model: str) ->
 
 @pytest.mark.parametrize("model", MODEL_NAMES)
 def test_fitted_speeds_of_neighbours_are_of_one_order(model: str) -> None:
-    log_speed = np.log(FittedSpeedModel().grid(model)[1:, 1:])
+    log_speed = np.log(default_speeds().grid(model)[1:, 1:])
     assert np.abs(np.diff(log_speed, axis=0)).max() < np.log(2.5)
     assert np.abs(np.diff(log_speed, axis=1)).max() < np.log(2.5)
 
@@ -119,11 +118,11 @@ def test_an_all_reduce_model_that_is_mixed_up_or_incomplete_is_named(table_file,
 
 def test_a_written_table_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
-    write_speed_table(FittedSpeedModel(), path)
+    write_speed_table(default_speeds(), path)
     back = read_speed_table(path)
-    assert back.model_names == FittedSpeedModel().model_names
+    assert back.model_names == default_speeds().model_names
     for model in back.model_names:
-        assert back.grid(model) == pytest.approx(FittedSpeedModel().grid(model), rel=1e-5)
+        assert back.grid(model) == pytest.approx(default_speeds().grid(model), rel=1e-5)
 
 
 def test_a_speed_of_zero_is_kept_and_counts_beyond_16_are_left_out(table_file) -> None:

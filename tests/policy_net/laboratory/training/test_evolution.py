@@ -10,7 +10,7 @@ from policy_net.laboratory.training.evolution import EvolutionSettings, Trial, e
 from policy_net.laboratory.training.set_training import (
     NumberedWorlds,
     ResidualVerdict,
-    changes_against_planner,
+    changes_against,
     learn_priors,
 )
 from policy_net.laboratory.workloads.sources import load_workload
@@ -64,7 +64,8 @@ def test_priors_are_what_was_observed_and_make_new_clusters_faster() -> None:
 
 def test_the_planner_does_not_differ_from_itself_and_is_not_published() -> None:
     spec = SetSpec()
-    changes = changes_against_planner(small_worlds(), spec, (), initial_residual(spec, 0), range(3))
+    planner = initial_residual(spec, 0)
+    changes = changes_against(small_worlds(), spec, (), planner, planner, range(3))
     assert changes == [0.0, 0.0, 0.0]
     assert not ResidualVerdict.over(changes).publish
 

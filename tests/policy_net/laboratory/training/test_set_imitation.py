@@ -15,7 +15,6 @@ from policy_net.laboratory.training.set_imitation import (
     PickLikelihood,
     fit_residual,
     log_views,
-    overlap,
 )
 from policy_net.laboratory.training.teacher import Agreement, Imitated, Split, Teacher
 from policy_net.set_policy.policy import default_set_file
@@ -105,11 +104,11 @@ allocations = st.builds(Allocation, st.integers(0, 16), st.integers(0, 16))
 @given(st.lists(st.tuples(allocations, allocations), max_size=6))
 def test_the_overlap_is_a_share_and_symmetric(pairs: list[tuple[Allocation, Allocation]]) -> None:
     ours, theirs = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    assert 0.0 <= overlap(ours, theirs) == overlap(theirs, ours) <= 1.0
-    assert (overlap(ours, theirs) == 1.0) == (ours == theirs)
-    agreement = Agreement()
+    agreement, swapped = Agreement(), Agreement()
     agreement.add(ours, theirs)
-    assert agreement.task_overlap == overlap(ours, theirs)
+    swapped.add(theirs, ours)
+    assert 0.0 <= agreement.task_overlap == swapped.task_overlap <= 1.0
+    assert (agreement.task_overlap == 1.0) == (ours == theirs)
 
 
 def test_whatever_an_imitation_lost_is_said() -> None:
