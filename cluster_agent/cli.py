@@ -22,7 +22,7 @@ from cluster_agent.jobs.explaining import explain
 from cluster_agent.jobs.options import Watch, changing_polls
 from cluster_agent.jobs.simulating import simulate
 from cluster_agent.jobs.submission import submit
-from foundation.command_line import group_with_habits, leave
+from foundation.command_line import group_with_habits
 from foundation.command_line import run as run_command_line
 from foundation.completion import COMMAND, completion_command
 from foundation.errors import FAILED
@@ -31,7 +31,7 @@ from foundation.files import PRIVATE, write_whole
 from foundation.output import Form, Output, show
 from foundation.output import watch as show_again
 from foundation.pod_secrets import ACCOUNT, PodSecrets, check_names
-from foundation.program_life import SignalHandlers, importing
+from foundation.program_life import SignalHandlers, end, importing
 from foundation.signal_event import SignalEvent
 
 if TYPE_CHECKING:
@@ -370,7 +370,7 @@ def main() -> None:
         # The agent has ended in good order, but a thread may still be amid a gradient, a replay or a policy that hangs.
         # An interpreter that is torn down under native code of such a thread aborts the process: leave without that.
         os._exit(code)
-    leave(code)
+    end(code)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ from elastic_runtime.launcher.commands.launch import resume, run
 from elastic_runtime.launcher.commands.options import DEFAULT, PROGRAM, DefaultCommandGroup
 from elastic_runtime.launcher.commands.requests import resize, stop, suspend
 from elastic_runtime.launcher.commands.status import list_jobs, status
-from foundation.command_line import leave
 from foundation.command_line import run as run_program
 from foundation.completion import COMMAND, completion_command
+from foundation.program_life import end
 
 app = typer.Typer(
     cls=DefaultCommandGroup,
@@ -48,7 +48,7 @@ app.command(COMMAND)(completion_command(app, PROGRAM))
 
 def main() -> None:
     """Entry point of the console script."""
-    leave(run_program(app, PROGRAM))
+    end(run_program(app, PROGRAM))
 
 
 if __name__ == "__main__":

@@ -17,14 +17,14 @@ import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import click
 import typer
 from typer.core import TyperGroup, TyperOption
 
 from foundation.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, MISNAMED, ExpectedError
-from foundation.program_life import end, work
+from foundation.program_life import work
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 VERSION_OPTION = "--version"
@@ -99,11 +99,6 @@ class HabitGroup(TyperGroup):
 def group_with_habits(habits: Mapping[str, str]) -> type[HabitGroup]:
     """The kind of group that knows these habits, for `typer.Typer(cls=...)`."""
     return type("Group", (HabitGroup,), {"habits": habits})
-
-
-def leave(code: int) -> NoReturn:
-    """End the program (see `foundation.program_life.end`)."""
-    end(code)
 
 
 def _ended(program: str, error: BaseException, typed: Sequence[str]) -> int:

@@ -58,11 +58,6 @@ def show(form: Form, facts: Any, shown: Shown, in_csv: Csv | Callable[[], Csv] |
         shown: to people; where it is a function, it is called only if it is needed.
         in_csv: what a csv has, likewise; unless given, the tables that people see, or their sentence.
     """
-    _print_result(form, facts, shown, in_csv)
-    sys.stdout.flush()
-
-
-def _print_result(form: Form, facts: Any, shown: Shown, in_csv: Csv | Callable[[], Csv] | None) -> None:
     if form is Form.JSON:
         print(json.dumps(facts, indent=2))
     elif form is Form.YAML:
@@ -70,7 +65,12 @@ def _print_result(form: Form, facts: Any, shown: Shown, in_csv: Csv | Callable[[
     elif form is Form.CSV:
         _print_csv(_drawn(shown) if in_csv is None else in_csv() if callable(in_csv) else in_csv)
     else:
-        _print_for_people(form, _drawn(shown))
+        drawn = _drawn(shown)
+        if isinstance(drawn, str):
+            print(drawn)
+        else:
+            console_of(form).print(drawn)
+    sys.stdout.flush()
 
 
 def watch(
@@ -114,13 +114,6 @@ def console_of(form: Form) -> Console:
 
 def _drawn(shown: Shown) -> RenderableType:
     return shown() if callable(shown) else shown
-
-
-def _print_for_people(form: Form, drawn: RenderableType) -> None:
-    if isinstance(drawn, str):
-        print(drawn)
-    else:
-        console_of(form).print(drawn)
 
 
 def _as_yaml(facts: Any) -> str:

@@ -14,11 +14,11 @@ from typing import Annotated
 
 import typer
 
-from foundation.command_line import group_with_habits, leave, run
+from foundation.command_line import group_with_habits, run
 from foundation.completion import COMMAND, completion_command
 from foundation.output import Form, Output, show
 from foundation.pod_secrets import ACCOUNT
-from foundation.program_life import importing
+from foundation.program_life import end, importing
 from global_learner.errors import BadLearnerConfig
 
 PROGRAM = "global-learner"
@@ -195,7 +195,7 @@ app.command(COMMAND)(completion_command(app, PROGRAM))
 
 def main() -> None:
     """Entry point of the console script."""
-    leave(run(app, PROGRAM))
+    end(run(app, PROGRAM))
 
 
 if __name__ == "__main__":

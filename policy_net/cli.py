@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foundation.command_line import leave, run
+from foundation.command_line import run
 from foundation.completion import COMMAND, completion_command
 from foundation.output import Form, Output, show
+from foundation.program_life import end
 from policy_net.errors import PolicyFileError
 from policy_net.laboratory.commands.extend import extend
 from policy_net.laboratory.commands.fit_speed import fit_speed
@@ -128,7 +129,7 @@ app.command(COMMAND)(completion_command(app, PROGRAM))
 
 def main() -> None:
     """Entry point of the console script."""
-    leave(run(app, PROGRAM))
+    end(run(app, PROGRAM))
 
 
 if __name__ == "__main__":

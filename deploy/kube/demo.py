@@ -20,8 +20,9 @@ from deploy.local.frame import DemoLearner, Demonstration, demonstration
 from deploy.local.processes import DemoFailed
 from deploy.local.waiting import ProgressDeadline
 from deploy.local.watch import LearnerWatch
-from foundation.command_line import leave, run
+from foundation.command_line import run
 from foundation.option_groups import with_option_groups
+from foundation.program_life import end
 from policy_net.laboratory.report import prepare_folder
 
 Json = dict[str, Any]
@@ -275,4 +276,4 @@ def _write(ending: Ending, folder: Path, log: Path) -> list[Path]:
 
 def main() -> None:
     """Entry point of `python -m deploy.kube`."""
-    leave(run(app, "demo-kube"))
+    end(run(app, "demo-kube"))

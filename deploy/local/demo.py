@@ -24,8 +24,9 @@ from deploy.local.plan import ClusterPlan, make_plan
 from deploy.local.processes import DemoFailed
 from deploy.local.report import Report, print_report, write_report
 from deploy.local.rollouts import contradiction
-from foundation.command_line import leave, run
+from foundation.command_line import run
 from foundation.option_groups import with_option_groups
+from foundation.program_life import end
 from global_learner.report.lessons import LessonCurve
 from policy_net.exchange.spec import SET
 
@@ -129,4 +130,4 @@ def _lessons(plan: Sequence[ClusterPlan], demo: Demonstration, options: DemoOpti
 
 def main() -> None:
     """Entry point of `python -m deploy.local`."""
-    leave(run(app, "demo"))
+    end(run(app, "demo"))

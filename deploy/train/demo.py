@@ -28,8 +28,9 @@ from deploy.train.page import write_training_page
 from deploy.train.records import decisions, gradients, resizes
 from deploy.train.story import Story
 from deploy.train.watching import JobWatch
-from foundation.command_line import leave, run
+from foundation.command_line import run
 from foundation.option_groups import with_option_groups
+from foundation.program_life import end
 from policy_net.laboratory.report import prepare_folder
 
 CLUSTER = "this-machine"
@@ -202,4 +203,4 @@ def _write_summary(story: Story, folder: Path) -> Path:
 
 def main() -> None:
     """Entry point of `python -m deploy.train`."""
-    leave(run(app, "demo-train"))
+    end(run(app, "demo-train"))

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from foundation.command_line import group_with_habits, leave, run
+from foundation.command_line import group_with_habits, run
 from foundation.completion import COMMAND, completion_command
 from foundation.option_groups import with_option_groups
+from foundation.program_life import end
 from foundation.tables import FactSheet
 from global_learner.errors import BadLearnerConfig
 from global_learner.policyctl.audit_commands import audit_app
@@ -145,7 +146,7 @@ app.command(COMMAND)(completion_command(app, PROGRAM))
 
 def main() -> None:
     """Entry point of the console script."""
-    leave(run(app, PROGRAM))
+    end(run(app, PROGRAM))
 
 
 if __name__ == "__main__":

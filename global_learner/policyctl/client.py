@@ -30,7 +30,7 @@ from global_learner.policyctl.contexts import check_address
 from policy_net.exchange.connection_files import plain_content, read_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import read_identity
-from policy_net.exchange.spoken import NO_CONNECTION, Spoken, handshake_reason, spoken_at
+from policy_net.exchange.other_server import NO_CONNECTION, Spoken, handshake_reason, spoken_at
 
 if TYPE_CHECKING:
     from policy_net.exchange.policy_file import PolicyFile

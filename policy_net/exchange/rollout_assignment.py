@@ -79,14 +79,7 @@ class RolloutAssignment:
     @classmethod
     def of(cls, message: fleet_pb2.RolloutDuty) -> RolloutAssignment:
         """From the wire. Raises ValueError if a value is out of its range."""
-        return cls(
-            message.rollout,
-            AssignmentRole(message.role),
-            message.beside_version,
-            message.seed,
-            message.block_seconds,
-            message.washout_seconds,
-        )
+        return cls.from_json({name: getattr(message, name) for name in message.DESCRIPTOR.fields_by_name})
 
     def message(self) -> fleet_pb2.RolloutDuty:
         """For the wire."""

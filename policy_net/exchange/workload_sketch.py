@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from google.protobuf.message import Message
+
 from policy_net.domain import JobKind
 from policy_net.errors import BadInput
 from policy_net.exchange.generated import fleet_pb2
@@ -22,6 +24,7 @@ PARTS_OF_DAY = 8
 MOST_NODES = 16_384
 MOST_JOBS_A_DAY = 1_000_000.0
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 90 * 86_400.0
+_OF_QUANTILES = ("run_seconds", "workers", "ps")
 _MOST_OF_A_NODE = 1024
 _SHARES_MAY_MISS = 0.5
 """By so much the shares of a sketch, which are rounded, may add up to something else than one."""
@@ -85,38 +88,11 @@ class WorkloadSketch:
     @classmethod
     def of(cls, message: fleet_pb2.WorkloadSketch) -> WorkloadSketch:
         """From the wire. Raises BadInput if it cannot be."""
-        return cls(
-            message.nodes,
-            message.gpus_per_node,
-            message.cpus_per_node,
-            message.jobs_a_day,
-            tuple(message.day_shares),
-            tuple(
-                KindSketch(
-                    _kind(entry.kind), entry.share, tuple(entry.run_seconds), tuple(entry.workers), tuple(entry.ps)
-                )
-                for entry in message.kinds
-            ),
-        )
+        return cls.from_json({**_fields(message), "kinds": [_fields(entry) for entry in message.kinds]})
 
     def message(self) -> fleet_pb2.WorkloadSketch:
         """For the wire."""
-        message = fleet_pb2.WorkloadSketch(
-            nodes=self.nodes,
-            gpus_per_node=self.gpus_per_node,
-            cpus_per_node=self.cpus_per_node,
-            jobs_a_day=self.jobs_a_day,
-            day_shares=self.day_shares,
-        )
-        for entry in self.kinds:
-            message.kinds.add(
-                kind=entry.kind.value,
-                share=entry.share,
-                run_seconds=entry.run_seconds,
-                workers=entry.workers,
-                ps=entry.ps,
-            )
-        return message
+        return fleet_pb2.WorkloadSketch(**asdict(self))
 
     def to_json(self) -> dict[str, Any]:
         """Values that `from_json` and `json.dumps` take."""
@@ -127,18 +103,16 @@ class WorkloadSketch:
         """What `to_json` made. Raises BadInput if it is something else."""
         try:
             kinds = tuple(
-                KindSketch(
-                    _kind(row["kind"]),
-                    row["share"],
-                    tuple(row["run_seconds"]),
-                    tuple(row["workers"]),
-                    tuple(row["ps"]),
-                )
+                KindSketch(_kind(row["kind"]), row["share"], *(tuple(row[name]) for name in _OF_QUANTILES))
                 for row in content["kinds"]
             )
             return cls(**{**content, "day_shares": tuple(content["day_shares"]), "kinds": kinds})
         except (KeyError, TypeError) as error:
             raise BadInput(f"no sketch of a workload ({error!r})") from error
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in message.DESCRIPTOR.fields_by_name}
 
 
 def _kind(word: str) -> JobKind:

@@ -12,33 +12,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from policy_net.domain import CapacityMode, ClusterState, Resources
 from policy_net.errors import InvalidAllocation
 from policy_net.placement.layout import NodeLayout, VolumeBound, layout_of, placing_order
 from policy_net.placement.spread import fill
-
-
-class Capacity(Protocol):
-    """Room for tasks during one decision; starts with everything free."""
-
-    def fits(self, *demands: Resources) -> bool:
-        """Whether all of these tasks together fit on top of what is taken."""
-        ...
-
-    def take(self, *demands: Resources) -> None:
-        """Take room for these tasks together. Raises InvalidAllocation if they do not fit; nothing is taken."""
-        ...
-
-    def take_rounds(self, demands: Sequence[Resources], most: int) -> int:
-        """Take all of these tasks, again and again, as often as they fit for certain, up to `most` times; how often.
-        Fewer than `most` does not say that another round, or a part of it, would not fit: ask `fits`."""
-        ...
-
-    def dominant_share(self, used: Resources) -> float:
-        """The largest share of the cluster's CPU or GPU that `used` is."""
-        ...
 
 
 def open_capacity(state: ClusterState) -> Capacity:
@@ -59,7 +37,7 @@ def dominant_share(used: Resources, total: Resources) -> float:
 
 
 class PooledCapacity:
-    """All nodes' resources in one pool: no fragmentation."""
+    """Room for tasks during one decision, all nodes' resources in one pool: no fragmentation."""
 
     def __init__(self, total: Resources) -> None:
         self._total = total
@@ -67,7 +45,7 @@ class PooledCapacity:
         self._gpu = total.gpu
 
     def fits(self, *demands: Resources) -> bool:
-        """See `Capacity.fits`."""
+        """Whether all of these tasks together fit on top of what is taken."""
         cpu_milli, gpu = self._cpu_milli, self._gpu
         for demand in demands:
             cpu_milli -= demand.cpu_milli
@@ -75,7 +53,7 @@ class PooledCapacity:
         return cpu_milli >= 0 and gpu >= 0
 
     def take(self, *demands: Resources) -> None:
-        """See `Capacity.take`."""
+        """Take room for these tasks together. Raises InvalidAllocation if they do not fit; nothing is taken."""
         if not self.fits(*demands):
             raise _does_not_fit(demands)
         for demand in demands:
@@ -83,7 +61,10 @@ class PooledCapacity:
             self._gpu -= demand.gpu
 
     def take_rounds(self, demands: Sequence[Resources], most: int) -> int:
-        """See `Capacity.take_rounds`."""
+        """Take all of these tasks, again and again, as often as they fit for certain, up to `most` times; how often.
+
+        Fewer than `most` does not say that another round, or a part of it, would not fit: ask `fits`.
+        """
         cpu_milli = sum(demand.cpu_milli for demand in demands)
         gpu = sum(demand.gpu for demand in demands)
         rounds = min(most, self._cpu_milli // cpu_milli if cpu_milli else most, self._gpu // gpu if gpu else most)
@@ -92,7 +73,7 @@ class PooledCapacity:
         return rounds
 
     def dominant_share(self, used: Resources) -> float:
-        """See `Capacity.dominant_share`."""
+        """The largest share of the cluster's CPU or GPU that `used` is."""
         return dominant_share(used, self._total)
 
 
@@ -113,7 +94,7 @@ NEVER = sys.maxsize
 
 
 class NodeCapacity:
-    """Room on nodes, under `spread` with GPU workers first."""
+    """The same on nodes, under `spread` with GPU workers first."""
 
     def __init__(self, layout: NodeLayout) -> None:
         self._layout = layout
@@ -124,7 +105,7 @@ class NodeCapacity:
         self._latest = _Answer(())
 
     def fits(self, *demands: Resources) -> bool:
-        """See `Capacity.fits`."""
+        """See `PooledCapacity.fits`."""
         # Jobs that ask one after another mostly ask for the same; comparing the same objects is cheaper than a hash.
         answer: _Answer | None = self._latest
         if self._latest.demands != demands:
@@ -137,7 +118,7 @@ class NodeCapacity:
         return answer.up_to != NEVER
 
     def take(self, *demands: Resources) -> None:
-        """See `Capacity.take`."""
+        """See `PooledCapacity.take`."""
         if self._latest.demands != demands or self._latest.up_to < self._taken:
             self.fits(*demands)
         answer = self._latest
@@ -147,7 +128,7 @@ class NodeCapacity:
         answer.uncounted += 1
 
     def take_rounds(self, demands: Sequence[Resources], most: int) -> int:
-        """See `Capacity.take_rounds`."""
+        """See `PooledCapacity.take_rounds`."""
         per_round: dict[Resources, int] = {}
         for demand in demands:
             per_round[demand] = per_round.get(demand, 0) + 1
@@ -162,7 +143,7 @@ class NodeCapacity:
         return rounds
 
     def dominant_share(self, used: Resources) -> float:
-        """See `Capacity.dominant_share`."""
+        """See `PooledCapacity.dominant_share`."""
         return dominant_share(used, self._layout.total)
 
     def _work_out(self, demands: tuple[Resources, ...]) -> int:
@@ -201,6 +182,9 @@ class NodeCapacity:
         for answer in self._answers.values():
             if answer.up_to != NEVER:
                 answer.up_to = UNKNOWN
+
+
+Capacity = PooledCapacity | NodeCapacity
 
 
 def _sum_of(counts: Mapping[Resources, int]) -> Resources:

@@ -90,32 +90,19 @@ class SetPolicy:
         self.inference_seconds: list[float] = []
         self.speeds = speeds
         self._tables = StepTables(speeds if self.beliefs is None else self.beliefs)  # type: ignore[arg-type]  # one is
-        self._effect = effect
-        self._places = places and (self.beliefs is not None or effect is not None)
+        self.given_effect = effect
+        self.plans_places = places and (self.beliefs is not None or effect is not None)
         self._place_tables = PlaceTables()
-        self._residual = Residual(spec, weights)
-        self._price_terms = PriceTerms.of(spec, weights)
-        self._session_terms = SessionTerms.of(spec, weights)
-        self._use_sessions()
+        self.load_weights(weights)
         self.name = label
         self._clock = clock
-
-    @property
-    def residual(self) -> Residual:
-        """What tilts the planner's scores now."""
-        return self._residual
-
-    @property
-    def price_terms(self) -> PriceTerms:
-        """What the planner's prices follow from."""
-        return self._price_terms
 
     def load_weights(self, weights: Weights) -> None:
         """Act with another residual, and other prices, from the next decision on. Raises SpecMismatch if it is not of
         this policy's spec."""
-        self._residual = Residual(self.spec, weights)
-        self._price_terms = PriceTerms.of(self.spec, weights)
-        self._session_terms = SessionTerms.of(self.spec, weights)
+        self.residual = Residual(self.spec, weights)
+        self.price_terms = PriceTerms.of(self.spec, weights)
+        self.session_terms = SessionTerms.of(self.spec, weights)
         self._use_sessions()
 
     def inherit(self, other: SetPolicy, shared: Callable[[str], bool] = lambda _: True, *, copy: bool = False) -> None:
@@ -136,14 +123,9 @@ class SetPolicy:
             self.beliefs.leave_out_own(shared)
         self._use_sessions()
 
-    @property
-    def session_terms(self) -> SessionTerms | None:
-        """What it believes of sessions; None where it has no such model."""
-        return self._session_terms
-
     def _use_sessions(self) -> None:
         if self.beliefs is not None:
-            self.beliefs.use_sessions(self._session_terms)
+            self.beliefs.use_sessions(self.session_terms)
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
         """Allocate tasks to the jobs of `state`, from zero; the same at every trigger."""
@@ -152,9 +134,9 @@ class SetPolicy:
         self.decision_index += 1
         state, tables, prices = self._introduced(state)
         tilts = None
-        if tables and not self._residual.silent:
+        if tables and not self.residual.silent:
             began = self._clock()
-            tilts = self._residual.tilts(self._inputs(state, tables))
+            tilts = self.residual.tilts(self._inputs(state, tables))
             self.inference_seconds.append(self._clock() - began)
         grants = PlacedGrants(*self._in_places(state, tables, tilts, prices)) if self._has_places(state) else None
         return plan(state, tables, tilts, None, self._restart_seconds, prices.work_exponent, grants)
@@ -167,7 +149,7 @@ class SetPolicy:
         state, tables, prices = self._introduced(state)
         began = self._clock()
         inputs_JF = self._inputs(state, tables)
-        tilts = self._residual.tilts(inputs_JF)
+        tilts = self.residual.tilts(inputs_JF)
         self.inference_seconds.append(self._clock() - began)
         open_grants = None
         if self._has_places(state):
@@ -188,7 +170,7 @@ class SetPolicy:
         """
         state, tables, prices = self._introduced(state, cost)
         found: list[Weighed] = []
-        tilts = self._residual.tilts(self._inputs(state, tables)) if tables else None
+        tilts = self.residual.tilts(self._inputs(state, tables)) if tables else None
         grants = None
         if self._has_places(state):
             grants = PlacedGrants(*self._in_places(state, tables, tilts, prices, cost))
@@ -201,7 +183,7 @@ class SetPolicy:
         if not self._has_places(state):
             return None
         state, tables, prices = self._introduced(state)
-        tilts = self._residual.tilts(self._inputs(state, tables)) if tables else None
+        tilts = self.residual.tilts(self._inputs(state, tables)) if tables else None
         view, wished = self._in_places(state, tables, tilts, prices)
         grants = PlacedGrants(view, wished)
         return view, plan(state, tables, tilts, None, self._restart_seconds, prices.work_exponent, grants)
@@ -209,20 +191,10 @@ class SetPolicy:
     def observe(self, progress: Sequence[Progress]) -> None:
         """Sharpen the beliefs."""
         if self.beliefs is not None:
-            self.beliefs.observe(progress if self._places else [replace(entry, places=()) for entry in progress])
-
-    @property
-    def plans_places(self) -> bool:
-        """Whether decisions say where tasks go, where a state says where they lie."""
-        return self._places
-
-    @property
-    def given_effect(self) -> PlacementEffect | None:
-        """The effect of places that it plans on in place of beliefs."""
-        return self._effect
+            self.beliefs.observe(progress if self.plans_places else [replace(entry, places=()) for entry in progress])
 
     def _has_places(self, state: ClusterState) -> bool:
-        return self._places and state.placement is not None
+        return self.plans_places and state.placement is not None
 
     def _in_places(
         self,
@@ -233,7 +205,7 @@ class SetPolicy:
         cost: ResizeCost | None = None,
     ) -> tuple[PlaceView, dict[int, int]]:
         """What the decision knows of places, and the pool that each job is offered first."""
-        effect, version = self._effect, 0
+        effect, version = self.given_effect, 0
         if effect is None:
             assert self.beliefs is not None  # noqa: S101  (one of the two is there, or places do not count)
             effect, version = self.beliefs.places, self.beliefs.places.version
@@ -285,7 +257,7 @@ class SetPolicy:
             state = self.beliefs.expecting(state)
             state = self.beliefs.restarts.without_futile_growth(state, self.beliefs)
         tables = [self._tables.of(job) for job in state.jobs]
-        prices = self._price_terms.of_state(state, tables)
+        prices = self.price_terms.of_state(state, tables)
         for table in tables:
             table.count_in(prices)
         cost = self.resize_cost if cost is None else cost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -103,12 +104,8 @@ class ProcessTypes:
         """Speeds of a type of which nothing was seen."""
         return form_grid(FORMS[kind], FORMS[kind].unseen_coefficients)
 
-    def keep(self) -> None:
-        """Let the policy believe what the run has found out of speeds."""
-        self.keep_with({})
-
-    def keep_with(self, more: Mapping[str, object]) -> None:
-        """The same, with more entries of the beliefs' snapshot."""
+    def keep(self, more: Mapping[str, object] = MappingProxyType({})) -> None:
+        """Let the policy believe what the run has found out of speeds, and more entries of the beliefs' snapshot."""
         checkpoint = self._beliefs.checkpoint()
         snapshot = checkpoint["types"]
         for number, (job_type, memory) in enumerate(self._memory.items()):
@@ -219,7 +216,7 @@ class BelievedTypes(ProcessTypes):
             "sizes": sizes,
         }
         places = {PLACES_KEY: self._places.snapshot()} if placed else {}
-        self.keep_with({LIFETIMES_KEY: lifetimes, RESTARTS_KEY: restarts, **places})
+        self.keep({LIFETIMES_KEY: lifetimes, RESTARTS_KEY: restarts, **places})
 
 
 def _enter(cells: NDArray[Any], rows: list[list[float]]) -> int:

@@ -2,7 +2,7 @@
 
 import socket
 
-from policy_net.exchange.spoken import Spoken, spoken_at
+from policy_net.exchange.other_server import Spoken, spoken_at
 
 PATIENCE_SECONDS = 60.0
 
