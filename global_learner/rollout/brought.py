@@ -1,7 +1,7 @@
-"""Evidence as clusters bring it over the wire: checked whole before anything of a call is kept.
+"""Evidence as clusters send it: a call is checked whole before anything of it is kept.
 
-A number that no agent sends, blocks out of order, or a version that the coin did not choose make a call wrong, and
-nothing of it is taken. What could be true is not thereby believed: a verdict holds whichever cluster is left out.
+Numbers out of range, blocks out of order, or a version that the coin did not choose refuse the whole call. What passes
+may still be a lie: a verdict holds whichever cluster is left out.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _LARGEST_GAIN = 100.0
 
 
 def checked_blocks(messages: Sequence[fleet_pb2.SwitchbackBlock]) -> tuple[SwitchbackBlock, ...]:
-    """The blocks of a call, whoever sends them.
+    """The blocks of a call.
 
     Raises:
-        EvidenceRefused: there are too many, or one cannot have been.
+        EvidenceRefused: too many, out of order, or out of range.
     """
     if len(messages) > MOST_BLOCKS_A_CALL:
         raise EvidenceRefused(
@@ -51,10 +51,10 @@ def checked_blocks(messages: Sequence[fleet_pb2.SwitchbackBlock]) -> tuple[Switc
 
 
 def check_asked(blocks: Sequence[SwitchbackBlock], cluster: str, rollout_assignment: RolloutAssignment) -> None:
-    """See that blocks are those that a cluster was asked for.
+    """Check that a cluster was asked for these blocks.
 
     Raises:
-        EvidenceRefused: it was asked for none, or the version that acted in one is not its coin's.
+        EvidenceRefused: it only shadows, or the version that acted in one is not its coin's.
     """
     if blocks and rollout_assignment.role is not AssignmentRole.ALTERNATING:
         raise EvidenceRefused(EvidenceRefusal.NOT_ASKED, f"cluster {cluster} only shadows, and sends blocks")
@@ -70,7 +70,7 @@ def checked_shadow(message: fleet_pb2.ShadowSums) -> Shadowed:
     """The sums of a cluster that shadows.
 
     Raises:
-        EvidenceRefused: they cannot have been added up.
+        EvidenceRefused: out of range, or contradictory.
     """
     counts = {
         name: getattr(message, name)
@@ -96,7 +96,7 @@ def checked_shadow(message: fleet_pb2.ShadowSums) -> Shadowed:
 
 
 def block_json(block: SwitchbackBlock) -> dict[str, Any]:
-    """A block as it is kept."""
+    """A block as it is stored."""
     return asdict(block)
 
 

@@ -1,7 +1,6 @@
-"""Events of a rollout: what it is told, numbered, and what comes of one.
+"""Events of a rollout, numbered, and the transition that follows from one.
 
-Events are stored before they are taken, and so is what came of them, in one transaction. Whoever goes on after a crash
-takes them again in order: those that were taken already change nothing.
+An event and its transition are stored in one transaction. An event that comes again after a crash changes nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from global_learner.rollout.verdicts.verdict import StageOutcome
 from policy_net.settings import Section
 
 MOST_REASON = 500
-"""Characters of what an operator says for the reason, which is free text."""
+"""Characters of an operator's reason, which is free text."""
 
 
 class StageVerdict(Section):
-    """The verdict on a stage; one on another stage than the present one is late, and changes nothing."""
+    """Verdict on a stage; on another stage than the present one it is late, and changes nothing."""
 
     kind: Literal["verdict"] = "verdict"
     stage: int
@@ -31,35 +30,35 @@ class StageVerdict(Section):
 
 
 class Promote(Section):
-    """An operator wants the next stage, whatever is known."""
+    """Operator's order: the next stage, whatever is known."""
 
     kind: Literal["promote"] = "promote"
     why: str = Field("", max_length=MOST_REASON)
 
 
 class Pause(Section):
-    """An operator wants nothing new to begin."""
+    """Operator's order: nothing new begins."""
 
     kind: Literal["pause"] = "pause"
     why: str = Field("", max_length=MOST_REASON)
 
 
 class Resume(Section):
-    """An operator wants it to go on."""
+    """Operator's order: go on."""
 
     kind: Literal["resume"] = "resume"
     why: str = Field("", max_length=MOST_REASON)
 
 
 class Abort(Section):
-    """An operator wants it undone."""
+    """Operator's order: back to the incumbents."""
 
     kind: Literal["abort"] = "abort"
     why: str = Field("", max_length=MOST_REASON)
 
 
 class VersionSeen(Section):
-    """A cluster's agent said which version it acts on."""
+    """Report of a cluster's agent: the version that it acts on."""
 
     kind: Literal["seen"] = "seen"
     cluster: str
@@ -67,7 +66,7 @@ class VersionSeen(Section):
 
 
 class Away(Section):
-    """A cluster's agent was not heard of for a while."""
+    """A cluster's agent is silent."""
 
     kind: Literal["away"] = "away"
     cluster: str
@@ -89,7 +88,7 @@ class Left(Section):
 
 
 class Pin(Section):
-    """An operator wants a cluster left alone: it goes back to what it had, and stays there."""
+    """Operator's order: a cluster goes back to its incumbent, and is left alone."""
 
     kind: Literal["pin"] = "pin"
     cluster: str
@@ -97,7 +96,7 @@ class Pin(Section):
 
 
 class VersionGone(Section):
-    """A version can no longer be had; `instead` is what clusters go back to that would have gone back to it."""
+    """A version is gone for good; clusters that would have gone back to it go back to `instead`."""
 
     kind: Literal["version-gone"] = "version-gone"
     version: int
@@ -105,7 +104,7 @@ class VersionGone(Section):
 
 
 class VersionDamaged(Section):
-    """The file of a version that the rollout needs is damaged, and can be put back."""
+    """The file of a version that the rollout needs is damaged, and may be restored."""
 
     kind: Literal["version-damaged"] = "version-damaged"
     version: int
@@ -129,10 +128,10 @@ EventContent = Annotated[
 
 
 class Event(Section):
-    """Something that happened, at a time, by somebody."""
+    """One event: its number, time, actor and content."""
 
     number: int = Field(ge=1)
-    """Of the rollout's events, from 1 on without a gap."""
+    """From 1 on, without a gap."""
     unix_seconds: float
     actor: str = "learner"
     what: EventContent
@@ -140,11 +139,11 @@ class Event(Section):
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Tell a cluster which versions it has, and which of them acts.
+    """Command: the versions of a cluster.
 
     Attributes:
-        acting: the version that acts; of an alternating cluster, in the incumbent's blocks.
-        challenger: the other version, which acts in the candidate's blocks or is only computed; None without one.
+        acting: acts; of an alternating cluster, in the incumbent's blocks.
+        challenger: acts in the candidate's blocks, or is only computed.
     """
 
     cluster: str
@@ -155,7 +154,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class RolloutAuditLine:
-    """One line for the audit log."""
+    """Line for the audit log."""
 
     actor: str
     action: str
@@ -164,14 +163,14 @@ class RolloutAuditLine:
 
     @property
     def words(self) -> str:
-        """The line as people read it: what was done to whom, and what is to be said of it."""
+        """The line as people read it."""
         said = f"{self.action} {self.subject}"
         return f"{said}: {self.detail}" if self.detail else said
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What came of an event."""
+    """What follows from an event."""
 
     state: RolloutState
     commands: tuple[Assign, ...] = ()
@@ -179,10 +178,10 @@ class Transition:
 
 
 def check_reason(why: str, what: str = "reason") -> None:
-    """See that what an operator says for the reason, or in a note, can stand in the audit log.
+    """Check that an operator's reason or note can stand in the audit log.
 
     Raises:
-        BadRequest: it cannot.
+        BadRequest: it is too long, has several lines, or characters that cannot be printed.
     """
     if len(why) > MOST_REASON:
         raise BadRequest(f"the {what} is longer than {MOST_REASON} characters ({len(why)}); say it in fewer")

@@ -1,8 +1,7 @@
-"""Store of what clusters brought to a rollout, and of the verdicts that it came to; tables of the registry's database.
+"""Store of the evidence and verdicts of rollouts, in tables of the registry's database.
 
-What was said first of a block stands: whoever repeats a call, or says something else later, changes nothing. Blocks for
-which there was no time yet, by the learner's clock, wait until there was. Every method blocks; the learner calls them
-on the registry's thread.
+The first report of a block stands: later ones change nothing. Blocks for which there was no time yet by the learner's
+clock are not taken. Every method blocks; the learner calls them on the registry's thread.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from global_learner.rollout.verdicts.verdict import Verdict
 
 MOST_VERDICTS = 500
 MOST_EVENTS = 200
-"""That are shown; all are kept."""
+"""Shown; all are kept."""
 _QUIET = ("seen", "away")
-"""Events that people are shown only if something came of them: there are many, and they say nothing new."""
+"""Events that are shown only if something came of them: there are many."""
 BLOCKS_AHEAD = 2
-"""That a cluster may have brought beyond those for which there was time: a pair, as its clock may be a little fast."""
+"""Blocks that a cluster may bring beyond those for which there was time: a pair, as its clock may be fast."""
 
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What is held of a rollout's clusters."""
+    """Evidence of a rollout, by cluster."""
 
     blocks: Mapping[str, Sequence[SwitchbackBlock]] = field(default_factory=dict)
     shadowed: Mapping[str, Shadowed] = field(default_factory=dict)
@@ -49,10 +48,10 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvidence:
-    """What is held of a cluster's blocks.
+    """A cluster's blocks after a call.
 
     Attributes:
-        next_block: the number behind all that are held; what waits comes again with it.
+        next_block: number of the next one to send.
         waiting: blocks of this call for which there was no time yet.
     """
 
@@ -62,12 +61,11 @@ class StoredEvidence:
 
 @dataclass(frozen=True, slots=True)
 class KeptVerdict:
-    """A verdict as it is kept; bounds that are not known are None.
+    """A verdict as it is stored; unknown bounds are None.
 
     Attributes:
-        loss_at_least, loss_at_most: whichever cluster is left out, by which a version fails or passes; older verdicts
-            were kept without them.
-        rests_on: the cluster by whose word alone the loss is on its side of nought; empty: there is none.
+        loss_at_least, loss_at_most: whichever cluster is left out; older verdicts were stored without them.
+        rests_on: the cluster without which the loss would change its sign; empty without one.
     """
 
     unix_seconds: float
@@ -85,7 +83,7 @@ class KeptVerdict:
 
     @classmethod
     def of(cls, verdict: Verdict, stage: int, pairs: int, now: float) -> KeptVerdict:
-        """Of a verdict on a stage, from so many pairs of blocks."""
+        """A stage's verdict, from `pairs` pairs of blocks, at `now` in Unix seconds."""
         return cls(
             now,
             stage,
@@ -104,11 +102,7 @@ class KeptVerdict:
 
 @dataclass(frozen=True, slots=True)
 class KeptEvent:
-    """An event for people: what happened, to whom, and the lines that it brought to the audit log.
-
-    Attributes:
-        why: as whoever did it said.
-    """
+    """An event for people: what happened, to whom, its audit lines, and the actor's reason."""
 
     number: int
     unix_seconds: float
@@ -134,14 +128,11 @@ class EvidenceStore:
         now: float,
         real_time_factor: float = 1.0,
     ) -> StoredEvidence | None:
-        """Keep what a cluster brought.
-
-        None, and nothing is kept: the rollout is over, or asks nothing of the cluster. Both are looked at here, as what
-        is in the database decides.
+        """Keep a cluster's evidence; None, and nothing is kept, if the rollout is over or asks nothing of the cluster.
 
         Args:
             now: Unix seconds.
-            real_time_factor: the most seconds of a cluster's own time that pass in one of the learner's.
+            real_time_factor: most seconds of a cluster's own time that pass in one of the learner's.
         """
         with self._registry.transaction() as session:
             row = session.get(RolloutRow, rollout) if rollout < 2**31 else None
@@ -183,7 +174,7 @@ class EvidenceStore:
             return StoredEvidence(held + 1, len(new) - len(taken))
 
     def brought(self, rollout: int) -> Brought:
-        """All that is held of a rollout's clusters."""
+        """All evidence of a rollout."""
         blocks: dict[str, list[SwitchbackBlock]] = {}
         with self._registry.session() as session:
             of_all = select(RolloutBlockRow).where(RolloutBlockRow.rollout == rollout)
@@ -193,19 +184,19 @@ class EvidenceStore:
             return Brought(blocks, {row.cluster: Shadowed(**row.sums) for row in shadows})
 
     def block_counts(self, rollout: int) -> dict[str, int]:
-        """How many blocks are held of each cluster."""
+        """Number of blocks, by cluster."""
         counts = select(RolloutBlockRow.cluster, func.count()).where(RolloutBlockRow.rollout == rollout)
         with self._registry.session() as session:
             return {row[0]: row[1] for row in session.execute(counts.group_by(RolloutBlockRow.cluster))}
 
     def shadowed(self, rollout: int) -> dict[str, Shadowed]:
-        """What clusters added up that shadow, or did."""
+        """Sums of the shadow stage, by cluster."""
         shadows = select(RolloutShadowRow).where(RolloutShadowRow.rollout == rollout)
         with self._registry.session() as session:
             return {row.cluster: Shadowed(**row.sums) for row in session.scalars(shadows)}
 
     def keep(self, rollout: int, verdict: KeptVerdict) -> None:
-        """Keep a verdict behind those before."""
+        """Add a verdict."""
         of_all = select(func.max(RolloutVerdictRow.number)).where(RolloutVerdictRow.rollout == rollout)
         with self._registry.transaction() as session:
             number = (session.scalars(of_all).one() or 0) + 1
@@ -219,11 +210,7 @@ class EvidenceStore:
             return [_kept_verdict(row.verdict) for row in reversed(rows)]
 
     def events(self, rollout: int, *, quiet: bool = False) -> list[KeptEvent]:
-        """The newest events of a rollout, oldest first.
-
-        Args:
-            quiet: also those that only say what a cluster was seen to do, and of which nothing came.
-        """
+        """The newest events of a rollout, oldest first; `quiet` ones too, of which nothing came, if asked for."""
         newest = select(RolloutEventRow).where(RolloutEventRow.rollout == rollout)
         for kind in () if quiet else _QUIET:  # as pydantic writes it; quotes of an operator's words are escaped
             loud = RolloutEventRow.event.not_like(f'%"kind":"{kind}"%')
@@ -234,7 +221,7 @@ class EvidenceStore:
 
 
 def _since(state: RolloutState, cluster: str) -> float:
-    """When a cluster began to alternate; the rollout's begin where an earlier program did not keep it."""
+    """When a cluster began to alternate; the rollout's begin where that was not kept."""
     member = state.member(cluster)
     known = None if member is None else member.since_unix_seconds
     return state.started_unix_seconds if known is None else known

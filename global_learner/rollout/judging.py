@@ -1,7 +1,4 @@
-"""Judging of the stage that a rollout is in: which test applies, on which clusters, and what the rollout is told of it.
-
-No I/O. What was added up of a cluster is kept until it brings more blocks, so that looking often costs little.
-"""
+"""Judging of a rollout's present stage: which test applies, on which clusters, and the event that follows. No I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _HOUR_SECONDS, _DAY_SECONDS = 3600.0, 86_400.0
 
 
 class Judge:
-    """Judges rollouts; remembers what it added up."""
+    """Judges rollouts; keeps a cluster's sums until it brings more blocks, so that frequent polls cost little."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[tuple[int, int, Rule], ClusterEvidence]] = {}
@@ -39,7 +36,7 @@ class Judge:
 
         Args:
             replays: of the gate; None: they are still being computed; a text: why there are none.
-            standings: of the plan's queries in this stage, by name; one that is not there had no answer yet.
+            standings: of the plan's queries in this stage, by name; without one, there was no answer yet.
             now: Unix seconds.
         """
         verdict, stage = self._judge(state, brought, replays, now), state.current
@@ -89,7 +86,7 @@ class Judge:
 
 
 def reported(state: RolloutState, verdict: Verdict, now: float) -> StageVerdict | None:
-    """What a rollout is told of a verdict; None where it would change nothing, so that no event is made of it."""
+    """Event that a verdict makes; None where it would change nothing."""
     taking_part = {member.cluster for member in state.members if member.role.takes_part}
     held = tuple(cluster for cluster in verdict.held if cluster in taking_part)
     match verdict.outcome:
@@ -108,5 +105,5 @@ def reported(state: RolloutState, verdict: Verdict, now: float) -> StageVerdict 
 
 
 def pairs_in(brought: Brought) -> int:
-    """Pairs of blocks that are held in all."""
+    """Pairs of blocks in all."""
     return sum(len(pairs_of(blocks)) for blocks in brought.blocks.values())

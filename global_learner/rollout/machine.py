@@ -1,8 +1,7 @@
-"""State machine of a rollout: state and event in, new state, commands and audit lines out; no I/O, no clock of its own.
+"""State machine of a rollout: state and event in, new state, commands and audit lines out; no I/O, no clock.
 
-What a cluster is told follows from its role, and roles change here alone; every change of one is a command and a line
-of the audit log. An event makes one transition at most, and one that was taken before makes none. What may follow what
-is one table, `_TABLE`.
+A cluster's assignment follows from its role, and roles change here alone; each change is a command and an audit line.
+An event that was taken before changes nothing. `_TABLE` says which events each phase takes.
 """
 
 from __future__ import annotations
@@ -42,13 +41,7 @@ from global_learner.rollout.verdicts.verdict import StageOutcome
 
 @dataclass(frozen=True, slots=True)
 class FleetCluster:
-    """A cluster as a rollout finds it.
-
-    Attributes:
-        acting: the version that it is assigned.
-        pinned: an operator holds it there.
-        away: its agent has not been heard of for a while.
-    """
+    """A cluster as a rollout finds it: its assigned version, whether an operator pinned it, whether it is silent."""
 
     acting: int
     pinned: bool = False
@@ -70,7 +63,7 @@ def start(
 
     Args:
         number: above those of all rollouts before.
-        why: as whoever begins it says, for the audit log.
+        why: the operator's reason, for the audit log.
         running: the latest rollout.
 
     Raises:
@@ -116,9 +109,8 @@ def step(state: RolloutState, event: Event) -> Transition:
     """Take an event.
 
     Raises:
-        RolloutRefused: an operator's event does not suit where the rollout stands; the state stays as it was, and the
-            event is not taken.
-        ValueError: an event before this one was not taken.
+        RolloutRefused: an operator's event does not apply in this phase; it is not taken.
+        ValueError: an event before this one is missing.
     """
     if event.number <= state.events:
         return Transition(state)
@@ -263,7 +255,7 @@ def _advanced(state: RolloutState, said: Line) -> Ruled:
 
 
 def _entered(state: RolloutState) -> tuple[RolloutMember, ...]:
-    """The clusters as a stage begins: those of earlier stages act on the candidate, its own alternate."""
+    """Clusters as a stage begins: those of earlier stages act on the candidate, its own alternate."""
     stage = state.current
     eligible = [member for member in state.members if member.role.takes_part]
     if stage.kind in ("gate", "shadow"):
@@ -312,7 +304,7 @@ def _rolling_back(state: RolloutState, reason: str, *before: Line) -> Ruled:
 
 
 def _settled(state: RolloutState) -> Ruled:
-    """Rolled back as soon as every cluster that is there acts on what it had; those that are away learn it later."""
+    """Rolled back once every cluster that is there acts on its incumbent; others follow on their return."""
     if state.phase is not RolloutPhase.ROLLING_BACK:
         return state, ()
     there = [member for member in state.members if not member.away and member.role is not VersionRole.PINNED]
@@ -344,7 +336,7 @@ def _with_member(state: RolloutState, cluster: str, **changed: Any) -> RolloutSt
 
 
 def _transition(before: RolloutState, after: RolloutState, actor: str, *lines: Line) -> Transition:
-    """What changed, as commands and audit lines: nobody else makes either."""
+    """The commands and audit lines that follow from a change; nobody else makes either."""
     audit = [RolloutAuditLine(actor, action, f"rollout {after.number}", detail) for action, detail in lines]
     commands = []
     known = {member.cluster: assignment_of(member, before.candidate) for member in before.members}
@@ -359,7 +351,7 @@ def _transition(before: RolloutState, after: RolloutState, actor: str, *lines: L
 
 
 def assignment_of(member: RolloutMember, candidate: int) -> Assign:
-    """What a cluster is told, which follows from its role."""
+    """A cluster's assignment, which follows from its role."""
     if member.role is VersionRole.CANDIDATE:
         return Assign(member.cluster, member.role, candidate)
     challenger = candidate if member.role in (VersionRole.SHADOW, VersionRole.ALTERNATING) else None
@@ -372,7 +364,7 @@ def _said(reported: Assign) -> str:
 
 
 def _lot(number: int, cluster: str) -> bytes:
-    """Draws clusters in another order in every rollout, the same wherever it is asked."""
+    """Key by which a rollout draws clusters: another order in each rollout, the same on each machine."""
     return hashlib.sha256(f"rollout\0{number}\0{cluster}".encode()).digest()
 
 
@@ -396,4 +388,4 @@ _TABLE: Mapping[tuple[RolloutPhase, type[Any]], Callable[[RolloutState, Any], Ru
     | {(phase, VersionGone): _on_version_gone for phase in _GOING}
     | {(phase, VersionDamaged): _on_version_damaged for phase in (RolloutPhase.RUNNING, RolloutPhase.ASKING)}
 )
-"""What each phase makes of an event. An operator's event that is not here is refused, any other changes nothing."""
+"""Rule for each phase and event. An operator's event that is not here is refused, any other changes nothing."""

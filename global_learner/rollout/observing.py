@@ -1,7 +1,6 @@
-"""Observation of the fleet, as a rollout is told of it: who joined, left, is away, and which version each one acts on.
+"""Observation of the fleet for a rollout: events that follow from heartbeats, and that it does not know yet.
 
-From what heartbeats say and what the rollout knows follow the events that it has not been told yet; where nothing
-changed there are none. No I/O and no clock: silences are handed in.
+No I/O and no clock: silences are handed in.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from global_learner.rollout.state import RolloutMember, RolloutPhase, RolloutSta
 from policy_net.exchange.rollout_assignment import AssignmentRole
 
 MOST_EVENTS = 256
-"""At once; the others follow when the fleet is looked at next."""
+"""At once; the others follow at the next poll."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +21,11 @@ class Heard:
     """A registered cluster as the learner knows it now.
 
     Attributes:
-        assigned: the version that it was told to act on.
-        held: an operator told it so.
-        silent_seconds: since it was heard, or since the learner began.
-        acting: the version that it says it acts on; None: it has said nothing since it was told something else.
-        rollout: whose assignment it says that it does; 0: none.
-        role: as which.
+        assigned: version that it is to act on.
+        held: by an operator's order.
+        silent_seconds: since its last heartbeat, or since the learner began.
+        acting: version that it reports; None: nothing since its latest assignment.
+        rollout, role: of the assignment that it reports to carry out; 0: none.
     """
 
     assigned: int
@@ -41,11 +39,7 @@ class Heard:
 def observed(
     state: RolloutState, fleet: Mapping[str, Heard], gone: Collection[str], away_seconds: float
 ) -> list[EventContent]:
-    """The events that a rollout is still to be told.
-
-    Args:
-        gone: clusters that were turned out.
-    """
+    """Events that a rollout has not taken yet; `gone` are clusters that were turned out."""
     if state.phase.over:
         return []
     contents: list[EventContent] = []

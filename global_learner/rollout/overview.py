@@ -1,7 +1,7 @@
-"""Overview of a rollout: what people are shown of it, from its state and its evidence, bounded whatever its size.
+"""Overview of a rollout for people, from its state and its evidence, bounded whatever its size.
 
-`policyctl` is shown all of one rollout, the report the newest ones, thinned: of verdicts those that changed something
-and a share of the others, of what came of events not the line of every cluster, but of those that were held.
+`policyctl` shows all of one rollout; the report the newest ones, thinned: verdicts that changed something and a share
+of the others, and of the audit lines of single clusters only those of held ones.
 """
 
 from __future__ import annotations
@@ -24,12 +24,7 @@ _OF_CLUSTERS, _HELD = "rollout-assigned ", "(held)"
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A rollout with what people are shown of it.
-
-    Attributes:
-        blocks: that each cluster brought.
-        verdicts, events: oldest first.
-    """
+    """A rollout and its evidence: blocks by cluster; verdicts and events, oldest first."""
 
     record: RolloutRecord
     blocks: Mapping[str, int]
@@ -46,12 +41,7 @@ def overview(
     sketches: Sequence[FrozenSketch] = (),
     queries: Sequence[ShownQuery] = (),
 ) -> Overview:
-    """One rollout, with all that is shown of it.
-
-    Args:
-        sketches: with which its gate began; the report leaves them out.
-        queries: of the present stage; the report has their words in its verdicts.
-    """
+    """Overview of one rollout; the report has neither the gate's sketches nor the present stage's queries."""
     number = record.state.number
     return Overview(
         record,
@@ -65,17 +55,17 @@ def overview(
 
 
 def latest_overviews(rollouts: RolloutStore, evidence: EvidenceStore) -> list[Overview]:
-    """The newest rollouts as a report has them, newest first; at most one of them runs, the first."""
+    """The newest rollouts for a report, newest first."""
     return [thinned(overview(record, evidence)) for record in rollouts.newest(MOST_ROLLOUTS)]
 
 
 def thinned(shown: Overview) -> Overview:
-    """An overview as the report has it."""
+    """The overview, thinned for the report."""
     return replace(shown, verdicts=thinned_verdicts(shown.verdicts), events=[_alone(each) for each in shown.events])
 
 
 def thinned_verdicts(verdicts: Sequence[KeptVerdict], most: int = MOST_VERDICTS) -> list[KeptVerdict]:
-    """So many verdicts at most: first those where the outcome changes, of the others as many as there is room for."""
+    """At most `most` verdicts: first those where the outcome changes, then an even share of the others."""
     if len(verdicts) <= most:
         return list(verdicts)
     said = [(verdict.stage, verdict.outcome) for verdict in verdicts]

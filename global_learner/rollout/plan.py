@@ -1,8 +1,4 @@
-"""Plan of a rollout: its stages in order, whom it leaves alone, and when nothing new begins.
-
-A plan is a YAML file; what it does not say has a default, and so has the whole plan: `RolloutPlan()` is a sane one.
-Every fault is one clear line, also a cluster that is not enrolled, which only the fleet knows.
-"""
+"""Plan of a rollout, a YAML file: its stages in order, pinned clusters, freezes and queries. All of it has defaults."""
 
 from __future__ import annotations
 
@@ -31,13 +27,13 @@ Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
 
 class GateStage(Section):
-    """Replays before any cluster is touched: what is clearly worse there goes no further."""
+    """Replays before any cluster is touched: a version that is clearly worse goes no further."""
 
     kind: Literal["gate"]
 
 
 class ShadowStage(Section):
-    """Every cluster computes the candidate's decisions beside the incumbent's, and carries out the incumbent's."""
+    """Every cluster computes both versions' decisions, and carries out the incumbent's."""
 
     kind: Literal["shadow"]
     hours: float = Field(24.0, gt=0.0, le=24.0 * 90)
@@ -101,7 +97,7 @@ class DatesFreeze(Section):
         return self
 
     def end_of(self, now: datetime) -> datetime | None:
-        """When the window ends that holds at a time; None if none does."""
+        """End of the window that holds at a time; None if none does."""
         return self.end if self.begin <= now < self.end else None
 
 
@@ -117,7 +113,7 @@ class WeeklyFreeze(Section):
     """How long it lasts; it may go on into the next days."""
 
     def end_of(self, now: datetime) -> datetime | None:
-        """When the window ends that holds at a time; None if none does."""
+        """End of the window that holds at a time; None if none does."""
         midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         ends = []
         for back in range(8):
@@ -132,7 +128,7 @@ Freeze = Annotated[DatesFreeze | WeeklyFreeze, Field(discriminator="kind")]
 
 
 class VerdictSettings(Section):
-    """What stages are judged by."""
+    """Bounds and error rates that stages are judged by."""
 
     margin_percent: float = Field(3.0, gt=0.0, le=100.0)
     """The largest mean loss in jobs in the system that is let pass. Smaller ones take many more days to exclude."""
@@ -157,7 +153,7 @@ class VerdictSettings(Section):
 
     @property
     def rule(self) -> Rule:
-        """As `judge` takes it."""
+        """The rule of `judge`."""
         # Loaded here: who checks a plan, as policyctl does, waits for no statistics.
         from global_learner.rollout.verdicts.verdict import Rule  # noqa: PLC0415
 
@@ -235,10 +231,10 @@ def read_plan(path: Path) -> RolloutPlan:
 
 
 def plan_of(plan_json: str) -> RolloutPlan:
-    """The plan of a request; the built-in one of an empty text.
+    """The plan of a request; an empty text is the built-in one.
 
     Raises:
-        BadRequest: it is none, or too long.
+        BadRequest: no plan, or too long.
     """
     if not plan_json:
         return RolloutPlan()
@@ -254,10 +250,10 @@ def plan_of(plan_json: str) -> RolloutPlan:
 
 
 def check_names(plan: RolloutPlan, enrolled: Collection[str]) -> None:
-    """See that every cluster of a plan is one of the fleet.
+    """Check that every cluster of a plan is enrolled.
 
     Raises:
-        BadRequest: one is not enrolled.
+        BadRequest: one is not.
     """
     named = [("pinned", name) for name in plan.pinned]
     named += [("canary", name) for stage in plan.stages if isinstance(stage, CanaryStage) for name in stage.clusters]

@@ -1,8 +1,7 @@
-"""Process that asks a Prometheus server for numbers: a question on its standard input, a line of output.
+"""Process that asks a Prometheus server: a question on standard input, a list of numbers on standard output.
 
-Of its own, so that a server that does not answer, answers a byte at a time or without end, and a name that nobody
-resolves, hold up nobody: the process ends at the deadline, and with whoever started it. Its output is a list of
-numbers; if there is none, the last line of its errors says why.
+A process, so that a server that hangs, trickles or never ends holds up nothing else: it ends at the deadline, and with
+its parent. Without numbers, the last line of standard error says why.
 
 Source: Prometheus' HTTP API, instant queries (`/api/v1/query`).
 """
@@ -23,14 +22,14 @@ from foundation.kinship import die_with_parent
 from foundation.text import parse_json, plain_line
 
 MOST_BYTES = 1 << 18
-"""Of an answer: one number has some hundred, and longer ones are of many series."""
+"""Largest answer; one number takes some hundred."""
 _LONGEST_TOKEN = 1 << 14
 _REDIRECTS = range(300, 400)
 _SERVED = 200
 
 
 class NoNumber(Exception):
-    """There is no number; the message says why, in words for an operator."""
+    """No number; the message says why, for an operator."""
 
 
 def main() -> int:
@@ -134,7 +133,7 @@ def _token(path: Path) -> str:
 
 
 def _said(content: bytes) -> str:
-    """What a server says of an error, if it does as Prometheus would."""
+    """The error in an answer, if it has Prometheus' form."""
     try:
         answer = parse_json(content)
         return f": {answer['errorType']}: {answer['error']}"

@@ -1,8 +1,7 @@
-"""Queries of a plan: numbers that a Prometheus server measures, as one more test of a rollout's stages.
+"""Queries of a plan: numbers of a Prometheus server, as one more test of a rollout's stages.
 
-A number has to be within its bounds for a while before the stage passes, and beyond them for as long before it fails:
-one look says neither. A query without an answer does neither, too: the stage waits, and then an operator is asked. No
-I/O and no clock: answers and their times are handed in.
+A number has to be within its bounds for a while before the stage passes, and beyond them for as long before it fails.
+Without an answer the stage waits, and then an operator is asked. No I/O and no clock: answers are handed in.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
     from global_learner.rollout.verdicts.verdict import Verdict
 
 CLUSTERS = "$clusters"
-"""Stands in a query for the clusters that it is of, as a regular expression."""
+"""Placeholder in a query for its clusters, as a regular expression."""
 LEAST_ANSWERS = 3
-"""In a row, before they say anything, however short the time is that they have to hold."""
+"""Answers in a row before they count, however short `hold_minutes` is."""
 _LONGEST_GAP = 5.0
-"""Of two answers in a row, in times of `every_seconds`: after a longer one nothing is known of the time between."""
+"""Longest time between two answers of a run, in times of `every_seconds`."""
 _PLACE = re.compile(r"""=~\s*(["'])\$clusters\1""")
 _PLACE_LIKE = re.compile(r"\$\{?[A-Za-z_]\w*\}?")
 _MINUTE_SECONDS = 60.0
@@ -86,12 +85,12 @@ class Query(Section):
         return self
 
     def is_of(self, stage: str) -> bool:
-        """Whether a stage is judged by it."""
+        """Whether the query is asked in a stage."""
         usual = ("canary", "wave") if self.against == "incumbent" else ("canary", "wave", "fleet")
         return stage in (self.stages or usual)
 
     def texts(self, trying: Collection[str], untouched: Collection[str]) -> tuple[str, ...] | None:
-        """The PromQL to ask, of the candidate's clusters and, if they are compared, of the others; None without any."""
+        """The PromQL for the candidate's clusters and, if compared, for the others; None without clusters."""
         groups = (trying, untouched) if self.against == "incumbent" else (trying,)
         if CLUSTERS in self.query and not all(groups):
             return None
@@ -100,13 +99,7 @@ class Query(Section):
 
 @dataclass(frozen=True, slots=True)
 class QueryAnswer:
-    """What came of a question.
-
-    Attributes:
-        value: of the candidate's clusters.
-        incumbent: of the others, where they are compared.
-        fault: why there is no number; empty if there is.
-    """
+    """Answer to a query: the candidate's and the incumbent's numbers, or a fault."""
 
     unix_seconds: float
     value: float | None = None
@@ -116,15 +109,14 @@ class QueryAnswer:
 
 @dataclass(frozen=True, slots=True)
 class QueryStanding:
-    """What is known of a query in a stage: its latest answer, and for how long answers have said the same.
+    """Standing of a query in a stage: its latest answer, and the run of answers that say the same.
 
     Attributes:
-        value, incumbent: of the latest answer that was one.
-        asked_unix_seconds, answered_unix_seconds: of the latest question, and of that answer; None: there was none.
+        value, incumbent, answered_unix_seconds: of the latest answer with a number.
         fault: why the latest question had none; empty if it had.
         good: whether the answers of the run are within the bounds.
-        run_unix_seconds: since when they say the same, without a gap.
-        run_answers: how many they are.
+        run_unix_seconds: when the run began.
+        run_answers: its length.
     """
 
     asked_unix_seconds: float
@@ -139,12 +131,7 @@ class QueryStanding:
 
 @dataclass(frozen=True, slots=True)
 class ShownQuery:
-    """A query as people are shown it.
-
-    Attributes:
-        state: good, bad, waiting, unanswered or unasked.
-        said: the same and why, in a line.
-    """
+    """A query for people: its state (good, bad, waiting, unanswered or unasked), and a line that says why."""
 
     name: str
     state: str
@@ -153,12 +140,12 @@ class ShownQuery:
 
     @classmethod
     def of(cls, query: Query, standing: QueryStanding | None, now: float) -> ShownQuery:
-        """How a query stands now."""
+        """The query's standing at a time."""
         return cls(query.name, state_of(query, standing, now), line_of(query, standing, now), standing)
 
 
 def within(query: Query, value: float, incumbent: float | None) -> bool | str:
-    """Whether a number is good; a text: why that cannot be said."""
+    """Whether a number is within the bounds; a text: why that is not defined."""
     scale = 1.0
     if query.against == "incumbent":
         if incumbent is None or incumbent < 0.0:
@@ -172,7 +159,7 @@ def within(query: Query, value: float, incumbent: float | None) -> bool | str:
 
 
 def after(query: Query, standing: QueryStanding | None, answer: QueryAnswer) -> QueryStanding:
-    """What is known after one more answer."""
+    """The standing after one more answer."""
     fault, good = answer.fault, False
     if not fault:
         numbers = [number for number in (answer.value, answer.incumbent) if number is not None]
@@ -204,7 +191,7 @@ def is_due(query: Query, standing: QueryStanding | None, now: float) -> bool:
 
 
 def settled(query: Query, standing: QueryStanding | None, now: float) -> bool | None:
-    """Whether the number is good, or bad, for long enough; None: neither is known now."""
+    """Whether the number is good (or bad, False) for long enough; None: neither."""
     if standing is None or standing.fault or standing.answered_unix_seconds is None:
         return None
     held = standing.answered_unix_seconds - standing.run_unix_seconds
@@ -226,10 +213,9 @@ def with_queries(
 
     Args:
         verdict: from everything else.
-        queries: that the stage is judged by.
         standings: by the query's name.
         stage_unix_seconds: when the stage began.
-        over_seconds: for how long the stage's time is over by now; below 0: it is not.
+        over_seconds: since the end of the stage's time; below 0 before it.
     """
     from global_learner.rollout.verdicts.verdict import StageOutcome  # noqa: PLC0415  (plans are checked without statistics)
 
@@ -253,7 +239,7 @@ def with_queries(
 
 
 def state_of(query: Query, standing: QueryStanding | None, now: float) -> str:
-    """How a query stands, in one of five words: good, bad, waiting, unanswered or unasked."""
+    """State of a query: good, bad, waiting, unanswered or unasked."""
     if standing is None:
         return "unasked"
     known = settled(query, standing, now)
@@ -263,7 +249,7 @@ def state_of(query: Query, standing: QueryStanding | None, now: float) -> str:
 
 
 def line_of(query: Query, standing: QueryStanding | None, now: float) -> str:
-    """How a query stands, for people."""
+    """State of a query in a line, for people."""
     if standing is None:
         return f"query {query.name}: not asked yet"
     if standing.fault:
@@ -277,7 +263,7 @@ def line_of(query: Query, standing: QueryStanding | None, now: float) -> str:
 
 
 def bounds_of(query: Query) -> str:
-    """What the number must be, for people."""
+    """Bounds of a query, for people."""
     times = " times the incumbent's" if query.against == "incumbent" else ""
     named = [("at least", query.at_least), ("at most", query.at_most)]
     return ", ".join(f"{word} {bound:g}{times}" for word, bound in named if bound is not None)

@@ -1,8 +1,7 @@
-"""Replays of the gate, from the scores that versions have on the fixed replays.
+"""Replays of the gate: scores of versions on the fixed replays, and on workloads drawn from clusters' sketches.
 
-What counts as a cluster there: each replay of the fixed set. Every one has machines, a load and jobs of its own, and
-leaving one out asks whether the verdict hangs on a single workload. They are few, and nobody's own. Beside them stand
-workloads made from what clusters told of their own work, which are judged apart.
+Each fixed replay counts as a cluster: it has machines, a load and jobs of its own, and leaving one out asks whether the
+verdict hangs on a single workload. Sketches are judged apart.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Replays = Mapping[str, Sequence[Replayed]]
 """By whose workload it is."""
 
 STANDSTILL_RATIO = 10.0
-"""A candidate that lets jobs wait for ever where others do not counts as so many times slower than they."""
+"""Slowdown that counts for a candidate that lets jobs wait for ever where others do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class FrozenSketch:
 
     Attributes:
         sketch: `WorkloadSketch.to_json`.
-        jct_seconds: mean, by policy; None of one that lets jobs wait for ever.
+        jct_seconds: mean by policy; None: jobs wait for ever.
         dropped: why it does not count; empty: it does.
     """
 
@@ -44,24 +43,24 @@ class FrozenSketch:
 
 @dataclass(frozen=True, slots=True)
 class GateReplayed:
-    """All that the gate goes by."""
+    """Replays that the gate judges."""
 
     fixed: Replays
     own: OwnWork
 
 
 def version_name(version: int) -> str:
-    """As which a version's replays are kept."""
+    """Name under which a version's replays are stored."""
     return f"v{version}"
 
 
 def incumbents_of(state: RolloutState) -> set[int]:
-    """The versions that a rollout's clusters would go back to, beside the candidate."""
+    """Versions other than the candidate that a rollout's clusters would go back to."""
     return {member.incumbent for member in state.members if member.role.takes_part} - {state.candidate}
 
 
 def replayed_on(sketch: FrozenSketch, candidate: int, incumbents: Collection[int]) -> Replayed | str | None:
-    """What came of a sketch's replays; None while some are missing; a text: why it does not count."""
+    """Result of a sketch's replays; None while some are missing; a text: why it does not count."""
     if sketch.dropped:
         return sketch.dropped
     names = {version_name(version) for version in incumbents}
@@ -76,7 +75,7 @@ def replayed_on(sketch: FrozenSketch, candidate: int, incumbents: Collection[int
 
 
 def own_work(sketches: Sequence[FrozenSketch], candidate: int, incumbents: Collection[int]) -> OwnWork | None:
-    """What came of all sketches; None while some are still replayed."""
+    """Results of all sketches; None while some are missing."""
     runs, dropped = {}, {}
     for sketch in sketches:
         found = replayed_on(sketch, candidate, incumbents)

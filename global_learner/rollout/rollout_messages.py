@@ -1,4 +1,4 @@
-"""Rollouts as the wire has them: what the learner keeps of one, in the messages of fleet.proto."""
+"""Rollouts as messages of fleet.proto."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def record_message(record: RolloutRecord) -> fleet_pb2.Rollout:
 
 
 def taken_message(taken: Taken) -> fleet_pb2.Rollout:
-    """A rollout with its clusters, as it is after what came of an operator's word."""
+    """A rollout with its clusters, after an operator's order."""
     if taken.record is None:
         return fleet_pb2.Rollout()
     message = record_message(taken.record)

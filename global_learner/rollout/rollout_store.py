@@ -1,8 +1,7 @@
-"""Store of rollouts: state, events and evidence in the registry's database, beside what clusters are assigned.
+"""Store of rollouts: their states and events, in the registry's database.
 
-An event is kept in one transaction with what came of it: the new state, the assignments of clusters, and the lines
-of the audit log. Whoever goes on after a kill finds all of it, or nothing. Every method blocks; the learner calls
-them on the registry's thread.
+An event is stored in one transaction with what follows: the new state, the clusters' assignments and the audit lines.
+Every method blocks; the learner calls them on the registry's thread.
 """
 
 from __future__ import annotations
@@ -50,13 +49,7 @@ from global_learner.storage.audit import KEEPER
 
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
-    """A rollout as it is kept.
-
-    Attributes:
-        seed: of its clusters' coins.
-        actor: who began it.
-        why: as whoever began it said.
-    """
+    """A rollout as it is stored: its state, the seed of its coins, who began it and why."""
 
     state: RolloutState
     seed: int
@@ -66,12 +59,7 @@ class RolloutRecord:
 
 @dataclass(frozen=True, slots=True)
 class SeenRollout:
-    """Where a rollout stood when an operator looked, so that a word on it does not act on another state.
-
-    Attributes:
-        number: the rollout's.
-        event_number: of the latest event that it had been told.
-    """
+    """State of a rollout that an operator saw: its number, and that of its latest event."""
 
     number: int
     event_number: int
@@ -79,12 +67,12 @@ class SeenRollout:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What came of one or more events.
+    """Outcome of events or of an operator's assignment.
 
     Attributes:
-        redirected: clusters that are to act on something else, or are asked for something else.
+        redirected: clusters with another version or another rollout assignment.
         lines: of the audit log.
-        pinned: clusters that were left alone because an operator assigned them something.
+        pinned: clusters that the running rollout leaves alone from now on.
         assigned: by an operator.
     """
 
@@ -146,10 +134,10 @@ class RolloutStore:
         why: str = "",
         dry_run: bool = False,
     ) -> Taken:
-        """Begin a rollout of a version, or only say what would come of it.
+        """Begin a rollout of a version, or only say what would come of it (`dry_run`).
 
         Args:
-            away: clusters of which nothing was heard for a while.
+            away: silent clusters.
             gone: clusters that were turned out.
 
         Raises:
@@ -196,7 +184,7 @@ class RolloutStore:
         """Take events of a rollout, in order, all or none; nothing if it is over, or another one runs by now.
 
         Args:
-            seen: where the operator saw it, whose event it is; None: not compared.
+            seen: by the operator whose event it is; None: not compared.
 
         Raises:
             RolloutRefused: an operator's event does not suit where it stands.
@@ -224,14 +212,13 @@ class RolloutStore:
         dry_run: bool = False,
         seen: Mapping[str, int] = MappingProxyType({}),
     ) -> Taken:
-        """Let clusters act on a version by an operator's word; a running rollout leaves them alone from now on.
+        """Assign a version by an operator's order; a running rollout leaves these clusters alone from now on.
 
         Args:
-            version: 0 takes an earlier word back.
+            version: 0 takes an earlier order back.
             clusters: None is all that ever registered.
             to_newest: as `assignments.release`.
             gone: clusters that were turned out.
-            dry_run: only say what would come of it.
             seen: see `assignments.check_seen`.
 
         Raises:
@@ -279,13 +266,13 @@ class RolloutStore:
         seen: Mapping[str, int] = MappingProxyType({}),
         just_looked: bool = False,
     ) -> Taken:
-        """Let clusters act on the version before by an operator's word, or only say what would come of it.
+        """Assign the version before by an operator's order, or only say what would come of it (`dry_run`).
 
         Args:
             clusters: None is all that ever registered.
             hold: see `assignments.way_back`.
             seen: see `assignments.check_seen`.
-            just_looked: no person has seen it: what was taken back moments ago is not taken back further.
+            just_looked: nobody has seen it: what was taken back moments ago is not taken back further.
 
         Raises:
             RolloutRefused: a rollout runs.
@@ -314,7 +301,7 @@ class RolloutStore:
             return Taken(None, _registrations(session, [entry.cluster for entry in way]), assigned=way)
 
     def missing_versions(self, state: RolloutState) -> list[VersionGone | VersionDamaged]:
-        """Versions that a rollout may still need, and that can no longer be had, or not before they are put back."""
+        """Events for versions that a rollout may still need, and that are gone or damaged."""
         needed = {member.incumbent for member in state.members if member.role is not VersionRole.PINNED}
         if state.phase is not RolloutPhase.ROLLING_BACK:
             needed.add(state.candidate)
@@ -374,10 +361,9 @@ def _state(row: RolloutRow) -> RolloutState:
 def _check_seen(
     session: Session, state: RolloutState, seen: SeenRollout | None, contents: Sequence[EventContent]
 ) -> None:
-    """See that nothing was decided since an operator looked; what clusters said meanwhile decides nothing.
+    """Check that nothing was decided since an operator looked; clusters' reports decide nothing.
 
-    Who holds a version back means it also where the learner has brought it further meanwhile: these words give way to
-    other people's alone.
+    Orders that hold a version back stand whatever the learner itself decided meanwhile.
 
     Raises:
         ChangedSince: another rollout is the latest, or this one went on.
@@ -410,7 +396,7 @@ def _record(row: RolloutRow) -> RolloutRecord:
 def _take(
     session: Session, row: RolloutRow, contents: Sequence[EventContent], jcts: Jcts, now: float, actor: str
 ) -> tuple[tuple[ClusterRegistration, ...], tuple[RolloutAuditLine, ...]]:
-    """Take events in order, and keep what came of them; the clusters that it concerns, and the audit log's lines."""
+    """Take events in order and store what follows; the redirected clusters, and the audit lines."""
     state, transitions = _state(row), []
     for content in contents:
         event = Event(number=state.events + 1, unix_seconds=now, actor=actor, what=content)
@@ -441,7 +427,7 @@ def _note_event(
 def _apply(
     session: Session, row: RolloutRow, transitions: Sequence[Transition], jcts: Jcts, now: float
 ) -> tuple[ClusterRegistration, ...]:
-    """Carry out what came of events, and keep the state that they led to; the clusters that it concerns."""
+    """Carry out transitions and store the last state; the redirected clusters."""
     if not transitions:
         return ()
     state = transitions[-1].state

@@ -1,8 +1,7 @@
-"""Verdict on the shadow stage: whether the candidate decides at all, in time, and within what the guard lets pass.
+"""Verdict on the shadow stage: whether the candidate decides in time, and within what the guard lets pass.
 
-Nothing is carried out there, so nothing can be said of completion times. What fails is a candidate that gives no
-decision, or that the guard would have to change more often than the incumbent's: in two clusters, as one alone decides
-nothing; that one is held instead.
+Nothing is carried out there, so nothing can be said of completion times. A candidate fails that gives no decision, or
+that the guard would change more often than the incumbent, in two clusters; a single one is held instead.
 """
 
 from __future__ import annotations
@@ -15,20 +14,19 @@ from global_learner.rollout.plan import VerdictSettings
 from global_learner.rollout.verdicts.verdict import StageOutcome, Verdict
 
 _LEAST_CLUSTERS = 2
-"""That have to say something before the stage passes by itself."""
+"""Clusters with enough decisions, before the stage passes by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shadowed:
-    """What a cluster added up since it began to shadow.
+    """Sums of a cluster since it began to shadow.
 
     Attributes:
-        decisions: that were computed twice.
+        decisions: computed by both versions.
         agreed: of them, both gave every job the same.
         failed: of them, the candidate gave none, or too late.
-        incumbent_interventions, candidate_interventions: of the guard, the candidate's as it would have made them.
-        incumbent_latency_p99_seconds, candidate_latency_p99_seconds: of a decision.
-        believed_gain: mean log of what is believed of the candidate's progress over the incumbent's.
+        incumbent_interventions, candidate_interventions: of the guard; the candidate's hypothetical.
+        believed_gain: mean log of the candidate's believed progress over the incumbent's.
     """
 
     decisions: int
@@ -41,7 +39,7 @@ class Shadowed:
     believed_gain: float = 0.0
 
     def faults(self, settings: VerdictSettings) -> list[str]:
-        """What is wrong with the candidate in this cluster, for people."""
+        """Faults of the candidate in this cluster, for people."""
         if self.decisions < settings.shadow_decisions:
             return []
         found = []
@@ -57,12 +55,11 @@ class Shadowed:
 def judge_shadow(
     shadowed: Mapping[str, Shadowed], of_stage: Collection[str], settings: VerdictSettings, *, time_over: bool
 ) -> Verdict:
-    """The verdict on what is known now; it passes when the stage's hours are over, and may fail before.
+    """The verdict so far; it passes when the stage's hours are over, and may fail before.
 
     Args:
         shadowed: of every cluster that sent something.
         of_stage: clusters that shadow now, and are there.
-        time_over: whether the stage's hours are over.
     """
     faults = {cluster: found for cluster, own in sorted(shadowed.items()) if (found := own.faults(settings))}
     said = tuple(f"{cluster}: {', '.join(found)}" for cluster, found in faults.items())

@@ -1,8 +1,7 @@
-"""Store of what clusters told of their own work, and of the set that a rollout's gate began with.
+"""Store of workload sketches: each cluster's latest one, and the set that a rollout's gate began with.
 
-A cluster's latest word stands. With the begin of a gate the words of its clusters are copied, in the transaction that
-begins the rollout: whoever goes on after a kill replays the same ones, whatever is told meanwhile. Every method blocks;
-the learner calls them on the registry's thread.
+The set is copied in the transaction that begins the rollout, so that a learner that goes on after a kill replays the
+same sketches. Every method blocks; the learner calls them on the registry's thread.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from global_learner.rollout.replays import FrozenSketch
 from policy_net.exchange.workload_sketch import WorkloadSketch
 
 MOST_FROZEN = 32
-"""Of a rollout; of more clusters so many are drawn by its seed."""
+"""Sketches of a rollout; of more clusters these are drawn by its seed."""
 _LONGEST_REASON = 300
 
 
@@ -30,7 +29,7 @@ class SketchStore:
         self._registry = registry
 
     def keep(self, cluster: str, sketch: WorkloadSketch | None, now: float) -> bool:
-        """Keep a cluster's word in place of what it said before, or forget it; False if that changes nothing."""
+        """Keep a cluster's sketch in place of the one before, or forget it; False if that changes nothing."""
         with self._registry.transaction() as session:
             row = session.get(WorkloadSketchRow, cluster)
             if sketch is None:
@@ -44,7 +43,7 @@ class SketchStore:
             return True
 
     def frozen(self, rollout: int) -> list[FrozenSketch]:
-        """The set that a rollout's gate began with, by cluster, and what is known of it."""
+        """The set that a rollout's gate began with, by cluster, and its replays."""
         ours = select(RolloutSketchRow).where(RolloutSketchRow.rollout == rollout)
         with self._registry.session() as session:
             return [
@@ -53,7 +52,7 @@ class SketchStore:
             ]
 
     def note(self, rollout: int, cluster: str, jct_seconds: Mapping[str, float | None], dropped: str = "") -> None:
-        """Keep what replays came to, beside what is known; or why the sketch does not count."""
+        """Add results of replays, or the reason why the sketch does not count."""
         with self._registry.transaction() as session:
             row = session.get(RolloutSketchRow, (rollout, cluster))
             if row is not None:
@@ -62,7 +61,7 @@ class SketchStore:
 
 
 def freeze(session: Session, rollout: int, seed: int, clusters: Collection[str]) -> None:
-    """Copy what clusters have told, for a rollout that begins in this transaction."""
+    """Copy the clusters' sketches for a rollout that begins in this transaction."""
     reported = [row for row in session.scalars(select(WorkloadSketchRow)) if row.cluster in clusters]
     reported.sort(key=lambda row: seed_of(seed, row.cluster))
     for row in reported[:MOST_FROZEN]:

@@ -1,7 +1,6 @@
-"""State of a rollout: where it stands, and what every cluster was told; frozen, and JSON whenever it is wanted.
+"""State of a rollout: its phase and stage, and the role of each cluster; frozen, stored as JSON.
 
-`RolloutMember.role` is the only thing that says which versions a cluster may act on. It changes in `machine.step`
-alone.
+`RolloutMember.role` alone says which versions a cluster may act on; `machine.step` alone changes it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from policy_net.settings import Section
 
 
 class RolloutPhase(StrEnum):
-    """What a rollout is doing."""
+    """Phase of a rollout."""
 
     RUNNING = "running"
     ASKING = "asking"
@@ -23,7 +22,7 @@ class RolloutPhase(StrEnum):
     PAUSED = "paused"
     """By an operator, or because something it would go back to is gone. Nothing new begins; going back still does."""
     ROLLING_BACK = "rolling-back"
-    """Every cluster was told to act on what it had; not all that are there have said that they do."""
+    """All clusters are to act on their incumbent; not all that are there have reported it."""
     ROLLED_BACK = "rolled-back"
     DONE = "done"
 
@@ -34,18 +33,18 @@ class RolloutPhase(StrEnum):
 
 
 class VersionRole(StrEnum):
-    """Which of the two versions acts in a cluster."""
+    """Which of the two versions acts in a cluster, and what for."""
 
     INCUMBENT = "incumbent"
     SHADOW = "shadow"
-    """The incumbent acts; the candidate's decisions are computed beside."""
+    """The incumbent acts; the candidate's decisions are computed, and not obeyed."""
     ALTERNATING = "alternating"
     """Both act, block by block."""
     CANDIDATE = "candidate"
     PINNED = "pinned"
-    """An operator wants it left alone: the rollout tells it nothing."""
+    """Left alone by an operator's wish."""
     HELD = "held"
-    """It was worse off by itself: the incumbent acts to the end of the rollout."""
+    """Worse off by itself: the incumbent acts to the end of the rollout."""
 
     @property
     def takes_part(self) -> bool:
@@ -58,16 +57,16 @@ class RolloutMember(Section):
 
     cluster: str
     incumbent: int
-    """The version that it goes back to: what it acted on as it joined."""
+    """Version that it goes back to: the one it acted on as it joined."""
     role: VersionRole = VersionRole.INCUMBENT
     since_stage: int | None = None
     """The stage in which it began to alternate."""
     since_unix_seconds: float | None = None
     """When it began to alternate; None: never, or an earlier program ran, which did not keep it."""
     acting: int | None = None
-    """The version that its agent said last that it acts on."""
+    """Version that its agent last reported to act on."""
     away: bool = False
-    """Its agent has not been heard of for a while. What it was told holds, and it learns of it on its return."""
+    """Its agent is silent. Its assignment holds, and it gets it on its return."""
 
 
 class RolloutState(Section):
@@ -82,10 +81,10 @@ class RolloutState(Section):
     stage_unix_seconds: float
     """When the stage began."""
     latest_unix_seconds: float
-    """Of the latest event; time does not go backwards here, whatever clocks do."""
+    """Time of the latest event; never goes backwards."""
     started_unix_seconds: float
     events: int = 0
-    """The number of the latest event that was taken."""
+    """Number of the latest event taken."""
     reason: str = Field("", max_length=2000)
     """Why it is not running."""
     members: tuple[RolloutMember, ...] = ()
@@ -93,7 +92,7 @@ class RolloutState(Section):
 
     @property
     def current(self) -> Stage:
-        """The stage that it is in."""
+        """The present stage."""
         return self.plan.stages[self.stage]
 
     def member(self, cluster: str) -> RolloutMember | None:
@@ -102,13 +101,13 @@ class RolloutState(Section):
 
     @property
     def trying(self) -> tuple[str, ...]:
-        """The clusters that have the candidate, whether it acts there always, in turn, or not yet."""
+        """Clusters that have the candidate: it acts there, alternates or shadows."""
         has = (VersionRole.SHADOW, VersionRole.ALTERNATING, VersionRole.CANDIDATE)
         return tuple(member.cluster for member in self.members if member.role in has)
 
     @property
     def untouched(self) -> tuple[str, ...]:
-        """The clusters that the candidate has not reached, and that act on something else."""
+        """Clusters that the candidate has not reached, and that act on another version."""
         return tuple(
             member.cluster
             for member in self.members

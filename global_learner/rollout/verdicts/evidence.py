@@ -26,21 +26,21 @@ from dataclasses import dataclass
 import numpy as np
 
 TRUST_PAIRS = 4.0
-"""As many pairs' worth of evidence as the first trust of 1 counts for."""
+"""Weight of the first trust of 1, in pairs."""
 ALIKE_BLOCKS = 5
-"""Blocks of the past with which one is compared; with fewer in all, every one."""
+"""Blocks of the past with which one is compared."""
 LEAST_TO_ENDURE = 4
 """Least clusters for a verdict in spite of one that lies: without it and the one left out, two remain."""
 
 
 @dataclass(frozen=True, slots=True)
 class TwinSays:
-    """A block in the words of the agent's twin, which replays it afterwards with the arrivals that really came.
+    """A block replayed by the agent's twin, with the arrivals that really came.
 
     Attributes:
-        priced: the jobs that really were in the system, on average over the whole block, and behind it those that the
-            twin has for what the block left behind, over the next blocks under the incumbent.
-        incumbent, candidate: the same, all of it in the twin, from the block's begin, under either version.
+        priced: mean jobs in the system over the whole block, as measured, and over the next blocks as the twin has them
+            under the incumbent, for what the block left behind.
+        incumbent, candidate: the same, all of it in the twin, under either version.
     """
 
     priced: float
@@ -50,7 +50,7 @@ class TwinSays:
 
 @dataclass(frozen=True, slots=True)
 class SwitchbackBlock:
-    """What a cluster reports of a switchback block.
+    """A cluster's report of a switchback block.
 
     Attributes:
         number: of the cluster's blocks, from 0 on; 2·n and 2·n + 1 are pair n.
@@ -59,8 +59,7 @@ class SwitchbackBlock:
         usual_jobs: the same of the time before the rollout, above 0.
         jobs_at_start: in the system as the block began.
         arrivals: jobs submitted in it.
-        twin: what the agent's twin has to say of it; None without a twin.
-        guard_share: decisions that the guard changed, of all.
+        guard_share: share of decisions that the guard changed.
         starved_jobs: that went without training for too long.
         latency_p99_seconds: of a decision.
     """
@@ -96,12 +95,12 @@ class Pair:
 
     @property
     def usual_jobs(self) -> float:
-        """What a loss is a share of; known before the pair's coin is thrown."""
+        """Jobs that a loss is a share of; known before the pair's coin is thrown."""
         return (self.first.usual_jobs + self.first.jobs_at_start) / 2.0
 
 
 Foresight = Callable[[SwitchbackBlock], TwinSays | None]
-"""What a block came to and was foreseen to come to; None where nothing was foreseen."""
+"""Measured and foreseen jobs of a block; None where nothing was foreseen."""
 
 
 def pairs_of(blocks: Sequence[SwitchbackBlock]) -> list[Pair]:
@@ -116,7 +115,7 @@ def pairs_of(blocks: Sequence[SwitchbackBlock]) -> list[Pair]:
 
 
 def twin_foresight(block: SwitchbackBlock) -> TwinSays | None:
-    """What the agent's twin says."""
+    """The twin's replay of a block."""
     return block.twin
 
 
@@ -133,7 +132,7 @@ class AlikeBlocks:
         self._jobs = np.array([block.jobs for block in ordered])
 
     def __call__(self, block: SwitchbackBlock) -> TwinSays | None:
-        """Of the blocks that ended before this one's pair began."""
+        """The same jobs for both versions, from blocks that ended before this one's pair began."""
         known = int(np.searchsorted(self._numbers, block.number - block.number % 2))
         if known < ALIKE_BLOCKS:
             return None
@@ -147,11 +146,11 @@ class AlikeBlocks:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a pair says.
+    """Score of a pair.
 
     Attributes:
-        loss: the candidate's, as a share of what is usual; above 0 it did worse.
-        foreseen: the loss that was foreseen of the pair, whoever acted in which block; None without foresight.
+        loss: the candidate's, as a share of the usual jobs; above 0 it did worse.
+        foreseen: loss foreseen for the pair, whichever version acted first; None without foresight.
     """
 
     loss: float
@@ -180,7 +179,7 @@ def scores_of(pairs: Sequence[Pair], foresight: Foresight = twin_foresight) -> l
 
 
 class _Trust:
-    """How far the foresight of differences held: the slope of what came on what was foreseen, from 0 to 1."""
+    """Trust in the foresight: the slope of measured on foreseen differences, from 0 to 1."""
 
     def __init__(self) -> None:
         self._square = self._product = 0.0

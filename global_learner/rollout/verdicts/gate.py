@@ -19,7 +19,7 @@ from global_learner.rollout.verdicts.confidence import ConfidenceInterval
 from global_learner.rollout.verdicts.verdict import StageOutcome, Verdict
 
 LEAST_CLUSTERS = 3
-"""With fewer there is nobody left to agree once one is left out."""
+"""Fewest clusters of which one can be left out, and two remain to agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +38,14 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class OwnWork:
-    """Replays of what clusters told of their own work.
-
-    Attributes:
-        runs: by cluster.
-        dropped: why a cluster's does not count.
-    """
+    """Replays of clusters' sketches: results by cluster, and why a cluster's does not count."""
 
     runs: Mapping[str, Replayed] = field(default_factory=dict)
     dropped: Mapping[str, str] = field(default_factory=dict)
 
 
 def judge_gate(fixed: Mapping[str, Sequence[Replayed]], own: OwnWork, margin: float) -> Verdict:
-    """The gate's verdict on the fixed set and on the clusters' own work together.
-
-    Args:
-        margin: the largest loss that is let pass, as a share.
-    """
+    """The gate's verdict on the fixed set and the clusters' own work together; `margin` is a share."""
     on_fixed = judge_replays(fixed, margin)
     reported = len(own.runs) + len(own.dropped)
     if not reported:
@@ -77,13 +68,9 @@ def judge_gate(fixed: Mapping[str, Sequence[Replayed]], own: OwnWork, margin: fl
 
 
 def judge_own_work(runs: Mapping[str, Replayed], margin: float) -> Verdict:
-    """The verdict on workloads of the clusters' own telling: the same whichever cluster is left out, or none.
+    """The verdict on the clusters' own work: the same whichever cluster is left out, or none.
 
-    So no cluster can turn a pass into a fail, or a fail into a pass, whatever it tells: a verdict is also that of the
-    others without it.
-
-    Args:
-        runs: of `LEAST_CLUSTERS` clusters or more.
+    So no cluster can turn a pass into a fail, or a fail into a pass. `runs` are of `LEAST_CLUSTERS` or more.
     """
     logs = {cluster: run.log_ratio for cluster, run in runs.items()}
     total = math.fsum(logs.values())
@@ -103,11 +90,11 @@ def judge_own_work(runs: Mapping[str, Replayed], margin: float) -> Verdict:
 
 
 def judge_replays(replays: Mapping[str, Sequence[Replayed]], margin: float, confidence: float = 0.95) -> Verdict:
-    """The gate's verdict; it is looked at once, so its interval is Student's.
+    """The gate's verdict on the fixed set; tested once, so its interval is Student's.
 
     Args:
-        replays: by cluster whose workloads they are, the fixed set being one more.
-        margin: the largest loss that is let pass, as a share.
+        replays: by workload.
+        margin: largest loss that may pass, as a share.
         confidence: of each of the two bounds.
     """
     means = {cluster: float(np.mean([run.log_ratio for run in runs])) for cluster, runs in replays.items() if runs}

@@ -47,7 +47,7 @@ LEAST_OWN_PAIRS = 6
 
 
 class StageOutcome(StrEnum):
-    """What becomes of a stage."""
+    """Outcome of a stage."""
 
     PASS = "pass"  # noqa: S105  (no password)
     FAIL = "fail"
@@ -59,14 +59,14 @@ class StageOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a verdict goes by.
+    """Bounds and error rates of a verdict.
 
     Attributes:
-        margin: the largest mean loss that is let pass, as a share.
-        false_alarm: probability that a candidate that is no worse fails, at whatever time.
+        margin: largest mean loss that may pass, as a share.
+        false_alarm: probability that a candidate that is no worse ever fails.
         false_pass: probability that one that is worse than the margin passes.
-        held_loss: the least loss of one cluster for which it is held, as a share.
-        alarm_loss: the loss of one pair, had and foreseen, for which its cluster is held at once, as a share.
+        held_loss: least loss of one cluster for which it is held, as a share.
+        alarm_loss: loss of one pair, measured and foreseen, for which its cluster is held at once, as a share.
         guard_tolerance: share of decisions by which blocks must differ to count as more interventions.
         latency_tolerance_seconds: the same of a decision's time.
         least_pairs: of every cluster of the stage, before it may pass.
@@ -84,11 +84,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvidence:
-    """What one cluster brought, added up.
+    """Sums of one cluster's pairs.
 
     Attributes:
-        worse: pairs in which the loss was beyond what a cluster is held for, on either side.
-        alarms: pairs in which the candidate did far worse, as the twin had it too: nothing that chance brings.
+        worse: pairs with a loss, or a gain, above `held_loss`.
+        alarms: pairs in which the candidate did far worse, measured and foreseen: no chance.
     """
 
     loss: Summed
@@ -101,15 +101,14 @@ class ClusterEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is said of a candidate, and why.
+    """Outcome for a candidate, and why.
 
     Attributes:
         loss: the fleet's mean loss with its bounds, as shares, without the held; above 0 the candidate is worse.
-        decides: the same, with the bounds that hold whichever cluster is left out: a lower one above 0 is a fail, an
-            upper one below the margin a pass.
+        decides: the same with bounds that hold whichever cluster is left out: a lower one above 0 is a fail, an upper
+            one below the margin a pass.
         held: clusters that are worse off by themselves.
-        rests_on: the one cluster whose removal changes the sign of `loss`, or makes it unknown: then the figure is one
-            cluster's word. Empty where there is no such cluster.
+        rests_on: the one cluster without which `loss` changes its sign, or is unknown; empty without one.
         reasons: for people, one line each.
     """
 
@@ -122,7 +121,7 @@ class Verdict:
 
 
 def evidence_of(pairs: Sequence[Pair], rule: Rule, foresight: Foresight = twin_foresight) -> ClusterEvidence:
-    """Add up what a cluster's pairs say."""
+    """Sums of a cluster's pairs."""
     scores = scores_of(pairs, foresight)
     return ClusterEvidence(
         summed(scores),
@@ -135,17 +134,17 @@ def evidence_of(pairs: Sequence[Pair], rule: Rule, foresight: Foresight = twin_f
 
 
 def alarms_of(scores: Sequence[Score], alarm_loss: float) -> int:
-    """Pairs in which the candidate lost so much, and was foreseen to."""
+    """Number of pairs with a loss of at least `alarm_loss`, measured and foreseen."""
     return sum(each.foreseen is not None and min(each.foreseen, each.loss) >= alarm_loss for each in scores)
 
 
 def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule: Rule, *, time_over: bool) -> Verdict:
-    """The verdict on what is known now.
+    """The verdict so far.
 
     Args:
-        evidence: of every cluster that ever alternated in this rollout, those that were held among them.
+        evidence: of every cluster that ever alternated in this rollout, held ones among them.
         of_stage: clusters that alternate now and are there; each has to bring its pairs before the stage passes.
-        time_over: whether the stage has lasted as long as the plan lets it.
+        time_over: whether the stage's time is over.
     """
     losses = {cluster: own.loss for cluster, own in evidence.items()}
     held = _held(evidence, rule)
