@@ -30,6 +30,7 @@ _MOST_BYTES = 65_536
 _MOST_SIGNATURES = 16
 _MOST_ROOTS = 1000
 _LARGEST = 2**63 - 1
+_LONGEST_WORD = 128
 
 
 class KeyRole(StrEnum):
@@ -228,42 +229,43 @@ def read_root(document: SignedDocument) -> Root:
     return _read(
         document,
         "root",
-        lambda content: Root(_word(content, "fleet"), _whole(content, "number"), keys(content["keys"])),
+        lambda content: Root(**_values(Root, content), keys=keys(content["keys"])),
     )
 
 
 def version_statement(document: SignedDocument, root: Root) -> VersionStatement:
     """A version's statement that the fleet has signed. Raises NotTrusted if it has not."""
-    _check_signed(document, root, KeyRole.VERSION)
-    return _of_fleet(root, _read(document, "version", lambda content: VersionStatement(
-        _word(content, "fleet"), _whole(content, "version"), _whole(content, "parent"), _whole(content, "head_step"),
-        _word(content, "digest"), _word(content, "spec_digest"))))  # fmt: skip
+    return _signed_statement(
+        document, root, KeyRole.VERSION, lambda content: VersionStatement(**_values(VersionStatement, content))
+    )
 
 
 def timestamp(document: SignedDocument, root: Root) -> Timestamp:
     """A timestamp that the fleet has signed; whether it has expired is the caller's to look at. Raises NotTrusted if it
     has not."""
-    _check_signed(document, root, KeyRole.TIMESTAMP)
-    return _of_fleet(root, _read(document, "timestamp", lambda content: Timestamp(
-        _word(content, "fleet"), _word(content, "cluster"), _whole(content, "number"),
-        _whole(content, "assigned_version"), _whole(content, "expires_unix_seconds"),
-        None if content.get("duty") is None else RolloutAssignment.from_json(content["duty"]))))  # fmt: skip
+
+    def build(content: dict[str, Any]) -> Timestamp:
+        duty = content.get("duty")
+        assignment = None if duty is None else RolloutAssignment.from_json(duty)
+        return Timestamp(**_values(Timestamp, content), rollout_assignment=assignment)
+
+    return _signed_statement(document, root, KeyRole.TIMESTAMP, build)
 
 
 Statement = TypeVar("Statement", VersionStatement, Timestamp)
 Read = TypeVar("Read", Root, VersionStatement, Timestamp)
 
 
-def _check_signed(document: SignedDocument, root: Root, role: KeyRole) -> None:
+def _signed_statement(
+    document: SignedDocument, root: Root, role: KeyRole, build: Callable[[dict[str, Any]], Statement]
+) -> Statement:
     if not document.signatures:
         raise NotTrusted(f"there is no signature on its {role} statement", Distrust.UNSIGNED)
     if not is_signed_by(document, root.keys[role]):
         raise NotTrusted(
             f"its {role} statement is not signed with a {role} key of fleet {root.fleet[:12]}", Distrust.BAD_SIGNATURE
         )
-
-
-def _of_fleet(root: Root, statement: Statement) -> Statement:
+    statement = _read(document, role.value, build)
     if statement.fleet != root.fleet:
         raise NotTrusted(f"a statement of fleet {statement.fleet[:12]}, not {root.fleet[:12]}", Distrust.OTHER_FLEET)
     return statement
@@ -285,15 +287,15 @@ def _read(document: SignedDocument, kind: str, build: Callable[[dict[str, Any]],
         raise NotTrusted(f"this is no {kind} statement ({error})", Distrust.UNREADABLE) from error
 
 
-def _word(content: Mapping[str, Any], name: str) -> str:
-    value = content[name]
-    if not isinstance(value, str) or len(value) > 128:
-        raise TypeError(f"{name} is no word")
-    return value
-
-
-def _whole(content: Mapping[str, Any], name: str) -> int:
-    value = content[name]
-    if type(value) is not int or not 0 <= value <= _LARGEST:
-        raise TypeError(f"{name} is no whole number")
-    return value
+def _values(statement: type, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Words and whole numbers of a statement, by its fields."""
+    found: dict[str, Any] = {}
+    for name, kind in statement.__annotations__.items():
+        if kind not in ("str", "int"):
+            continue
+        value = found[name] = content[name]
+        if kind == "str" and (not isinstance(value, str) or len(value) > _LONGEST_WORD):
+            raise TypeError(f"{name} is no word")
+        if kind == "int" and (type(value) is not int or not 0 <= value <= _LARGEST):
+            raise TypeError(f"{name} is no whole number")
+    return found

@@ -56,17 +56,15 @@ class GradientUpdate:
     replayed: bool = False
 
 
+_SAME_OF_UPDATES = ("cluster", "incarnation", "sequence", "base_step", "spec_digest", "samples", "effective_samples")
+"""Fields that a request has as an update has them."""
+
+
 def push_request(update: GradientUpdate, want_weights: bool) -> fleet_pb2.PushRequest:
     """The wire form of an update; `want_weights` asks for the newest head with the answer."""
     return fleet_pb2.PushRequest(
-        cluster=update.cluster,
-        incarnation=update.incarnation,
-        sequence=update.sequence,
-        base_step=update.base_step,
-        spec_digest=update.spec_digest,
+        **{name: getattr(update, name) for name in _SAME_OF_UPDATES},
         gradient=weights_to_bytes(update.gradient),
-        samples=update.samples,
-        effective_samples=update.effective_samples,
         statistics=dict(update.statistics),
         want_weights=want_weights,
         replayed=update.replayed,
@@ -77,14 +75,8 @@ def gradient_update(request: fleet_pb2.PushRequest) -> GradientUpdate:
     """The update in a request; its gradient is a read-only view of the request's bytes. Raises SpecMismatch if the
     gradient's bytes are no whole number of float32."""
     return GradientUpdate(
-        cluster=request.cluster,
-        incarnation=request.incarnation,
-        sequence=request.sequence,
-        base_step=request.base_step,
-        spec_digest=request.spec_digest,
+        **{name: getattr(request, name) for name in _SAME_OF_UPDATES},
         gradient=floats(request.gradient),
-        samples=request.samples,
-        effective_samples=request.effective_samples,
         statistics=MappingProxyType(dict(request.statistics)),
         # Agents of before the field told a window's jobs all the same, and of live gradients nothing of the kind.
         replayed=request.replayed or WINDOW_JOBS in request.statistics,

@@ -15,8 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from policy_net.domain import Allocation, ClusterState, Resources, Share
-from policy_net.placement.layout import IntArray, NodeLayout, VolumeBound, layout_of, placing_order
+from policy_net.domain import Allocation, Resources, Share
+from policy_net.placement.layout import IntArray, NodeLayout, VolumeBound, placing_order
 
 
 def fill(layout: NodeLayout, classes: Sequence[tuple[Resources, int]]) -> list[IntArray]:
@@ -123,23 +123,3 @@ class SpreadPlan:
                 pieces.append((job_id, is_worker, count, chosen[start : start + count]))
                 start += count
         return pieces
-
-
-def place_spread(
-    state: ClusterState, allocation: Mapping[str, Allocation]
-) -> tuple[dict[str, tuple[Share, ...]], dict[str, Allocation]]:
-    """Place an allocation on the state's nodes.
-
-    Returns:
-        The placement, and what could not be placed per job (only jobs that lack something). When capacity runs out,
-        jobs that arrived later are cut first.
-    """
-    plan = SpreadPlan(
-        layout_of(state.nodes),
-        [
-            (job.job_id, job.worker_demand, job.ps_demand, allocation[job.job_id])
-            for job in state.jobs
-            if job.job_id in allocation
-        ],
-    )
-    return dict(plan.shares), dict(plan.unplaced)

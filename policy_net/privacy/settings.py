@@ -45,13 +45,6 @@ class NoiseSettings(Section):
         """Of one update, as the accountant counts: 1 / noise_multiplier²."""
         return 1.0 / self.noise_multiplier**2
 
-    @property
-    def most_updates(self) -> int | None:
-        """How many updates one cluster can give under these settings alone; None for no limit."""
-        if self.target_epsilon is None:
-            return None
-        return int(budget(self.target_epsilon, self.delta) / self.cost)
-
     def allows(self, spent: float) -> bool:
         """Whether a cluster that has spent so much (a sum of `cost`) may give one more update."""
         return self.target_epsilon is None or spent + self.cost <= budget(self.target_epsilon, self.delta)

@@ -11,6 +11,7 @@ from cluster_states import JOB_TYPES, KIND_OF_TYPE, cluster, drawn_progress, dra
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sample_policies import build_event_driven, build_job_selection
+from spread_places import place_spread
 
 import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (registers its name)
@@ -32,7 +33,6 @@ from policy_net.domain import (
 from policy_net.exchange.spec import PolicySpec
 from policy_net.laboratory.speeds.speed import TableSpeedModel
 from policy_net.placement.capacity import open_capacity
-from policy_net.placement.spread import place_spread
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 
 

@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given, settings
 from speed_tables import room_for, table
+from spread_places import place_spread
 from states import make_job, make_state, states
 
 from policy_net.baselines.marginal import MarginalPolicy, build_marginal, build_oracle
@@ -16,7 +17,6 @@ from policy_net.domain import (
 )
 from policy_net.errors import BadInput
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.placement.spread import place_spread
 
 
 def test_the_shorter_job_comes_first_when_there_is_room_for_one() -> None:

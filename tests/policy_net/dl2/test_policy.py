@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spread_places import place_spread
 from states import make_job, make_state, states
 
 from policy_net.dl2.action import GRANT_KINDS
@@ -13,7 +14,6 @@ from policy_net.errors import SpecMismatch, UnknownPolicy
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec, split_weights
 from policy_net.placement.capacity import open_capacity
-from policy_net.placement.spread import place_spread
 from policy_net.policy_kinds import load_policy
 
 SPEC = PolicySpec(job_types=("other", "resnet-50", "vgg-16"), hidden=(16, 16))

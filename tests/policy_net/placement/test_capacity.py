@@ -1,12 +1,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spread_places import place_spread
 from states import CPU_TASK, GPU_WORKER, make_job, make_state
 
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Node, Resources
 from policy_net.errors import InvalidAllocation
 from policy_net.placement.capacity import open_capacity
-from policy_net.placement.spread import place_spread
 
 DEMANDS = [GPU_WORKER, CPU_TASK, Resources(3000, 2), Resources(500, 0), Resources(4000, 1), Resources(0, 1)]
 

@@ -1,10 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
+from spread_places import place_spread
 from states import CPU_TASK, GPU_WORKER, make_job, make_state
 
 from policy_net.domain import Allocation, Node, Resources, Share
 from policy_net.placement.layout import NodeLayout, VolumeBound, layout_of, placing_order
-from policy_net.placement.spread import fill, place_spread
+from policy_net.placement.spread import fill
 
 DEMANDS = st.builds(Resources, st.integers(0, 5).map(lambda cpu: cpu * 500), st.integers(0, 2))
 NODES = st.lists(st.builds(Resources, st.integers(0, 16).map(lambda cpu: cpu * 500), st.integers(0, 4)), max_size=6)

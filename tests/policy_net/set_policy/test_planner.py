@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spread_places import place_spread
 from states import make_job, make_state, states
 
 from policy_net.baselines.marginal import MarginalPolicy
@@ -24,7 +25,6 @@ from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds, read_speed_table
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.placement.spread import place_spread
 from policy_net.set_policy.planner import plan
 from policy_net.set_policy.steps import StepTable, StepTables
 
