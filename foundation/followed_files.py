@@ -61,19 +61,9 @@ class FollowedFiles(Generic[Value]):
         self._on_replaced, self._on_refused = on_replaced, on_refused
         self._poll_seconds, self._clock = poll_seconds, clock
         self._lock = threading.Lock()
-        self._refusal = ""
+        self.refusal = ""
         self._polled_at = clock()
-        self._value, self._contents = self._made()
-
-    @property
-    def value(self) -> Value:
-        """What serves now; nothing is looked at."""
-        return self._value
-
-    @property
-    def refusal(self) -> str:
-        """Why the files that are there now are not used, in a line; empty where they are."""
-        return self._refusal
+        self.value, self._contents = self._made()
 
     def current(self) -> Value:
         """What serves now, after a look at the files if the last one is some time ago."""
@@ -82,22 +72,22 @@ class FollowedFiles(Generic[Value]):
             if now - self._polled_at >= self._poll_seconds:
                 self._polled_at = now
                 self._poll()
-            return self._value
+            return self.value
 
     def _poll(self) -> None:
         try:
             same = all(content_of(path) == content for path, content in self._contents.items())
-            if same and not self._refusal:
+            if same and not self.refusal:
                 return
             value, contents = self._made()
         except self._unusable as error:
             reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-            if reason != self._refusal:
-                self._refusal = reason
+            if reason != self.refusal:
+                self.refusal = reason
                 self._on_refused(reason)
             return
         changed = contents != self._contents
-        self._value, self._contents, self._refusal = value, contents, ""
+        self.value, self._contents, self.refusal = value, contents, ""
         if changed:
             self._on_replaced(value)
 

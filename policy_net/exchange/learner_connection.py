@@ -113,11 +113,11 @@ class LearnerConnection:
         self._addresses = address.addresses
         self._channels: list[grpc.Channel] = []
         self._stubs: list[fleet_pb2_grpc.FleetStub] = []
-        self._turn = 0
+        self.turn = 0
         self._enrolled: EnrolledIdentity | None = None
         self._files: FollowedFiles[ConnectionFiles] | None = None
         self._not_before = 0.0
-        self._enroll_address = ""
+        self.enroll_address = ""
         if address.enrollment_file is not None:
             try:
                 self._enrolled = EnrolledIdentity(address.folder, address.cluster, address.enrollment_file)
@@ -158,11 +158,6 @@ class LearnerConnection:
         """Whether calls go by TLS."""
         return self._enrolled is not None or self._address.tls is not None
 
-    @property
-    def enroll_address(self) -> str:
-        """HOST:PORT where this agent asked for a certificate last; empty if it did not."""
-        return self._enroll_address
-
     def address_of(self, turn: int) -> str:
         """HOST:PORT of the learner that is asked in a turn."""
         return self._addresses[turn % len(self._addresses)]
@@ -191,20 +186,15 @@ class LearnerConnection:
                 raise CertificateRefused(f"the enrollment file was refused; this {caller} needs a new one")
             return self._stubs[self._place]
 
-    @property
-    def turn(self) -> int:
-        """Counts the learners that were left; to be told to `leave`."""
-        return self._turn
-
     def leave(self, turn: int) -> None:
         """Try the next address from now on, as this one's learner did not answer; once, whoever else says so too."""
-        if turn == self._turn and len(self._addresses) > 1:
-            self._turn = turn + 1
+        if turn == self.turn and len(self._addresses) > 1:
+            self.turn = turn + 1
             _log.info("learner-left", next=self._addresses[self._place])
 
     @property
     def _place(self) -> int:
-        return self._turn % len(self._addresses)
+        return self.turn % len(self._addresses)
 
     def close(self) -> None:
         """Close all channels; calls under way fail."""
@@ -244,7 +234,7 @@ class LearnerConnection:
             cluster=self._address.cluster, token=invitation.token, signing_request=request.request
         )
         host = self._addresses[self._place].rpartition(":")[0]
-        address = self._enroll_address = self._address.enroll_address or f"{host}:{invitation.enroll_port}"
+        address = self.enroll_address = self._address.enroll_address or f"{host}:{invitation.enroll_port}"
         credentials = grpc.ssl_channel_credentials(invitation.authority.encode())
         with grpc.secure_channel(address, credentials, options=OPTIONS) as channel:
             try:

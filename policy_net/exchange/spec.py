@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator
 from math import prod
 from typing import Any, ClassVar, Self
 
@@ -85,15 +84,10 @@ class WeightSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    reads: ClassVar[tuple[str, int]]
-    """The kind of policy, and the version of its features, that this program reads."""
+    version_field: ClassVar[str]
+    """The field with the version of the features; its default is the one that this program reads."""
 
     policy: str
-
-    @property
-    def written_for(self) -> tuple[str, int]:
-        """The kind of policy and the version of its features."""
-        raise NotImplementedError
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -103,8 +97,9 @@ class WeightSpec(BaseModel):
         except ValidationError as error:
             said = plain_line(first_problems(error, cls, FileWords("field", json=True)))
             raise PolicyFileError(f"policy spec: {said}") from error
-        if spec.written_for != cls.reads:
-            (policy, version), (read_policy, read_version) = spec.written_for, cls.reads
+        policy, version = spec.policy, getattr(spec, cls.version_field)
+        read_policy, read_version = (cls.model_fields[name].default for name in ("policy", cls.version_field))
+        if (policy, version) != (read_policy, read_version):
             raise PolicyFileError(
                 f"policy spec is for {policy!r} with feature version {version}; "
                 f"this program reads {read_policy!r} with feature version {read_version}"
@@ -133,7 +128,7 @@ class WeightSpec(BaseModel):
 class PolicySpec(WeightSpec):
     """The shape and meaning of a `dl2` policy's weights."""
 
-    reads = ("dl2", FEATURE_VERSION)
+    version_field = "feature_version"
 
     policy: str = "dl2"
     jobs_per_batch: int = Field(20, ge=1, le=1024, description="J: how many jobs one forward pass sees")
@@ -162,11 +157,6 @@ class PolicySpec(WeightSpec):
         return self
 
     @property
-    def written_for(self) -> tuple[str, int]:
-        """The kind of policy and the version of its features."""
-        return self.policy, self.feature_version
-
-    @property
     def feature_count(self) -> int:
         """Width of the input: J × (L + 5)."""
         return self.jobs_per_batch * (self.type_columns + SCALARS_PER_JOB)
@@ -178,20 +168,18 @@ class PolicySpec(WeightSpec):
 
     def layout(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Names and shapes of all tensors, in the order of the flat vector: the actor's, then the critic's."""
-        return tuple(self._tensors())
-
-    def _tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        tensors: list[tuple[str, tuple[int, ...]]] = []
         for net, outputs in (("actor", self.action_count), ("critic", 1)):
             widths = (self.feature_count, *self.hidden, outputs)
             for layer, (inputs, width) in enumerate(itertools.pairwise(widths)):
-                yield f"{net}.{layer}.weight", (width, inputs)
-                yield f"{net}.{layer}.bias", (width,)
+                tensors += [(f"{net}.{layer}.weight", (width, inputs)), (f"{net}.{layer}.bias", (width,))]
+        return tuple(tensors)
 
 
 class SetSpec(WeightSpec):
     """The shape and meaning of a `set` policy's weights."""
 
-    reads = (SET, SET_FEATURE_VERSION)
+    version_field = "set_feature_version"
 
     policy: str = SET
     hidden: tuple[int, ...] = Field((), description="widths of the hidden layers; none makes it linear")
@@ -218,11 +206,6 @@ class SetSpec(WeightSpec):
         if any(width < 1 or width > 4096 for width in self.hidden):
             raise ValueError("hidden widths must lie between 1 and 4096")
         return self
-
-    @property
-    def written_for(self) -> tuple[str, int]:
-        """The kind of policy and the version of its features."""
-        return self.policy, self.set_feature_version
 
     def layout(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Names and shapes of all tensors, in the order of the flat vector."""

@@ -300,17 +300,12 @@ class OpenDecision:
         self._allocation: dict[str, Allocation] = {}
         self._next_job = 0
         self._something_runs = False
-        self._batch: JobBatch | None = None
+        self.batch: JobBatch | None = None
         self._open_next()
-
-    @property
-    def batch(self) -> JobBatch | None:
-        """The batch that is being given to; None once the decision is complete."""
-        return self._batch
 
     def act(self, index: int) -> None:
         """Take an admissible action of the present batch."""
-        batch = self._batch
+        batch = self.batch
         if batch is None:
             raise RuntimeError("the decision is complete: there is nothing more to give")
         if index != batch.void:
@@ -328,7 +323,7 @@ class OpenDecision:
         self._allocation.update(batch.allocation())
 
     def _open_next(self) -> None:
-        self._batch = None
+        self.batch = None
         jobs, size = self.state.jobs, self._encoder.spec.jobs_per_batch
         while self._next_job < len(jobs):
             batch = JobBatch(
@@ -340,6 +335,6 @@ class OpenDecision:
             )
             self._next_job += size
             if not batch.only_void:
-                self._batch = batch
+                self.batch = batch
                 return
             self._close(batch)

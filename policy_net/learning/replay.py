@@ -57,28 +57,23 @@ class ExperienceReplay:
         self._capacity_samples = capacity_samples
         self._generator = np.random.default_rng(seed)
         self.entries: deque[Experience] = deque()
-        self._samples = 0
+        self.samples = 0
         self.surprises: dict[int, float] = {}
         self._largest_surprise = 1.0
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    @property
-    def samples(self) -> int:
-        """Micro-actions in the window."""
-        return self._samples
-
     def add(self, experience: Experience) -> None:
         """Keep one decision time; decisions without a trainable choice carry no signal and are left out."""
         if not experience.trainable or len(experience.samples) == 0:
             return
         self.entries.append(experience)
-        self._samples += len(experience.samples)
+        self.samples += len(experience.samples)
         self.surprises[id(experience)] = self._largest_surprise  # what nobody has learned from yet comes first
-        while self._samples > self._capacity_samples and len(self.entries) > 1:
+        while self.samples > self._capacity_samples and len(self.entries) > 1:
             oldest = self.entries.popleft()
-            self._samples -= len(oldest.samples)
+            self.samples -= len(oldest.samples)
             self.surprises.pop(id(oldest), None)
 
     def draw(self, by: ReplayDraw, count: int, decisions: int) -> list[list[Experience]]:

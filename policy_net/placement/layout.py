@@ -75,29 +75,24 @@ class VolumeBound:
     """Running sums of what is taken, by demand class, against the sums that could block every node."""
 
     def __init__(self, layout: NodeLayout, classes: tuple[Resources, ...]) -> None:
-        self._classes, self._index, self._limits, self._largest = _bounds_of(layout, classes)
-        self._counts = [0] * len(self._classes)
-        self._used = [0] * len(self._classes)
-
-    @property
-    def classes(self) -> tuple[Resources, ...]:
-        """The classes that are counted, in placing order."""
-        return self._classes
+        self.classes, self._index, self._limits, self._largest = _bounds_of(layout, classes)
+        self._counts = [0] * len(self.classes)
+        self._used = [0] * len(self.classes)
 
     def add(self, demand: Resources, count: int = 1) -> None:
         """Count tasks of a known class as taken."""
         index = self._index[demand]
         self._counts[index] += count
-        for later in range(index, len(self._classes)):
-            self._used[later] += count * _amount(demand, self._classes[later])
+        for later in range(index, len(self.classes)):
+            self._used[later] += count * _amount(demand, self.classes[later])
 
     def spare(self, demands: tuple[Resources, ...]) -> int:
         """How many further tasks, of any of the classes, may be taken before these demands are in doubt. -1 if it is
         not certain that the demands fit now. All demands must be of the classes."""
         indices = [self._index[demand] for demand in demands]
         spare = sys.maxsize
-        for index in range(len(self._classes)):
-            here = self._classes[index]
+        for index in range(len(self.classes)):
+            here = self.classes[index]
             taken = self._used[index] - _amount(here, here)
             for demand, other in zip(demands, indices, strict=True):
                 if other <= index:
@@ -114,7 +109,7 @@ class VolumeBound:
     def rounds(self, per_round: Mapping[Resources, int]) -> int:
         """How often these numbers of tasks, all of known classes, may be taken on top and are certain to fit."""
         rounds = sys.maxsize
-        for index, here in enumerate(self._classes):
+        for index, here in enumerate(self.classes):
             if not self._counts[index] and here not in per_round:
                 continue
             free_capacity = self._limits[index] - 1 - self._used[index] + _amount(here, here)

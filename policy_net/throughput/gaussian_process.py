@@ -25,7 +25,6 @@ from policy_net.throughput.form import FORMS, SpeedForm
 from policy_net.throughput.process_prior import (
     SPREADS,
     Array,
-    Prior,
     prior_of_kind,
     prior_of_type,
     triangular_solver,
@@ -62,7 +61,7 @@ class TypeProcess(TypeBelief):
         self.left_out: dict[tuple[int, int], int] = {}
         self.prior_size = 0
         self._conditioned_on: Cells = {}
-        self._prior = prior_of_kind(form.kind)
+        self.prior = prior_of_kind(form.kind)
         self._sd = np.zeros(form.shape)
         self._beyond = False
 
@@ -94,11 +93,6 @@ class TypeProcess(TypeBelief):
         return parts if beyond else parts[:1]
 
     @property
-    def prior(self) -> Prior:
-        """The process before anything was seen here."""
-        return self._prior
-
-    @property
     def is_blank(self) -> bool:
         """Whether nothing is known but the kind: no report, no sample, and no split that cannot train."""
         return not (self.has_scale or any(cell.dead for cell in self.cells.values()))
@@ -106,7 +100,7 @@ class TypeProcess(TypeBelief):
     @property
     def has_scale(self) -> bool:
         """Whether anything is known of how many samples the type trains in a second: a sample of it, or a report."""
-        return self._prior.of_type or any(cell.samples > 0 for cell in self.cells.values())
+        return self.prior.of_type or any(cell.samples > 0 for cell in self.cells.values())
 
     def start_from(self, reports: Iterable[SpeedStatistic]) -> None:
         """Take the prior that others' reports leave, less `left_out`; that of the kind where nothing remains."""
@@ -115,7 +109,7 @@ class TypeProcess(TypeBelief):
             for entry in reports
             if entry.count > self.left_out.get((entry.ps, entry.workers), 0)
         )
-        self._prior = prior_of_type(others) if others else prior_of_kind(self.form.kind)
+        self.prior = prior_of_type(others) if others else prior_of_kind(self.form.kind)
         self.prior_size = len(others)
         self._grid = None
 
@@ -129,7 +123,7 @@ class TypeProcess(TypeBelief):
     def posterior(self) -> tuple[Array, Array]:
         """Mean and standard deviation of the log speed in the form's cells, shape (n,), as of the last fit. Of an
         all-reduce type with up to 16 workers, unless `reach_beyond`; of all cells otherwise."""
-        prior = self._prior
+        prior = self.prior
         spread = prior.spread
         parts = self._parts
         count = parts[-1].stop
@@ -163,8 +157,8 @@ class TypeProcess(TypeBelief):
     def _fitted_speeds(self) -> Array:
         mean, sd = self.posterior()
         self._sd = self.on_grid(np.minimum(sd, 1.0))
-        if self._prior.of_type and not self._conditioned_on:
-            return self.on_grid(speeds_from_logs(mean + OPTIMISM * self._prior.sd_of_shape[: len(mean)]))
+        if self.prior.of_type and not self._conditioned_on:
+            return self.on_grid(speeds_from_logs(mean + OPTIMISM * self.prior.sd_of_shape[: len(mean)]))
         # Nothing is known of the scale of a type of which no speed was seen: that is no reason to expect much of it.
         return self.on_grid(speeds_from_logs(mean + OPTIMISM * sd if self._conditioned_on else mean))
 

@@ -63,17 +63,12 @@ class PlaceBeliefs:
 
     def __init__(self) -> None:
         self.version = 0
-        self._reports = 0
+        self.reports = 0
         self._refit_at = 1
         self._means: dict[Key, Mean] = {}
         self._believed: dict[Key, Mean] = {}
         self._kinds: dict[str, JobKind] = {}
         self._gpu_types: set[str] = set()
-
-    @property
-    def reports(self) -> int:
-        """How many were learned from."""
-        return self._reports
 
     def introduce(self, jobs: Iterable[Job]) -> None:
         """Learn of what kind the types of these jobs are."""
@@ -107,10 +102,10 @@ class PlaceBeliefs:
             self._add([("gpu", slowest), ("gpu", slowest, job_type)], log_ratio - span)
         if len(places) > 1:
             self._add(self._span_keys(job_type, places), log_ratio - gpu)
-        self._reports += 1
-        if self._reports >= self._refit_at:
+        self.reports += 1
+        if self.reports >= self._refit_at:
             self._believed = dict(self._means)
-            self._refit_at = self._reports + max(1, min(int(REFIT_GROWTH * self._reports), MOST_BETWEEN_FITS))
+            self._refit_at = self.reports + max(1, min(int(REFIT_GROWTH * self.reports), MOST_BETWEEN_FITS))
             self.version += 1
 
     def _add(self, keys: Iterable[Key], value: float) -> None:
@@ -149,7 +144,7 @@ class PlaceBeliefs:
     def snapshot(self) -> dict[str, Any]:
         """Everything learned, as JSON-able values; `restored` is its inverse."""
         return {
-            "reports": self._reports,
+            "reports": self.reports,
             "refit_at": self._refit_at,
             "means": _rows(self._means),
             "believed": _rows(self._believed),
@@ -162,7 +157,7 @@ class PlaceBeliefs:
         """Rebuild from `snapshot`'s value. Raises BadInput if it is something else."""
         beliefs = cls()
         try:
-            beliefs._reports, beliefs._refit_at = int(entry["reports"]), int(entry["refit_at"])
+            beliefs.reports, beliefs._refit_at = int(entry["reports"]), int(entry["refit_at"])
             beliefs._means, beliefs._believed = _means(entry["means"]), _means(entry["believed"])
             beliefs._gpu_types = {str(name) for name in entry["gpu_types"]}
             beliefs._kinds = {str(job_type): JobKind(kind) for job_type, kind in entry["kinds"].items()}
