@@ -15,6 +15,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TextIO
 
 import grpc
@@ -26,6 +27,7 @@ from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestS
 from elastic_runtime.control.sessions import CoordinatorSessions, UnknownSession, Unproven, session_of
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.protocol.plan import JobPhase, TaskRole
+from foundation.followed_files import Content, FollowedFiles
 
 Json = dict[str, Any]
 _SAMPLES_A_SECOND = 1000.0
@@ -185,7 +187,8 @@ class Coordinators(grpc.GenericRpcHandler):
         server = grpc.server(self._pool, handlers=[self], options=SERVER_OPTIONS)
         for command in commands:
             pair = (command["certificate"].encode(), command["key"].encode())
-            bind(server, command["address"], ServerCredentials(command["token"], *pair))
+            followed = FollowedFiles(partial(_unchanging, pair))
+            bind(server, command["address"], ServerCredentials(command["token"], pair=followed))
             with self._lock:
                 sessions = CoordinatorSessions(command["job"], command["token"], time.monotonic)
                 size = Size(command["servers"], command["workers"])
@@ -233,6 +236,10 @@ class Coordinators(grpc.GenericRpcHandler):
     def _say(self, content: Json) -> None:
         with self._lock:
             print(json.dumps(content), file=self._out, flush=True)
+
+
+def _unchanging(pair: tuple[bytes, bytes], _content: Content) -> tuple[bytes, bytes]:
+    return pair
 
 
 def main() -> int:

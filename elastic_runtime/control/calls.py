@@ -26,6 +26,7 @@ from elastic_runtime.errors import (
 )
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import SessionsStub
+from foundation.backoff import Backoff
 from foundation.text import plain_line
 
 REFUSAL_KEY = "elastic-refusal-bin"
@@ -58,6 +59,14 @@ _OURS: dict[grpc.StatusCode, type[ElasticError]] = {
 }
 _EARLIER = {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED}
 """How a coordinator answers an Open that it has never heard of: it asks for the token first."""
+
+
+def call_backoff(seed: int) -> Backoff:
+    """Waits of 0.025 s up to 2 s between calls that nobody answers: a coordinator is back within seconds of its death.
+
+    Callers have different seeds, so that a restarted coordinator is not rushed.
+    """
+    return Backoff(seed, first_seconds=0.05, longest_seconds=2.0, least_share=0.5)
 
 
 class SealedChannel:

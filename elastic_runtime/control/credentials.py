@@ -81,25 +81,15 @@ class ClientCredentials:
 
 @dataclass(frozen=True, slots=True)
 class ServerCredentials:
-    """What the coordinator asks for, and the certificate that it serves with (PEM); None: no TLS.
-
-    Attributes:
-        pair: the same certificate and its key as files that are followed, in their place.
-    """
+    """What the coordinator asks for, and the certificate and key (PEM) that it serves with; None: no TLS."""
 
     token: str = field(repr=False)
-    certificate_pem: bytes | None = None
-    key_pem: bytes | None = field(default=None, repr=False)
     insecure_allowed: bool = False
     pair: FollowedFiles[tuple[bytes, bytes]] | None = field(default=None, repr=False, compare=False)
 
 
 def read_token(path: Path, content: Content = Path.read_bytes) -> str:
-    """The token in a file's first line.
-
-    Args:
-        path: the file.
-        content: reads a file.
+    """The token in a file's first line; `content` reads a file.
 
     Raises:
         BadInput: the file cannot be read or holds none.
@@ -115,9 +105,6 @@ def read_token(path: Path, content: Content = Path.read_bytes) -> str:
 
 def read_pem(path: Path, what: str, content: Content = Path.read_bytes) -> bytes:
     """A file of certificates or a key.
-
-    Args:
-        content: reads a file.
 
     Raises:
         BadInput: it cannot be read or is not PEM.
@@ -136,9 +123,6 @@ def read_ca(path: Path, content: Content = Path.read_bytes) -> bytes:
 
     gRPC takes any file, and then no certificate: its calls fail as if nobody answered.
 
-    Args:
-        content: reads a file.
-
     Raises:
         BadInput: it cannot be read or holds no certificates.
     """
@@ -153,9 +137,6 @@ def read_ca(path: Path, content: Content = Path.read_bytes) -> bytes:
 def follow_ca(path: Path, clock: Callable[[], float] = time.monotonic) -> FollowedFiles[bytes]:
     """The same file, read again when it changes; where it cannot be used, the certificates before are trusted.
 
-    Args:
-        clock: seconds that never go back.
-
     Raises:
         BadInput: at the start: as `read_ca`.
     """
@@ -166,9 +147,6 @@ def follow_pair(
     certificate: Path, key: Path, clock: Callable[[], float] = time.monotonic
 ) -> FollowedFiles[tuple[bytes, bytes]]:
     """A certificate and its key, read again when they change; where they cannot be used, those before serve on.
-
-    Args:
-        clock: seconds that never go back.
 
     Raises:
         BadInput: at the start: one cannot be read, or they do not belong together.
@@ -205,22 +183,15 @@ def bind(server: grpc.Server, address: str, credentials: ServerCredentials) -> i
     """Bind a server and return its port; of a Unix socket, 1.
 
     Raises:
-        BadInput: the address is taken or cannot be bound, half of a TLS pair is missing, or TLS would be needed; or
-            others may enter the socket's folder.
+        BadInput: the address is taken or cannot be bound, or TLS would be needed; or others may enter the socket's
+            folder.
     """
     path = path_of_socket(address)
     if path is not None:
         _check_closed(path.parent)
-    if (credentials.certificate_pem is None) != (credentials.key_pem is None):
-        raise BadInput("TLS needs both a certificate and its key")
     try:
         if credentials.pair is not None:
             return server.add_secure_port(address, _followed_credentials(credentials.pair.current))
-        if credentials.certificate_pem is not None and credentials.key_pem is not None:
-            import grpc  # noqa: PLC0415
-
-            pair = [(credentials.key_pem, credentials.certificate_pem)]
-            return server.add_secure_port(address, grpc.ssl_server_credentials(pair))
         if not (credentials.insecure_allowed or is_loopback(address)):
             raise BadInput(f"{address} is not loopback: give a certificate and key, or allow insecure control")
         port = server.add_insecure_port(address)

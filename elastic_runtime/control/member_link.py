@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from elastic_runtime.control.calls import SealedChannel
+from elastic_runtime.control.calls import SealedChannel, call_backoff
 from elastic_runtime.control.conversions import lease_from_message, to_message, view_from_message
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import MemberReport, TaskRegistration
@@ -30,7 +30,6 @@ from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
 from elastic_runtime.model.sample_leases import SampleLease
 from elastic_runtime.protocol.plan import TaskRole, View
-from foundation.backoff import Backoff
 from foundation.clocks import AwakeClock
 
 _log = structlog.get_logger()
@@ -39,11 +38,6 @@ _POLL_SECONDS = 2 * _CALL_SECONDS
 """Between two looks of the thread that sends reports at the clock; more is a time in which the process was stopped."""
 _STREAM_SECONDS = 3600.0
 """A stream is opened anew after an hour, so that even a half-dead one has an end."""
-
-
-def _backoff(incarnation: int) -> Backoff:
-    """Waits of 0.025 s up to 2 s; incarnations differ, so that a restarted coordinator is not rushed."""
-    return Backoff(incarnation, first_seconds=0.05, longest_seconds=2.0, least_share=0.5)
 
 
 def member_clock() -> AwakeClock:
@@ -126,7 +120,7 @@ class MemberLink:
             training_json=training_json,
         )
         deadline = self._clock() + deadline_seconds
-        backoff = _backoff(self._incarnation)
+        backoff = call_backoff(self._incarnation)
         while True:
             problem: CoordinatorUnreachable | None = None
             try:
@@ -216,7 +210,7 @@ class MemberLink:
                 thread.join(_CALL_SECONDS)
 
     def _read(self, on_view: Callable[[View], None]) -> None:
-        backoff = _backoff(self._incarnation)
+        backoff = call_backoff(self._incarnation)
         newest = 0
         while not self._closed.is_set():
             try:
@@ -242,7 +236,7 @@ class MemberLink:
             self._wait(self._closed, backoff.next_seconds())
 
     def _send(self) -> None:
-        backoff = _backoff(self._incarnation)
+        backoff = call_backoff(self._incarnation)
         while not self._closed.is_set():
             with self._changed:
                 self._changed.wait_for(self._due, self._report_every_seconds)

@@ -39,7 +39,7 @@ _GAP_SECONDS = 2.0
 """Between two ticks more is a time in which this process was stopped, or its disk kept it: it heard nobody."""
 _GRACE_SECONDS = 2.0
 _LINGER_SECONDS = 10.0
-"""After the job's end: so that whoever asks last learns how it ended, also a launcher that was held up. It ends us."""
+"""Time after the job's end in which a launcher that was held up still learns how the job ended, and ends us."""
 
 _log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ def serve(options: Options, stop: threading.Event) -> int:
     """Serve until the job has ended and its members have left, or until `stop`; the process's exit code.
 
     Raises:
-        BadInput: a folder, file or address that cannot be used.
+        BadInput: a folder, file or address cannot be used.
         CheckpointError: the checkpoints' store does not answer.
     """
     try:
@@ -109,10 +109,10 @@ def serve(options: Options, stop: threading.Event) -> int:
 
 
 def check_store(place: Place) -> None:
-    """See that checkpoints can be written, before anybody trains for an hour.
+    """Write to the checkpoints' store, before anybody trains for an hour.
 
     Raises:
-        BadInput: they cannot, until somebody changes that.
+        BadInput: it cannot be written to, until somebody changes that.
         CheckpointError: another try may succeed.
     """
     try:
@@ -126,7 +126,7 @@ def check_store(place: Place) -> None:
 
 
 def _write_address(path: Path, address: str, incarnation: int) -> None:
-    """Tell whoever started us where we answer: address, process id and incarnation (JSON), whole or not at all.
+    """Write address, process id and incarnation (JSON) for whoever started us.
 
     Raises:
         BadInput: the file cannot be written.
@@ -139,7 +139,7 @@ def _write_address(path: Path, address: str, incarnation: int) -> None:
 
 
 def tell_end(path: Path | None, status: JobStatus) -> None:
-    """Say how the job has ended, for whoever looks when nobody can be asked any more; nothing of one that goes on.
+    """Write how the job has ended, for a reader who finds no coordinator; nothing of a job that goes on.
 
     Raises:
         BadInput: the file cannot be written.

@@ -1,4 +1,4 @@
-"""Store of a job's checkpoints: what the coordinator does to those on the disk, and what it tells the rules of them."""
+"""Store of a job's checkpoints: what the coordinator does on the disk, and what it reports to the rules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from elastic_runtime.model.training import Training
 
 
 def describe(search: Search) -> SearchResult:
-    """What a look for a sound checkpoint found, without its files."""
+    """Result of a search, without the files."""
     return SearchResult(_found(search.sound) if search.sound else None, bool(search.damaged), search.line)
 
 
@@ -26,7 +26,7 @@ def _found(manifest: Manifest) -> FoundCheckpoint:
 
 
 class Restore(StrEnum):
-    """What becomes of checkpoints that are there before a job begins."""
+    """Treatment of checkpoints that are there before a job begins."""
 
     NEVER = "never"
     """There must be none."""
@@ -37,12 +37,7 @@ class Restore(StrEnum):
 
 
 class CheckpointStore:
-    """A folder of checkpoints, each a folder of shards; or likewise in an object store.
-
-    Args:
-        folder: where the job's members write them.
-        kept: how many complete ones stay.
-    """
+    """A folder of checkpoints, or a place in an object store; `kept` complete ones stay."""
 
     def __init__(self, folder: Place, kept: int) -> None:
         self._folder = folder
@@ -86,15 +81,15 @@ class CheckpointStore:
         """The newest sound one of a job's checkpoints.
 
         Raises:
-            CheckpointError: one cannot be read: whether it is sound is not known.
+            CheckpointError: one cannot be read, so it is not known whether it is sound.
         """
         return describe(newest_sound(self._folder / name for name in order.names))
 
     def complete(self, order: ManifestOrder) -> None:
-        """Make a checkpoint count, as all its shards are there.
+        """Write the manifest of a checkpoint whose shards are all there.
 
         Raises:
-            CheckpointError: one is missing or damaged, or the manifest cannot be written.
+            CheckpointError: a shard is missing or damaged, or the manifest cannot be written.
         """
         try:
             layout = Layout.from_json(order.layout_json.encode())

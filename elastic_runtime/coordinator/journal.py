@@ -17,11 +17,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import mmap
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -51,44 +50,6 @@ _SECTIONS: dict[str, TypeAdapter[Any]] = {
 }
 
 
-# The end of a file of records: what stands behind the last one that could be read.
-#
-# A crash leaves the last record incomplete, and room that was reserved or is written over holds zeros or older records:
-# both are nothing that anybody was told is safe. A whole record *behind* an unreadable place is another matter: then
-# what stood there was damaged, and going on would lose what was acknowledged without a word. Records are looked for
-# byte by byte, since a damaged one does not say how long it is.
-
-Data = bytes | mmap.mmap
-
-
-def find_whole_record(
-    data: Data,
-    begin: int,
-    patterns: Iterable[bytes],
-    is_whole: Callable[[int], bool],
-    lead_bytes: int = 0,
-) -> int | None:
-    """The first whole record of those that hold one of the patterns.
-
-    Args:
-        data: the file.
-        begin: where the first such record may begin.
-        patterns: bytes that a record holds, tried one after the other over the whole rest of the file.
-        is_whole: whether a whole record (by its checksum) begins at this byte.
-        lead_bytes: how far behind a record's first byte its pattern stands.
-
-    Returns:
-        Where it begins; None if there is none.
-    """
-    for pattern in patterns:
-        found = data.find(pattern, begin + lead_bytes)
-        while found >= 0:
-            if is_whole(found - lead_bytes):
-                return found - lead_bytes
-            found = data.find(pattern, found + 1)
-    return None
-
-
 class JournalUnusable(ElasticError):
     """The journal's disk fails. Exit code 1."""
 
@@ -101,9 +62,6 @@ class Journal:
     """A file of records, open for one coordinator alone.
 
     Args:
-        folder: where the file is or will be.
-        job: whose journal it is.
-        reserve_bytes: room that is reserved ahead.
         allocate: reserves room in a file: `allocate(descriptor, offset, bytes)`; tests fill the disk here.
 
     Raises:
@@ -148,7 +106,7 @@ class Journal:
 
     @property
     def end_bytes(self) -> int:
-        """Where the next record goes; what lies behind is reserved room."""
+        """Where the next record goes; behind it is reserved room."""
         return self._end
 
     def append(self, record: Mapping[str, Any]) -> bool:
@@ -210,7 +168,7 @@ class Journal:
         sync_folder(self._path.parent)
 
     def _check_place(self) -> None:
-        """Raises OSError where the name is another file's: a job's script can put a link in its folder's place."""
+        """Raise OSError if the name is another file's: a job's script can put a link in the folder's place."""
         if not os.path.samestat(os.fstat(self._file), self._path.lstat()):
             raise OSError(errno.ESTALE, "something else stands in its place", str(self._path))
 
@@ -305,14 +263,17 @@ def unpack(data: bytes, path: str) -> tuple[list[bytes], int]:
             break
         bodies.append(body)
         offset += _HEAD.size + len(body)
-    if (
-        find_whole_record(data, offset + 1, (_MARKER,), lambda later: _record(data, later, None) is not None)
-        is not None
-    ):
-        raise JournalDamaged(
-            f"the journal {path} is damaged at byte {offset} of {len(data)}, before its end: "
-            "restore the file, or begin a new job from the newest checkpoint"
-        )
+    # A crash leaves the last record incomplete, and reserved room holds zeros or older records: nobody was told that
+    # these are safe. A whole record behind an unreadable place shows damage: going on would lose what was acknowledged.
+    # Records are looked for byte by byte, since a damaged one does not say how long it is.
+    later = data.find(_MARKER, offset + 1)
+    while later >= 0:
+        if _record(data, later, None) is not None:
+            raise JournalDamaged(
+                f"the journal {path} is damaged at byte {offset} of {len(data)}, before its end: "
+                "restore the file, or begin a new job from the newest checkpoint"
+            )
+        later = data.find(_MARKER, later + 1)
     return bodies, offset
 
 

@@ -14,11 +14,7 @@ from elastic_runtime.errors import BadInput
 
 
 class JobMetrics(Collector):
-    """All metrics of one job, in a registry of its own.
-
-    Args:
-        status: the job's status now; called at each scrape, from the server's threads.
-    """
+    """All metrics of one job, in a registry of its own; `status` is called at each scrape, from server threads."""
 
     def __init__(self, status: Callable[[], JobStatus]) -> None:
         self._status = status
@@ -26,7 +22,7 @@ class JobMetrics(Collector):
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Everything, as of now."""
+        """See `Collector.collect`."""
         status = self._status()
         yield from _progress(status)
         yield from _speed(status)
@@ -34,10 +30,7 @@ class JobMetrics(Collector):
 
 
 def serve_metrics(status: Callable[[], JobStatus], host: str, port: int) -> Callable[[], None]:
-    """Answer on `http://host:port/metrics`.
-
-    Returns:
-        what ends it.
+    """Answer on `http://host:port/metrics`; returns what ends it.
 
     Raises:
         BadInput: the port is taken, or the address is not this machine's.

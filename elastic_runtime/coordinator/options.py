@@ -1,4 +1,4 @@
-"""The command line of a coordinator; the settings' own names and descriptions, and where its files are."""
+"""Command line of a coordinator: its settings by their own names and descriptions, and where its files are."""
 
 from __future__ import annotations
 
@@ -24,16 +24,12 @@ class Options:
     """What a coordinator was started with.
 
     Attributes:
-        folder: of its journal.
-        checkpoints: of the job's checkpoints.
         address_file: where it says where it answers.
         end_file: where it says how the job has ended, once it has; None: nowhere.
         bind: `host:port`, port 0 takes any; or `unix:` and a socket's path.
         restore: whether to begin from the newest complete checkpoint that is there already.
         relaunched: no process of the job runs any more; go on with as many as the settings say.
         listener: descriptor of a socket that listens at `bind` already; None: there is none.
-        metrics_host: where metrics are answered.
-        metrics_port: likewise; None: nowhere.
     """
 
     settings: CoordinatorSettings
@@ -133,7 +129,7 @@ def _pair(certificate: Path | None, key: Path | None) -> FollowedFiles[tuple[byt
 
 
 def _problem(error: ValidationError) -> str:
-    """What is wrong with the first option that cannot be used; argparse has seen to the types."""
+    """Fault of the first option that cannot be used; argparse has seen to the types."""
     first = error.errors()[0]
     name, given = str(first["loc"][0]), plain_line(str(first["input"]), 80)
     if name == "job":

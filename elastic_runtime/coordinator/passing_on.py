@@ -39,7 +39,6 @@ class PassingOn:
 
     Args:
         descriptor: of the listening socket, which is the caller's to close.
-        target: name of the abstract Unix socket.
     """
 
     def __init__(self, descriptor: int, target: str) -> None:

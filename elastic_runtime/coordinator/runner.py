@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from elastic_runtime.control.messages import JobStatus, MemberReport, RequestState
-from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, SearchOrder, SearchResult
+from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
+from elastic_runtime.coordinator.journal import Journal
+from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, SearchOrder
 from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, EventOutcome
 from elastic_runtime.coordinator.rules.registering import Newcomer
-from elastic_runtime.coordinator.rules.state import CoordinatorState
 from elastic_runtime.errors import BadInput, ElasticError, ResizeFailed
 from elastic_runtime.model.sample_leases import SampleLease
 from elastic_runtime.protocol.plan import View
@@ -23,53 +24,11 @@ _log = structlog.get_logger()
 _T = TypeVar("_T")
 
 
-class JobRecords(Protocol):
-    """Where records go."""
-
-    @property
-    def full(self) -> bool:
-        """Whether there is no room for more than what keeps the job going."""
-
-    def append(self, record: dict[str, Any]) -> bool:
-        """Make a record durable; False if there is no room now. The next append then brings it too."""
-
-    def cut(self, state: CoordinatorState) -> None:
-        """Forget what a state makes superfluous, if that is worth while."""
-
-
-class CheckpointFolders(Protocol):
-    """Where checkpoints are."""
-
-    def complete(self, order: ManifestOrder) -> None:
-        """Verify the shards and write the manifest.
-
-        Raises:
-            ElasticError: a shard is missing or damaged, or the manifest cannot be written.
-        """
-
-    def tidy(self, protected: tuple[int, ...]) -> None:
-        """Remove checkpoints that are no longer needed."""
-
-    def search(self, order: SearchOrder) -> SearchResult:
-        """Find the newest sound checkpoint.
-
-        Raises:
-            ElasticError: one cannot be read.
-        """
-
-
 class CoordinatorRunner:
-    """A machine, its journal, its checkpoints, and those who wait for views.
-
-    Args:
-        machine: to run.
-        journal: where its records go.
-        checkpoints: where its checkpoints are.
-        clock: seconds in which this process was awake.
-    """
+    """A machine, its journal, its checkpoints, and those who wait for views."""
 
     def __init__(
-        self, machine: CoordinatorMachine, journal: JobRecords, checkpoints: CheckpointFolders, clock: AwakeClock
+        self, machine: CoordinatorMachine, journal: Journal, checkpoints: CheckpointStore, clock: AwakeClock
     ) -> None:
         self._machine, self._journal, self._checkpoints, self._clock = machine, journal, checkpoints, clock
         self.failure: Exception | None = None
@@ -109,7 +68,7 @@ class CoordinatorRunner:
         """See `CoordinatorMachine.on_request`.
 
         Raises:
-            BadInput: it cannot be.
+            BadInput: the request is refused.
             ResizeFailed: there is no room to remember it.
         """
         with self._event():
@@ -152,7 +111,7 @@ class CoordinatorRunner:
             return self._machine.status(self._clock())
 
     def models(self) -> tuple[str, str]:
-        """Layout and terms, as JSON texts; empty before the first worker."""
+        """Layout and training as JSON texts; empty before the first worker."""
         with self._published:
             model = self._machine.state.model
             return (model.layout_json, model.training_json) if model.training_json else ("", "")
@@ -192,10 +151,9 @@ class CoordinatorRunner:
 
     @contextlib.contextmanager
     def _event(self) -> Iterator[None]:
-        """One at a time. Whatever goes wrong, but for a refusal, is the end of this coordinator.
+        """One event at a time. Whatever goes wrong, but for a refusal, ends this coordinator.
 
-        What the disk or the state hold is not known then: nothing more is published, and the process ends, to be
-        started again from its journal.
+        What the disk or the state hold is not known then: nothing more is published, and the process is started again.
         """
         with self._published:
             if self.failure is not None:
@@ -225,7 +183,7 @@ class CoordinatorRunner:
         return True
 
     def _obey(self) -> None:
-        """In a thread of its own: what takes as long as the disk takes."""
+        """Carry out orders in a thread of its own, as they take as long as the disk takes."""
         while not self._closed:
             with self._ordered:
                 self._ordered.wait_for(lambda: self._closed or bool(self._orders))

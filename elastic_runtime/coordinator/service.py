@@ -42,11 +42,7 @@ _POLL_SECONDS = 1.0
 
 
 def _answer(run: Callable[[], _T]) -> _T:
-    """Run, with our errors in gRPC's words.
-
-    Raises:
-        Refused: with one of them.
-    """
+    """Run, with our errors as `CallRefused`."""
     try:
         return run()
     except ProtocolError as error:

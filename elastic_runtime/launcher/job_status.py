@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import fields
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from elastic_runtime.control.addresses import check_coordinator
@@ -115,15 +116,17 @@ def credentials_of(job: JobFolder, spec: JobSpec) -> ClientCredentials:
 
 def status_record(status: JobStatus) -> dict[str, Any]:
     """A coordinator's answer as plain JSON values."""
-    record = {field.name: getattr(status, field.name) for field in fields(status)}
-    record["phase"] = status.phase.value
-    record["size"] = _size(status.size)
-    record["target"] = _size(status.target)
-    record["tasks"] = [_task(task) for task in status.tasks]
-    record["requests"] = [_request(request) for request in status.requests]
-    record["wanted"] = list(status.wanted)
-    record["leaving"] = list(status.leaving)
-    return record
+    return {field.name: _plain(getattr(status, field.name)) for field in fields(status)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Size):
+        return {"ps": value.servers, "workers": value.workers}
+    if isinstance(value, TaskStatus | RequestState):  # a status does not say which victims a request had
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.name != "victims"}
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value.value if isinstance(value, StrEnum) else value
 
 
 def read_state(folder: JobFolder) -> dict[str, Any]:
@@ -173,23 +176,6 @@ def _place(folder: JobFolder, launcher: int | None) -> dict[str, Any]:
     except BadInput:
         script = None
     return {"launcher": launcher, "script": script, "folder": str(folder.path)}
-
-
-def _size(size: Size) -> dict[str, int]:
-    return {"ps": size.servers, "workers": size.workers}
-
-
-def _task(task: TaskStatus) -> dict[str, Any]:
-    record = {field.name: getattr(task, field.name) for field in fields(task)}
-    record["role"] = task.role.value
-    return record
-
-
-def _request(request: RequestState) -> dict[str, Any]:
-    """A status does not say which victims a request had."""
-    record = {field.name: getattr(request, field.name) for field in fields(request) if field.name != "victims"}
-    record.update(state=request.state.value, mode=request.mode.value, target=_size(request.target))
-    return record
 
 
 def _is_like(value: object, usual: object) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from foundation.backoff import Backoff
 from foundation.clocks import AwakeClock
 
 
@@ -78,8 +77,3 @@ class RestartLimit:
         self._deaths.append(now_seconds)
         pause = self._backoff_seconds * 2.0 ** (len(self._deaths) - 1)
         return now_seconds + min(pause, self._longest_seconds)
-
-
-def call_backoff(seed: int) -> Backoff:
-    """The waits between calls that a coordinator does not answer; it is back within seconds of its death."""
-    return Backoff(seed, first_seconds=0.05, longest_seconds=2.0, least_share=0.5)

@@ -17,17 +17,15 @@ from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import Size
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
+from elastic_runtime.launcher.coordinator_connection import CoordinatorReporter, ViewFollower
 from elastic_runtime.launcher.coordinator_keeper import CoordinatorKeeper, JobFailed
-from elastic_runtime.launcher.coordinator_reporter import CoordinatorReporter
 from elastic_runtime.launcher.display import Display
 from elastic_runtime.launcher.job_folder import FolderPlace, resume_command
 from elastic_runtime.launcher.job_spec import Programs, is_worker
 from elastic_runtime.launcher.job_status import JobStateFile
-from elastic_runtime.launcher.process_plan import OVER, staying
 from elastic_runtime.launcher.settings import LauncherSettings, launcher_clock
-from elastic_runtime.launcher.task_table import LateFailures, TaskEnd, TaskTable
-from elastic_runtime.launcher.view_follower import ViewFollower
-from elastic_runtime.launcher.warm import inherited
+from elastic_runtime.launcher.task_table import OVER, LateFailures, TaskEnd, TaskTable, staying
+from elastic_runtime.launcher.warm.server_process import drop_inherited
 from elastic_runtime.launcher.warm.starter import WarmStarter
 from elastic_runtime.protocol.plan import JobPhase, TaskRole, View
 from foundation.errors import BAD_INPUT
@@ -95,7 +93,7 @@ class Supervisor:
         self._clock = clock
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._warm = self._starter() if settings.warm and not programs.spec.cold else None
-        inherited.drop()  # it was taken, or is not wanted
+        drop_inherited()  # it was taken, or is not wanted
         self._tasks = TaskTable(programs, settings, display.show, clock, self._warm)
         self._keeper = CoordinatorKeeper(programs, settings, display.show, display.tell, clock, self._warm)
         self._reporter = CoordinatorReporter(lambda: self._news.put(None))

@@ -22,8 +22,8 @@ from elastic_runtime.errors import ElasticError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.launcher.commands.job_tables import job_table, jobs_table
 from elastic_runtime.launcher.job_status import status_record
-from elastic_runtime.launcher.process_plan import ProcessPlan
 from elastic_runtime.launcher.settings import LauncherSettings
+from elastic_runtime.launcher.task_table import ProcessPlan
 from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Member, Plan, TaskRole, Timeline, View
 from foundation.tables import table_console
 

@@ -32,7 +32,7 @@ _MOST_CHANGES = 8
 
 @dataclass
 class _Margin:
-    """How much further ahead than usual the next clock is set: twice as far after each proposal that came too late."""
+    """Factor by which the next clock is set further ahead than usual: doubled by each proposal that came too late."""
 
     factor: int = 1
 
@@ -46,16 +46,7 @@ class _Written:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A change as a rule wants it; number and clock are found when it is proposed.
-
-    Attributes:
-        purpose: what it is for.
-        stages: what it does to the plan, stage by stage.
-        checkpoint: whether its last step is written.
-        halt: whether all workers stop at its clock.
-        barrier: whether nobody works while blocks move.
-        minimum_bytes: what has to move at the least.
-    """
+    """A change as a rule wants it, with `minimum_bytes` to move; number and clock are found when it is proposed."""
 
     purpose: Purpose
     stages: tuple[ChangeStage, ...] = ()
@@ -159,7 +150,6 @@ def watch_moving(job: CoordinatedJob, now: float) -> None:
 
 
 def _past(job: CoordinatedJob, name: str, change: Change) -> bool:
-    """Whether a worker has done all steps before the last one of a change."""
     report = job.report(name)
     return job.has_reported(name) and (report.finished or report.step >= last_step(change))
 
@@ -238,7 +228,7 @@ def _watch_asynchronous(job: CoordinatedJob, change: Change, now: float) -> None
 
 
 def begin_last_checkpoint(job: CoordinatedJob, now: float) -> None:
-    """All steps are applied: a last checkpoint. Nobody is asked, as nobody has a step left to begin."""
+    """Write a last checkpoint, as all steps are applied. Nobody is asked: nobody has a step left to begin."""
     newest = max((job.report(name).step for name in job.live_workers()), default=job.state.generation.start_step)
     clock = max(newest, max((last_step(change) for change in job.state.generation.changes), default=0))
     if job.is_asynchronous:
@@ -284,5 +274,5 @@ def _next_number(job: CoordinatedJob) -> int:
 
 
 def last_step(change: Change) -> int:
-    """The step of its last stage."""
+    """Step of a change's last stage."""
     return change.clock + max(len(change.stages), 1) - 1

@@ -20,10 +20,11 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class ManifestOrder:
-    """All shards of a checkpoint are written: verify and complete it, and say so.
+    """All shards of a checkpoint are written: verify and complete it.
 
-    `protected`: steps whose checkpoints members may still read. `leases_json`: of asynchronous training: which
-    samples are done.
+    Attributes:
+        protected: steps whose checkpoints members may still read.
+        leases_json: which samples are done, in asynchronous training.
     """
 
     name: str
@@ -38,7 +39,7 @@ class ManifestOrder:
 
 @dataclass(frozen=True)
 class SearchOrder:
-    """Servers of a generation say that its checkpoint is damaged: find the newest sound one; `names`: newest first."""
+    """Servers say that their generation's checkpoint is damaged: find the newest sound one of `names`, newest first."""
 
     generation: int
     names: tuple[str, ...]
@@ -46,7 +47,7 @@ class SearchOrder:
 
 @dataclass(frozen=True)
 class FoundCheckpoint:
-    """A sound checkpoint on the disk; `book_json`: what was lent to whom at it, in asynchronous training."""
+    """A sound checkpoint on the disk; `book_json`: leases at that time, in asynchronous training."""
 
     name: str
     step: int
@@ -56,7 +57,7 @@ class FoundCheckpoint:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a look for a sound checkpoint found.
+    """Result of a search for a sound checkpoint.
 
     Attributes:
         sound: the newest; None: there is none.
@@ -78,7 +79,7 @@ class Orders:
 
 
 def take_orders(job: CoordinatedJob) -> Orders:
-    """What was ordered since this was called last."""
+    """Orders since the last call."""
     orders = job.own(Orders)
     taken = Orders(orders.manifests, orders.searches)
     orders.manifests, orders.searches = [], []
@@ -86,12 +87,12 @@ def take_orders(job: CoordinatedJob) -> Orders:
 
 
 def checkpoint_name(step: int) -> str:
-    """The name of the checkpoint at a step, and of its folder."""
+    """Name of the checkpoint at a step, and of its folder."""
     return f"step-{step:010d}"
 
 
 def begin_checkpoint(job: CoordinatedJob, change: Change, now: float) -> None:
-    """A change with a checkpoint is confirmed: its servers will write."""
+    """Have the servers write, as a change with a checkpoint is confirmed."""
     servers = tuple(dict.fromkeys(job.plan().owners))
     number = job.state.generation.number
     pending = PendingCheckpoint(
@@ -136,7 +137,7 @@ def watch_checkpoint(job: CoordinatedJob, now: float) -> None:
 
 
 def on_checkpoint_completed(job: CoordinatedJob, order: ManifestOrder, error: str) -> None:
-    """An order was carried out: the pending checkpoint is complete on disk, or (`error`) will not be."""
+    """Take note that the pending checkpoint is complete on disk, or (`error`) will not be."""
     checkpoints = job.state.checkpoints
     pending = checkpoints.pending
     if pending is None or not pending.shards or (pending.name, pending.generation) != (order.name, order.generation):
@@ -155,7 +156,7 @@ def on_checkpoint_completed(job: CoordinatedJob, order: ManifestOrder, error: st
 
 
 def give_up(job: CoordinatedJob, why: str) -> None:
-    """The pending checkpoint is not going to be; the one before stands."""
+    """Give the pending checkpoint up; the one before stands."""
     pending = job.state.checkpoints.pending
     if pending is not None:
         _log.warning("checkpoint-given-up", name=pending.name, why=why)

@@ -44,7 +44,7 @@ class _HaltTries:
 
 
 def assemble(job: CoordinatedJob, now: float) -> None:
-    """One look at a job that is STARTING or RECOVERING."""
+    """Gather tasks of a job that is STARTING or RECOVERING, and form a generation of them."""
     if job.state.course.formed:
         _await_servers(job, now)
         return
@@ -75,17 +75,17 @@ def assemble(job: CoordinatedJob, now: float) -> None:
 
 
 def fail(job: CoordinatedJob, line: str) -> None:
-    """The job has failed; all are told why."""
+    """Fail the job, and tell all members why."""
     enter(job.state, JobPhase.FAILED, failure=line, initialiser="")
     withdraw_proposal(job.state)
     dismiss(job, [task.name for task in job.tasks(None, TaskState.WANTED)])
 
 
 def suspend(job: CoordinatedJob, why: str) -> None:
-    """All tasks may go; the job waits for a resume.
+    """Let all tasks go; the job waits for a resume.
 
-    What runs is over with it: a suspend is done, anything else was in vain. There are two where a job was suspended
-    while it still gathered for a resume.
+    A running suspend is done, anything else was in vain. There are two where a job was suspended while it still
+    gathered for a resume.
     """
     dismiss(job, [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)])
     enter(job.state, JobPhase.SUSPENDED, target=Size(0, 0), formed=False, initialiser="")
@@ -112,7 +112,7 @@ def _replace_missing(job: CoordinatedJob, now: float) -> None:
 
 
 def _initialise(job: CoordinatedJob) -> None:
-    """The first worker writes the job's first checkpoint; if it is lost, the next one."""
+    """Have the first worker write the job's first checkpoint; if it is lost, the next one."""
     course, checkpoints = job.state.course, job.state.checkpoints
     if checkpoints.durable:
         job.state.set_course(initialiser="")
@@ -154,7 +154,7 @@ def _form(job: CoordinatedJob) -> None:
 
 
 def _chosen(before: list[str], live: list[str], count: int) -> list[str]:
-    """Those that were there, in their order, then the others; a worker's place decides which slice it computes."""
+    """Those that were there, in their order, then the others: a worker's place decides which slice it computes."""
     ordered = [*(name for name in before if name in live), *(name for name in live if name not in before)]
     return ordered[:count]
 
@@ -188,12 +188,12 @@ def _searches(job: CoordinatedJob) -> bool:
 
 
 def end_search(job: CoordinatedJob) -> None:
-    """The look for a sound checkpoint is over; the next complaint begins another."""
+    """End the search for a sound checkpoint; the next complaint begins another."""
     job.own(_Search).generation = 0
 
 
 def end_training(job: CoordinatedJob, now: float) -> None:
-    """All steps are applied: write the last checkpoint, wait for the workers that still take the values, finish."""
+    """Write the last checkpoint, as all steps are applied; wait for workers that still take the values; finish."""
     halt = job.halt()
     if halt is None:
         begin_last_checkpoint(job, now)
@@ -210,7 +210,7 @@ def end_training(job: CoordinatedJob, now: float) -> None:
 
 
 def end_halt(job: CoordinatedJob, now: float) -> bool:
-    """If the job was halted: go on to what it was halted for, once its checkpoint is durable."""
+    """Go on to what the job was halted for, once the halt's checkpoint is durable; False if it was not halted."""
     halt = job.halt()
     if halt is None:
         return False
@@ -229,7 +229,7 @@ def end_halt(job: CoordinatedJob, now: float) -> bool:
 
 
 def _retry(job: CoordinatedJob, halt: Change) -> None:
-    """The checkpoint of a halt was not written: go back to the one before, and come here again; not for ever."""
+    """Go back to the checkpoint before, as a halt's was not written, and come here again; not for ever."""
     tries = job.own(_HaltTries)
     tries.count += 1
     if tries.count >= _HALT_TRIES:
@@ -246,14 +246,13 @@ def _retry(job: CoordinatedJob, halt: Change) -> None:
 
 
 def _finish(job: CoordinatedJob) -> None:
-    """All is done and durable."""
     enter(job.state, JobPhase.FINISHED)
     requests.abort_all(job, "the job has finished")
     dismiss(job, [task.name for task in job.tasks(None, TaskState.WANTED)])
 
 
 def _restart(job: CoordinatedJob) -> None:
-    """The mode checkpoint-restart: all tasks end, and as many as were asked for are started."""
+    """End all tasks and start as many as were asked for (checkpoint-restart)."""
     dismiss(job, [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)])
     enter(job.state, JobPhase.STARTING, formed=False)
     job.timers.clear("start", "gather")

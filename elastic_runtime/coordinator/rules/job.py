@@ -22,13 +22,7 @@ _END = 2**62
 
 
 class CoordinatedJob:
-    """State, reports and timers of one job, with the questions that all rules ask.
-
-    Args:
-        settings: of the job.
-        state: what is remembered.
-        unix_clock: the time of day in seconds, for people to read.
-    """
+    """State, reports and timers of one job, with the questions that all rules ask; `unix_clock` is for people."""
 
     def __init__(self, settings: CoordinatorSettings, state: CoordinatorState, unix_clock: Callable[[], float]) -> None:
         self.settings = settings
@@ -40,7 +34,7 @@ class CoordinatedJob:
         self._planned: tuple[Generation, dict[int, tuple[Plan, Plan]]] = (state.generation, {})
 
     def own(self, kind: type[_Own]) -> _Own:
-        """What one rule keeps for itself of this job; made when it is first asked for."""
+        """Memory of one rule about this job; made when it is first asked for."""
         kept: _Own | None = self._own.get(kind)
         if kept is None:
             kept = self._own[kind] = kind()
@@ -80,7 +74,7 @@ class CoordinatedJob:
         return self.state.roster.tasks.get(name)
 
     def tasks(self, role: TaskRole | None = None, *states: TaskState) -> list[Task]:
-        """Tasks of a role (None: both) in certain states (none: all), in the order in which they were wanted."""
+        """Tasks of a role (None: both) in some states (none: all), in the order in which they were wanted."""
         found = [
             task
             for task in self.state.roster.tasks.values()
@@ -138,7 +132,7 @@ class CoordinatedJob:
         return self._plans_up_to(change.number)[1]
 
     def _plans_up_to(self, number: int) -> tuple[Plan, Plan]:
-        """Asked several times for every report, and changed a few times a minute: kept."""
+        """Plans after a change, without lost servers and with them; kept, as each report asks several times."""
         generation, known = self.state.generation, self._planned[0]
         if (
             known.start_plan is not generation.start_plan
@@ -173,7 +167,7 @@ class CoordinatedJob:
         return next((change for change in self.state.generation.changes if change.halt), None)
 
     def size(self) -> Size:
-        """What the newest plan consists of."""
+        """Running size: tasks of the newest plan."""
         if not self.is_training:
             return Size(0, 0)
         plan = self.plan()
@@ -197,8 +191,7 @@ class Contact:
     """One member, as it was heard last.
 
     Attributes:
-        report: its newest.
-        seconds: when that was; monotonic.
+        seconds: when its newest report came; monotonic.
         step_seconds: when it came to the step that it reports.
         reported: to this coordinator.
         streams: of views that it has open.
@@ -222,7 +215,7 @@ class Reports:
         self._contacts: dict[str, Contact] = {}
 
     def expect(self, task: str, incarnation: int, now: float, new: bool = False) -> None:
-        """A task registered (`new`), or the coordinator began with it: it has the whole time to report."""
+        """Give a task the whole time to report: it registered (`new`), or the coordinator began with it."""
         self._contacts[task] = Contact(MemberReport(task, incarnation), now, now, new=new)
 
     def on_sign_of_life(self, task: str, now: float) -> None:
@@ -231,15 +224,16 @@ class Reports:
         contact.seconds, contact.renewed = now, False
 
     def on_gap(self, task: str, now: float) -> None:
-        """The coordinator could hear nobody for a while. Once only until the task is heard again: of a coordinator that
-        is late at every look somebody may be dead all the same.
+        """Give a task the whole time again, as the coordinator could hear nobody for a while.
+
+        Once only until the task is heard again: a coordinator may be late at every look, and a task dead all the same.
         """
         contact = self._contacts[task]
         if not contact.renewed:
             contact.seconds, contact.renewed = now, True
 
     def on_report(self, report: MemberReport, now: float) -> None:
-        """A report came."""
+        """Take a report."""
         contact = self._contacts[report.task]
         before = contact.report
         if (before.generation, before.step) != (report.generation, report.step):
@@ -257,7 +251,7 @@ class Reports:
                 contact.seconds, contact.new, contact.renewed = now, False, False
 
     def forget(self, task: str) -> None:
-        """The task is gone."""
+        """Forget a task that is gone."""
         self._contacts.pop(task, None)
 
     def silent_seconds(self, task: str, now: float) -> float:
@@ -289,14 +283,14 @@ class Timers:
         return now - self._began.setdefault(name, now) >= seconds
 
     def begin(self, name: str, now: float) -> None:
-        """Begin with this name, anew if it ran."""
+        """Begin a timer, anew if it ran."""
         self._began[name] = now
 
     def runs(self, name: str) -> bool:
-        """Whether this name was asked for and not cleared since."""
+        """Whether a timer was asked for and not cleared since."""
         return name in self._began
 
     def clear(self, *names: str) -> None:
-        """What was waited for has come."""
+        """End timers: what was waited for has come."""
         for name in names:
             self._began.pop(name, None)

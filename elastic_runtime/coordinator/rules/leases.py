@@ -53,14 +53,14 @@ def lend(
 
 
 def on_worker_lost(job: CoordinatedJob, worker: str) -> None:
-    """A worker is gone: what it held is lent to others."""
+    """Lend to others what a lost worker held."""
     book = _book(job) if job.state.leases.book_json else None
     if book is not None and book.lost(worker):
         job.state.leases = Leases(book.to_json().decode())
 
 
 def go_back(job: CoordinatedJob, book_json: str) -> None:
-    """The job goes back to a checkpoint: what was done since is to be done again, and nobody holds anything."""
+    """Go back to a checkpoint's leases: what was done since is done again, and nobody holds anything."""
     if not job.state.leases.book_json:
         return
     job.state.leases = Leases(book_json)

@@ -47,7 +47,6 @@ class EventOutcome:
     Attributes:
         record: sections to make durable first, by name; empty: none changed.
         view: to be published then; None: the newest holds.
-        orders: to be carried out then.
     """
 
     record: dict[str, Any]
@@ -73,7 +72,6 @@ class CoordinatorMachine:
     """One job's coordinator.
 
     Args:
-        settings: of the job.
         now: seconds in which this process was awake (`AwakeClock`); no event has an earlier one than the one before.
         state: what an earlier coordinator of this job recorded, or that of a new job (`begin`).
         unix_clock: the time of day, for people.
@@ -91,27 +89,16 @@ class CoordinatorMachine:
             members.on_coordinator_return(self._job, now)
 
     def on_relaunch(self) -> None:
-        """None of the processes that are remembered runs any more; as many as the settings say are to from now on."""
+        """Begin with no processes: none that is remembered runs any more, and the settings say how many are to."""
         members.on_relaunch(self._job, Size(self._job.settings.servers, self._job.settings.workers))
 
     @property
-    def view(self) -> View:
-        """The newest view.
-
-        Raises:
-            AssertionError: before the first event.
-        """
-        if self._view is None:
-            raise AssertionError("no event yet")
-        return self._view
-
-    @property
     def state(self) -> CoordinatorState:
-        """What is remembered."""
+        """Remembered state."""
         return self._job.state
 
     def on_register(self, newcomer: Newcomer, now: float) -> tuple[str, EventOutcome]:
-        """A task wants to join; the line is why it may not."""
+        """Let a task join; the line is why it may not."""
         refusal = registering.register(self._job, newcomer, now)
         return refusal, self._settle(now)
 
@@ -120,7 +107,7 @@ class CoordinatorMachine:
         return registering.is_not_needed(self._job, task)
 
     def on_report(self, report: MemberReport, now: float) -> tuple[bool, EventOutcome]:
-        """A member says where it is; whether it is still one."""
+        """Take a member's report; False if it is no member."""
         known = members.on_report(self._job, report, now)
         return known, self._settle(now)
 
@@ -132,23 +119,20 @@ class CoordinatorMachine:
         return self._settle(now)
 
     def on_task_ended(self, task: str, exit_code: int, last_line: str, now: float, epoch: int = 0) -> EventOutcome:
-        """The launcher saw a task's process end.
+        """Take note of the end of a task's process, which its launcher saw.
 
         Raises:
-            BadInput: whoever says so has an `epoch` that is over; nothing has changed.
+            BadInput: the `epoch` of the caller's lease is over; nothing has changed.
         """
         requests.admit(self._job, epoch)
         members.on_process_ended(self._job, task, exit_code, last_line, now)
         return self._settle(now)
 
     def on_request(self, request: RequestState, now: float, epoch: int = 0) -> tuple[RequestState, EventOutcome]:
-        """A scheduler asks for something.
-
-        Args:
-            epoch: of its lease; 0: it has none.
+        """Take a scheduler's request; `epoch` is of its lease (0: it has none).
 
         Raises:
-            BadInput: it cannot be, or comes from a scheduler that another one has followed; nothing has changed.
+            BadInput: it is refused, or comes from a scheduler that another one has followed; nothing has changed.
         """
         requests.admit(self._job, epoch)
         row = requests.submit(self._job, request)
@@ -158,11 +142,7 @@ class CoordinatorMachine:
     def on_lease(
         self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int, now: float
     ) -> tuple[tuple[tuple[SampleLease, ...], bool], EventOutcome]:
-        """An asynchronous worker asks for samples; see `leases.lend`.
-
-        Raises:
-            BadInput: the job trains synchronously, or the numbers are none.
-        """
+        """See `leases.lend`."""
         answer = leases.lend(self._job, worker, incarnation, generation, done, batches)
         return answer, self._settle(now)
 
@@ -179,19 +159,14 @@ class CoordinatorMachine:
         return self._settle(now)
 
     def on_tick(self, now: float, missed_seconds: float = 0.0) -> EventOutcome:
-        """Time has passed.
-
-        Args:
-            now: see `CoordinatorMachine`.
-            missed_seconds: that are not in `now`, as this process did not run.
-        """
+        """Let time pass; `missed_seconds`, in which this process did not run, are not in `now`."""
         if missed_seconds:
             members.on_gap(self._job, now, missed_seconds)
         members.watch(self._job, now)
         return self._settle(now)
 
     def status(self, now: float) -> JobStatus:
-        """How the job is doing."""
+        """See `views.status`."""
         return status(self._job, now)
 
     def _settle(self, now: float) -> EventOutcome:
@@ -264,7 +239,7 @@ def _changed(before: CoordinatorState, after: CoordinatorState) -> list[str]:
 
 
 def _poll_requests(job: CoordinatedJob) -> None:
-    """A suspended job looks at what was asked for since."""
+    """Begin with what was asked of a suspended job."""
     if not requests.start_next(job):
         return
     running = requests.running(job)

@@ -40,12 +40,9 @@ _NEVER_JOINED = (
 )
 
 
-# Failures that repeat: tasks that end alike at the same step would do so however often they are started again.
-#
 # A script that raises is started again a few times, as some failures pass. It is not where every worker of the job has
 # raised the same at the same step and none is left, or the only one has twice. What kills processes may be the
-# machine's doing: each worker may be killed at one step as often as a script may fail. All of it is forgotten with the
-# coordinator, and counted anew.
+# machine's doing: each worker may be killed at one step as often as a script may fail.
 
 _NUMBER = re.compile(r"\d+")
 _LEAST_ALIKE = 2
@@ -54,11 +51,7 @@ _LEAST_ALIKE = 2
 
 @dataclass
 class Repeats:
-    """What ended last, at which step, and how many tasks have ended so one after the other.
-
-    Attributes:
-        last: the newest end in words, for a line about all of them.
-    """
+    """Newest end of a worker, its step, and how many workers have ended so one after the other; `last`: for a line."""
 
     what: str = ""
     step: int = -1
@@ -66,34 +59,22 @@ class Repeats:
     last: str = ""
 
     def add(self, job: CoordinatedJob, name: str, words: str, step: int, hint: str = "") -> None:
-        """A worker ended; `words` say how, `hint` why. Numbers in them, such as the size of a slice, may differ."""
+        """Count a worker's end; `words` say how, `hint` why. Numbers in them, such as a slice's size, may differ."""
         what = _NUMBER.sub("#", words.replace(name, ""))
         self.count = self.count + 1 if (what, step) == (self.what, self.step) else 1
         self.what, self.step = what, step
-        self.last = f"{name} {words} {at_step(job, step)}{hint}"
+        self.last = f"{name} {words} {_at_step(job, step)}{hint}"
 
 
-def newest_step(job: CoordinatedJob, name: str) -> int:
-    """The step that a worker was at, or that others say that the job is at: a task that is killed says nothing."""
+def _newest_step(job: CoordinatedJob, name: str) -> int:
+    """Step that a worker was at, or that others say that the job is at: a task that is killed says nothing."""
     steps = [job.report(task.name).step for task in job.tasks()]
     return max([job.report(name).step, job.state.generation.start_step, *steps])
 
 
-def at_step(job: CoordinatedJob, step: int) -> str:
-    """Where in the job that is, in words."""
+def _at_step(job: CoordinatedJob, step: int) -> str:
     total = job.total_steps()
     return f"at step {step}" + (f" of {total}" if total else "")
-
-
-def note_failure(job: CoordinatedJob, name: str, line: str, step: int) -> None:
-    """A worker failed, by its script's fault as far as is known."""
-    job.own(Repeats).add(job, name, f"failed ({line})", step)
-
-
-def note_death(job: CoordinatedJob, name: str, exit_code: int, step: int) -> None:
-    """A worker was killed; of a process that is killed without a word the kernel is the usual killer."""
-    hint = ", most likely as memory ran out" if -exit_code == signal.SIGKILL else ""
-    job.own(Repeats).add(job, name, describe_end(exit_code), step, hint)
 
 
 def repeated_failure(job: CoordinatedJob) -> str:
@@ -102,7 +83,7 @@ def repeated_failure(job: CoordinatedJob) -> str:
     if repeats.count < max(_LEAST_ALIKE, workers) or job.live(TaskRole.WORKER):
         return ""
     who = f"all {workers} workers" if workers > 1 else f"{repeats.count} tries"
-    return f" ({who} failed alike {at_step(job, repeats.step)})"
+    return f" ({who} failed alike {_at_step(job, repeats.step)})"
 
 
 def repeated_death(job: CoordinatedJob) -> str:
@@ -115,7 +96,7 @@ def repeated_death(job: CoordinatedJob) -> str:
 
 
 def on_coordinator_return(job: CoordinatedJob, now: float) -> None:
-    """A coordinator begins with a remembered state: everybody has the whole time to report; no vote is known."""
+    """Begin with a remembered state: everybody has the whole time to report, and no vote is known."""
     for task in job.tasks():
         if task.live:
             job.reports.expect(task.name, task.incarnation, now)
@@ -127,7 +108,7 @@ def on_coordinator_return(job: CoordinatedJob, now: float) -> None:
 
 
 def on_gap(job: CoordinatedJob, now: float, seconds: float) -> None:
-    """This coordinator did not run for a while, and could hear nobody: everybody has the whole time to report."""
+    """Give everybody the whole time to report, as this coordinator did not run for a while, and could hear nobody."""
     if seconds >= 1.0:  # less is a busy machine
         _log.warning("coordinator-was-stopped", seconds=round(seconds, 1), silence="of the job's tasks counts anew")
     for task in job.tasks():
@@ -136,7 +117,7 @@ def on_gap(job: CoordinatedJob, now: float, seconds: float) -> None:
 
 
 def on_relaunch(job: CoordinatedJob, size: Size) -> None:
-    """All processes of the job have ended with their launcher, and there is room for so many from now on.
+    """Begin with this size, as all processes of the job have ended with their launcher.
 
     Whoever was a member, and whatever was asked for, belongs to the past: were lost tasks replaced first, and the job
     resized then, it would for a while take what others have by now.
@@ -196,7 +177,7 @@ def _current(job: CoordinatedJob, report: MemberReport) -> bool:
 
 
 def on_process_ended(job: CoordinatedJob, name: str, exit_code: int, last_line: str, now: float) -> None:
-    """A task's process has ended.
+    """Take note of the end of a task's process.
 
     One that SIGTERM ended was drained, also where the script has a handler of its own, whatever that makes of it.
     """
@@ -204,7 +185,7 @@ def on_process_ended(job: CoordinatedJob, name: str, exit_code: int, last_line: 
     if task is None:
         return
     missed = task.state is not TaskState.LEAVING and job.state.course.phase not in ENDED
-    step = newest_step(job, name)
+    step = _newest_step(job, name)
     reported = job.reports.of(name)
     if exit_code == _TERMINATED or reported.signalled or (exit_code == 0 and reported.draining):
         exit_code = -signal.SIGTERM
@@ -223,20 +204,24 @@ def on_process_ended(job: CoordinatedJob, name: str, exit_code: int, last_line: 
         )
     else:
         if missed and exit_code < 0 and task.role is TaskRole.WORKER:
-            note_death(job, name, exit_code, step)
+            # Of a process that is killed without a word the kernel is the usual killer.
+            hint = ", most likely as memory ran out" if -exit_code == signal.SIGKILL else ""
+            job.own(Repeats).add(job, name, describe_end(exit_code), step, hint)
         lose(job, name, f"its process ended with {exit_code}")
     _check_losses(job)
 
 
 def _last_words(job: CoordinatedJob, exit_code: int, last_line: str, step: int) -> str:
-    """Why a process ended, for people: what it said last says it where Python ended it, by an exception."""
+    """Reason of a process's end, for people: its last line has it where Python ended it, by an exception."""
     if exit_code in (1, BAD_INPUT) and last_line:
         return last_line
-    return f"{describe_end(exit_code)}: {last_line}" if last_line else f"{describe_end(exit_code)} {at_step(job, step)}"
+    return (
+        f"{describe_end(exit_code)}: {last_line}" if last_line else f"{describe_end(exit_code)} {_at_step(job, step)}"
+    )
 
 
 def watch(job: CoordinatedJob, now: float) -> None:
-    """Look for members that are silent for too long, or that nobody reaches."""
+    """Lose members that are silent for too long, or that nobody reaches."""
     settings = job.settings
     for task in job.tasks():
         if not task.live:
@@ -315,17 +300,16 @@ def _check_losses(job: CoordinatedJob) -> None:
 def on_failure(
     job: CoordinatedJob, name: str, words: str, now: float, *, bad_input: bool = False, raised: bool = False
 ) -> None:
-    """A task failed; after so many failures (`restarts`) without a durable step in between the job fails with its line.
+    """Take note that a task failed.
 
-    With some in between its worker is replaced as often as that happens, more and more slowly; the status says how
-    often. A job that is being stopped is not failed by what ends with it.
+    After so many failures (`restarts`) without a durable step in between the job fails with its line. With some in
+    between its worker is replaced as often as that happens, more and more slowly; the status says how often. A job that
+    is being stopped is not failed by what ends with it.
 
-    Of bad input, such as a model that is not the job's or a wrong token, the job fails at once: the task's successor
-    would end like it. So it does where all workers fail alike. A resize that wanted the task is given up in place of
-    that, and the job goes on as before.
+    Of bad input, such as another model or a wrong token, the job fails at once: the task's successor would end like it.
+    So it does where all workers fail alike. A resize that wanted the task is given up in place of that.
 
-    Args:
-        raised: it says so itself, and knows its step.
+    `raised`: the task says so itself, and knows its step.
     """
     line = plain_line(words)
     _log.warning("task-failed", task=name, line=line, bad_input=bad_input)
@@ -333,14 +317,14 @@ def on_failure(
         lose(job, name, line)
         return
     failures = job.state.course.failures.and_another(job.durable_step(), job.unix_clock())
-    step = job.report(name).step if raised else newest_step(job, name)
+    step = job.report(name).step if raised else _newest_step(job, name)
     what = line if line.startswith(name) else f"{name}: {line}"
-    job.state.set_course(failures=failures, last_failure=f"{what} ({at_step(job, step)})")
+    job.state.set_course(failures=failures, last_failure=f"{what} ({_at_step(job, step)})")
     pause(job, failures.pause_seconds(job.settings.restart_seconds, _LONGEST_PAUSE_SECONDS), now)
     resize = _resize_for(job, name)
     worker = (task := job.task(name)) is not None and task.role is TaskRole.WORKER
     if worker and not bad_input:
-        note_failure(job, name, line, step)
+        job.own(Repeats).add(job, name, f"failed ({line})", step)
     lose(job, name, line)
     if bad_input and resize is not None:
         if job.state.generation.purpose is Purpose.RESIZE:
@@ -357,7 +341,7 @@ def on_failure(
 
 
 def _resize_for(job: CoordinatedJob, name: str) -> RequestState | None:
-    """The resize without which a job that trains would not need this task, if nothing of it holds yet."""
+    """Resize without which a job that trains would not need this task, if nothing of it holds yet."""
     running = requests.running(job)
     if running is None or running.kind != "resize" or not job.is_training:
         return None
@@ -370,7 +354,7 @@ def _resize_for(job: CoordinatedJob, name: str) -> RequestState | None:
 def on_checkpoint_searched(
     job: CoordinatedJob, order: SearchOrder, search: SearchResult | None, error: str, now: float
 ) -> None:
-    """A sound checkpoint was looked for; without a result, `error` says why not."""
+    """Take the result of a search for a sound checkpoint; without one, `error` says why."""
     end_search(job)
     generation, course = job.state.generation, job.state.course
     if order.generation != generation.number or course.phase not in GATHERING:

@@ -18,8 +18,6 @@ def assign(layout: Layout, servers: Sequence[str], before: Plan, holders: int) -
     """A plan with other holders of the blocks: equal load, and as much as can be stays where it is.
 
     Args:
-        layout: of the model.
-        servers: who may hold some.
         before: who holds them now, lost ones too; without owners: nobody.
         holders: how many each block is to have, 1 or 2; with one server it has one.
     """
@@ -42,12 +40,8 @@ def stages(
     (None: they stay), and what moves nothing: holders that swap their parts, or are no longer named.
 
     Args:
-        layout: of the model.
         named: what the stages change, with lost servers.
         before: the same without them: who has the blocks.
-        after: who is to have them.
-        workers: the new list.
-        budget_bytes: of one stage.
     """
     moves: list[BlockMove] = []
     moved_bytes = 0

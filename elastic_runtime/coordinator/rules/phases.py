@@ -27,12 +27,8 @@ PHASES_AFTER: Mapping[JobPhase, frozenset[JobPhase]] = MappingProxyType(
         # STARTING: by way of a checkpoint, or as a suspended job wakes.
         JobPhase.RESIZING: frozenset(
             {
-                JobPhase.RUNNING,
-                JobPhase.STARTING,
-                JobPhase.SUSPENDED,
-                JobPhase.RECOVERING,
-                JobPhase.FINISHED,
-                JobPhase.FAILED,
+                *(JobPhase.RUNNING, JobPhase.STARTING, JobPhase.SUSPENDED),
+                *(JobPhase.RECOVERING, JobPhase.FINISHED, JobPhase.FAILED),
             }
         ),
         # STARTING: the halt that was agreed to before was that of a restart.
@@ -76,7 +72,7 @@ STEPS_AFTER: Mapping[ChangeStep, frozenset[ChangeStep]] = MappingProxyType(
 
 
 def enter(state: CoordinatorState, phase: JobPhase, **course: object) -> None:
-    """The job goes over to a phase; `course`: what else changes with it.
+    """Go over to a phase, and set other fields of the course.
 
     Raises:
         AssertionError: the phase cannot follow.
@@ -96,36 +92,36 @@ def change_step(state: CoordinatorState) -> ChangeStep:
 
 
 def publish_proposal(state: CoordinatorState, change: Change, purpose: Purpose, minimum_bytes: int) -> None:
-    """The workers are asked whether they agree to a change."""
+    """Ask the workers whether they agree to a change."""
     _step(state, ChangeStep.PROPOSED, proposal=change, purpose=purpose, minimum_bytes=minimum_bytes)
 
 
 def withdraw_proposal(state: CoordinatorState) -> None:
-    """If workers are being asked, they are asked no more; a change that they agreed to goes on."""
+    """Ask the workers no more; a change that they agreed to goes on."""
     if state.generation.proposal is not None:
         _step(state, ChangeStep.NONE, proposal=None)
 
 
 def begin_change(state: CoordinatorState, change: Change, **generation: object) -> None:
-    """A change holds from its clock on; `generation`: what is said of one that was not proposed before."""
+    """Begin a change, which holds from its clock on; `generation`: fields of one that was not proposed before."""
     changes = (*state.generation.changes, change)
     _step(state, ChangeStep.MOVING, proposal=None, changes=changes, moving=change.number, **generation)
 
 
 def end_change(state: CoordinatorState, change: Change, substitutes: Mapping[str, str]) -> None:
-    """A change is over; `substitutes`: who still stands in for whom."""
+    """End a change; `substitutes`: who still stands in for whom."""
     committed = max(change.number, state.generation.committed)
     _step(state, ChangeStep.NONE, committed=committed, moving=0, substitutes=substitutes)
 
 
 def withdraw_change(state: CoordinatorState, change: Change) -> None:
-    """A change that was agreed to will never come, as the job ends before its clock."""
+    """Take back a change that was agreed to, as the job ends before its clock."""
     changes = tuple(other for other in state.generation.changes if other.number != change.number)
     _step(state, ChangeStep.NONE, changes=changes, moving=0)
 
 
 def drop_change(state: CoordinatorState) -> None:
-    """The generation ends: nothing that was proposed or begun in it goes on."""
+    """Drop what was proposed or begun, as the generation ends."""
     if change_step(state) is not ChangeStep.NONE:
         _step(state, ChangeStep.NONE, proposal=None, moving=0)
 

@@ -44,15 +44,9 @@ def register(job: CoordinatedJob, newcomer: Newcomer, now: float) -> str:
     if refusal:
         return refusal
     if task.state is TaskState.WANTED:
-        job.put(
-            replace(
-                task,
-                state=TaskState.LIVE,
-                incarnation=newcomer.incarnation,
-                address_json=newcomer.address_json,
-            )
-        )
-        job.reports.expect(name, newcomer.incarnation, now, new=True)
+        incarnation, address_json = newcomer.incarnation, newcomer.address_json
+        job.put(replace(task, state=TaskState.LIVE, incarnation=incarnation, address_json=address_json))
+        job.reports.expect(name, incarnation, now, new=True)
     else:
         job.reports.on_sign_of_life(name, now)
     return ""
@@ -71,7 +65,7 @@ def is_not_needed(job: CoordinatedJob, name: str) -> bool:
 
 
 def _address_refusal(job: CoordinatedJob, newcomer: Newcomer) -> str:
-    """Peers that could not connect to the newcomer would wait for it, and end in the end."""
+    """Refusal of an address that the others cannot connect to."""
     key = _public_key(newcomer.address_json)
     if key is None:
         return f"{newcomer.task} brought no address of a data plane: it is of another version"
@@ -109,14 +103,18 @@ def _model_refusal(job: CoordinatedJob, newcomer: Newcomer) -> str:
     target = job.state.course.target
     try:
         model.check(target.servers, target.workers)
-        _check_replicas(job, model, newcomer.task)
     except BadInput as error:
         return str(error)
+    if job.settings.replicas > 1 and not model.training.synchronous:
+        return (
+            f"{newcomer.task} trains asynchronously, but job {job.settings.job} is to hold two copies of each block, "
+            "and these would see updates in different orders: train synchronously, or leave out --replicas"
+        )
     return _checkpoint_refusal(job, model, newcomer.task) or _take_model(job, newcomer)
 
 
 def _checkpoint_refusal(job: CoordinatedJob, model: JobModel, task: str) -> str:
-    """Of a job that begins from an earlier one's checkpoint: it has to fit, and to have something left to do."""
+    """Refusal of a model that does not fit the checkpoint to begin from, or has nothing left to do."""
     restored = job.state.model.layout_json
     if restored:
         differs = difference(model.layout, Layout.from_json(restored.encode()))
@@ -128,17 +126,8 @@ def _checkpoint_refusal(job: CoordinatedJob, model: JobModel, task: str) -> str:
     return ""
 
 
-def _check_replicas(job: CoordinatedJob, model: JobModel, task: str) -> None:
-    """Two copies of a block have to see all updates in one order."""
-    if job.settings.replicas > 1 and not model.training.synchronous:
-        raise BadInput(
-            f"{task} trains asynchronously, but job {job.settings.job} is to hold two copies of each block, and these "
-            "would see updates in different orders: train synchronously, or leave out --replicas"
-        )
-
-
 def _take_model(job: CoordinatedJob, newcomer: Newcomer) -> str:
-    """The first worker's is the job's model; the samples have to be those that a restored job has left."""
+    """Take the first worker's model as the job's; the samples have to be those that a restored job has left."""
     before, job.state.model = job.state.model, Model(newcomer.layout_json, newcomer.training_json)
     try:
         leases.go_back(job, job.state.checkpoints.book_json)

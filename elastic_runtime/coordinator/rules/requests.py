@@ -26,7 +26,7 @@ def submit(job: CoordinatedJob, request: RequestState) -> RequestState:
     """Take a request, or find it.
 
     Raises:
-        BadInput: it cannot be, whatever the job does; nothing is remembered of it.
+        BadInput: it cannot be carried out, whatever the job does; nothing is remembered of it.
     """
     if request.kind == "resize" and request.target == Size(0, 0):
         request = replace(request, kind="suspend")
@@ -46,11 +46,8 @@ def submit(job: CoordinatedJob, request: RequestState) -> RequestState:
 def admit(job: CoordinatedJob, epoch: int) -> None:
     """Refuse a scheduler that another one has followed; what it still sends was decided before that.
 
-    Args:
-        epoch: of its lease; 0: it has none, and is not compared.
-
     Raises:
-        BadInput: it is not the newest, or of a time that is not to come for years.
+        BadInput: the lease's `epoch` (0: none) is not the newest, or years ahead.
     """
     highest = job.state.leader.epoch
     # Epochs begin at the Unix time and rise with each holder; taken once, a far one would shut out all others for ever.
@@ -66,12 +63,12 @@ def admit(job: CoordinatedJob, epoch: int) -> None:
 
 
 def _wish(request: RequestState) -> tuple[object, ...]:
-    """What is asked for; the rest says what became of it."""
+    """What is asked for; the other fields say what became of it."""
     return request.kind, request.target, request.mode, sorted(request.victims)
 
 
 def find(job: CoordinatedJob, request_id: str) -> RequestState | None:
-    """The request of an id."""
+    """Request of an id."""
     return next((row for row in job.state.requests.rows if row.request_id == request_id), None)
 
 
@@ -92,7 +89,6 @@ def queued(job: CoordinatedJob) -> RequestState | None:
 
 
 def _put(job: CoordinatedJob, request: RequestState) -> None:
-    """Replace a request by its id."""
     rows = job.state.requests.rows
     job.state.requests = Requests(tuple(request if row.request_id == request.request_id else row for row in rows))
 
@@ -112,17 +108,17 @@ def start_next(job: CoordinatedJob) -> bool:
     else:
         enter(job.state, JobPhase.RESIZING, settled=course.target, target=first.target)
     job.timers.clear("new tasks")
-    job.own(_Measures).times = None
+    job.own(_Measures).begin()
     return True
 
 
 def end(job: CoordinatedJob, request: RequestState, state: RequestOutcome, detail: str) -> None:
-    """A request is over."""
+    """End a request."""
     _put(job, replace(request, state=state, detail=detail, ended_unix_seconds=job.unix_clock()))
 
 
 def end_resize(job: CoordinatedJob, running: RequestState, why: str = "") -> None:
-    """A running resize is done, or is given up for a reason: the job goes on with what its plan has, the rest goes."""
+    """End a running resize, done or given up for a reason: the job goes on with its plan's tasks, the others go."""
     plan = job.plan()
     names = [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)]
     dismiss(job, [name for name in names if name not in plan.workers and name not in plan.servers])
@@ -140,7 +136,7 @@ def end_resize(job: CoordinatedJob, running: RequestState, why: str = "") -> Non
 
 
 def abort_all(job: CoordinatedJob, why: str) -> None:
-    """Nothing that was asked for is going to happen."""
+    """Abort everything that was asked for."""
     for row in job.state.requests.rows:
         if not row.ended:
             end(job, row, RequestOutcome.ABORTED, why)
@@ -177,111 +173,50 @@ def _checked(job: CoordinatedJob, request: RequestState) -> RequestState:
 
 
 @dataclass
-class ResizeTimes:
-    """Monotonic seconds of a coordinator's events; None: not yet.
-
-    Attributes:
-        began: it was begun with.
-        registered: its new tasks had all registered.
-        ready: they were ready to be named in a plan.
-        proposed: the newest proposal was published.
-        confirmed: all workers had agreed.
-        assignment_seconds: what it took to find new owners.
-    """
-
-    began: float
-    registered: float | None = None
-    ready: float | None = None
-    proposed: float | None = None
-    confirmed: float | None = None
-    assignment_seconds: float = 0.0
-
-    def note_registered(self, now: float) -> None:
-        """The new tasks are there; the first time counts."""
-        self.registered = now if self.registered is None else self.registered
-
-    def note_ready(self, now: float) -> None:
-        """The new tasks are ready; the first time counts."""
-        self.note_registered(now)
-        self.ready = now if self.ready is None else self.ready
-
-    @property
-    def start_seconds(self) -> float:
-        """Until the new tasks' processes had come up and registered."""
-        return _between(self.began, self.registered)
-
-    @property
-    def registration_seconds(self) -> float:
-        """From then on until they were ready."""
-        return _between(self.registered, self.ready)
-
-    @property
-    def agreement_seconds(self) -> float:
-        """From the proposal to its confirmation."""
-        return _between(self.proposed, self.confirmed)
-
-    def migration_seconds(self, now: float) -> float:
-        """From the confirmation until `now`, when all blocks have arrived."""
-        return _between(self.confirmed, now)
-
-
-def _between(first: float | None, second: float | None) -> float:
-    return 0.0 if first is None or second is None else second - first
-
-
-@dataclass(frozen=True, slots=True)
-class NewTasks:
-    """What a look at the running request found.
-
-    Attributes:
-        registered: whether all its new tasks have registered.
-        ready: whether they can be named in a plan.
-        assignment_seconds: what it took to find who is to have what.
-    """
-
-    registered: bool
-    ready: bool
-    assignment_seconds: float
-
-
-@dataclass
 class _Measures:
     """What the resize that is carried out costs.
 
     Attributes:
-        times: of the running request; None: nothing has been done for it yet.
+        moments: monotonic seconds: when it began, its new tasks had registered and were ready for a plan, the newest
+            proposal was published, and all workers had agreed.
+        assignment_seconds: what it took to find new owners.
         moved_before: bytes that servers had moved when it was agreed to.
         stalls: seconds, by request.
         stalled_before: seconds that each member had waited when it was proposed.
         waited: seconds since then.
     """
 
-    times: ResizeTimes | None = None
+    moments: dict[str, float] = field(default_factory=dict)
+    assignment_seconds: float = 0.0
     moved_before: int = 0
     stalls: dict[str, float] = field(default_factory=dict)
     stalled_before: dict[str, float] = field(default_factory=dict)
     waited: dict[str, float] = field(default_factory=dict)
 
+    def begin(self) -> None:
+        """Another request is begun with."""
+        self.moments.clear()
+        self.assignment_seconds = 0.0
 
-def note_decision(job: CoordinatedJob, now: float, found: NewTasks | None, purpose: Purpose | None) -> None:
-    """A job that trains was looked at.
+    def between(self, first: str, second: str) -> float:
+        """Seconds from one moment to another; 0 if one has not come."""
+        return self.moments[second] - self.moments[first] if {first, second} <= self.moments.keys() else 0.0
 
-    Args:
-        job: that was.
-        now: seconds, monotonic.
-        found: by whom the running request is carried out; None: none runs, or something else comes first.
-        purpose: of the change that is proposed: what members waited until then was not for it; None: there is none.
-    """
+
+def note_members(job: CoordinatedJob, now: float, registered: bool, ready: bool, assignment_seconds: float) -> None:
+    """The running request was looked at: whether its new tasks have registered, and can be named in a plan."""
     measures = job.own(_Measures)
-    if found is not None:
-        times = measures.times = measures.times or ResizeTimes(now)
-        times.assignment_seconds = found.assignment_seconds
-        if found.registered:
-            times.note_registered(now)
-        if found.ready:
-            times.note_ready(now)
-    if purpose is not None and measures.times is not None:
-        measures.times.proposed = now
+    measures.assignment_seconds = assignment_seconds
+    for moment, is_there in (("began", True), ("registered", registered or ready), ("ready", ready)):
+        if is_there:
+            measures.moments.setdefault(moment, now)
+
+
+def note_proposal(job: CoordinatedJob, now: float, purpose: Purpose) -> None:
+    """A change is proposed: what members waited until now was not for it."""
+    measures = job.own(_Measures)
+    if measures.moments:
+        measures.moments["proposed"] = now
     if purpose is Purpose.RESIZE:
         measures.stalled_before = {
             task.name: job.reports.of(task.name).stall_seconds for task in job.tasks() if task.live
@@ -290,32 +225,31 @@ def note_decision(job: CoordinatedJob, now: float, found: NewTasks | None, purpo
 
 
 def note_begin(job: CoordinatedJob, change: Change, now: float) -> None:
-    """A change is confirmed: if it is the running request's, remember where it began."""
+    """Remember where the running request's change begins, as one is confirmed."""
     current = running(job)
     generation = job.state.generation
     if current is not None and generation.purpose in {Purpose.RESIZE, Purpose.RESTART, Purpose.SUSPEND}:
         row = replace(current, clock=change.clock, minimum_bytes=generation.minimum_bytes, steps=len(change.stages))
         measures = job.own(_Measures)
-        times = measures.times
-        if times is not None:
-            times.confirmed = now
+        if measures.moments:
+            measures.moments["confirmed"] = now
             row = replace(
                 row,
-                start_seconds=times.start_seconds,
-                registration_seconds=times.registration_seconds,
-                assignment_seconds=times.assignment_seconds,
-                agreement_seconds=times.agreement_seconds,
+                start_seconds=measures.between("began", "registered"),
+                registration_seconds=measures.between("registered", "ready"),
+                assignment_seconds=measures.assignment_seconds,
+                agreement_seconds=measures.between("proposed", "confirmed"),
             )
         _put(job, row)
         measures.moved_before = _moved_bytes(job)
 
 
 def note_end(job: CoordinatedJob, change: Change, now: float) -> None:
-    """A change is over: if it is the running request's, remember what it moved."""
+    """Remember what the running request's change moved, as one is over."""
     current = running(job)
     if current is not None and current.clock == change.clock:
         measures = job.own(_Measures)
-        seconds = measures.times.migration_seconds(now) if measures.times is not None else 0.0
+        seconds = now - measures.moments.get("confirmed", now)
         moved_bytes = max(0, _moved_bytes(job) - measures.moved_before)
         _put(job, replace(current, moved_bytes=moved_bytes, migration_seconds=seconds))
 
@@ -325,7 +259,7 @@ def _moved_bytes(job: CoordinatedJob) -> int:
 
 
 def note_stall(job: CoordinatedJob, report: MemberReport) -> None:
-    """How long workers waited since the newest resize was proposed, at most.
+    """Note the longest wait of workers since the newest resize was proposed.
 
     A worker knows of its own waits for the change; of pushes that waited for a block to arrive the block's new owner
     knows. Several of these may have waited at the same steps, which is not known here: their waits are added up.
@@ -344,5 +278,5 @@ def note_stall(job: CoordinatedJob, report: MemberReport) -> None:
 
 
 def stall_seconds(job: CoordinatedJob, request_id: str) -> float:
-    """How long workers waited because of a request, as far as this coordinator saw."""
+    """Longest wait of workers because of a request, as far as this coordinator saw."""
     return job.own(_Measures).stalls.get(request_id, 0.0)

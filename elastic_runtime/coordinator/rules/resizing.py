@@ -14,28 +14,28 @@ from elastic_runtime.control.messages import RequestState, ResizeMode, Size
 from elastic_runtime.coordinator.rules.changes import Wanted, last_step, next_clock, propose
 from elastic_runtime.coordinator.rules.job import CoordinatedJob, Timers
 from elastic_runtime.coordinator.rules.moves import assign, stages
-from elastic_runtime.coordinator.rules.requests import NewTasks, end_resize, note_decision, queued, running, start_next
+from elastic_runtime.coordinator.rules.requests import (
+    end_resize,
+    note_members,
+    note_proposal,
+    queued,
+    running,
+    start_next,
+)
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.rules.state import JobModel, Purpose, TaskState, task_number
 from elastic_runtime.coordinator.rules.tasks import dismiss, new_names, replace_missing, spares, want
 from elastic_runtime.protocol.plan import ChangeStage, Plan, TaskRole
 
-# Situation of a job that trains: all that its next change is decided by, read once and then not again.
-#
-# A decision is made from it alone, and carried out afterwards; in between nothing moves. Only the timers run on: asking
-# one is what begins it.
-
 
 @dataclass(frozen=True, slots=True)
 class JobSituation:
-    """One look at a job that trains, without a halt, a proposal or a moving change.
+    """Facts that the next change of a job that trains is decided by; it has no halt, proposal or moving change.
+
+    A decision is made from them alone and carried out afterwards. Only the timers run on: asking one begins it.
 
     Attributes:
-        settings: of the job.
-        timers: of the job.
         now: seconds, monotonic.
-        model: what is trained; None until it is known.
-        target: the size that the job is to have.
         purpose: of the newest change.
         running: the request that is being carried out.
         queued: the oldest that waits.
@@ -47,9 +47,7 @@ class JobSituation:
         warm: live tasks that can be named in a plan.
         draining: live tasks that want to go, without the spares.
         spares: tasks that want to go, and have no part in the training.
-        next_number: of the next new task.
         clock: a step that the next change can begin with.
-        writing: whether a checkpoint is being written.
     """
 
     settings: CoordinatorSettings
@@ -79,7 +77,7 @@ class JobSituation:
 
     @property
     def size(self) -> Size:
-        """What the plan consists of."""
+        """Running size: tasks of the plan."""
         return Size(len(self.plan.servers), len(self.working))
 
     @property
@@ -152,8 +150,6 @@ class ResizeDecision:
     """What one look at a job led to.
 
     Attributes:
-        change: to be proposed.
-        members: that the job is to have; those who are new are to be asked for.
         is_complete: whether the running resize is done.
         aborts: why it is given up; empty: it is not.
     """
@@ -165,7 +161,7 @@ class ResizeDecision:
 
 
 def decide(job: CoordinatedJob, now: float) -> None:
-    """One look at a job that trains, without a halt, a proposal or a moving change: do what is wanted most."""
+    """Do what a job that trains needs most; it has no halt, proposal or moving change."""
     at = situation_of(job, now)
     if at is None:
         return
@@ -179,11 +175,10 @@ def decide(job: CoordinatedJob, now: float) -> None:
         else:
             replace_missing(job, role, count, now)
     dismiss(job, at.spares)
-    found = None
     if at.running is not None and members is not None:
-        found = NewTasks(members.registered, not members.missing, seconds)
-    note_decision(job, now, found, change.purpose if change is not None else None)
+        note_members(job, now, members.registered, not members.missing, seconds)
     if change is not None:
+        note_proposal(job, now, change.purpose)
         propose(job, change, at.clock, now)
     elif at.running is None:
         start_next(job)
@@ -192,7 +187,7 @@ def decide(job: CoordinatedJob, now: float) -> None:
 
 
 def decide_on(at: JobSituation) -> ResizeDecision:
-    """What is wanted most; of changes the most pressing one for which there is time."""
+    """Decision: what is needed most; of changes the most pressing one for which there is time."""
     running = at.running
     if running is not None and running.kind == "suspend":
         return ResizeDecision(Wanted(Purpose.SUSPEND, checkpoint=True, halt=True))
@@ -237,7 +232,7 @@ def _resize(at: JobSituation, running: RequestState) -> ResizeDecision:
 
 
 def _keep(at: JobSituation) -> ResizeDecision:
-    """Nothing is asked for: who was lost, or is about to go, is replaced, and checkpoints are written in time."""
+    """Decision where nothing is asked for: replace who was lost, or is about to go; write checkpoints in time."""
     members = None
     replacing: Iterator[Wanted] = iter(())
     if at.size != at.target or at.draining:

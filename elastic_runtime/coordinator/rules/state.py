@@ -94,11 +94,11 @@ class Purpose(StrEnum):
 
 @dataclass(frozen=True)
 class Course:
-    """Where the job is and what size it should have.
+    """Phase of the job, and the size that it is to have.
 
     Attributes:
         formed: while STARTING or RECOVERING: the new generation is published and waits for its servers.
-        settled: what `target` was before the running resize; where an abort goes back to.
+        settled: `target` before the running resize; where an abort goes back to.
         losses: tasks lost since the durable step last grew.
         failures: of tasks, by the script's fault as far as is known; its progress is the durable step.
         last_failure: the newest, in a line.
@@ -168,9 +168,9 @@ class PendingCheckpoint:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The complete checkpoints (newest last) as (name, step), and the one being written.
+    """Complete checkpoints (newest last) as (name, step), and the one being written.
 
-    `book_json`: what was lent to whom at the newest complete one.
+    `book_json`: leases at the newest complete one.
     """
 
     durable: tuple[tuple[str, int], ...] = ()

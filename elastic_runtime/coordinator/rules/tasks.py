@@ -48,7 +48,7 @@ def new_names(role: TaskRole, first: int, count: int) -> list[str]:
 
 
 def want(job: CoordinatedJob, role: TaskRole, count: int) -> None:
-    """Ask for so many new tasks."""
+    """Ask for new tasks."""
     roster = job.state.roster
     first = roster.next_number[role]
     new = [Task(name, role) for name in new_names(role, first, count)]
@@ -61,13 +61,13 @@ def want(job: CoordinatedJob, role: TaskRole, count: int) -> None:
 
 
 def pause(job: CoordinatedJob, seconds: float, now: float) -> None:
-    """Replace no worker for so long: its script fails again and again, though the job gets on."""
+    """Replace no worker for some seconds: its script fails again and again, though the job gets on."""
     own = job.own(_Pause)
     own.until_seconds = max(own.until_seconds, now + seconds)
 
 
 def replace_missing(job: CoordinatedJob, role: TaskRole, count: int, now: float) -> None:
-    """Ask for so many tasks in the place of others, unless that is to wait."""
+    """Ask for new tasks in the place of others, unless that is to wait."""
     if role is TaskRole.SERVER or now >= job.own(_Pause).until_seconds:
         want(job, role, count)
 
@@ -82,19 +82,19 @@ def dismiss(job: CoordinatedJob, names: Iterable[str]) -> None:
 
 
 def spares(job: CoordinatedJob, needed: Sequence[str] = ()) -> tuple[str, ...]:
-    """Who wants to go and has no part in the training; a checkpoint may still need servers without blocks."""
+    """Tasks that want to go and have no part in the training; a checkpoint may still need servers without blocks."""
     kept = {*needed, *job.own(_Released).names}
     live = [task.name for task in job.tasks(None, TaskState.LIVE)]
     return tuple(name for name in live if name not in kept and job.reports.of(name).draining)
 
 
 def release_later(job: CoordinatedJob, names: Iterable[str]) -> None:
-    """Servers have no block any more: they may go once no checkpoint needs them."""
+    """Let servers without blocks go once no checkpoint needs them."""
     job.own(_Released).names.update(names)
 
 
 def release(job: CoordinatedJob, now: float) -> None:
-    """Let go who has no block any more; who was told to go and does not is forgotten in the end."""
+    """Let servers without blocks go; forget who was told to go and does not."""
     released = job.own(_Released).names
     pending = job.state.checkpoints.pending
     free = [name for name in released if pending is None or name not in pending.servers]
@@ -108,7 +108,7 @@ def release(job: CoordinatedJob, now: float) -> None:
 
 
 def lose(job: CoordinatedJob, name: str, why: str) -> None:
-    """A task is no more; what it was needed for is done by others, or anew.
+    """Take a task out of the job; what it was needed for is done by others, or anew.
 
     A worker: somebody else computes its slices, from the step in flight on. A server that holds blocks: their other
     holders go on with them, or the job goes back to its last durable checkpoint. Who was told to leave, or has nothing
@@ -161,7 +161,7 @@ def _all_workers(job: CoordinatedJob) -> set[str]:
 
 
 def _withdraw_for(job: CoordinatedJob, name: str) -> None:
-    """Nobody is to join, or get blocks, who is lost."""
+    """Withdraw a proposal by which a lost task was to join or to get blocks."""
     proposal = job.state.generation.proposal
     if proposal is not None and any(
         name in (stage.workers or ())
@@ -174,7 +174,7 @@ def _withdraw_for(job: CoordinatedJob, name: str) -> None:
 
 
 def _without_server(job: CoordinatedJob, name: str) -> None:
-    """The other holders of its blocks go on with them; where there are none, the job goes back."""
+    """Go on with the other holders of a server's blocks; where there are none, go back."""
     lost = (*job.state.generation.lost, name)
     if not survives(job, lost):
         recover(job)
@@ -240,7 +240,7 @@ def survives(job: CoordinatedJob, lost: Collection[str]) -> bool:
 
 
 def doubly_held(job: CoordinatedJob) -> int:
-    """How many blocks outlive the loss of any one server; a copy that is still on its way counts as none."""
+    """Number of blocks that outlive the loss of any one server; a copy that is still on its way counts as none."""
     plan, moving = job.plan(), job.moving_change()
     if moving is None or not moving.stages:
         return len(plan.replicas) - plan.replicas.count("")
@@ -257,7 +257,7 @@ def doubly_held(job: CoordinatedJob) -> int:
 
 
 def _plans(job: CoordinatedJob) -> tuple[Plan, Plan, Collection[str]]:
-    """The newest plan, the one before the change that is under way, and who has got everything that it brings."""
+    """The newest plan, the one before the change under way, and the servers that have got all that it brings."""
     after, moving = job.named(), job.moving_change()
     if moving is None:
         return after, after, ()

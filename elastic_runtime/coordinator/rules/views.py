@@ -20,7 +20,7 @@ _STANDS_STEPS = 10.0
 
 
 def build_view(state: CoordinatorState, number: int) -> View:
-    """What members have to know of a state."""
+    """View of a state: what members have to know."""
     generation, course = state.generation, state.course
     tasks = sorted(state.roster.tasks.values(), key=lambda task: (task.role, task.number))
     return View(
@@ -46,7 +46,7 @@ def build_view(state: CoordinatorState, number: int) -> View:
 
 
 def status(job: CoordinatedJob, now: float) -> JobStatus:
-    """The job's status at `now`."""
+    """Status at `now`, for people and schedulers."""
     model, course = job.model, job.state.course
     plan = job.plan() if job.is_training else Plan((), ())
     working = job.live_workers() if job.is_training or course.phase in ENDED else []

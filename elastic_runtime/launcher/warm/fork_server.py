@@ -3,8 +3,8 @@
 What a fork of it runs is run here, at the end of the program: there the interpreter's own end follows, with what the
 task has registered for it, its exit code and its traceback.
 
-Usage: python fork_server.py CHANNEL LAUNCHER_PID SCRIPT PADDING    of the tasks of one launcher
-       python fork_server.py CHANNEL PADDING                        of launchers
+Usage: python fork_server.py CHANNEL LAUNCHER_PID PADDING    of the tasks of one launcher
+       python fork_server.py CHANNEL PADDING                 of launchers
 
 The padding is blanks: room in this process's command line for that of the task that a fork of it is.
 """
@@ -18,10 +18,9 @@ if not sys.flags.safe_path and sys.path and sys.path[0] == os.path.dirname(os.pa
 
 import importlib  # noqa: E402
 import socket  # noqa: E402
-from pathlib import Path  # noqa: E402
 
-from elastic_runtime.launcher.warm import launcher_server, running  # noqa: E402
-from elastic_runtime.launcher.warm.serving import ForkServer  # noqa: E402
+from elastic_runtime.launcher.warm import running  # noqa: E402
+from elastic_runtime.launcher.warm.serving import ForkServer, serve_launchers, serve_tasks  # noqa: E402
 
 _OF_LAUNCHERS = 3
 """Words of such a command line."""
@@ -30,9 +29,9 @@ if __name__ == "__main__":
     channel = socket.socket(fileno=int(sys.argv[1]))
     forked: ForkServer | running.ForkedTask | list[str] | None
     if len(sys.argv) == _OF_LAUNCHERS:
-        forked = launcher_server.serve(channel, AT_START)
+        forked = serve_launchers(channel, AT_START)
     else:
-        forked = ForkServer(channel, int(sys.argv[2]), AT_START).serve(Path(sys.argv[3]))
+        forked = serve_tasks(channel, int(sys.argv[2]), AT_START)
     if isinstance(forked, ForkServer):
         forked = forked.answer()
     if isinstance(forked, running.ForkedTask):

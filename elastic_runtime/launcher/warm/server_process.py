@@ -10,17 +10,20 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from elastic_runtime.launcher.warm import wire
-from elastic_runtime.launcher.warm.inherited import ForkedProcess
 from elastic_runtime.launcher.warm.script_imports import Import
 
 _PROGRAM = Path(__file__).with_name("fork_server.py")
+_POLL_SECONDS = 0.005
+_END_SECONDS = 10.0
 _ENDED = "the process that was to fork them ended"
 
 
@@ -30,6 +33,35 @@ class ServerGone(Exception):
 
 class ServerUnfit(ServerGone):
     """What it has imported cannot be forked, and could not be the next time."""
+
+
+class ForkedProcess:
+    """A child that was forked here, used as one of `subprocess`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._exit_code: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, minus the signal's number if one ended it; None while it runs."""
+        if self._exit_code is None:
+            found, status = os.waitpid(self.pid, os.WNOHANG)
+            if found:
+                self._exit_code = os.waitstatus_to_exitcode(status)
+        return self._exit_code
+
+    def wait(self, timeout: float, clock: Callable[[], float] = time.monotonic) -> int:
+        """Wait for its end.
+
+        Raises:
+            TimeoutError: it does not come.
+        """
+        deadline = clock() + timeout
+        while (code := self.poll()) is None:
+            if clock() >= deadline:
+                raise TimeoutError(f"process {self.pid} does not end")
+            time.sleep(_POLL_SECONDS)
+        return code
 
 
 class ForkServerProcess:
@@ -213,3 +245,39 @@ def _poll(channel: socket.socket, milliseconds: int | None) -> bool:
 
 def _silent(error: Exception) -> str:
     return f"the process that was to fork them does not answer ({str(error) or 'it ended'})"
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """A fork server with nothing of a script imported yet.
+
+    Attributes:
+        environment: that it began with.
+    """
+
+    process: ForkedProcess
+    channel: socket.socket
+    environment: Mapping[str, str]
+
+
+_offered: list[Inherited] = []
+
+
+def offer_inherited(inherited: Inherited) -> None:
+    """Have one for whoever asks first in this process."""
+    _offered.append(inherited)
+
+
+def drop_inherited() -> None:
+    """End the one that is there, if any: nobody will ask."""
+    for left in _offered:
+        left.channel.close()
+        with suppress(ProcessLookupError):
+            os.kill(left.process.pid, signal.SIGKILL)
+        left.process.wait(_END_SECONDS)
+    _offered.clear()
+
+
+def take_inherited() -> Inherited | None:
+    """The one that is there, once; None if there is none."""
+    return _offered.pop() if _offered else None

@@ -1,8 +1,12 @@
-"""Serving of forks: what the fork server does from its first message to the fork that becomes a task.
+"""Serving of forks: processes with one thread that have imported much, and fork tasks of one launcher, or launchers.
 
-It has one thread and waits for its launcher alone. First it imports what every task needs. Then it forks, and what
+A launcher's fork server waits for its launcher alone. First it imports what every task needs. Then it forks, and what
 the script imports is imported by the child: should that start threads, or end the process, the parent is still there,
 and serves in its place.
+
+An agent's server forks launchers. Each gets a fork server for its tasks with it, a fork of the same process: so a job
+begins without importing anything but what its script alone needs. A launcher has a session of its own, and outlives
+this process and the agent. This process ends with the agent, as its channel does.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -17,7 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.launcher.warm import becoming, running, wire
+from elastic_runtime.launcher import parent_death
+from elastic_runtime.launcher.warm import becoming, running, server_process, wire
 from elastic_runtime.launcher.warm.running import ForkedTask
 from elastic_runtime.launcher.warm.script_imports import Import, imports_ahead, obstacle_in, shadowed
 from foundation import kinship
@@ -29,6 +35,12 @@ _OURS = (
     "elastic_runtime.worker.asynchronous",
     "elastic_runtime.server.__main__",
 )
+_OF_LAUNCHERS = (
+    "elastic_runtime.cli",
+    "elastic_runtime.launcher.supervisor",
+    "elastic_runtime.coordinator.__main__",
+)
+ROOM_VARIABLE = "ELASTIC_ROOM_FOR_A_MARK"
 _DRIVERS = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
@@ -47,22 +59,11 @@ class ForkServer:
         self._at_start = at_start
         self._loaded: dict[str, str] = {}
 
-    def serve(self, script: Path) -> ForkedTask | None:
-        """Import what the tasks of a job need, and fork as often as it is asked for.
+    def answer(self) -> ForkedTask | None:
+        """Fork as often as it is asked for; before the first script is forked, the launcher says which one it is.
 
         Returns:
             in a forked process: what it is to run; in the server: None, when the launcher wants no more.
-        """
-        import_base()
-        if found := obstacle():
-            self._tell({"obstacle": found})
-            return None
-        return self.answer() if self._is_made_ready(script) else None
-
-    def answer(self) -> ForkedTask | None:
-        """Fork as often as it is asked for, with what is imported already; `serve` has what is returned.
-
-        Before the first script is forked, the launcher says which one it is.
         """
         while True:
             try:
@@ -86,7 +87,7 @@ class ForkServer:
         tops = {name.partition(".")[0] for name in sys.modules} - self._at_start
         self._loaded = {name: getattr(sys.modules.get(name), "__file__", None) or "" for name in tops}
         share_memory()
-        self._tell({"ready": True})
+        _tell(self._channel, {"ready": True})
         return True
 
     def _goes_on(self, imports: Sequence[Import]) -> bool:
@@ -152,9 +153,109 @@ class ForkServer:
         name = shadowed(script.resolve().parent, self._loaded)
         return f"{name} beside {script.name} has the name of a module that is imported already" if name else ""
 
-    def _tell(self, message: object) -> None:
+
+def serve_tasks(channel: socket.socket, launcher: int, at_start: frozenset[str]) -> ForkedTask | None:
+    """Be the fork server of a launcher, from the beginning; see `ForkServer`."""
+    import_base()
+    if found := obstacle():
+        _tell(channel, {"obstacle": found})
+        return None
+    return ForkServer(channel, launcher, at_start).answer()
+
+
+def serve_launchers(channel: socket.socket, at_start: frozenset[str]) -> ForkServer | list[str] | None:
+    """Fork launchers as often as the agent asks for one, and servers like this one that have imported more.
+
+    Args:
+        at_start: top-level modules that the interpreter had loaded by itself.
+
+    Returns:
+        in a forked process: the fork server that it is, or the launcher's module and arguments; else None, when the
+        agent is gone.
+    """
+    import_base()
+    with importing():
+        for name in _OF_LAUNCHERS:
+            importlib.import_module(name)
+    serves = _is_made_ready(channel)
+    while serves:
+        try:
+            request, descriptors = wire.receive(channel)
+        except (EOFError, OSError):
+            os._exit(0)  # what packages do at the end of a process would be done to what its forks still use
+        parent = os.getpid()
+        if os.fork():
+            for number in descriptors:
+                os.close(number)
+            continue
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        channel.close()
+        if "imports" not in request:
+            return _born(request, descriptors, at_start)
+        kinship.die_with_parent(parent)
+        channel = socket.socket(fileno=descriptors[0])
+        signal.alarm(request["seconds"])  # it is killed if this never ends
+        import_all([Import(name, tuple(parts)) for name, parts in request["imports"]])
+        signal.alarm(0)
+        serves = _is_made_ready(channel)
+    return None
+
+
+def _is_made_ready(channel: socket.socket) -> bool:
+    """Whether this process can be forked; the agent is told."""
+    found = obstacle()
+    if not found:
+        share_memory()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what is forked here
+    _tell(channel, {"obstacle": found} if found else {"ready": True})
+    return not found
+
+
+def _born(request: dict[str, Any], descriptors: list[int], at_start: frozenset[str]) -> ForkServer | list[str]:
+    """Be the launcher, with a fork server; or the fork server of one.
+
+    Of the descriptors the first is the agent's leash, the next two are for what it writes, and the rest is for it to
+    hold: they say that it lives.
+    """
+    leash = socket.socket(fileno=descriptors[0])
+    os.setsid()
+    if not becoming.show_variable(ROOM_VARIABLE, *request["shown"]):
+        os._exit(1)  # nobody could find what is left of it
+    try:
+        os.chdir(request["folder"])
+    except OSError:
         with suppress(OSError):
-            wire.send(self._channel, message)
+            wire.send(leash, {"refused": "its folder cannot be entered"})
+        os._exit(1)
+    becoming.wait_for_leave(leash)
+    becoming.take_on(request["environment"], request["folder"], descriptors[1:3], computes=False)
+    command = [request["module"], *request["arguments"]]
+    becoming.show_as([sys.executable, "-m", *command])
+    if not request["forks_tasks"]:
+        return command
+    ours, its = socket.socketpair()
+    launcher = os.getpid()
+    try:
+        server = os.fork()
+    except OSError:  # it starts one by itself, when there is room
+        return command
+    if server == 0:
+        ours.close()
+        for number in descriptors[3:]:
+            os.close(number)
+        kinship.die_with_parent(launcher)
+        parent_death.die_first()
+        os.setsid()
+        return ForkServer(its, launcher, at_start)
+    its.close()
+    forked = server_process.ForkedProcess(server)
+    server_process.offer_inherited(server_process.Inherited(forked, ours, dict(os.environ)))
+    return command
+
+
+def _tell(channel: socket.socket, message: object) -> None:
+    with suppress(OSError):
+        wire.send(channel, message)
 
 
 def import_base() -> None:

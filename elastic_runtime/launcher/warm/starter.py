@@ -17,9 +17,9 @@ from typing import IO
 from elastic_runtime.launcher import parent_death
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
-from elastic_runtime.launcher.warm import inherited, running
+from elastic_runtime.launcher.warm import running
 from elastic_runtime.launcher.warm.script_imports import obstacle_in
-from elastic_runtime.launcher.warm.server_process import ForkServerProcess, ServerGone, ServerUnfit
+from elastic_runtime.launcher.warm.server_process import ForkServerProcess, ServerGone, ServerUnfit, take_inherited
 from foundation import kinship
 from foundation.files import open_ordinary
 
@@ -93,7 +93,7 @@ class WarmStarter:
         self._start_at = clock() if can_be else None
         self._needed_at = -math.inf
         self._reported: set[str] = set()
-        born_with = inherited.take()
+        born_with = take_inherited()
         if born_with is not None:
             self._server = ForkServerProcess(born_with.channel, math.inf, settings.fork_seconds, born_with.process)
             if not can_be or _read_at_once(born_with.environment) != _read_at_once(server.environment):
@@ -105,30 +105,27 @@ class WarmStarter:
         return None if self._server is None else self._server.pid
 
     def begin(self) -> None:
-        """Start the server, unless there is one, or is not to be one; one that was inherited is told of the script."""
-        if self._server is not None:
-            if not self._knows_script:
-                self._report_script(self._server)
-            return
-        if self._start_at is None or self._clock() < self._start_at:
-            return
-        launcher, script = str(os.getpid()), self._spec.command[1]
-        longest = max(len(b"\0".join(os.fsencode(word) for word in self._spec.command)), _LEAST_ROOM)
-        try:
-            self._server = ForkServerProcess.begun(
-                [launcher, script, " " * longest],
-                self._spec.environment,
-                self._log(),
-                self._clock() + self._settings.warm_start_seconds,
-                self._settings.fork_seconds,
-                through=[sys.executable, "-I", "-S", str(parent_death.__file__), launcher],
-                folder=self._spec.working_folder,
-            )
-        except OSError as error:
-            self._give_up(f"no process can be started: {error}")
-            return
-        self._knows_script = True
-        self._server.wake_when_it_speaks(self._wake)
+        """Start the server, unless there is one, or is not to be one; it is told of the script."""
+        if self._server is None:
+            if self._start_at is None or self._clock() < self._start_at:
+                return
+            launcher = str(os.getpid())
+            longest = max(len(b"\0".join(os.fsencode(word) for word in self._spec.command)), _LEAST_ROOM)
+            try:
+                self._server = ForkServerProcess.begun(
+                    [launcher, " " * longest],
+                    self._spec.environment,
+                    self._log(),
+                    self._clock() + self._settings.warm_start_seconds,
+                    self._settings.fork_seconds,
+                    through=[sys.executable, "-I", "-S", str(parent_death.__file__), launcher],
+                    folder=self._spec.working_folder,
+                )
+            except OSError as error:
+                self._give_up(f"no process can be started: {error}")
+                return
+        if not self._knows_script:
+            self._report_script(self._server)
 
     def _report_script(self, server: ForkServerProcess) -> None:
         request = {

@@ -30,7 +30,7 @@ from elastic_runtime.checkpoint.rank_files import FOLDER_VARIABLE, RankProgress
 from elastic_runtime.control.call_check import CallCheck, CallRefused
 from elastic_runtime.control.checks import check_host_and_port, check_job
 from elastic_runtime.control.conversions import status_to_message
-from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind, read_pem, read_token
+from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind, follow_pair, read_token
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.errors import BadInput, ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
@@ -149,9 +149,7 @@ class RankPlace:
         except (BadInput, ProtocolError) as error:
             raise BadInput(plain_line(f"{_JOB}: {error}")) from error
         token, certificate, key = (Path(environment[name]) for name in _FILES)
-        credentials = ServerCredentials(
-            read_token(token), read_pem(certificate, "certificate"), read_pem(key, "certificate's key")
-        )
+        credentials = ServerCredentials(read_token(token), pair=follow_pair(certificate, key))
         _make_folder(environment.get(FOLDER_VARIABLE))
         end_file = environment.get(END_FILE_VARIABLE)
         return cls(address, job, credentials, Path(end_file) if end_file else None)

@@ -25,7 +25,7 @@ from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.runner import CoordinatorRunner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import BadInput, CoordinatorUnproven, CoordinatorUnreachable
-from elastic_runtime.launcher.view_follower import ViewFollower
+from elastic_runtime.launcher.coordinator_connection import ViewFollower
 from elastic_runtime.model.layout import TensorSpec, build_layout
 from elastic_runtime.model.optimizers import SGD
 from elastic_runtime.model.training import Training

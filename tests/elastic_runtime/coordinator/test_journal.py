@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elastic_runtime.control.messages import RequestOutcome, RequestState, ResizeMode, Shard, Size
-from elastic_runtime.coordinator.journal import Journal, JournalUnusable, pack, whole
+from elastic_runtime.coordinator.journal import Journal, JournalDamaged, JournalUnusable, pack, unpack, whole
 from elastic_runtime.coordinator.rules.state import (
     Checkpoints,
     CoordinatorState,
@@ -114,6 +114,26 @@ def test_a_torn_tail_costs_the_last_record_and_damage_before_it_is_refused(
         else:
             with pytest.raises(JournalUnusable, match=r"damaged at byte \d+ of"):
                 Journal(folder, "job")
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), min_size=2, max_size=12), st.data())
+def test_a_whole_record_behind_a_zeroed_one_shows_damage(bodies: list[bytes], draw: st.DataObject) -> None:
+    records = [pack(number, body) for number, body in enumerate(bodies)]
+    victim = draw.draw(st.integers(0, len(records) - 1))
+    start = sum(len(part) for part in records[:victim])
+    data = bytearray(b"".join(records))
+    data[start : start + len(records[victim])] = bytes(len(records[victim]))  # a zeroed page
+    if victim + 1 < len(records):
+        with pytest.raises(JournalDamaged, match=f"damaged at byte {start} "):
+            unpack(bytes(data), "journal")
+    else:
+        assert unpack(bytes(data), "journal") == (bodies[:-1], start)
+
+
+@given(st.binary(min_size=1, max_size=60), st.integers(1, 200))
+def test_a_torn_record_and_reserved_room_are_nothing(body: bytes, cut: int) -> None:
+    torn = pack(0, body + b"!")[: -min(cut, len(body) + 1)] + bytes(64)  # zeros could complete what ends in zeros
+    assert unpack(torn, "journal") == ([], 0)
 
 
 def test_a_record_of_another_version_names_the_file_and_what_to_do(tmp_path: Path) -> None:

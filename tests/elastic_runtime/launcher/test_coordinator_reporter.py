@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError
-from elastic_runtime.launcher.coordinator_reporter import CoordinatorReporter
+from elastic_runtime.launcher.coordinator_connection import CoordinatorReporter
 
 GONE = CoordinatorUnreachable("away")
 

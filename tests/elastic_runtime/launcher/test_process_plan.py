@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_runtime.launcher.process_plan import Actions, ProcessPlan, staying
 from elastic_runtime.launcher.settings import LauncherSettings
+from elastic_runtime.launcher.task_table import Actions, ProcessPlan, staying
 from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Member, Plan, TaskRole, View
 
 SETTINGS = LauncherSettings(

@@ -1,7 +1,7 @@
 """Every view of a job that a test hears of."""
 
 from elastic_runtime.control.credentials import ClientCredentials
-from elastic_runtime.launcher.view_follower import ViewFollower
+from elastic_runtime.launcher.coordinator_connection import ViewFollower
 from elastic_runtime.protocol.plan import View
 
 

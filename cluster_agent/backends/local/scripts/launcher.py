@@ -38,7 +38,7 @@ from elastic_runtime.launcher.job_folder import FolderPlace, JobLock
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings, launcher_clock
 from elastic_runtime.launcher.supervisor import LauncherStopSignals
-from elastic_runtime.launcher.warm import inherited
+from elastic_runtime.launcher.warm.server_process import drop_inherited
 from elastic_runtime.launcher.warm.starter import WarmStarter
 from elastic_runtime.protocol.plan import JobPhase
 from elastic_runtime.telemetry import configure_logging
@@ -79,7 +79,7 @@ class ScriptSupervisor:
         self.group: RankGroup | None = None
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._warm = self._starter() if record.elastic else None
-        inherited.drop()  # it was taken, or is not wanted
+        drop_inherited()  # it was taken, or is not wanted
         self._coming: Target | None = None
         self._stop_at: float | None = None
         self._paused_at: float | None = None
