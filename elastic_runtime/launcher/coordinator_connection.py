@@ -25,10 +25,10 @@ _STREAM_SECONDS = 3600.0
 
 
 class ViewFollower:
-    """Follows from its making until it is closed.
+    """Follower of views, from its making until it is closed; keeps the newest.
 
     Args:
-        on_news: called from the follower's thread when there is a newer view, or the end of following; must not block.
+        on_news: called from its thread when there is a newer view, or the end of following; must not block.
 
     Attributes:
         view: the newest; None before the first.
@@ -114,7 +114,7 @@ class CoordinatorReporter:
         self._thread.start()
 
     def post(self, send: Callable[[], object], refused: Callable[[ElasticError], None]) -> None:
-        """Have this sent.
+        """Send this.
 
         Args:
             send: one call, which may be repeated; it raises `CoordinatorUnreachable` if it has to be.

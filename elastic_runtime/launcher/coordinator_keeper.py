@@ -21,7 +21,7 @@ from foundation.text import describe_end
 _BAD_INPUT = 2
 
 
-# Sockets on which a job's coordinator answers: nobody else can be there while it is away and started again.
+# Nobody else can be at a coordinator's address while it is away and started again.
 #
 # Where all of a job is on one machine it is a Unix socket in the job's folder, which only its owner may enter; where
 # none can be there (its path is longer than the system's 107 bytes, or its file system has none), in a folder of its
@@ -39,11 +39,7 @@ _BACKLOG = 512
 
 
 class ControlPort:
-    """Listens from its making until it is closed.
-
-    Args:
-        host: an address of this machine.
-        port: 0: any that is free.
+    """Listening port, from its making until it is closed; 0: any that is free.
 
     Raises:
         BadInput: it cannot listen there.
@@ -65,10 +61,7 @@ class ControlPort:
 
 
 class ControlSocket:
-    """Finds the place; `close` removes what was made for it.
-
-    Args:
-        folder: the job's.
+    """Place of a Unix socket; `close` removes what was made for it.
 
     Raises:
         BadInput: there is no place for it.
@@ -97,7 +90,7 @@ class ControlSocket:
 
 
 def remove_left(record: Mapping[str, Any] | None) -> None:
-    """Remove the folder of a launcher that could not do it itself, by what its coordinator wrote."""
+    """Remove the socket's folder of a launcher that could not do it itself, by its coordinator's record."""
     path = path_of_socket(str((record or {}).get("address", "")))
     if path is not None and path.parent.name.startswith(_PREFIX) and path.parent.parent == Path(tempfile.gettempdir()):
         shutil.rmtree(path.parent, ignore_errors=True)
@@ -119,7 +112,7 @@ class JobFailed(ElasticError):
 
 
 class CoordinatorKeeper:
-    """One coordinator's process, and the address that it answers at.
+    """One coordinator's process, and its address.
 
     Args:
         tell: says something to the user.

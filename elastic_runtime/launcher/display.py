@@ -17,7 +17,7 @@ _CLOSE_SECONDS = 2.0
 
 
 class Display:
-    """Prints from a thread of its own.
+    """Printer in a thread of its own.
 
     Args:
         out: gets the first worker's stdout.
@@ -38,9 +38,9 @@ class Display:
         self._thread.start()
 
     def on_workers(self, workers: Iterable[str], staying: Container[str]) -> None:
-        """Which workers of the job run now, and who of them stays in it.
+        """Show the running worker with the lowest number.
 
-        The one with the lowest number is shown. If it leaves, so is the next one, which may be the job's first by now.
+        If it does not stay in the job, so is the next one that does, which may be the job's first by now.
         """
         by_number = sorted(workers, key=number_of)
         shown = by_number[:1] + [worker for worker in by_number if worker in staying][:1]
@@ -52,12 +52,12 @@ class Display:
         return not self._quiet and task in self._shown
 
     def show(self, task: str, stream: Stream, line: bytes) -> None:
-        """A task wrote a line; never blocks."""
+        """Show a line of a task; never blocks."""
         if self.shows(task):
             self._put(stream, f"{task} | {line.decode('utf-8', 'replace')}")
 
     def tell(self, message: str) -> None:
-        """The launcher says something; never blocks."""
+        """Show a line of the launcher; never blocks."""
         self._put(Stream.ERROR, f"{self._program}: {message}")
 
     def close(self) -> None:

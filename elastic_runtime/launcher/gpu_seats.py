@@ -15,7 +15,7 @@ from foundation.text import parse_json
 
 
 def used_file(gpu_file: Path) -> Path:
-    """Where a launcher says which GPUs its workers use."""
+    """File in which a launcher says which GPUs its workers use."""
     return gpu_file.with_name(gpu_file.name + ".used")
 
 
@@ -31,7 +31,7 @@ def write_gpus(gpu_file: Path, gpus: Sequence[str]) -> None:
 
 
 def read_used(gpu_file: Path) -> dict[str, tuple[str, ...]]:
-    """The GPUs that a job's workers use, by worker; none where that cannot be read."""
+    """GPUs in use, by worker; none where that cannot be read."""
     found = _read(used_file(gpu_file))
     if not isinstance(found, dict):
         return {}
@@ -39,17 +39,12 @@ def read_used(gpu_file: Path) -> dict[str, tuple[str, ...]]:
 
 
 def write_used(gpu_file: Path, used: Mapping[str, Sequence[str]]) -> None:
-    """Say which GPUs a job's workers use. Raises OSError."""
+    """Write down the GPUs in use. Raises OSError."""
     write_whole(used_file(gpu_file), json.dumps({task: list(gpus) for task, gpus in used.items()}), mode=PRIVATE)
 
 
 class GpuSeats:
-    """The GPUs of one launcher's workers.
-
-    Args:
-        gpu_file: lists those that the job has.
-        each: of one worker.
-    """
+    """GPUs of one launcher's workers: `each` so many of those that the file lists."""
 
     def __init__(self, gpu_file: Path, each: int) -> None:
         self._file = gpu_file
@@ -57,11 +52,7 @@ class GpuSeats:
         self._taken: dict[str, tuple[str, ...]] = {}
 
     def is_to_wait(self, stay: Collection[str]) -> bool:
-        """Whether another worker has too few only as long as the processes of some that go still use theirs.
-
-        Args:
-            stay: workers that do not go.
-        """
+        """Whether another worker has too few only as long as workers that do not `stay` still use theirs."""
         used = {gpu for gpus in self._taken.values() for gpu in gpus}
         kept = {gpu for task, gpus in self._taken.items() if task in stay for gpu in gpus}
         mine = read_gpus(self._file)
@@ -83,7 +74,7 @@ class GpuSeats:
         return taken
 
     def give_back(self, task: str) -> None:
-        """A worker has ended. What cannot be written down stays in use for others."""
+        """Free the GPUs of a worker that has ended. What cannot be written down stays in use for others."""
         if self._taken.pop(task, None) is not None:
             try:
                 write_used(self._file, self._taken)

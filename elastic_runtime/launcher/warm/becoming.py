@@ -30,8 +30,7 @@ def tie(launcher: int, forker: int, leash: socket.socket) -> None:
     """Be the launcher's own child, in a session of one's own, and wait for its word; end if it is not there any more.
 
     Args:
-        launcher: its process number.
-        forker: the process that forked this one, and ends now.
+        forker: process number of the one that forked this one, and ends now.
         leash: a socket of which the launcher has the other end.
     """
     # The kernel would take the forker's end for the launcher's, were it told before.
@@ -43,7 +42,7 @@ def tie(launcher: int, forker: int, leash: socket.socket) -> None:
 
 
 def wait_for_leave(leash: socket.socket) -> None:
-    """Do nothing before who asked for this fork knows of it; end if it has given this start up."""
+    """Wait until the process that asked for this fork knows of it; end if that has given this start up."""
     try:
         wire.send(leash, {"pid": os.getpid()})
         wire.receive(leash)
@@ -79,7 +78,7 @@ def take_on(environment: Mapping[str, str], folder: str, output: Sequence[int], 
 
 
 def hold(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
-    """Have descriptors under the numbers that the task's command line names; what they were is closed."""
+    """Put descriptors under the numbers that the task's command line names; what had these is closed."""
     if not numbers:
         return
     above = [fcntl.fcntl(own, fcntl.F_DUPFD_CLOEXEC, max(numbers) + 1) for own in descriptors]
@@ -91,7 +90,7 @@ def hold(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
 
 
 def _use_threads(count: int, environment: Mapping[str, str]) -> None:
-    """What libraries that are loaded already would have read from the environment."""
+    """Set the threads of loaded libraries, which would have read their number from the environment."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(count)
     if (numexpr := sys.modules.get("numexpr")) is not None:
@@ -106,7 +105,7 @@ def _use_threads(count: int, environment: Mapping[str, str]) -> None:
 
 
 def _stated(environment: Mapping[str, str], variable: str) -> int:
-    """So many threads; 0: it does not say."""
+    """Number of threads that a variable states; 0: none."""
     said = environment.get(variable, "")
     return int(said) if said.isdigit() else 0
 
@@ -121,7 +120,7 @@ _THREAD_CALLS = (
 
 
 def _libraries() -> list[ctypes.CDLL]:
-    """Loaded libraries that have threads of their own."""
+    """Loaded libraries with threads of their own."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:  # noqa: PTH123
         paths = {line.split(maxsplit=5)[-1].strip() for line in maps if ".so" in line}
     found = []
@@ -133,7 +132,7 @@ def _libraries() -> list[ctypes.CDLL]:
 
 
 def _begin_anew_at_random() -> None:
-    """Python's own generator looks after itself."""
+    """Seed what Python itself does not."""
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()
     if (torch := sys.modules.get("torch")) is not None:
@@ -176,7 +175,6 @@ _ARG_START, _ARG_END, _ENV_START = 45, 46, 47
 
 
 def _stat_field(number: int) -> int:
-    """0 where it is not told."""
     try:
         with open("/proc/self/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
             return int(file.read().rpartition(")")[2].split()[number])
@@ -185,7 +183,7 @@ def _stat_field(number: int) -> int:
 
 
 def show_as(command: Sequence[str]) -> None:
-    """Be seen by `ps` as the command that this process is, as far as there is room for it."""
+    """Show this process in `ps` as the command that it is, as far as there is room."""
     start, end = _stat_field(_ARG_START), _stat_field(_ARG_END)
     if 0 < start < end:
         words = b"\0".join(os.fsencode(word) for word in command)[: end - start - 1]

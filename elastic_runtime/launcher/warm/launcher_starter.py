@@ -62,7 +62,6 @@ class LauncherStarter:
         folder: where its log is.
         shown: the variable by which others find a launcher, and what it started.
         tell: is told in a line why launchers start without the server.
-        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class LauncherStarter:
 
     @property
     def pid(self) -> int | None:
-        """The process number of the first server; None if there is none."""
+        """Process number of the first server; None if there is none."""
         return None if self._base is None else self._base.pid
 
     @property
@@ -110,7 +109,7 @@ class LauncherStarter:
         return server is not None and server.ready
 
     def poll(self, *, needed: bool) -> None:
-        """See how the servers are; start the first where it is needed, and end all where none was for long."""
+        """Look how the servers are; start the first where it is needed, and end all where none was for long."""
         now = self._clock()
         if needed:
             self._needed_at = now
@@ -192,7 +191,6 @@ class LauncherStarter:
             self._on_death(f"no process can be started: {error}")
 
     def _hear(self, now: float) -> None:
-        """What the servers say."""
         for imports, server in list(self._with_more.items()):
             try:
                 server.hear(now)
@@ -255,7 +253,7 @@ class LauncherStarter:
 
 
 def _added_by(script: Path, environment: Mapping[str, str]) -> frozenset[Import]:
-    """What of a script's imports takes time, beside what all tasks need."""
+    """Imports of a script that take time, beside what all tasks need."""
     ours = sys.stdlib_module_names | frozenset(BASE)
     more = frozenset(environment.get(MORE_VARIABLE, "").split())
     ahead = imports_ahead(script, environment)

@@ -34,14 +34,14 @@ def can_run(command: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ForkedTask:
-    """What a forked process is to run: a command line without its interpreter."""
+    """Command line of a fork, without its interpreter."""
 
     python: str
     command: list[str]
 
 
 def run(task: ForkedTask) -> None:
-    """Run what a fork is to be; nothing comes after it but the interpreter's own end.
+    """Run the command of a fork; nothing comes after it but the interpreter's own end.
 
     Raises:
         SystemExit: as it ends.
@@ -114,7 +114,7 @@ def run_script(path: str) -> None:
 
 
 def _show_own_frames_only() -> None:
-    """Whoever prints an uncaught exception gets it without the frames above the script's."""
+    """Leave the frames above the script's out of its traceback."""
     hook = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

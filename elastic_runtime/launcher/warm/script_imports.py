@@ -1,4 +1,4 @@
-"""Imports of a script that may be done before it runs: those that stand before anything that could change what they do.
+"""Imports of a script that may be done before it runs: those before anything that could change what they do.
 
 Packages that are installed are loaded ahead; the script's own modules, and packages that are installed from a folder
 in which somebody works, are read when the script is, as in every start of Python.
@@ -33,13 +33,13 @@ class Import:
 
     @property
     def top(self) -> str:
-        """The package that it is of."""
+        """Its top-level package."""
         return self.name.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptImports:
-    """What a script's text says.
+    """Imports of a script, by its text.
 
     Attributes:
         ahead: may be imported before the script runs.
@@ -82,7 +82,7 @@ def imports_ahead(script: Path, environment: Mapping[str, str]) -> list[Import]:
 
 
 def _text_of(script: Path) -> bytes:
-    """Nothing of what cannot be read, is no file, or too long to be looked at by somebody whom others wait for."""
+    """Text of a script; empty if it cannot be read, is no file, or is too long to be looked at while others wait."""
     try:
         with open(os.open(script, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
             about = os.fstat(file.fileno())
@@ -108,11 +108,9 @@ def is_installed(top: str) -> bool:
 
 
 def shadowed(folder: Path, loaded: Mapping[str, str]) -> str:
-    """A module that a script would find in its own folder, but that is loaded from elsewhere; empty if there is none.
+    """Module that a script would find in its own folder, but that is loaded from elsewhere; empty if there is none.
 
-    Args:
-        folder: the script's.
-        loaded: files of top-level modules that the interpreter has not loaded by itself, by name; empty: it has none.
+    `loaded`: files by the names of top-level modules that the interpreter has not loaded by itself; empty: it has none.
     """
     try:
         names = {entry.partition(".")[0]: entry for entry in sorted(_entries(folder))}
@@ -134,7 +132,7 @@ def _entries(folder: Path) -> Iterator[str]:
 
 
 def _set_before(tree: ast.Module) -> str:
-    """What of `BASE` is first imported after a line that may set variables which it reads as it is imported."""
+    """Package of `BASE` that is first imported after a line that may set variables which it reads as it is imported."""
     first: dict[str, int] = {}
     touched = None
     for node in ast.walk(tree):

@@ -68,8 +68,7 @@ class ForkServerProcess:
     """One fork server: of launchers, or of a launcher's tasks.
 
     Args:
-        channel: to it.
-        deadline_seconds: until when it is to be ready, of the clock that `hear` is told.
+        deadline_seconds: until when it is to be ready, by the clock of `hear`.
         answer_seconds: how long it is waited for when it is asked for something.
         process: where it is a child of this one.
 
@@ -109,7 +108,6 @@ class ForkServerProcess:
             words: of its command line, behind the channel's; see `fork_server`.
             log: where it writes; closed.
             through: a command that becomes the one behind it.
-            folder: that it is started in.
 
         Raises:
             OSError: no process can be started.
@@ -134,11 +132,11 @@ class ForkServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its process number, where it is a child of this process."""
+        """Its process number, if it is a child of this process."""
         return None if self._process is None else self._process.pid
 
     def tell(self, request: Mapping[str, Any], descriptors: tuple[int, ...], deadline_seconds: float) -> None:
-        """Have it import more, until when it is not ready.
+        """Have it import more; it is not ready before it has.
 
         Raises:
             ServerGone: it does not answer.
@@ -150,11 +148,7 @@ class ForkServerProcess:
             raise ServerGone(_silent(error)) from error
 
     def with_imports(self, imports: Iterable[Import], now_seconds: float, seconds: float) -> ForkServerProcess:
-        """Have it fork a server that imports more, and ends with it at the latest.
-
-        Args:
-            now_seconds: of the clock that `hear` is told.
-            seconds: it may take; then it ends.
+        """Have it fork a server that imports more within some seconds, and ends with it at the latest.
 
         Raises:
             ServerGone: it does not answer.
@@ -173,7 +167,7 @@ class ForkServerProcess:
         return ForkServerProcess(ours, now_seconds + seconds, self._answer_seconds)
 
     def wake_when_it_speaks(self, wake: Callable[[], None]) -> None:
-        """Have somebody called, in another thread, when it says something or is closed."""
+        """Call `wake`, in another thread, when it says something or is closed."""
         ear = self._channel.dup()
 
         def wait() -> None:
@@ -184,7 +178,7 @@ class ForkServerProcess:
         threading.Thread(target=wait, name="warm-start", daemon=True).start()
 
     def hear(self, now_seconds: float) -> None:
-        """Learn whether it is ready, without waiting for it.
+        """Look whether it is ready, without waiting.
 
         Raises:
             ServerGone: it never will be, or is not any more.
@@ -203,10 +197,7 @@ class ForkServerProcess:
             raise ServerGone("not everything was imported in time")
 
     def fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
-        """Have it fork, and give the fork leave to begin.
-
-        Returns:
-            `pid`: the fork's process number; or `refused`: why there is none.
+        """Have it fork, and give the fork leave to begin: its `pid`, or why there is none (`refused`).
 
         Raises:
             ServerGone: it does not answer. Nothing has begun.
@@ -237,7 +228,7 @@ class ForkServerProcess:
 
 
 def _poll(channel: socket.socket, milliseconds: int | None) -> bool:
-    """Whether there is something to read, at the latest after a while; None: for ever."""
+    """Whether there is something to read within some milliseconds; None: for ever."""
     news = select.poll()
     news.register(channel, select.POLLIN)
     return bool(news.poll(milliseconds))
@@ -264,12 +255,12 @@ _offered: list[Inherited] = []
 
 
 def offer_inherited(inherited: Inherited) -> None:
-    """Have one for whoever asks first in this process."""
+    """Keep a fork server for the one who takes it in this process."""
     _offered.append(inherited)
 
 
 def drop_inherited() -> None:
-    """End the one that is there, if any: nobody will ask."""
+    """End the fork server that was inherited, if nobody has taken it."""
     for left in _offered:
         left.channel.close()
         with suppress(ProcessLookupError):
@@ -279,5 +270,5 @@ def drop_inherited() -> None:
 
 
 def take_inherited() -> Inherited | None:
-    """The one that is there, once; None if there is none."""
+    """The fork server that was inherited, once; None if there is none."""
     return _offered.pop() if _offered else None

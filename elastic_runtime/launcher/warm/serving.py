@@ -48,8 +48,6 @@ class ForkServer:
     """The fork server of one launcher.
 
     Args:
-        channel: to the launcher.
-        launcher: its process number.
         at_start: top-level modules that the interpreter had loaded by itself.
     """
 
@@ -91,7 +89,7 @@ class ForkServer:
         return True
 
     def _goes_on(self, imports: Sequence[Import]) -> bool:
-        """Whether this process is the one that serves: the child that has imported, or the parent if that cannot."""
+        """Whether this process serves on: the child that has imported, or the parent if that cannot."""
         verdict, verdict_end = os.pipe()
         parent = os.getpid()
         child = os.fork()
@@ -144,7 +142,7 @@ class ForkServer:
         return None
 
     def _refusal(self, task: ForkedTask) -> str:
-        """Why a script, as it is now, has to start cold."""
+        """Reason why a script, as it is now, has to start cold."""
         if not running.runs_script(task.command):
             return ""
         script = Path(task.command[0])
@@ -165,9 +163,6 @@ def serve_tasks(channel: socket.socket, launcher: int, at_start: frozenset[str])
 
 def serve_launchers(channel: socket.socket, at_start: frozenset[str]) -> ForkServer | list[str] | None:
     """Fork launchers as often as the agent asks for one, and servers like this one that have imported more.
-
-    Args:
-        at_start: top-level modules that the interpreter had loaded by itself.
 
     Returns:
         in a forked process: the fork server that it is, or the launcher's module and arguments; else None, when the
@@ -214,8 +209,8 @@ def _is_made_ready(channel: socket.socket) -> bool:
 def _born(request: dict[str, Any], descriptors: list[int], at_start: frozenset[str]) -> ForkServer | list[str]:
     """Be the launcher, with a fork server; or the fork server of one.
 
-    Of the descriptors the first is the agent's leash, the next two are for what it writes, and the rest is for it to
-    hold: they say that it lives.
+    Of the descriptors the first is the agent's leash, the next two are for output, and the launcher keeps the rest open
+    as long as it lives.
     """
     leash = socket.socket(fileno=descriptors[0])
     os.setsid()
@@ -272,7 +267,7 @@ def share_memory() -> None:
 
 
 def import_all(imports: Sequence[Import]) -> None:
-    """What scripts will; what cannot be imported is left to the script, which says so when it runs."""
+    """Import what scripts will; what cannot be imported is left to the script, which says so when it runs."""
     with importing():
         for found in imports:
             with suppress(BaseException):
@@ -280,7 +275,7 @@ def import_all(imports: Sequence[Import]) -> None:
 
 
 def obstacle() -> str:
-    """Why this process cannot be forked, in a line; empty if it can.
+    """Reason why this process cannot be forked, in a line; empty if it can.
 
     A forked process has one thread: what another held locked at that moment, it finds locked for ever. CUDA cannot be
     used in a process whose parent has begun to.

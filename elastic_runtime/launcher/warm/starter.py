@@ -44,11 +44,7 @@ _LEAST_ROOM = 256
 
 @dataclass(frozen=True, slots=True)
 class WarmChild:
-    """A forked task, the launcher's own child.
-
-    Attributes:
-        out, errors: read ends of its stdout and stderr.
-    """
+    """A forked task, the launcher's own child; `out` and `errors` are read ends of its pipes."""
 
     pid: int
     out: IO[bytes]
@@ -144,7 +140,7 @@ class WarmStarter:
         server.wake_when_it_speaks(self._wake)
 
     def _log(self) -> FileIO:
-        """Begun anew; the script may have put something else there."""
+        """The server's log, begun anew; the script may have put something else there."""
         path, flags = self._spec.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         return FileIO(open_ordinary(path, flags, below=path.parents[1]), "wb")
 
