@@ -192,8 +192,7 @@ class MaintenanceWindow(Section):
 
 
 class KubernetesLimits(Section):
-    """Limits of what the agent may do to jobs whose sizes it sets. Which namespaces have opted in, and what is frozen,
-    stands on the objects themselves."""
+    """Limits of changes to jobs whose sizes the agent sets; who opted in or is frozen stands on the objects."""
 
     changes_per_hour: int = Field(6, ge=1, le=3600)
     """Most changes of a running job's size in an hour, of each job: every one costs it seconds of training. Starts are

@@ -58,11 +58,13 @@ class CoreShare:
 def be_modest(
     asker: int, percent: float, most_bytes: int, *, from_start: bool = False, niceness: int = LOWEST_PRIORITY
 ) -> Callable[[], None]:
-    """Take a low priority (`niceness` is added to the asker's), no more bytes of data than this, and end with whoever
-    asked.
+    """Take a low priority, no more memory, and end with whoever asked.
 
     Args:
+        asker: its process number.
         percent: of a core, above 0.
+        most_bytes: of data.
+        niceness: added to that of the asker.
         from_start: whether what the start of this process took counts too; where starts are many, it is most of it.
 
     Returns:
@@ -106,8 +108,15 @@ def answer_of(
 ) -> bytes:
     """What a process writes that reads a question from its standard input; its numeric libraries have one thread.
 
-    It is killed after `longest_seconds`, and when the asker ends, as `ending` says. Raises TimeoutError then;
-    ValueError if it ended with an error, with its last line; OSError if it could not be started.
+    Args:
+        longest_seconds: until it is killed.
+        ending: whether the asker ends; then it is killed too.
+        clock: monotonic seconds.
+
+    Raises:
+        TimeoutError: it took too long, or the asker ends.
+        ValueError: it ended with an error; the message has its last line.
+        OSError: it could not be started.
     """
     single = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     # From a file: what is left in a pipe that is full is forgotten by `communicate` once its time is over.

@@ -16,13 +16,16 @@ _MOST_DOUBLINGS = 64
 
 
 class Backoff:
-    """The waits of one caller. Raises ValueError if a bound is not positive, or the share is not in (0, 1].
+    """The waits of one caller.
 
     Args:
         seed: of the randomness; callers differ in it.
         first_seconds: the bound of the first wait, which doubles with every failure.
         longest_seconds: the largest bound.
         least_share: how much of its bound a wait is at least; above 0, or failures would make a busy loop.
+
+    Raises:
+        ValueError: a bound is not positive, or the share is not in (0, 1].
     """
 
     def __init__(self, seed: int | str, first_seconds: float, longest_seconds: float, least_share: float = 0.1) -> None:

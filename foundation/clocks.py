@@ -31,11 +31,10 @@ def deadline(seconds: float | None, clock: Callable[[], float] = time.monotonic)
 
 
 class AwakeClock:
-    """Seconds in which its process ran: a gap between two looks counts `most_seconds` at most. From any thread, and
-    from a signal's handler.
+    """Seconds in which its process ran: a gap between two polls counts `most_seconds` at most.
 
-    Who judges by it looks more often than that, also on a busy machine: in the loop that hears the others, so that this
-    is what a gap is of. The seconds of `clock` also pass while the machine sleeps.
+    It is polled from any thread or signal handler, and more often than that: in the loop that hears the others. The
+    seconds of `clock` also pass while the machine sleeps.
     """
 
     def __init__(self, most_seconds: float, clock: Callable[[], float] = boot_seconds) -> None:

@@ -49,8 +49,13 @@ def run(
     program: str,
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Run a command line to its exit code; prints an error as one line on stderr, which begins with the program's name,
-    and never raises it. What was typed after the name is `sys.argv[1:]` unless given."""
+    """Run a command line to its exit code; prints an error as one line on stderr and never raises it.
+
+    Args:
+        application: the program.
+        program: its name, which begins every error line.
+        arguments: what was typed after the name; `sys.argv[1:]` if None.
+    """
     typed = list(sys.argv[1:] if arguments is None else arguments)
     _open_missing_streams()
     try:
@@ -80,9 +85,12 @@ def command_of(application: typer.Typer) -> click.Command:
 
 
 class HabitGroup(TyperGroup):
-    """A group of commands that knows what they are called elsewhere: by the word that somebody types, the whole command
-    that does it here. `NAME --watch` is such a word where the command NAME shows nothing again and again, and another
-    does."""
+    """A group of commands that knows what they are called elsewhere.
+
+    Attributes:
+        habits: the word that somebody types, and the whole command that does it here. `NAME --watch` is one where
+            the command called NAME shows nothing again and again, and another does.
+    """
 
     habits: ClassVar[Mapping[str, str]] = MappingProxyType({})
 

@@ -36,7 +36,10 @@ MISNAMED: Final = frozenset(
 
 
 class ExpectedError(Exception):
-    """An error whose message says what is wrong, where, and what to do; a program that ends for it has its exit
-    code."""
+    """An error whose message says what is wrong, where, and what to do.
+
+    Attributes:
+        exit_code: what a program ends with that ends for it.
+    """
 
     exit_code: ClassVar[int] = FAILED

@@ -44,16 +44,22 @@ _KINDS = {
 def open_ordinary(
     path: Path, flags: int = os.O_RDONLY, mode: int = PRIVATE, *, below: Path | None = None, follow: bool = False
 ) -> int:
-    """Open a file where others, such as a user's script, may have put something else under its name; a descriptor, not
-    inherited.
+    """Open a file where others, such as a user's script, may have put something else under its name.
 
-    A pipe makes nobody wait, and no link leads to another place. Raises OSError if it is not there, is something else,
-    or may not be opened.
+    A pipe makes nobody wait, and no link leads to another place.
 
     Args:
-        flags, mode: as `os.open` has them.
+        path: the file; it is no link, unless `follow`.
+        flags: as `os.open` has them.
+        mode: of a file that is made, less the process's umask.
         below: a folder above it, from which on no folder may be a link either; None: its folder may.
         follow: whether the file may be a link: its name is its owner's to give.
+
+    Returns:
+        A descriptor of an ordinary file, not inherited.
+
+    Raises:
+        OSError: it is not there, is something else, or may not be opened.
     """
     if "\0" in str(path):
         raise OSError(errno.EINVAL, "it is no path of a file", str(path))
@@ -75,8 +81,11 @@ def open_ordinary(
 def read_ordinary(
     path: Path, most_bytes: int = SMALL_BYTES, *, below: Path | None = None, follow: bool = False
 ) -> bytes:
-    """The whole content of a small file; see `open_ordinary`. Raises OSError if it cannot be opened so, cannot be read,
-    or has more than `most_bytes`."""
+    """The whole content of a small file; see `open_ordinary`.
+
+    Raises:
+        OSError: it cannot be opened so, cannot be read, or has more than `most_bytes`.
+    """
     with open(open_ordinary(path, below=below, follow=follow), "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size > most_bytes:
             raise OSError(errno.EOVERFLOW, f"it has more than the {most_bytes:,} bytes of any such file", str(path))
@@ -123,16 +132,19 @@ def write_whole(
     alone: bool = False,
     below: Path | None = None,
 ) -> None:
-    """Put a file in place, as a whole or not at all. Raises OSError if it could not be written; nothing is left of it,
-    and what stood there before still stands.
+    """Put a file in place, as a whole or not at all.
 
     Args:
+        path: its name; its folder is there.
         data: the content, a text as UTF-8; several buffers stand one behind the other.
         durable: whether it outlasts the machine's death. Without it a file guards against the writer's death only.
         mode: who may do what, less the process's umask; from the first byte on.
         alone: no other process writes into this folder. The partial's name is fixed then, so that what a crash left of
             it is written over; otherwise it holds the process's number.
         below: a folder above it, from which on no folder may be a link; see `open_ordinary`.
+
+    Raises:
+        OSError: it could not be written; nothing is left of it, and what stood there before still stands.
     """
     partial = path.name + PARTIAL if alone else f".{path.name}.{os.getpid()}{PARTIAL}"
     folder = _open_folder(path.parent, below)
@@ -162,12 +174,19 @@ def _remove(name: str, folder: int) -> None:
 
 
 def write_first(path: Path, data: bytes, *, mode: int = 0o666) -> bool:
-    """Put a file in place, whole and durable, with this mode from the first byte on, unless there is one: of several
-    who do so at once, one does. Raises OSError if it could not be written, and nothing is left of it.
+    """Put a file in place, whole and durable, unless there is one: of several who do so at once, one does.
+
+    Args:
+        path: its name; its folder is there.
+        data: the content.
+        mode: who may do what, less the process's umask; from the first byte on.
 
     Returns:
         Whether this content is there now; False: somebody else's, whole but for a moment where a file can have one name
         only, as on some network volumes.
+
+    Raises:
+        OSError: it could not be written, and nothing is left of it.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}{PARTIAL}")
     try:
@@ -215,9 +234,19 @@ def _buffers(data: str | Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
 
 
 def write_at(descriptor: int, offset: int, buffers: Sequence[Buffer]) -> int:
-    """Write buffers of bytes one behind the other from an offset on, however many calls that takes; the offset behind
-    the last byte. The position of the open file does not count and does not change. Raises OSError if the disk refused;
-    any part may have been written."""
+    """Write buffers one behind the other, however many calls that takes.
+
+    Args:
+        descriptor: an open file; its position does not count and does not change.
+        offset: where the first byte goes.
+        buffers: of bytes, one-dimensional.
+
+    Returns:
+        The offset behind the last byte.
+
+    Raises:
+        OSError: the disk refused; any part may have been written.
+    """
     left = [memoryview(buffer) for buffer in buffers if len(buffer)]
     while left:
         written = os.pwritev(descriptor, left[:_BUFFERS_A_WRITE], offset)
@@ -233,7 +262,11 @@ def write_at(descriptor: int, offset: int, buffers: Sequence[Buffer]) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable. Raises OSError if it cannot be."""
+    """Make the names in a folder durable.
+
+    Raises:
+        OSError: it cannot be.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -242,7 +275,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_durable_folder(folder: Path) -> None:
-    """Make a folder, and those above it, durable. Raises OSError if it cannot be."""
+    """Make a folder, and those above it, durable.
+
+    Raises:
+        OSError: it cannot be.
+    """
     if not folder.is_dir():
         make_durable_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -266,8 +303,10 @@ def is_folder(path: Path) -> bool:
 
 
 def near_file(path: Path) -> Path | None:
-    """The file beside a name that was probably meant by it, as the name was typed; None if none is like it. Names are
-    alike without their ending, as every csv is like another by that; one of the same ending comes first."""
+    """The file beside a name that was probably meant by it, as the name was typed; None if none is like it.
+
+    Names are alike without their ending, as every csv is like another by that; one of the same ending comes first.
+    """
     try:
         beside = sorted(each.name for each in path.parent.iterdir() if each.is_file() and not each.name.startswith("."))
     except (OSError, ValueError):  # no such folder, or a name that none can have

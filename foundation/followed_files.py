@@ -28,8 +28,11 @@ _MOST_BYTES = 4 << 20
 
 
 def content_of(path: Path) -> bytes:
-    """The content of a file of such a kind, whatever link leads to it. Raises OSError if it cannot be read, is no
-    regular file, or is larger than any is."""
+    """The content of a file of such a kind, whatever link leads to it.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or is larger than any is.
+    """
     return read_ordinary(path, _MOST_BYTES, follow=True)
 
 

@@ -31,8 +31,14 @@ class GrowingFile:
         self._offset = 0
 
     def read(self, *, last: bool = True) -> Iterator[bytes]:
-        """New lines, each with its end, and with `last` one that has no end yet; at the first reading those of the file
-        before as well. Raises OSError if it cannot be read."""
+        """New lines, each with its end; at the first reading those of the file before as well.
+
+        Args:
+            last: take a line that has no end yet as well.
+
+        Raises:
+            OSError: it cannot be read.
+        """
         lines = self._new_lines(last)
         if self._tail is not None:
             lines = iter(deque(lines, maxlen=self._tail))

@@ -26,8 +26,11 @@ def adopt() -> bool:
 
 
 def reap(known: Container[int]) -> None:
-    """Let go of adopted children that have ended, but for those whose process numbers are known: somebody else waits
-    for them."""
+    """Let go of adopted children that have ended.
+
+    Args:
+        known: process numbers of children that somebody else waits for; these are left alone.
+    """
     with suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             if ended.si_pid in known:

@@ -32,12 +32,19 @@ class LockHeld(Exception):
 
 
 class FileLock:
-    """A lock of one process on one file, which is made where there is none, in a folder that is there; held until
-    `release`.
+    """A lock of one process on one file, which is made where there is none; held until `release`.
 
-    Children do not inherit it, or one that lingers would hold its parent's lock. From the folder `below` on, no folder
-    may be a link (see `open_ordinary`). Raises LockHeld if another living process, or another lock of this one, has it;
-    OSError if the file cannot be made or opened.
+    Children do not inherit it, or one that lingers would hold its parent's lock.
+
+    Args:
+        path: the lock file; its folder is there.
+        mode: of a file that is made.
+        sleep: waits so many seconds.
+        below: a folder above it, from which on no folder may be a link; see `open_ordinary`.
+
+    Raises:
+        LockHeld: another living process, or another lock of this one, has it.
+        OSError: the file cannot be made or opened.
     """
 
     def __init__(
@@ -76,8 +83,14 @@ class FolderLock:
     """A lock of one process on a folder itself, which no removed lock file undoes; held until `release`.
 
     File systems that lock no folders (NFS among them) leave it to a `FileLock` in the folder: `taken` is False then.
-    Raises LockHeld if another living process, or another lock of this one, has it; its number is not known; OSError if
-    the folder cannot be opened.
+
+    Args:
+        path: the folder, which is there.
+        sleep: waits so many seconds.
+
+    Raises:
+        LockHeld: another living process, or another lock of this one, has it; its number is not known.
+        OSError: the folder cannot be opened.
     """
 
     def __init__(self, path: Path, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -102,8 +115,15 @@ class FolderLock:
 
 
 def lock_holder(path: Path, below: Path | None = None) -> int | None:
-    """The process number of a lock's living holder; None if there is none, or no such file. `below` is as for
-    `FileLock`. Raises OSError if it cannot be asked for."""
+    """The process number of a lock's living holder; None if there is none, or no such file.
+
+    Args:
+        path: the lock file.
+        below: as for `FileLock`.
+
+    Raises:
+        OSError: it cannot be asked for.
+    """
     try:
         file = open_ordinary(path, os.O_RDWR, below=below)
     except FileNotFoundError:

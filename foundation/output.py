@@ -124,8 +124,12 @@ def _as_yaml(facts: Any) -> str:
 
 
 def _print_csv(content: Any, headings_above: list[str] | None = None, *, again: bool = False) -> list[str] | None:
-    """Print all cells, whole, of a list under the `headings_above` if these are its own; the headings under which more
-    rows may come. `again` says whether something was printed before."""
+    """Print all cells, whole; the headings under which more rows may come.
+
+    Args:
+        headings_above: under which a list that has the same goes on.
+        again: whether something was printed before.
+    """
     import csv  # noqa: PLC0415  (few ask for it)
 
     parts = [part for part in _parts(content) if part[0]]

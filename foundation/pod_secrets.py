@@ -46,8 +46,18 @@ class SecretRefused(ExpectedError):
 
 
 class PodSecrets:
-    """The Secrets of one namespace, as the pod's service account, which is mounted at a folder, may read and write
-    them. Raises NotInPod if a file or variable is missing."""
+    """The Secrets of one namespace, as the pod's service account may read and write them.
+
+    Args:
+        account: the folder that the service account is mounted at.
+        environment: of the pod, which says where the API server is.
+
+    Attributes:
+        namespace: the pod's.
+
+    Raises:
+        NotInPod: a file or variable is missing.
+    """
 
     def __init__(self, account: Path, environment: Mapping[str, str]) -> None:
         self._account = account
@@ -64,8 +74,11 @@ class PodSecrets:
             ) from error
 
     def read(self, name: str) -> dict[str, bytes] | None:
-        """What a Secret holds; None where it is not there. Raises ApiServerAway or SecretRefused if it cannot be
-        read."""
+        """What a Secret holds; None where it is not there.
+
+        Raises:
+            ApiServerAway, SecretRefused: it cannot be read.
+        """
         status, answer = self._ask("GET", name, None)
         if status == HTTPStatus.NOT_FOUND:
             return None
@@ -73,8 +86,11 @@ class PodSecrets:
         return {key: base64.b64decode(value) for key, value in (answer.get("data") or {}).items()}
 
     def make(self, name: str, content: Mapping[str, bytes]) -> bool:
-        """Make a Secret; False where there is one already, which stays as it is. Raises ApiServerAway or SecretRefused
-        if it cannot be made."""
+        """Make a Secret; False where there is one already, which stays as it is.
+
+        Raises:
+            ApiServerAway, SecretRefused: it cannot be made.
+        """
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -89,8 +105,11 @@ class PodSecrets:
         return True
 
     def put(self, name: str, content: Mapping[str, bytes]) -> bool:
-        """See that a Secret holds this, whatever else it holds; whether that changed anything. Raises ApiServerAway or
-        SecretRefused if it cannot be read or written."""
+        """See that a Secret holds this, whatever else it holds; whether that changed anything.
+
+        Raises:
+            ApiServerAway, SecretRefused: it cannot be read or written.
+        """
         there = self.read(name)
         if there is None and self.make(name, content):
             return True
@@ -135,7 +154,11 @@ class PodSecrets:
 
 
 def check_names(secret: str, key: str = "key") -> None:
-    """See that a Secret can have this name, and something in it the other one. Raises BadSecretName if it cannot."""
+    """See that a Secret can have this name, and something in it the other one.
+
+    Raises:
+        BadSecretName: it cannot.
+    """
     for name, form in ((secret, _NAME), (key, _KEY)):
         if not form.fullmatch(name):
             raise BadSecretName(

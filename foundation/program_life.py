@@ -28,8 +28,13 @@ _interrupted: Callable[[int, FrameType | None], None] | None = None
 
 
 def begin(program: str, module: str, answer_before: Callable[[int, object], None] | None = None) -> None:
-    """Import a program's module, and run its `main`. `answer_before` is what answered Ctrl-C until now, in place of
-    Python."""
+    """Import a program's module, and run its `main`.
+
+    Args:
+        program: its name, for the line about an interrupt.
+        module: where its `main` is.
+        answer_before: what answered Ctrl-C until now, in place of Python.
+    """
     global _interrupted  # noqa: PLW0603  (a process has one program)
 
     def interrupted(number: int, frame: FrameType | None) -> None:
@@ -49,7 +54,9 @@ def begin(program: str, module: str, answer_before: Callable[[int, object], None
 @contextmanager
 def importing() -> Iterator[None]:
     """Import what stays: the collector of garbage, which takes a fifth of the time that torch does, waits for the end.
-    It does not look at what was made here later either, so nothing but imports belongs here."""
+
+    It does not look at what was made here later either, so nothing but imports belongs here.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -78,8 +85,10 @@ def end(code: int) -> NoReturn:
 
 @contextmanager
 def work() -> Iterator[None]:
-    """Let Ctrl-C interrupt what is done here as Python does it: what was begun is ended in good order. Around what runs
-    before and after, the process just ends, with a line."""
+    """Let Ctrl-C interrupt what is done here as Python does it: what was begun is ended in good order.
+
+    Around what runs before and after, the process just ends, with a line.
+    """
     answers = _interrupted is not None and signal.getsignal(signal.SIGINT) is _interrupted
     if answers:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -47,8 +47,12 @@ class RefusalWindows(Generic[Key]):
         self._windows: dict[Key, _Window] = {}
 
     def on_refusal(self, key: Key) -> tuple[Key, int] | None:
-        """Count a refusal. If it is to have a line: the kind under which it counts, and how many of that kind have had
-        no line since the one before. None if it is only counted."""
+        """Count a refusal.
+
+        Returns:
+            If it is to have a line: the kind under which it counts, and how many of that kind have had no line since
+            the one before. None if it is only counted.
+        """
         now_seconds = self._clock()
         if key not in self._windows and len(self._windows) >= MOST_KEYS:
             if self._others is not None:

@@ -9,8 +9,10 @@ from typing import NoReturn
 
 
 class SignalEvent(threading.Event):
-    """An event that a signal's handler may set, whatever the main thread is at; it is not cleared. `threading.Event`
-    takes a lock to be set, for ever if the handler came upon a `wait` that had it."""
+    """An event that a signal's handler may set, whatever the main thread is at; it is not cleared.
+
+    `threading.Event` takes a lock to be set, for ever if the handler came upon a `wait` that had it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +29,11 @@ class SignalEvent(threading.Event):
         self._news.put(None)
 
     def clear(self) -> NoReturn:
-        """It stays set. Raises NotImplementedError always."""
+        """It stays set.
+
+        Raises:
+            NotImplementedError: always.
+        """
         raise NotImplementedError("what a signal has asked for is not taken back")
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -27,8 +27,10 @@ def _begin(program: str, module: str) -> None:
 
 
 def _alone_in_blas() -> None:
-    """Have NumPy's BLAS start no thread for each core when it is loaded: they would spin, for 0.07 s, on nothing. For
-    programs that start no user's script, which would inherit it. Matrices are small; torch's threads are its own."""
+    """Have NumPy's BLAS start no thread for each core when it is loaded: they would spin, for 0.07 s, on nothing.
+
+    For programs that start no user's script, which would inherit it. Matrices are small; torch's threads are its own.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 

@@ -201,8 +201,13 @@ class FittedTable:
 
 
 class FactSheet:
-    """Facts about one thing, a label and what is said of it, no wider than the terminal that they are printed on, with
-    a title above and lines below, each with its own indentation."""
+    """Facts about one thing, a label and what is said of it, no wider than the terminal that they are printed on.
+
+    Args:
+        title: stands above; empty for none.
+        facts: labels and what stands beside them.
+        below: lines that stand below, each with its own indentation.
+    """
 
     def __init__(self, title: str, facts: Sequence[tuple[str, str]], below: Sequence[str] = ()) -> None:
         self.title = title
@@ -247,10 +252,12 @@ class FactSheet:
 
 
 def table_console(*, wide: bool = False) -> Console:
-    """Where tables go: as wide as the terminal or COLUMNS says; a file or a pipe has room for nearly all there is. With
-    `wide`, nothing is left out, shortened, or goes on in a new line.
+    """Where tables go: as wide as the terminal or COLUMNS says; a file or a pipe has room for nearly all there is.
 
     Text is printed as it is: a name may hold what rich takes for its markup.
+
+    Args:
+        wide: nothing is left out, shortened, or goes on in a new line.
     """
     is_reported = os.environ.get("COLUMNS", "").isdigit()
     width = _EVERY_WIDTH if wide else None if is_reported or sys.stdout.isatty() else _FILE_WIDTH

@@ -16,8 +16,10 @@ LONGEST_ERROR_CHARACTERS: Final = 1000
 
 
 def plain_line(text: str, longest: int = LONGEST_CHARACTERS) -> str:
-    """Put text on one line of at most `longest` characters. What cannot be printed, and so nothing that a terminal
-    obeys, stands as its escape."""
+    """Put text on one line of at most `longest` characters.
+
+    What cannot be printed, and so nothing that a terminal obeys, stands as its escape.
+    """
     # What is cut off needs no looking at: a line may come from a message of megabytes.
     head = " ".join(text[: 4 * longest].split())
     shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in head)
@@ -28,7 +30,9 @@ def parse_json(text: str | bytes) -> Any:
     """Read JSON; whatever is wrong with it is a ValueError.
 
     Python's own reader ends in a RecursionError over some thousand brackets, which no reader of a file thinks of.
-    Raises ValueError if the text is no JSON, or nested beyond all use.
+
+    Raises:
+        ValueError: the text is no JSON, or nested beyond all use.
     """
     try:
         return json.loads(text)
@@ -45,8 +49,11 @@ def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What `with_checksum` was given; an object without one, as an earlier version wrote it, as it is. Raises
-    ValueError if it is not what was written."""
+    """What `with_checksum` was given; an object without one, as an earlier version wrote it, as it is.
+
+    Raises:
+        ValueError: it is not what was written.
+    """
     if not isinstance(content, Mapping):
         raise ValueError("holds no JSON object")  # noqa: TRY004  (it was read from a file)
     rest = {name: value for name, value in content.items() if name != _CHECKSUM}
@@ -56,8 +63,13 @@ def without_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nearest(word: str, known: Iterable[str], least_likeness: float = 0.6) -> str | None:
-    """The known word that somebody probably meant; None if none is as much like it, from 0, nothing in common, to 1,
-    the same."""
+    """The known word that somebody probably meant; None if none is like it.
+
+    Args:
+        word: what was typed.
+        known: what could have been.
+        least_likeness: from 0, nothing in common, to 1, the same.
+    """
     return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=least_likeness)), None)
 
 

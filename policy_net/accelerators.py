@@ -72,8 +72,10 @@ def is_counted(resource: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def gres_counted_as(name: str) -> Counted | None:
-    """The same of a generic resource of Slurm, such as `gpu`, `shard` or `npu`, without its type. Only `gpu` is
-    counted: `shard` and `mps` are shares, of which a site sets how many make a GPU."""
+    """The same of a generic resource of Slurm, such as `gpu`, `shard` or `npu`, without its type.
+
+    Only `gpu` is counted: `shard` and `mps` are shares, of which a site sets how many make a GPU.
+    """
     if name == "gpu":
         return Counted.DEVICES
     return Counted.NOT if name in ("shard", "mps") or _LIKE_ONE.search(name) else None

@@ -52,7 +52,11 @@ def inspect(
 
 
 def describe(file: Path) -> dict[str, Any]:
-    """The facts about a policy file, ready for JSON. Raises PolicyFileError if the file cannot be used."""
+    """The facts about a policy file, ready for JSON.
+
+    Raises:
+        PolicyFileError: the file cannot be used.
+    """
     if str(file) in policy_names():
         from policy_net.set_policy.policy import file_of  # noqa: PLC0415
 

@@ -104,8 +104,7 @@ class CapacityMode(StrEnum):
 
 
 class Moves(StrEnum):
-    """When a job's tasks may go to other nodes: with any decision, only where its size changes, or never as long as it
-    has any, so that it grows around those that it has."""
+    """When a job's tasks may go to other nodes: with any decision, only with its size, or never while it has tasks."""
 
     FREELY = "freely"
     WITH_SIZE = "with-size"
@@ -225,8 +224,11 @@ class DecisionOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy wants for every job until the next decision. A job that is not named is suspended. `reasons` are
-    short words for the log, such as `fallback:nan`. Decisions are equal whoever took them."""
+    """What a policy wants for every job until the next decision.
+
+    A job that is not named is suspended. `reasons` are short words for the log, such as `fallback:nan`. Decisions are
+    equal whoever took them.
+    """
 
     allocation: Mapping[str, Allocation]
     placement: Placement | None = None
@@ -279,8 +281,10 @@ class Progress:
 
 
 class SpeedModel(Protocol):
-    """How fast a job of a type trains with a number of parameter servers and workers. The simulator's truth and every
-    belief implement this one protocol and are injected; nothing else tells them apart."""
+    """How fast a job of a type trains with a number of parameter servers and workers.
+
+    The simulator's truth and every belief implement this one protocol and are injected; nothing else tells them apart.
+    """
 
     def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
         """Speed in samples/s; 0 if the allocation cannot train (no worker, or no parameter server for a PS type)."""
@@ -302,12 +306,17 @@ def speed_at(grid: NDArray[np.float64], ps: int, workers: int) -> float:
 
 
 class PlacementEffect(Protocol):
-    """How much slower a job trains where its workers lie than the speed model says for its best place. Like
-    `SpeedModel`, both the simulator's truth and a scheduler's belief may be one."""
+    """How much slower a job trains where its workers lie than the speed model says for its best place.
+
+    Like `SpeedModel`, both the simulator's truth and a scheduler's belief may be one.
+    """
 
     def relative_speed(self, job_type: str, workers_by_node: Sequence[tuple[str, int]]) -> float:
-        """Speed there over the speed model's, above 0; by every node that holds workers of the job, its GPU type and
-        how many."""
+        """Speed there over the speed model's, above 0.
+
+        Args:
+            workers_by_node: for every node that holds workers of the job, its GPU type and how many.
+        """
         ...
 
 

@@ -23,8 +23,11 @@ class BadInput(PolicyNetError):
 
 
 class MalformedRow(BadInput):
-    """One row or record of a file cannot be used, but the rest may be. `reason` is the message without the value, by
-    which like faults are counted."""
+    """One row or record of a file cannot be used, but the rest may be.
+
+    Attributes:
+        reason: field and remedy without the value, by which like faults are counted.
+    """
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -32,8 +35,12 @@ class MalformedRow(BadInput):
 
 
 class OtherColumns(BadInput):
-    """A table lacks a column that its format needs: it has `names`, one with all of the line where other marks divide
-    them, and lacks `missing`."""
+    """A table lacks a column that its format needs.
+
+    Attributes:
+        names: of the columns that it has; one with all of the line where other marks divide them.
+        missing: those that it lacks.
+    """
 
     def __init__(self, message: str, names: Sequence[str], missing: Sequence[str]) -> None:
         super().__init__(message)
@@ -66,8 +73,11 @@ class SecretExposed(IdentityFileError):
 
 
 class NotTrusted(PolicyNetError):
-    """A statement is not the fleet's, or holds no longer. `reason` is a word of a fixed set, for metrics and
-    heartbeats."""
+    """A statement is not the fleet's, or holds no longer.
+
+    Attributes:
+        reason: a word of a fixed set, for metrics and heartbeats.
+    """
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -92,7 +102,10 @@ class CertificateRefused(LearnerRefused):
 
 class VersionRejected(PolicyNetError):
     """A policy version cannot be acted with (signature, digest, spec or content); the agent keeps the one it has.
-    `reason` is a word of a fixed set, for metrics and heartbeats."""
+
+    Attributes:
+        reason: a word of a fixed set, for metrics and heartbeats.
+    """
 
     def __init__(self, message: str, reason: str = "unusable") -> None:
         super().__init__(message)

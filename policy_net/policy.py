@@ -100,8 +100,12 @@ def register_policy(name: str, factory: PolicyFactory) -> None:
 
 
 def register_policy_of(module: str, builders: Mapping[str, str]) -> None:
-    """Make the policies of a module available by name, each by its class, or by a function of a `PolicyContext` that
-    builds it; the module is loaded when one of them is built."""
+    """Make the policies of a module available by name; the module is loaded when one of them is built.
+
+    Args:
+        module: its full name.
+        builders: the names of its functions that build a policy, by the policy's name.
+    """
     for name, builder in builders.items():
         register_policy(name, _built_by(module, builder))
 
@@ -121,7 +125,11 @@ def policy_names() -> tuple[str, ...]:
 
 
 def policy_factory(name: str) -> PolicyFactory:
-    """What builds a registered policy. Raises UnknownPolicy if no policy has this name."""
+    """What builds a registered policy.
+
+    Raises:
+        UnknownPolicy: no policy has this name.
+    """
     factory = factories.get(name)
     if factory is None:
         raise UnknownPolicy(f"unknown policy {shown_name(name)}: no such file, and not one of {advice(name)}")
@@ -129,21 +137,31 @@ def policy_factory(name: str) -> PolicyFactory:
 
 
 def check_known(names_or_paths: Iterable[str]) -> None:
-    """See that of each a policy is registered under the name, or that there is such a file; nothing is loaded. Raises
-    UnknownPolicy if it is neither."""
+    """See that of each a policy is registered under the name, or that there is such a file; nothing is loaded.
+
+    Raises:
+        UnknownPolicy: neither.
+    """
     for name in names_or_paths:
         if name not in factories and not is_file(Path(name)):
             policy_factory(name)
 
 
 def build_policy(name: str, context: PolicyContext) -> SchedulerPolicy:
-    """Build a registered policy. Raises UnknownPolicy if no policy has this name."""
+    """Build a registered policy.
+
+    Raises:
+        UnknownPolicy: no policy has this name.
+    """
     return policy_factory(name)(context)
 
 
 def true_speeds_for(policy_name: str, context: PolicyContext) -> SpeedModel:
-    """The simulator's speeds, which a policy gets in no other way, for yardsticks that no live cluster can run. Raises
-    BadInput if the context has none, as in a live cluster."""
+    """The simulator's speeds, which a policy gets in no other way, for yardsticks that no live cluster can run.
+
+    Raises:
+        BadInput: the context has none, as in a live cluster.
+    """
     if context.true_speeds is None:
         raise BadInput(
             f"policy {policy_name!r} plans on the simulator's true speeds, which only a simulation has: "

@@ -23,8 +23,12 @@ from policy_net.set_policy.policy import set_policy_of
 
 
 def load_policy(name_or_path: str, context: PolicyContext) -> SchedulerPolicy:
-    """A registered policy by its name, or a trained one from its file. Raises UnknownPolicy if it is neither a name nor
-    a file; PolicyFileError if the file cannot be used."""
+    """A registered policy by its name, or a trained one from its file.
+
+    Raises:
+        UnknownPolicy: neither a name nor a file.
+        PolicyFileError: the file cannot be used.
+    """
     if name_or_path in policy_names():
         return build_policy(name_or_path, context)
     path = Path(name_or_path)
@@ -39,9 +43,12 @@ def load_policy(name_or_path: str, context: PolicyContext) -> SchedulerPolicy:
 def gradients_for(
     spec: WeightSpec, actor_critic: ActorCriticSettings, residual: ResidualSettings, seed: int
 ) -> Gradients:
-    """A computer of gradients for policies of this spec; `seed` draws its mini-batches, where it has any. Raises
-    TypeError if policies of this kind do not learn online; BadInput if they learn with PyTorch, and it is not
-    installed."""
+    """A computer of gradients for policies of this spec; `seed` draws its mini-batches, where it has any.
+
+    Raises:
+        TypeError: policies of this kind do not learn online.
+        BadInput: they learn with PyTorch, and it is not installed.
+    """
     if isinstance(spec, SetSpec):
         return ResidualGradient(spec, residual)
     if not isinstance(spec, PolicySpec):
@@ -63,8 +70,14 @@ def gradients_for(
 
 @dataclass(frozen=True, slots=True)
 class UpdateSchedule:
-    """Updates of a kind of policy: each is made of `segments` runs of `decisions` decision times, drawn `by` this from
-    the replay; one comes after `every` decisions at the soonest."""
+    """Updates of a kind of policy: how often they come, and what experience each is made of.
+
+    Attributes:
+        segments: how many runs of decision times.
+        decisions: length of a run.
+        every: decisions between two updates, at least.
+        by: how the runs are drawn from the replay.
+    """
 
     segments: int
     decisions: int

@@ -62,8 +62,12 @@ def _takes_truth(annotation: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OtherFile:
-    """A configuration file of another program, which is easily given instead: settings at its top that only it has, and
-    what is said of it."""
+    """A configuration file of another program, which is easily given instead.
+
+    Attributes:
+        names: settings that it has, and this program's has not, at its top.
+        said: whose it is, and which program reads it.
+    """
 
     names: frozenset[str]
     said: str
@@ -78,12 +82,14 @@ LEARNERS_FILE: Final = OtherFile(
 
 
 def read_settings_file(path: Path, model: type[Model], least: str, other: OtherFile | None = None) -> Model:
-    """Read and check a configuration file; what became a constant is named in a warning, and counts no more. Raises
-    BadInput if it is not there, no YAML, or another program's, or has an unknown key, a wrong type or value.
+    """Read and check a configuration file; what became a constant is named in a warning, and counts no more.
 
     Args:
         least: the settings that no file can do without, for the message about an empty one.
         other: whose file it may be instead, where it has settings of that one, and none that only this one has.
+
+    Raises:
+        BadInput: not there, no YAML, another program's, an unknown key, a wrong type or value.
     """
     content = read_yaml(path, "a YAML configuration file", _LARGEST_BYTES)
     if not isinstance(content, dict):
@@ -123,8 +129,14 @@ def _taken_out(content: dict[Any, Any], section: type[BaseModel], where: str) ->
 
 
 def checked_settings(content: Any, model: type[Model], where: str) -> Model:
-    """Check settings that were read from `where`, as people know it. Raises BadInput for an unknown key, a wrong type
-    or value."""
+    """Check settings that were read from somewhere.
+
+    Args:
+        where: they are from, for people.
+
+    Raises:
+        BadInput: an unknown key, a wrong type or value.
+    """
     try:
         return model.model_validate(content)
     except ValidationError as error:

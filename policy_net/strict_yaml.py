@@ -23,8 +23,10 @@ brief.maxlevel = 2
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML in which a key stands once, is a word, and a value is written where it is used. Of two equal keys the
-    last would win and nobody would know; a few anchors within anchors expand to gigabytes."""
+    """Safe YAML in which a key stands once, is a word, and a value is written where it is used.
+
+    Of two equal keys the last would win and nobody would know; a few anchors within anchors expand to gigabytes.
+    """
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -77,19 +79,24 @@ def said_path(path: Path) -> str:
 
 
 def read_yaml(path: Path, wanted: str, largest_bytes: int) -> Any:
-    """Read a file of one document. Raises BadInput if it is not there, too long, no text or no YAML, or has a key
-    twice, an anchor or a second document.
+    """Read a file of one document.
 
     Args:
         wanted: what it should be, for the messages, such as `a job file`.
         largest_bytes: what is longer is another file, or a device without end.
+
+    Raises:
+        BadInput: not there, too long, no text, no YAML, a key that stands twice, an anchor, a second document.
     """
     return _parsed(path, wanted, largest_bytes, lambda text: yaml.load(text, Loader=_StrictLoader))  # noqa: S506  (safe)
 
 
 def read_yaml_documents(path: Path, wanted: str, largest_bytes: int) -> list[Any]:
-    """Read all documents of a file, as `read_yaml`; `-` is standard input. Raises BadInput as `read_yaml`; none of them
-    is returned then."""
+    """Read all documents of a file, as `read_yaml`; `-` is standard input.
+
+    Raises:
+        BadInput: as `read_yaml`; none of them is returned then.
+    """
     return list(_parsed(path, wanted, largest_bytes, lambda text: list(yaml.load_all(text, Loader=_StrictLoader))))
 
 

@@ -105,8 +105,7 @@ class Cache(Generic[Kept]):
 
     @property
     def age_seconds(self) -> float:
-        """Since the server was last heard of, of the namespace where that is longest ago; infinite before the first
-        time."""
+        """Seconds since the server's latest answer, of the namespace with the oldest one; infinite before the first."""
         return self._clock() - min(self._heard_at.values())
 
     def age_in(self, namespace: str) -> float:

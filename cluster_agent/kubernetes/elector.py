@@ -32,8 +32,9 @@ EPOCH = "fedl2.io/epoch"
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Durations in seconds; kube-controller-manager's own. `lease` less `renew_deadline` is what a write that is under
-    way when the deadline comes has left to end in.
+    """Durations in seconds; kube-controller-manager's own.
+
+    `lease` less `renew_deadline` is left to a write that is under way at the deadline.
 
     Raises:
         ValueError: a lease would end before its holder stops.
@@ -177,9 +178,7 @@ class Elector:
             self._acquire(lease)
 
     def _on_none(self) -> None:
-        """There is no Lease: on a first look it is made; one that was deleted is waited for as if it were held, since
-        whoever held it may write for as long.
-        """
+        """Make a missing Lease at the first poll; wait for a deleted one as if it were held: its holder may write."""
         if self._is_held:
             self._lose("it was deleted")
         if self._seen is None:

@@ -84,8 +84,7 @@ class Following(Generic[Kept]):
         return all(self.cache.age_in(namespace) > STALE_SECONDS for namespace in self._watches)
 
     def unread(self) -> dict[str, str]:
-        """Namespaces of several that cannot be read, or no longer, and why; of one alone, or of all as one, there is
-        nothing besides that could be gone on with."""
+        """Of several namespaces those that cannot be read, and why; empty for one alone, or for all as one."""
         if len(self._watches) == 1:
             return {}
         found = {}

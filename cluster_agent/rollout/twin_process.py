@@ -221,8 +221,7 @@ def build(held: PolicyAtBlock, settings: PolicySettings) -> SchedulerPolicy:
 
 
 def main() -> None:
-    """Answer one question: `twin_process PERCENT POLICY-SETTINGS AGENT [agents-priority]`, the settings as JSON, the
-    agent by its PID."""
+    """Answer one question: `twin_process PERCENT POLICY-SETTINGS-JSON AGENT-PID [agents-priority]`."""
     niceness = 0 if AGENTS_PRIORITY in sys.argv[4:] else LOWEST_PRIORITY
     between_steps = be_modest(int(sys.argv[3]), float(sys.argv[1]), MOST_BYTES, niceness=niceness)
     question = BlockQuestion.from_line(sys.stdin.buffer.readline())

@@ -1,6 +1,6 @@
-"""Check of every call to whoever answers for a job: it comes from somebody who has the job's token, and is answered so
-that the caller knows the same of who answers. Services behind it raise `CallRefused`, and never see what was not
-proved.
+"""Check of every call for a job: caller and answerer prove to each other that they have the job's token.
+
+Services behind it raise `CallRefused`, and never see a call without the proof.
 """
 
 from __future__ import annotations

@@ -62,8 +62,7 @@ def _detach(data: bytes, tag: bytes, size_bytes: int) -> tuple[bytes, bytes]:
 
 
 def session_of(data: bytes) -> bytes:
-    """The name of the session that a request says it is of, by which its coordinator is found where one process answers
-    for several; nothing is proved by it.
+    """The session's name in a request, by which one process finds the coordinator of several; it proves nothing.
 
     Raises:
         Unproven: it names none.

@@ -39,10 +39,9 @@ _ONE_WISH_SECONDS = 1.0
 
 
 class LauncherStopSignals(SignalHandlers):
-    """Signals that a launcher hears: of those that end it the first asks for a checkpoint and an end, the second for an
-    end at once; that a child has ended is news.
+    """Signals of a launcher: the first to end it asks for a checkpoint, the second for an end at once; a child's end.
 
-    SIGHUP, of a terminal or a line to this machine that was closed, is one of them, unless it is ignored (`nohup`).
+    SIGHUP, of a terminal or a connection that was closed, ends it too, unless it is ignored (`nohup`).
     The same signal twice in a moment is one wish, as `timeout` ends a process and then its group with it. Ctrl-C is
     typed, and counts each time.
 

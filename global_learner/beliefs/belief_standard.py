@@ -1,7 +1,6 @@
-"""References for new versions beside the newest and the first: the last word on types that the newest is silent on, and
-what several clusters agreed on.
+"""References for bounds on new versions: the last beliefs about a type, and those that several clusters agreed on.
 
-Both are of types that v1 does not know; of the others v1 speaks at all times. Nothing of it goes into a version.
+Both are of types that v1 does not know. None of it goes into a version.
 """
 
 from __future__ import annotations

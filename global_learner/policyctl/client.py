@@ -220,8 +220,7 @@ class AdminClient:
         return self._what_is_there(details)
 
     def _what_is_there(self, details: str) -> str:
-        """Which server listens at the address instead of a learner: one port was mistaken for another, or a
-        certificate was left out."""
+        """The server that answers instead of a learner: another port was meant, or a certificate is missing."""
         host, _, port = self._address.rpartition(":")
         found = spoken_at(host.strip("[]"), int(port), self._timeout_seconds)
         if found is Spoken.OPEN_TLS and self._certified:  # it is its certificate that was not taken

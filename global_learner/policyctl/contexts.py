@@ -65,7 +65,11 @@ class Contexts:
         )
 
     def with_context(self, name: str, context: Context) -> Contexts:
-        """With one more, or another in its place; the first one is the current one. Raises BadConfig."""
+        """With one more, or another one in its place; the first one is the current one.
+
+        Raises:
+            BadConfig: the name, or the address, can be none.
+        """
         if _NAME.fullmatch(name) is None:
             raise BadLearnerConfig(
                 f"context {name[:80]!r}: a name has at most 63 of letters, digits, dots, - and _, and begins with a "
@@ -80,7 +84,11 @@ class Contexts:
         return Contexts(self.by_name, name)
 
     def without(self, name: str, file: Path) -> Contexts:
-        """With one less; if it was the current one, none is. Raises BadConfig if there is none of that name."""
+        """With one less; if it was the current one, none is.
+
+        Raises:
+            BadConfig: there is none of that name.
+        """
         self.named(name, file)
         rest = {other: context for other, context in self.by_name.items() if other != name}
         return Contexts(rest, None if self.current == name else self.current)

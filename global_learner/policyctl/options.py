@@ -247,7 +247,11 @@ class PollOptions(CallOptions):
     def poll(
         self, ask: Callable[[AdminClient], Found], table: Callable[[Found], FittedTable | FactSheet | Group]
     ) -> None:
-        """Ask a learner for something and print it; with --watch, again and again. Raises LearnerError."""
+        """Ask a learner for something and print it; with --watch, again and again.
+
+        Raises:
+            LearnerError: what the learner says; of a watched one, where none answers for too long.
+        """
         if not self.watch:
             with self.client() as client:
                 facts = ask(client)
@@ -288,7 +292,11 @@ def confirm(what: str, yes: bool, where: Callable[[], str], flag: str = "--yes")
 
 
 def version_asked(text: str) -> int | str:
-    """Number in `3` or `v3`; `latest` and aliases as they are, for the learner to resolve. Raises BadConfig."""
+    """The number in `3` or `v3`; `latest` and aliases as they are: the learner knows which versions these are.
+
+    Raises:
+        BadConfig: it is none of these.
+    """
     found = version_of(text)
     if found is None:
         raise BadLearnerConfig(f"{text!r} is no version: use a number such as 3 or v3, an alias, or `latest`")

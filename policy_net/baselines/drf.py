@@ -47,9 +47,13 @@ def most_workers(job: Job) -> int:
 
 
 def share_in_rounds(state: ClusterState, most: Sequence[int]) -> dict[str, Allocation]:
-    """Give first grants and bundles in rounds, as long as they fit: after round n, a job has n workers, `most` of them
-    in the end; 0 for nothing at all. A job that starts with more takes that in the first round, and its next when the
-    others have as many."""
+    """Give first grants and bundles in rounds, as long as they fit: after round n, a job has n workers.
+
+    A job that starts with more takes that in the first round, and its next when the others have as many.
+
+    Args:
+        most: for every job, up to how many workers it takes; 0 for nothing at all.
+    """
     capacity = open_capacity(state)
     fits, take = capacity.fits, capacity.take
     workers = [0] * len(state.jobs)

@@ -105,8 +105,10 @@ class OptimusPolicy:
         return remaining_samples(job)
 
     def savings(self, grid: Array) -> tuple[Array, Array]:
-        """What one more worker, and one more server, saves: seconds per sample; one column, or one row, less than the
-        grid [ps, workers] has."""
+        """Seconds per sample that one more worker, and one more server, saves.
+
+        Shapes: the grid [ps, workers] less one column, and less one row.
+        """
         times = seconds_per_sample(grid)
         return _difference(times[:, :-1], times[:, 1:]), _difference(times[:-1], times[1:])
 
@@ -198,7 +200,11 @@ def build_optimus_true_table(context: PolicyContext) -> OptimusPolicy:
 
 
 def build_optimus_fitted(context: PolicyContext) -> OptimusPolicy:
-    """Build the policy registered as `optimus-fitted`. Raises BadInput if the context has no measured speeds."""
+    """Build the policy registered as `optimus-fitted`.
+
+    Raises:
+        BadInput: the context has no measured speeds.
+    """
     if context.measured_speeds is None:
         raise BadInput(
             "policy 'optimus-fitted' plans on speeds measured beforehand: give them with replay's --fit-points FILE,"

@@ -36,8 +36,10 @@ _ZERO = Resources(0, 0)
 
 
 class BatchEncoder:
-    """Turns up to J jobs into the network's input; what a grant changes are three columns, named here. The scalars of
-    column i start at `scalar_offset(i)` in the order d, e, r, w, u."""
+    """Turns up to J jobs into the network's input; what a grant changes are three columns, named here.
+
+    The scalars of column i start at `scalar_offset(i)` in the order d, e, r, w, u.
+    """
 
     def __init__(self, spec: PolicySpec) -> None:
         self.spec = spec
@@ -107,8 +109,11 @@ class JobBatch:
         return not self._columns_of_demands or not self.mask_A[: self.void].any()
 
     def grant(self, index: int) -> tuple[int, NDArray[np.float32]]:
-        """Give what an admissible action (not void) gives; the first of the changed features, and the changes: of r, w
-        and u of one job."""
+        """Give what an admissible action (not void) gives.
+
+        Returns:
+            The first of the changed features and the changes: of r, w and u of one job.
+        """
         column, kind = divmod(index, GRANT_KINDS)
         grant = Grant(kind)
         job = self._jobs[column]

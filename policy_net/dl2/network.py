@@ -53,8 +53,10 @@ class ActingNetwork:
 
 
 def tensors_of(weights: Weights, spec: PolicySpec, *, requires_grad: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """The flat vector as one torch leaf, and the layout's tensors as views of it. With `requires_grad`, one backward
-    pass leaves the whole flat gradient in the leaf's `.grad`."""
+    """The flat vector as one torch leaf, and the layout's tensors as views of it.
+
+    With `requires_grad`, one backward pass leaves the whole flat gradient in the leaf's `.grad`.
+    """
     import torch  # noqa: PLC0415  (acting must not pay for torch's start-up)
 
     flat = torch.from_numpy(np.array(weights, dtype=np.float32))

@@ -92,8 +92,11 @@ class JobAwareExploration:
 
 
 class LearnedPolicy:
-    """Allocates with a trained network; `load_weights` swaps it between two decisions. The random numbers of a decision
-    depend on the seed and the decision's index alone, so that a logged decision can be made again."""
+    """Allocates with a trained network; `load_weights` swaps it between two decisions.
+
+    The random numbers of a decision depend on the seed and the decision's index alone, so that a logged decision can be
+    made again.
+    """
 
     def __init__(
         self,
@@ -118,8 +121,11 @@ class LearnedPolicy:
         self._network = ActingNetwork(spec, weights)
 
     def load_weights(self, weights: Weights) -> None:
-        """Act with other weights from the next decision on. Raises SpecMismatch if they are not of this policy's
-        spec."""
+        """Act with other weights from the next decision on.
+
+        Raises:
+            SpecMismatch: they are not of this policy's spec.
+        """
         self._network = ActingNetwork(self.spec, weights)
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:

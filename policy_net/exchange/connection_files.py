@@ -25,8 +25,12 @@ _LARGEST_BYTES = 4 << 20
 
 
 def plain_content(path: Path) -> bytes:
-    """The content of a file that is read once; what a command line names may be a pipe. Raises IdentityFileError if it
-    is far too large; OSError if it cannot be read."""
+    """The content of a file that is read once; what a command line names may be a pipe.
+
+    Raises:
+        IdentityFileError: it is far too large.
+        OSError: it cannot be read.
+    """
     with path.open("rb") as stream:
         data = stream.read(_LARGEST_BYTES + 1)
     if len(data) > _LARGEST_BYTES:
@@ -52,8 +56,11 @@ class ConnectionFiles:
     authority_validity: Validity = NO_CERTIFICATE
 
     def check_in_force(self, now: float) -> None:
-        """See that the certificate, and an authority, hold at a moment (Unix seconds). Raises IdentityFileError if one
-        holds no longer, or not yet."""
+        """See that the certificate, and an authority, hold at a moment (Unix seconds).
+
+        Raises:
+            IdentityFileError: one holds no longer, or not yet.
+        """
         begins, ends = self.validity
         if self.certificate is not None and ends <= now:
             raise IdentityFileError(f"the certificate has expired, on {shown_moment(ends)}")
@@ -67,8 +74,14 @@ class ConnectionFiles:
 def read_connection_files(
     ca: Path | None, certificate: Path | None, key: Path | None, content: Content = plain_content
 ) -> ConnectionFiles:
-    """Read and check the files of a connection. Raises IdentityFileError if one cannot be read, is no PEM, or key and
-    certificate do not belong together."""
+    """Read and check the files of a connection.
+
+    Args:
+        content: reads a file.
+
+    Raises:
+        IdentityFileError: one cannot be read, is no PEM, or key and certificate do not belong together.
+    """
     if (certificate is None) is not (key is None):
         raise IdentityFileError("a certificate and its key belong together: name both, or neither")
     authority, authorities = None, NO_CERTIFICATE
@@ -91,10 +104,17 @@ def follow_connection_files(
     clock: Callable[[], float] = time.monotonic,
     unix_clock: Callable[[], float] = time.time,
 ) -> FollowedFiles[ConnectionFiles]:
-    """Files of a connection, read again when they change. Raises IdentityFileError if they cannot be used at the start.
+    """Files of a connection, read again when they change.
 
-    What has expired by `unix_clock`, or does not hold yet, takes nobody's place; at a start there is nothing else to
-    take.
+    What has expired, or does not hold yet, takes nobody's place; at a start there is nothing else to take.
+
+    Args:
+        read: as `read_connection_files` does.
+        clock: seconds that never go back.
+        unix_clock: seconds by which certificates hold.
+
+    Raises:
+        IdentityFileError: at the start: they cannot be used.
     """
     first = True
 

@@ -38,11 +38,18 @@ class KeyRequest:
 
 
 class EnrolledIdentity:
-    """The identity in a folder, and the enrollment file by which it is to be gained: looked at again whenever it
-    changes, as a new one means to enroll anew."""
+    """The identity in a folder, and the enrollment file by which it is to be gained.
+
+    Args:
+        enrollment_file: looked at again whenever it changes: a new one means to enroll anew.
+    """
 
     def __init__(self, folder: Path, cluster: str, enrollment_file: Path) -> None:
-        """Read what is there. Raises IdentityFileError if neither an identity nor an enrollment file can be used."""
+        """Read what is there.
+
+        Raises:
+            IdentityFileError: neither an identity nor an enrollment file can be used.
+        """
         self._folder = folder
         self._cluster = cluster
         self._enrollment_file = enrollment_file
@@ -63,8 +70,11 @@ class EnrolledIdentity:
             )
 
     def invitation(self) -> EnrollmentFile | None:
-        """An enrollment file that was not used yet; None if there is none, or none that is new. Raises
-        IdentityFileError if it cannot be used."""
+        """An enrollment file that was not used yet; None if there is none, or none that is new.
+
+        Raises:
+            IdentityFileError: it cannot be used.
+        """
         try:
             stat = self._enrollment_file.stat()
         except OSError:
@@ -83,8 +93,11 @@ class EnrolledIdentity:
         self._seen = (stat.st_ino, stat.st_mtime_ns)
 
     def first_request(self) -> KeyRequest:
-        """A request with the key that waits for its certificate; made now if there is none. Raises OSError if the disk
-        refuses."""
+        """A request with the key that waits for its certificate; made now if there is none.
+
+        Raises:
+            OSError: the disk refuses.
+        """
         pending = self._folder / _PENDING_KEY
         try:
             key = read_private(pending)
@@ -100,8 +113,12 @@ class EnrolledIdentity:
         return KeyRequest(key, signing_request(key, self._cluster))
 
     def received(self, key: bytes, certificate: bytes, authority: bytes) -> IdentityFile:
-        """Keep a certificate that the learner made. Raises IdentityFileError if it is not ours, or of another name;
-        OSError if the disk refuses."""
+        """Keep a certificate that the learner made.
+
+        Raises:
+            IdentityFileError: it is not ours, or of another name.
+            OSError: the disk refuses.
+        """
         try:
             identity = parse_identity(key + certificate + authority)
         except IdentityFileError as error:
@@ -113,7 +130,11 @@ class EnrolledIdentity:
         return identity
 
     def settled(self, enrollment: EnrollmentFile) -> None:
-        """Remember that a token was used; the file may stay where it is. Raises OSError if the disk refuses."""
+        """Remember that a token was used; the file may stay where it is.
+
+        Raises:
+            OSError: the disk refuses.
+        """
         write_private(self._folder / _TOKEN_DIGEST, enrollment.digest.encode())
         (self._folder / _PENDING_KEY).unlink(missing_ok=True)
         self.polled_at()

@@ -38,7 +38,11 @@ class EnrollmentFile:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
 
     def write(self, path: Path) -> None:
-        """Write the file, readable for its owner only. Raises OSError if the disk refuses."""
+        """Write the file, readable for its owner only.
+
+        Raises:
+            OSError: the disk refuses.
+        """
         write_private(path, self.to_json().encode())
 
 
@@ -48,8 +52,12 @@ def token_digest(token: str) -> str:
 
 
 def read_enrollment(path: Path) -> EnrollmentFile:
-    """Read and check an enrollment file. Raises SecretExposed if others may read it; IdentityFileError if it is not
-    there, cut short, or something else."""
+    """Read and check an enrollment file.
+
+    Raises:
+        SecretExposed: others may read it.
+        IdentityFileError: not there, cut short, or something else.
+    """
     try:
         content = parse_json(read_private(path))
     except OSError as error:

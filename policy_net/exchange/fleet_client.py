@@ -76,8 +76,10 @@ _OUTCOMES = {
 
 
 class FleetClient:
-    """Calls that agents and regions make alike. Each raises `LearnerUnreachable` if no answer came in time and
-    `LearnerRefused` if the answer was no."""
+    """Calls that agents and regions make alike.
+
+    Each raises `LearnerUnreachable` if no answer came in time and `LearnerRefused` if the answer was no.
+    """
 
     def __init__(
         self,
@@ -87,8 +89,16 @@ class FleetClient:
         on_enrolled: OnEnrolled = lambda _: None,
         on_replaced: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Open a channel; nothing is sent yet. Raises IdentityFileError if a certificate, key or enrollment file cannot
-        be used. For the clock, `on_enrolled` and `on_replaced` see `LearnerConnection`."""
+        """Open a channel; nothing is sent yet.
+
+        Args:
+            clock: Unix seconds.
+            on_enrolled: is told the fleet's keys that come with a certificate for a token.
+            on_replaced: is told the name of a secret whose files were replaced.
+
+        Raises:
+            IdentityFileError: a certificate, key or enrollment file cannot be used.
+        """
         self._cluster = address.cluster
         self._seconds = address.call_seconds
         self._learner = address.words.learner
@@ -276,8 +286,14 @@ class HeadCheck:
             return self._step if incarnation == self._incarnation else 0
 
     def checked(self, incarnation: int, seen: int, step: int, data: bytes, spec: WeightSpec) -> LearnerHead:
-        """A head that can be learned from; `seen` is the `newest` of before the call. Raises LearnerRefused if its
-        weights are of another length or not finite, or it lies before one that was sent."""
+        """A head that can be learned from.
+
+        Args:
+            seen: `newest` of before the call.
+
+        Raises:
+            LearnerRefused: its weights are of another length or not finite, or it lies before one that was sent.
+        """
         try:
             weights = weights_from_bytes(data, spec)
         except SpecMismatch as error:

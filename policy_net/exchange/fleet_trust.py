@@ -45,11 +45,19 @@ _OLDER_LEARNER = (
 
 
 class FleetTrust:
-    """What is trusted, kept in a file of the state directory; safe to use from several threads. While no key is pinned,
-    versions without a signature may act with `allow_unsigned`; the clock gives Unix seconds."""
+    """What is trusted, kept in a file of the state directory; safe to use from several threads.
+
+    Args:
+        allow_unsigned: while no key is pinned, versions without a signature may act.
+        clock: Unix seconds.
+    """
 
     def __init__(self, state_dir: Path, cluster: str, allow_unsigned: bool, clock: Callable[[], float]) -> None:
-        """Read what was pinned. Raises IdentityFileError if the file cannot be used."""
+        """Read what was pinned.
+
+        Raises:
+            IdentityFileError: the file cannot be used.
+        """
         self._path = state_dir / TRUST_FILE
         self._cluster = cluster
         self._allow_unsigned = allow_unsigned
@@ -106,12 +114,15 @@ class FleetTrust:
 
     def check(self, fetched: FetchedPolicy, assigned_by: SignedDocument | None = None) -> None:
         """See that a fetched version is the fleet's, and this cluster's to act on now; its digest is not looked at.
-        Raises VersionRejected if it is not, or cannot be known to be; OSError if what is trusted from now on cannot be
-        kept.
 
-        `assigned_by` is the timestamp for which it was fetched. A learner that publishes often has assigned the next
-        version by the time at which this one is here: it may act until that one does. One that was taken back meanwhile
-        may not.
+        Args:
+            assigned_by: the timestamp for which it was fetched. A learner that publishes often has assigned the next
+                version by the time at which this one is here: it may act until that one does. One that was taken back
+                meanwhile may not.
+
+        Raises:
+            VersionRejected: it is not, or cannot be known to be.
+            OSError: what is trusted from now on cannot be kept.
         """
         with self._lock:
             if fetched.signed is None and not fetched.roots:
@@ -147,9 +158,14 @@ class FleetTrust:
     ) -> float:
         """See that what a rollout asks is what the fleet's key says; until when that holds, in Unix seconds.
 
-        Unlike an assignment, nothing is asked of an agent that knows no key, and that nothing is asked (None) has to be
-        signed too. Raises VersionRejected for an old answer, somebody else's, another assignment, or none that is
-        signed.
+        Unlike an assignment, nothing is asked of an agent that knows no key.
+
+        Args:
+            version: that the same answer assigns.
+            rollout_assignment: None if the answer asks nothing, which has to be signed too.
+
+        Raises:
+            VersionRejected: an old answer, somebody else's, another assignment, or none that is signed.
         """
         beside = 0 if rollout_assignment is None else rollout_assignment.beside_version
         with self._lock:
@@ -164,8 +180,12 @@ class FleetTrust:
             return float(stamp.expires_unix_seconds)
 
     def check_challenger(self, fetched: FetchedPolicy) -> None:
-        """See that a version that a signed assignment names is the fleet's; its digest is not looked at. Raises
-        VersionRejected if it is not; OSError if what is trusted from now on cannot be kept."""
+        """See that a version that a signed assignment names is the fleet's; its digest is not looked at.
+
+        Raises:
+            VersionRejected: it is not.
+            OSError: what is trusted from now on cannot be kept.
+        """
         with self._lock:
             try:
                 root = follow_roots(fetched.roots, self._pinned)

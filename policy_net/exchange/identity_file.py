@@ -37,8 +37,15 @@ _OTHERS = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 
 @dataclass(frozen=True, slots=True)
 class IdentityFile:
-    """The content of an identity file (PEM): a private key, the certificate for its public half, made at its beginning
-    or a little later, and one or more against which the other side's is checked."""
+    """The content of an identity file.
+
+    Attributes:
+        key: private key, PEM.
+        certificate: for its public half, PEM.
+        authority: what the other side's certificate is checked against, PEM, one or more.
+        begins_unix_seconds: when the certificate was made, or a little before.
+        ends_unix_seconds: when it expires.
+    """
 
     key: bytes
     certificate: bytes
@@ -63,7 +70,11 @@ class IdentityFile:
         return self.key + self.certificate + self.authority
 
     def write(self, path: Path) -> None:
-        """Write the file, readable for its owner only. Raises OSError if the disk refuses."""
+        """Write the file, readable for its owner only.
+
+        Raises:
+            OSError: the disk refuses.
+        """
         write_private(path, self.to_bytes())
 
     def renewal_unix_seconds(self) -> float:
@@ -73,8 +84,15 @@ class IdentityFile:
 
 
 def read_identity(path: Path, content: Content | None = None) -> IdentityFile:
-    """Read and check an identity file, by `content` if it is followed. Raises SecretExposed if others may read it;
-    IdentityFileError if it is not there, cut short, damaged, or of parts that do not belong together."""
+    """Read and check an identity file.
+
+    Args:
+        content: reads a file that is followed.
+
+    Raises:
+        SecretExposed: others may read it.
+        IdentityFileError: not there, cut short, damaged, or of parts that do not belong together.
+    """
     try:
         if content is None:
             data = read_private(path)
@@ -90,8 +108,11 @@ def read_identity(path: Path, content: Content | None = None) -> IdentityFile:
 
 
 def parse_identity(data: bytes) -> IdentityFile:
-    """Check the bytes of an identity file. Raises IdentityFileError if it is cut short, damaged, or of parts that do
-    not belong together."""
+    """Check the bytes of an identity file.
+
+    Raises:
+        IdentityFileError: cut short, damaged, or of parts that do not belong together.
+    """
     blocks = [(match.group(1).decode(), _ended(match.group(0))) for match in _BLOCK.finditer(data)]
     keys = [block for kind, block in blocks if kind.endswith("PRIVATE KEY")]
     certificates = [block for kind, block in blocks if kind == "CERTIFICATE"]
@@ -126,8 +147,11 @@ def new_key() -> bytes:
 
 
 def signing_request(key_pem: bytes, name: str) -> bytes:
-    """A request for a certificate for this key (PKCS #10, DER); the authority decides on everything but the key. Raises
-    IdentityFileError if this is no such key."""
+    """A request for a certificate for this key (PKCS #10, DER); the authority decides on everything but the key.
+
+    Raises:
+        IdentityFileError: this is no such key.
+    """
     try:
         key = serialization.load_pem_private_key(key_pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -152,30 +176,43 @@ def common_name(certificate: x509.Certificate) -> str:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Replace a file's content whole; mode 600 from its first byte on, on disk when this returns. Raises OSError if the
-    disk refuses."""
+    """Replace a file's content whole; mode 600 from its first byte on, on disk when this returns.
+
+    Raises:
+        OSError: the disk refuses.
+    """
     check_replaceable(path)
     write_whole(path, data, mode=PRIVATE)
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder that only its owner may enter; one that is there is closed to others. Raises OSError if the disk
-    refuses, or it is somebody else's."""
+    """Make a folder that only its owner may enter; one that is there is closed to others.
+
+    Raises:
+        OSError: the disk refuses, or it is somebody else's.
+    """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.chmod(0o700)
 
 
 def read_private(path: Path) -> bytes:
-    """The content of a file that nobody but its owner, or its group, may read. Raises SecretExposed if others may;
-    whoever could read it may have done so; OSError if it cannot be read."""
+    """The content of a file that nobody but its owner, or its group, may read.
+
+    Raises:
+        SecretExposed: others may; whoever could read it may have done so.
+        OSError: it cannot be read.
+    """
     with path.open("rb") as stream:
         _check_mode(path, os.fstat(stream.fileno()))
         return stream.read()
 
 
 def check_private(path: Path) -> None:
-    """See that nobody but a file's owner, or its group, may read it. Raises SecretExposed or OSError as
-    `read_private`."""
+    """See that nobody but a file's owner, or its group, may read it.
+
+    Raises:
+        SecretExposed, OSError: as `read_private`.
+    """
     _check_mode(path, path.stat())
 
 

@@ -83,8 +83,12 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class ShareAnswer:
-    """What became of a report of speeds: not taken if the learner had it, or a later one; left out are job types for
-    which the fleet's vocabulary has no room."""
+    """What became of a report of speeds.
+
+    Attributes:
+        taken: False if the learner had it, or a later one.
+        left_out: job types for which the fleet's vocabulary has no room.
+    """
 
     taken: bool
     left_out: tuple[str, ...] = ()
@@ -92,8 +96,13 @@ class ShareAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FetchedPolicy:
-    """A published version as it came over the wire, not checked yet. A learner that signs says what it is, that this
-    cluster is to act on it now, and whose keys these are."""
+    """A published version as it came over the wire; not checked yet.
+
+    Attributes:
+        signed: what the version is; None from a learner that signs nothing.
+        timestamp: that this cluster is to act on it now.
+        roots: whose keys these are.
+    """
 
     version: int
     data: bytes

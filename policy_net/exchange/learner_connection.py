@@ -102,8 +102,11 @@ class LearnerConnection:
         on_replaced: Callable[[str], None] = lambda _: None,
         poll_clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Open a channel if that takes no enrollment; nothing is sent yet. Raises IdentityFileError if a certificate,
-        key or enrollment file cannot be used."""
+        """Open a channel if that takes no enrollment; nothing is sent yet.
+
+        Raises:
+            IdentityFileError: a certificate, key or enrollment file cannot be used.
+        """
         self._address = address
         self._section = address.words.section
         self._call = call
@@ -173,8 +176,12 @@ class LearnerConnection:
         return f"{expired}: replace the files of {self._section}.tls {self._files.refusal}".rstrip()
 
     def fleet(self) -> fleet_pb2_grpc.FleetStub:
-        """The learner's service, under an identity that is good for a while. Raises LearnerUnreachable if there is no
-        identity yet, and the learner is not there to give one; LearnerRefused if the learner gives none."""
+        """The learner's service, under an identity that is good for a while.
+
+        Raises:
+            LearnerUnreachable: there is no identity yet, and the learner is not there to give one.
+            LearnerRefused: the learner gives none.
+        """
         if self._files is not None:
             self._poll()
         if self._enrolled is None:

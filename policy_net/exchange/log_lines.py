@@ -46,8 +46,11 @@ def sealed(text: str) -> bytes:
 
 
 def numbered_lines(stream: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
-    """A file's lines and their numbers, from 1, without ever holding more than one that any log could have. Raises
-    BadInput if a line is longer than that."""
+    """A file's lines and their numbers, from 1, without ever holding more than one that any log could have.
+
+    Raises:
+        BadInput: a line is longer than that.
+    """
     number = 0
     while raw := stream.readline(LONGEST_LINE_BYTES + 1):
         number += 1
@@ -57,8 +60,11 @@ def numbered_lines(stream: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def read_lines(path: Path) -> Iterator[LogLine]:
-    """The lines of one file, in order, one in memory at a time. Raises BadInput if the file cannot be read, or a line
-    was changed or is something else than a log's; it names the line."""
+    """The lines of one file, in order, one in memory at a time.
+
+    Raises:
+        BadInput: the file cannot be read, or a line was changed or is something else than a log's; it names the line.
+    """
     torn: int | None = None
     try:
         with path.open("rb") as stream:

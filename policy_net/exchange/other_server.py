@@ -1,10 +1,7 @@
-"""Other server at an address where the learner was expected: what it speaks, found out by asking it, and which setting
-to mend.
+"""Other server at the learner's address: which one it is, and which setting to mend.
 
-gRPC says of an HTTP port, a TLS port and a port that nobody has much the same, in words about its own inside. Somebody
-has mistaken one port for another, or left out a certificate: which of these it is, two short connections tell. They are
-made at most once a minute: retries come every few seconds, from several threads. The settings to mend are those of the
-program that calls, an agent or a region.
+gRPC's errors for an HTTP port, a TLS port and a port that nobody has are much the same. Two short connections tell them
+apart, at most once a minute, as retries come every few seconds from several threads.
 """
 
 from __future__ import annotations
@@ -173,8 +170,13 @@ _OF_OTHER_PORTS = {
 
 
 class OtherServers:
-    """What is said of addresses at which no learner answers; safe to use from several threads. `patience_seconds` are
-    those of calls to the learner."""
+    """What is said of addresses at which no learner answers; safe to use from several threads.
+
+    Args:
+        words: of the program that calls.
+        patience_seconds: of calls to the learner.
+        clock: seconds, never back.
+    """
 
     def __init__(
         self, words: CallerWords, patience_seconds: float, clock: Callable[[], float] = time.monotonic
@@ -187,8 +189,15 @@ class OtherServers:
         self._found: dict[str, tuple[float, Spoken]] = {}
 
     def explained(self, call: str, code: str, details: str, address: str, certified: bool) -> str:
-        """Why a call met no learner, and what to do; empty where a learner answered, or too late. Code and details are
-        what gRPC, or the learner, said; the address is HOST:PORT, IPv6 in brackets."""
+        """Why a call met no learner, and what to do; empty where a learner answered, or too late.
+
+        Args:
+            call: its name.
+            code: gRPC's word for its end.
+            details: what gRPC, or the learner, said.
+            address: HOST:PORT that was called, IPv6 in brackets.
+            certified: whether by TLS.
+        """
         words = self._words
         if code == "UNIMPLEMENTED" and call in _OF_OTHER_PORTS:
             mend = words.enroll if call == _ENROLL else words.listen

@@ -32,8 +32,11 @@ _DIGEST = "digest"
 
 @dataclass(frozen=True, slots=True)
 class PolicyFile:
-    """The content of a policy file. Priors are what is believed of speeds before a cluster has seen any; empty for
-    kinds of policies without beliefs."""
+    """The content of a policy file.
+
+    Attributes:
+        priors: what is believed of speeds before a cluster has seen any; empty for kinds of policies without beliefs.
+    """
 
     spec: Spec
     weights: Weights
@@ -42,8 +45,11 @@ class PolicyFile:
 
     @property
     def network_spec(self) -> PolicySpec:
-        """The spec of a `dl2` policy, where nothing else will do. Raises PolicyFileError if the policy is of another
-        kind."""
+        """The spec of a `dl2` policy, where nothing else will do.
+
+        Raises:
+            PolicyFileError: the policy is of another kind.
+        """
         if not isinstance(self.spec, PolicySpec):
             raise PolicyFileError(f"the file holds a {self.spec.policy!r} policy; only a dl2 policy can be used here")
         return self.spec
@@ -78,8 +84,12 @@ def digest_of(data: bytes) -> str:
 
 
 def parse_policy_file(data: bytes, source: str) -> PolicyFile:
-    """Read a policy file's bytes; `source` names them in errors. Raises PolicyFileError if it is cut short, damaged
-    (its digest is another), not finite, or of another spec than this program reads."""
+    """Read a policy file's bytes; `source` names them in errors.
+
+    Raises:
+        PolicyFileError: cut short, damaged (its digest is another), not finite, or of another spec than this program
+            reads.
+    """
     content = _content(data, source)
     expected = content.get(_DIGEST)
     # Files from before there was a digest have none.
@@ -110,7 +120,11 @@ def parse_policy_file(data: bytes, source: str) -> PolicyFile:
 
 
 def spec_from_json(text: str) -> Spec:
-    """Read a spec of either kind. Raises PolicyFileError if the text is no spec that this program reads."""
+    """Read a spec of either kind.
+
+    Raises:
+        PolicyFileError: the text is no spec that this program reads.
+    """
     try:
         return _spec_of(parse_json(text))
     except ValueError as error:
@@ -140,7 +154,11 @@ def _content(data: bytes, source: str) -> dict[str, Any]:
 
 
 def read_policy_file(path: Path) -> PolicyFile:
-    """Read a policy file from disk. Raises PolicyFileError as `parse_policy_file`, or the file cannot be read."""
+    """Read a policy file from disk.
+
+    Raises:
+        PolicyFileError: as `parse_policy_file`, or the file cannot be read.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -149,8 +167,11 @@ def read_policy_file(path: Path) -> PolicyFile:
 
 
 def check_writable(path: Path) -> None:
-    """Find out before the work, not after it, that a policy file cannot be written there. Raises PolicyFileError if it
-    cannot."""
+    """Find out before the work, not after it, that a policy file cannot be written there.
+
+    Raises:
+        PolicyFileError: it cannot.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     try:
         check_replaceable(path)
@@ -163,8 +184,11 @@ def check_writable(path: Path) -> None:
 
 
 def write_policy_file(path: Path, content: PolicyFile) -> None:
-    """Write a policy file whole or not at all. Raises PolicyFileError if the file cannot be written; nothing is left
-    behind."""
+    """Write a policy file whole or not at all.
+
+    Raises:
+        PolicyFileError: the file cannot be written; nothing is left behind.
+    """
     data = content.to_bytes()
     try:
         check_replaceable(path)

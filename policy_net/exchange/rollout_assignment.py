@@ -29,7 +29,7 @@ class AssignmentRole(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RolloutAssignment:
-    """What a rollout asks of a cluster. Raises ValueError if a value is out of its range.
+    """What a rollout asks of a cluster.
 
     Attributes:
         rollout: its number, from 1 on.
@@ -37,6 +37,9 @@ class RolloutAssignment:
         seed: of the coins that say which version begins a pair of blocks.
         block_seconds: how long a block lasts, in the cluster's own time; the agent says when the first one begins.
         washout_seconds: at the begin of every block that are not counted.
+
+    Raises:
+        ValueError: a value is out of its range.
     """
 
     rollout: int
@@ -64,7 +67,11 @@ class RolloutAssignment:
 
     @classmethod
     def from_json(cls, content: Any) -> RolloutAssignment:
-        """The inverse. Raises ValueError if it is something else."""
+        """The inverse.
+
+        Raises:
+            ValueError: it is something else.
+        """
         if not isinstance(content, Mapping):
             raise ValueError("the assignment is no object")  # noqa: TRY004  (one kind of error for whatever is wrong)
         return cls(
@@ -78,7 +85,11 @@ class RolloutAssignment:
 
     @classmethod
     def of(cls, message: fleet_pb2.RolloutDuty) -> RolloutAssignment:
-        """From the wire. Raises ValueError if a value is out of its range."""
+        """From the wire.
+
+        Raises:
+            ValueError: a value is out of its range.
+        """
         return cls.from_json({name: getattr(message, name) for name in message.DESCRIPTOR.fields_by_name})
 
     def message(self) -> fleet_pb2.RolloutDuty:
@@ -87,8 +98,10 @@ class RolloutAssignment:
 
 
 def candidate_first(seed: int, cluster: str, pair: int) -> bool:
-    """Whether the candidate acts in the first block of a pair: the same coin wherever and whenever it is asked. Learner
-    and agent both compute it, and so does whoever checks them; nothing has to be remembered."""
+    """Whether the candidate acts in the first block of a pair: the same coin wherever and whenever it is asked.
+
+    Learner and agent both compute it, and so does whoever checks them; nothing has to be remembered.
+    """
     drawn = hashlib.sha256(f"switchback\0{seed}\0{cluster}\0{pair}".encode()).digest()
     return drawn[0] % 2 == 1
 

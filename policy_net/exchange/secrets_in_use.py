@@ -50,7 +50,11 @@ class SecretInUse:
 
 
 def validity_of(certificate: x509.Certificate) -> Validity:
-    """The time in which a certificate holds. Raises ValueError if it says none that can be read."""
+    """The time in which a certificate holds.
+
+    Raises:
+        ValueError: it says none that can be read.
+    """
     return Validity(certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp())
 
 
@@ -60,8 +64,11 @@ def longest_validity(certificates: Iterable[x509.Certificate]) -> Validity:
 
 
 def what_expired(secrets: Iterable[SecretInUse], now: float) -> str:
-    """Which certificate in use has expired by now (Unix seconds), and why there is no other one; empty where all
-    hold."""
+    """Which certificate in use has expired, and why there is no other one; empty where all hold.
+
+    Args:
+        now: Unix seconds.
+    """
     for secret in secrets:
         ends = 0.0 if secret.validity is None else secret.validity().ends_unix_seconds
         if 0.0 < ends <= now:

@@ -90,7 +90,11 @@ class SignedDocument:
 
     @classmethod
     def from_json(cls, content: Any) -> SignedDocument:
-        """The inverse. Raises NotTrusted if it is something else."""
+        """The inverse.
+
+        Raises:
+            NotTrusted: it is something else.
+        """
         try:
             pairs = [(bytes.fromhex(pair["key"]), bytes.fromhex(pair["signature"])) for pair in content["signatures"]]
             return cls(content["payload"].encode(), tuple(pairs))
@@ -130,8 +134,11 @@ class VersionStatement:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """What one cluster is to act on, what a rollout asks of it besides (None: nothing), and until when that holds;
-    numbers of one fleet's timestamps only rise."""
+    """What one cluster is to act on, and until when that holds; numbers of one fleet's timestamps only rise.
+
+    Attributes:
+        rollout_assignment: what a rollout asks of it besides; None: nothing.
+    """
 
     fleet: str
     cluster: str
@@ -183,9 +190,12 @@ def is_signed_by(document: SignedDocument, keys: Sequence[str]) -> bool:
 
 
 def follow_roots(documents: Sequence[SignedDocument], pinned: SignedDocument | None = None) -> Root:
-    """The newest root of a chain that begins with a fleet's first; of one that was pinned, a continuation. Raises
-    NotTrusted if a link is not signed by the one before and by itself, is of another fleet or missing, or the chain
-    ends before the pinned one."""
+    """The newest root of a chain that begins with a fleet's first; of one that was pinned, a continuation.
+
+    Raises:
+        NotTrusted: a link is not signed by the one before and by itself, is of another fleet or missing, or the chain
+            ends before the pinned one.
+    """
     if not 0 < len(documents) <= _MOST_ROOTS:
         raise NotTrusted(f"a chain of {len(documents)} roots cannot be followed", Distrust.UNSIGNED)
     root: Root | None = None
@@ -218,7 +228,11 @@ def follow_roots(documents: Sequence[SignedDocument], pinned: SignedDocument | N
 
 
 def read_root(document: SignedDocument) -> Root:
-    """A root's content, unchecked but for its form. Raises NotTrusted if it is no root."""
+    """A root's content, unchecked but for its form.
+
+    Raises:
+        NotTrusted: it is no root.
+    """
 
     def keys(value: Any) -> Mapping[KeyRole, tuple[str, ...]]:
         found = {role: tuple(value[role.value]) for role in KeyRole}
@@ -234,15 +248,22 @@ def read_root(document: SignedDocument) -> Root:
 
 
 def version_statement(document: SignedDocument, root: Root) -> VersionStatement:
-    """A version's statement that the fleet has signed. Raises NotTrusted if it has not."""
+    """A version's statement that the fleet has signed.
+
+    Raises:
+        NotTrusted: it has not.
+    """
     return _signed_statement(
         document, root, KeyRole.VERSION, lambda content: VersionStatement(**_values(VersionStatement, content))
     )
 
 
 def timestamp(document: SignedDocument, root: Root) -> Timestamp:
-    """A timestamp that the fleet has signed; whether it has expired is the caller's to look at. Raises NotTrusted if it
-    has not."""
+    """A timestamp that the fleet has signed; whether it has expired is the caller's to look at.
+
+    Raises:
+        NotTrusted: it has not.
+    """
 
     def build(content: dict[str, Any]) -> Timestamp:
         duty = content.get("duty")

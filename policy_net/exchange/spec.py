@@ -91,7 +91,11 @@ class WeightSpec(BaseModel):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read a spec. Raises PolicyFileError if the text is no spec that this program reads."""
+        """Read a spec.
+
+        Raises:
+            PolicyFileError: the text is no spec that this program reads.
+        """
         try:
             spec = cls.model_validate_json(text)
         except ValidationError as error:
@@ -232,7 +236,11 @@ def weights_to_bytes(weights: Weights) -> bytes:
 
 
 def weights_from_bytes(data: bytes, spec: WeightSpec) -> Weights:
-    """A read-only flat vector on `data`. Raises SpecMismatch if the length is not the spec's."""
+    """A read-only flat vector on `data`.
+
+    Raises:
+        SpecMismatch: the length is not the spec's.
+    """
     expected = 4 * spec.parameter_count
     if len(data) != expected:
         raise SpecMismatch(f"weights have {len(data)} bytes, the spec {spec.digest[:12]} needs {expected}")
@@ -240,8 +248,11 @@ def weights_from_bytes(data: bytes, spec: WeightSpec) -> Weights:
 
 
 def split_weights(weights: Weights, spec: WeightSpec) -> dict[str, NDArray[np.float32]]:
-    """Named views into the flat vector, in the layout's order. Raises SpecMismatch if the vector has another length
-    than the spec's."""
+    """Named views into the flat vector, in the layout's order.
+
+    Raises:
+        SpecMismatch: the vector has another length than the spec's.
+    """
     if weights.shape != (spec.parameter_count,):
         raise SpecMismatch(f"weights have shape {weights.shape}, the spec needs ({spec.parameter_count},)")
     views: dict[str, NDArray[np.float32]] = {}

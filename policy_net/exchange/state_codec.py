@@ -55,8 +55,11 @@ def encode_state(state: ClusterState) -> JsonObject:
 
 
 def decode_state(value: Mapping[str, Any]) -> ClusterState:
-    """The state that `encode_state` was given. Raises KeyError, ValueError or TypeError if the value was not written by
-    `encode_state`."""
+    """The state that `encode_state` was given.
+
+    Raises:
+        KeyError, ValueError, TypeError: the value was not written by `encode_state`.
+    """
     return ClusterState(
         time_seconds=value["time_seconds"],
         nodes=tuple(Node(name, Resources(cpu_milli, gpu), kind) for name, cpu_milli, gpu, kind in value["nodes"]),
@@ -76,8 +79,11 @@ def encode_placement(placement: Placement) -> JsonObject:
 
 
 def decode_placement(value: Mapping[str, Any]) -> dict[str, tuple[Share, ...]]:
-    """What `encode_placement` was given. Raises ValueError or TypeError if the value was not written by
-    `encode_placement`."""
+    """What `encode_placement` was given.
+
+    Raises:
+        ValueError, TypeError: the value was not written by `encode_placement`.
+    """
     return {
         job_id: tuple(Share(node_id, Allocation(workers, ps)) for node_id, workers, ps in shares)
         for job_id, shares in value.items()
@@ -142,8 +148,11 @@ def encode_decision(decision: Decision) -> JsonObject:
 
 
 def decode_decision(value: Mapping[str, Any]) -> Decision:
-    """The decision that `encode_decision` was given. Raises KeyError, ValueError or TypeError if the value was not
-    written by `encode_decision`."""
+    """The decision that `encode_decision` was given.
+
+    Raises:
+        KeyError, ValueError, TypeError: the value was not written by `encode_decision`.
+    """
     placement = value["placement"]
     return Decision(
         allocation={job_id: Allocation(*grant) for job_id, grant in value["allocation"].items()},
@@ -175,8 +184,11 @@ def _figure(value: float) -> float | str:
 
 
 def decode_progress(row: Sequence[Any]) -> Progress:
-    """What `encode_progress` was given. Raises ValueError or TypeError if the row was not written by
-    `encode_progress`."""
+    """What `encode_progress` was given.
+
+    Raises:
+        ValueError, TypeError: the row was not written by `encode_progress`.
+    """
     job_id, job_type, workers, ps, seconds, samples, epochs, remaining_epochs, finished, paused_seconds, *places = row
     if len(places) > 1:
         raise ValueError(f"a row of {len(row)} values: progress has 10, or 11 with its places")

@@ -31,8 +31,12 @@ MOST_STATISTICS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class SpeedStatistic:
-    """What was seen of one job type with one split: the mean of the natural logarithm of the speed in samples/s, over
-    so many intervals."""
+    """What was seen of one job type with one split.
+
+    Attributes:
+        mean_log_speed: mean of the natural logarithm of the speed in samples/s.
+        count: how many intervals it is the mean of.
+    """
 
     job_type: str
     kind: JobKind
@@ -55,8 +59,10 @@ class SpeedStatistic:
 
 
 def merged(statistics: Iterable[SpeedStatistic], *, most_count: int) -> tuple[SpeedStatistic, ...]:
-    """One statistic per type and split, weighted by counts, each capped at `most_count`; sorted. A type that is
-    reported with two kinds keeps that of its first report."""
+    """One statistic per type and split, weighted by counts, each capped at `most_count`; sorted.
+
+    A type that is reported with two kinds keeps that of its first report.
+    """
     kinds: dict[str, JobKind] = {}
     sums: dict[tuple[str, int, int], tuple[float, int]] = {}
     for entry in statistics:
@@ -91,7 +97,11 @@ def _statistic_of(row: Any) -> SpeedStatistic:
 
 
 def statistics_from_rows(rows: object) -> tuple[SpeedStatistic, ...]:
-    """The inverse of `statistics_to_rows`. Raises PolicyFileError if the rows are something else."""
+    """The inverse of `statistics_to_rows`.
+
+    Raises:
+        PolicyFileError: the rows are something else.
+    """
     if not isinstance(rows, list) or len(rows) > MOST_STATISTICS:
         raise PolicyFileError(f"priors must be a list of at most {MOST_STATISTICS} rows")
     statistics = []

@@ -72,8 +72,11 @@ def push_request(update: GradientUpdate, want_weights: bool) -> fleet_pb2.PushRe
 
 
 def gradient_update(request: fleet_pb2.PushRequest) -> GradientUpdate:
-    """The update in a request; its gradient is a read-only view of the request's bytes. Raises SpecMismatch if the
-    gradient's bytes are no whole number of float32."""
+    """The update in a request; its gradient is a read-only view of the request's bytes.
+
+    Raises:
+        SpecMismatch: the gradient's bytes are no whole number of float32.
+    """
     return GradientUpdate(
         **{name: getattr(request, name) for name in _SAME_OF_UPDATES},
         gradient=floats(request.gradient),
@@ -141,7 +144,11 @@ def round_task(task: RoundTask) -> fleet_pb2.RoundTask:
 
 
 def task_of_round(message: fleet_pb2.RoundTask) -> RoundTask:
-    """The task in a message. Raises SpecMismatch if it asks for something unknown, or a float is cut in two."""
+    """The task in a message.
+
+    Raises:
+        SpecMismatch: it asks for something unknown, or a float is cut in two.
+    """
     kind = next((kind for kind, number in _KINDS.items() if number == message.kind), None)
     if kind is None:
         raise SpecMismatch(f"a round asks for kind {message.kind}, which this program does not know")
@@ -163,8 +170,11 @@ def reply_request(answer: RoundAnswer, cluster: str, incarnation: int) -> fleet_
 
 
 def round_answer(request: fleet_pb2.ReplyRequest) -> RoundAnswer:
-    """The answer in a request; its weights are a read-only view of the request's bytes. Raises SpecMismatch if a float
-    is cut in two."""
+    """The answer in a request; its weights are a read-only view of the request's bytes.
+
+    Raises:
+        SpecMismatch: a float is cut in two.
+    """
     error = plain_line(request.error, _LONGEST_ERROR)
     return RoundAnswer(request.task, floats(request.weights), request.samples, dict(request.metrics), error)
 
@@ -184,8 +194,11 @@ def type_messages(statistics: Iterable[SpeedStatistic]) -> list[fleet_pb2.TypeSt
 
 
 def statistics_of(messages: Sequence[fleet_pb2.TypeStatistics]) -> tuple[SpeedStatistic, ...]:
-    """The inverse of `type_messages`; every split once, every type of one kind. Raises ImpossibleStatistics if they
-    cannot have been observed."""
+    """The inverse of `type_messages`; every split once, every type of one kind.
+
+    Raises:
+        ImpossibleStatistics: they cannot have been observed.
+    """
     found: dict[tuple[str, int, int], SpeedStatistic] = {}
     kinds: dict[str, str] = {}
     for message in messages:
@@ -212,8 +225,11 @@ def times_off(said: float, really: float) -> float:
 
 
 def floats(data: bytes) -> Weights:
-    """A read-only flat vector on little-endian float32 bytes, of whatever length they have. Raises SpecMismatch if a
-    float is cut in two."""
+    """A read-only flat vector on little-endian float32 bytes, of whatever length they have.
+
+    Raises:
+        SpecMismatch: a float is cut in two.
+    """
     if len(data) % _FLOAT_BYTES:
         raise SpecMismatch(f"{len(data)} bytes are no whole number of float32 values")
     return np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False)

@@ -32,8 +32,13 @@ _SHARES_MAY_MISS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class KindSketch:
-    """Jobs of one way to train: their share of all jobs, and quantiles of the time that their work takes at the size
-    that they asked for, and of that size."""
+    """Jobs of one way to train.
+
+    Attributes:
+        share: of all jobs.
+        run_seconds: quantiles of the time that a job's work takes at the size that it asked for.
+        workers, ps: quantiles of that size.
+    """
 
     kind: JobKind
     share: float
@@ -53,13 +58,16 @@ class KindSketch:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSketch:
-    """A cluster's work. Raises BadInput if something of it cannot be; one line says what.
+    """A cluster's work.
 
     Attributes:
         nodes, gpus_per_node, cpus_per_node: usually free for its jobs.
         jobs_a_day: that come, on average.
         day_shares: of the jobs, by part of the day; empty: nothing is said of it.
         kinds: each at most once.
+
+    Raises:
+        BadInput: something of it cannot be; one line says what.
     """
 
     nodes: int
@@ -87,7 +95,11 @@ class WorkloadSketch:
 
     @classmethod
     def of(cls, message: fleet_pb2.WorkloadSketch) -> WorkloadSketch:
-        """From the wire. Raises BadInput if it cannot be."""
+        """From the wire.
+
+        Raises:
+            BadInput: it cannot be.
+        """
         return cls.from_json({**_fields(message), "kinds": [_fields(entry) for entry in message.kinds]})
 
     def message(self) -> fleet_pb2.WorkloadSketch:
@@ -100,7 +112,11 @@ class WorkloadSketch:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> WorkloadSketch:
-        """What `to_json` made. Raises BadInput if it is something else."""
+        """What `to_json` made.
+
+        Raises:
+            BadInput: it is something else.
+        """
         try:
             kinds = tuple(
                 KindSketch(_kind(row["kind"]), row["share"], *(tuple(row[name]) for name in _OF_QUANTILES))

@@ -120,10 +120,9 @@ def new_reward(kind: GymReward) -> JctReward | SlotUtilityReward:
 class ClusterSchedulingEnv(gymnasium.Env[Observation, np.int64]):
     """A cluster that an agent schedules grant by grant.
 
-    The observation is what the learned policy sees of the batch of jobs that is being given to. An action of those that
-    the mask leaves gives a worker, a parameter server or one of each to a job, or (the last one, void) ends the batch.
-    Any other action is taken for void and counted in `info["invalid_actions"]`. Raises BadInput if an option cannot be
-    used; at reset, the workload cannot be read or a job can never run.
+    The observation is what the learned policy sees of the batch of jobs that is being given to. An action of those
+    that the mask leaves gives a worker, a parameter server or one of each to a job, or (the last one, void) ends the
+    batch. Any other action is taken for void and counted in `info["invalid_actions"]`.
 
     Args:
         workload: as after `--workload`. One without a seed of its own is drawn anew at every reset.
@@ -133,6 +132,9 @@ class ClusterSchedulingEnv(gymnasium.Env[Observation, np.int64]):
         max_decisions: after so many, the episode is truncated; unless given, 200 for every job of the workload.
         world: whatever else `policy-net replay` has as an option, under `WorldOptions`' names: `nodes=24`,
             `capacity="pooled"`, `decide_on="event"`, `speed_noise=0.1`, …; but for `seed`, which is drawn at reset.
+
+    Raises:
+        BadInput: an option cannot be used; at reset, the workload cannot be read or a job can never run.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium's own annotation is not a ClassVar)
@@ -170,8 +172,12 @@ class ClusterSchedulingEnv(gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode; `seed` is of the draws of this and the following ones. Of the options, `world_seed` names
-        the episode instead of drawing it, and `workload` takes another source for it."""
+        """Begin an episode.
+
+        Args:
+            seed: of the draws of this and the following episodes.
+            options: `world_seed` names the episode instead of drawing it; `workload` takes another source for it.
+        """
         super().reset(seed=seed)
         options = options or {}
         unknown = set(options) - {"world_seed", "workload"}
@@ -265,8 +271,11 @@ def observation_space(spec: PolicySpec) -> gymnasium.spaces.Space[Observation]:
 
 
 def world_options(given: Mapping[str, Any]) -> WorldOptions:
-    """The options under `WorldOptions`' names, with a seed to be set later. Raises BadInput if there is no such option,
-    or a choice is not one of those that there are."""
+    """The options under `WorldOptions`' names, with a seed to be set later.
+
+    Raises:
+        BadInput: there is no such option, or a choice is not one of those that there are.
+    """
     if "seed" in given:
         raise BadInput("seed is no option of the environment: give it to reset(seed=…), which draws the workload")
     values = dict(given)

@@ -209,8 +209,13 @@ def _delimiter_of(line: str, columns: Sequence[str], names_without_header: Seque
 
 
 def _of_a_spreadsheet(cells: list[str], header: Sequence[str], needed: Sequence[str]) -> list[str]:
-    """A row as wide as the header, where it differs by empty cells at its end alone, written or left out, none of them
-    `needed`. Spreadsheets do both. Where nothing is quoted, that is in logs of programs, it shows a shift of cells."""
+    """A row as wide as the header, where it differs by empty cells at its end alone, written or left out.
+
+    Spreadsheets do both. Where nothing is quoted, that is in logs of programs, it shows a shift of cells.
+
+    Args:
+        needed: columns that are not left out.
+    """
     if not any(cell.strip() for cell in cells[len(header) :]):
         cells = cells[: len(header)]
     if not set(header[len(cells) :]) & set(needed):
@@ -268,8 +273,11 @@ def _header(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, with their numbers. Raises BadInput if the file cannot be read, or a line is not
-    UTF-8."""
+    """The lines that are not blank, with their numbers.
+
+    Raises:
+        BadInput: the file cannot be read, or a line is not UTF-8.
+    """
     with open_bytes(path) as file:
         for number, raw in enumerate(file, start=1):
             try:
@@ -294,8 +302,12 @@ def _refuse_packed(path: Path, beginning: bytes, tar_options: str) -> None:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading, plain or gzip'ed by what its first bytes say. Raises BadInput, also inside the block, if
-    it cannot be read, is an archive or packed in another way, or its compression is damaged."""
+    """Open a file for reading, plain or gzip'ed; what its first bytes say counts, not its name.
+
+    Raises:
+        BadInput: it cannot be opened or read, is an archive or packed in another way, or its compression is damaged;
+            also while it is read inside the block.
+    """
     try:
         with ExitStack() as stack:
             plain = stack.enter_context(path.open("rb"))

@@ -71,8 +71,11 @@ class DecisionFile:
     """The decisions of one file, in order; can be gone through again and again, one decision in memory at a time."""
 
     def __init__(self, path: Path, slot_seconds: float) -> None:
-        """`slot_seconds` is the unit of time features, for files that do not say it. Raises BadInput if the file cannot
-        be read, or is neither format."""
+        """`slot_seconds` is the unit of time features, for files that do not say it.
+
+        Raises:
+            BadInput: the file cannot be read, or is neither format.
+        """
         self._path = path
         self._slot_seconds = slot_seconds
         try:
@@ -149,8 +152,11 @@ def _is_same(old: Job, job: Job) -> bool:
 
 
 def logged_decisions(path: Path) -> Iterator[LoggedDecision]:
-    """All decisions of a log, or of a state directory's logs, in order. Raises BadInput if there is none, or a line
-    cannot be used."""
+    """All decisions of a log, or of a state directory's logs, in order.
+
+    Raises:
+        BadInput: there is none, or a line cannot be used.
+    """
     found = False
     for file in _files(path):
         for decision in DecisionFile(file, _SLOT_SECONDS):
@@ -244,8 +250,11 @@ class PlainLine(_PlainEntry):
 
 
 def _plain_decisions(path: Path, slot_seconds: float) -> Iterator[_Entry]:
-    """All decisions of a plain log. Raises BadInput for the first line that cannot be used, but a last one that is cut
-    short."""
+    """All decisions of a plain log; a last line that is cut short is left out.
+
+    Raises:
+        BadInput: another line cannot be used.
+    """
     memory = _PlainMemory()
     with path.open("rb") as stream:
         for number, raw in numbered_lines(stream, path):

@@ -67,8 +67,12 @@ class TaskProcesses(Generic[Task, Answer]):
         self._workers = [_Worker(work, name) for _ in range(processes)]
 
     def answers(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Answer | Unanswered]]:
-        """Do all tasks; each one's index and answer, in the order in which they end. Raises a task's ExpectedError, and
-        TaskFailed for any other error of one."""
+        """Do all tasks; each one's index and answer, in the order in which they end.
+
+        Raises:
+            ExpectedError: that a task raised.
+            TaskFailed: a task raised any other error.
+        """
         waiting = deque(enumerate(tasks))
         left = len(tasks)
         while left:

@@ -99,8 +99,11 @@ class TrainingCheckpoint:
 
 
 def read_checkpoint(folder: Path) -> InterruptedTraining | None:
-    """What an interrupted training has kept; None if it had not come so far. Raises PolicyFileError if it cannot be
-    used."""
+    """What an interrupted training has kept; None if it had not come so far.
+
+    Raises:
+        PolicyFileError: it cannot be used.
+    """
     if not (folder / CHECKPOINT_FILE).exists():
         return None
     policy, start = read_policy_file(folder / CHECKPOINT_FILE), read_policy_file(folder / START_FILE)

@@ -136,8 +136,11 @@ class RunRecorder:
             self._close(figure)
 
     def end(self, final: Mapping[str, Any]) -> None:
-        """Write what came of the run. Raises OSError if the disk refuses, or has refused a part of a curve; the
-        training went on without."""
+        """Write what came of the run.
+
+        Raises:
+            OSError: the disk refuses, or has refused a part of a curve; the training went on without.
+        """
         for figure in list(self._stretches):
             self._close(figure)
         if self._refused is not None:
@@ -181,7 +184,11 @@ class RunRecorder:
 
 
 def read_run(folder: Path) -> TrainingRun:
-    """A run's folder. Raises BadInput if it is none, or damaged."""
+    """A run's folder.
+
+    Raises:
+        BadInput: it is none, or damaged.
+    """
     try:
         content = parse_json(_text(folder / RUN_FILE))
         settings, final = dict(content["settings"]), dict(content["final"])
@@ -215,8 +222,11 @@ def _text(path: Path) -> str:
 
 
 def steps_done(run: TrainingRun) -> tuple[int, int] | None:
-    """How many steps, updates or generations a run has written, of how many; None where it says no number. The warm
-    start's own steps are none of these, and the last stretch of a curve may not be written yet."""
+    """How many steps, updates or generations a run has written, of how many; None where it says no number.
+
+    The warm start's own steps are none of these. A curve has at most `POINTS` stretches, the last of which may not be
+    written yet.
+    """
     wanted = run.settings.get("steps")
     if not isinstance(wanted, int):
         return None

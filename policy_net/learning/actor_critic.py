@@ -43,8 +43,11 @@ class GradientComputer:
         self._usual_reward: float | None = None
 
     def gradient(self, head: Weights, segments: Sequence[Segment]) -> GradientResult:
-        """The gradient of the actor-critic loss at `head`; each segment is a run of consecutive decision times. Raises
-        NotEnoughSamples if there is no segment of two decision times, or too few effective samples."""
+        """The gradient of the actor-critic loss at `head`; each segment is a run of consecutive decision times.
+
+        Raises:
+            NotEnoughSamples: no segment of two decision times, or too few effective samples.
+        """
         segments = [segment for segment in segments if len(segment) > 1]
         if not segments:
             raise NotEnoughSamples("advantages compare decision times: a segment needs at least 2")

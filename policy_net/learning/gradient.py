@@ -42,8 +42,12 @@ class NotEnoughSamples(PolicyNetError):
 
 @dataclass(frozen=True, slots=True)
 class GradientResult:
-    """A gradient of the loss (descend along its negative) and what it was made of; `surprises` say of every decision
-    time, in order, how far it was from what was expected, or nothing where nobody looks."""
+    """A gradient of the loss (descend along its negative) and what it was made of.
+
+    Attributes:
+        surprises: of every decision time, in the order in which they were given, how far it was from what was
+            expected; none where nobody looks.
+    """
 
     gradient: Weights
     samples: int
@@ -56,8 +60,11 @@ class Gradients(Protocol):
     """Computes one update at a time, and may remember from one to the next."""
 
     def gradient(self, head: Weights, segments: Sequence[Segment]) -> GradientResult:
-        """The gradient of the loss at `head`; each segment is a run of consecutive decision times. Raises
-        NotEnoughSamples if there is nothing to learn from yet, or not at this head."""
+        """The gradient of the loss at `head`; each segment is a run of consecutive decision times.
+
+        Raises:
+            NotEnoughSamples: there is nothing to learn from yet, or not at this head.
+        """
         ...
 
 
@@ -78,9 +85,12 @@ class AdvantageScale:
 
 
 def utility_advantages(segment: Sequence[Experience], shared_credit: float) -> list[NDArray[np.float64]]:
-    """Advantages of all micro-actions of a segment, whose entries have utilities, one array of shape (M,) per decision
-    time. A `shared_credit` of 0 credits a grant with its own job alone, 1 with the whole cluster; void always has the
-    whole."""
+    """Advantages of all micro-actions of a segment, one array of shape (M,) per decision time.
+
+    Args:
+        segment: consecutive decision times, each with its `utility`.
+        shared_credit: 0 credits a grant with its own job alone, 1 with the whole cluster; void always has the whole.
+    """
     usual = _usual_efficiency(segment)
     seconds_K = np.array([entry.seconds for entry in segment], dtype=np.float64)
     shares_K = np.minimum(seconds_K / max(float(seconds_K.mean()), 1e-9), _LONGEST_INTERVAL_WEIGHT)
@@ -96,12 +106,10 @@ def utility_advantages(segment: Sequence[Experience], shared_credit: float) -> l
 
 
 def decision_advantages(segment: Sequence[Experience]) -> NDArray[np.float64]:
-    """Advantages of the decision times of a segment, one each, shape (K,): how far each did better than the policy's
-    own choice was believed to do, centred over the segment.
+    """Advantages of a segment's decision times, shape (K,): gain over the policy's own choice as believed, centred.
 
-    The comparison is with something that the state alone decides, so it takes nothing out of what is learned; but it
-    takes out how busy the hour was, which is most of what a reward says. What beliefs are wrong by on average goes
-    with the centring.
+    The baseline depends on the state alone, so the gradient stays unbiased; it takes out how busy the hour was, which
+    is most of a reward. The mean error of beliefs goes with the centring.
     """
     seconds_K = np.array([entry.seconds for entry in segment], dtype=np.float64)
     shares_K = np.minimum(seconds_K / max(float(seconds_K.mean()), 1e-9), _LONGEST_INTERVAL_WEIGHT)

@@ -87,8 +87,11 @@ class ExperienceReplay:
         )
 
     def revalue(self, segments: Sequence[Sequence[Experience]], surprises: Sequence[float]) -> None:
-        """Note how surprising decision times were when they were last learned from, one figure for each of `segments`
-        in order, or none; those that are gone do not matter."""
+        """Note how surprising decision times were when they were last learned from; those that are gone do not matter.
+
+        Args:
+            surprises: one for each decision time of `segments`, in order; none where they are not known.
+        """
         for entry, surprise in zip(itertools.chain.from_iterable(segments), surprises, strict=False):
             if id(entry) in self.surprises:
                 self.surprises[id(entry)] = surprise
@@ -118,8 +121,10 @@ class ExperienceReplay:
         return [self._run(start, length) for start in starts.tolist()]
 
     def newest_segments(self, count: int, decisions: int) -> list[list[Experience]]:
-        """The latest decision times in order, at most `count` × `decisions` of them, in runs of at most `decisions`. A
-        run also ends at a gap."""
+        """The latest decision times in order, at most `count` × `decisions` of them, in runs of at most `decisions`.
+
+        A run also ends at a gap.
+        """
         newest = list(itertools.islice(reversed(self.entries), count * decisions))[::-1]
         runs: list[list[Experience]] = []
         for entry in newest:

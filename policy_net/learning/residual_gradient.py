@@ -37,8 +37,11 @@ class ResidualGradient:
         self._scale = AdvantageScale()
 
     def gradient(self, head: Weights, segments: Sequence[Segment]) -> GradientResult:
-        """The gradient of the policy's loss at `head`, the mean over all choices of the segments. Raises
-        NotEnoughSamples if there is no segment of two decision times, or too little that tells of this head."""
+        """The gradient of the policy's loss at `head`, the mean over all choices of the segments.
+
+        Raises:
+            NotEnoughSamples: no segment of two decision times, or too little that tells of this head.
+        """
         segments = [segment for segment in segments if len(segment) > 1]
         if not segments:
             raise NotEnoughSamples("advantages compare decision times: a segment needs at least 2")
@@ -61,8 +64,11 @@ class ResidualGradient:
         return GradientResult((gradient / samples).astype(np.float32), samples, effective, statistics)
 
     def _effective(self, ratios_K: np.ndarray[tuple[int], np.dtype[np.float64]], choices_K: np.ndarray) -> float:
-        """How many choices are left after importance weighting. Raises NotEnoughSamples if there are too few, or the
-        policy that acted was another one altogether."""
+        """How many choices are left after importance weighting.
+
+        Raises:
+            NotEnoughSamples: too few, or the policy that acted was another one altogether.
+        """
         effective = effective_samples(ratios_K, choices_K)
         if effective < self._settings.minimum_effective_samples:
             raise NotEnoughSamples(f"{effective:.1f} effective samples of {choices_K.sum():.0f}")
@@ -72,8 +78,11 @@ class ResidualGradient:
 
 
 class Likelihood:
-    """Likelihood of the choices of one decision, under one residual; `log_policy_M` is log π of what was picked, 0
-    where it was no choice."""
+    """Of the choices of one decision, under one residual.
+
+    Attributes:
+        log_policy_M: log π of what was picked; 0 where it was no choice.
+    """
 
     def __init__(self, samples: SetSamples, residual: Residual, spec: SetSpec) -> None:
         self._samples = samples

@@ -22,8 +22,10 @@ class Baseline(StrEnum):
 
 
 class ReplayDraw(StrEnum):
-    """Which experience an update is made of; see `learning.replay`. Answers to a learner's rounds note no surprises:
-    with `prioritised` they are drawn as with `uniform`."""
+    """Which experience an update is made of; see `learning.replay`.
+
+    Answers to a learner's rounds note no surprises: with `prioritised` they are drawn as with `uniform`.
+    """
 
     UNIFORM = "uniform"
     PRIORITISED = "prioritised"

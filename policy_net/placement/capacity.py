@@ -53,7 +53,7 @@ class PooledCapacity:
         return cpu_milli >= 0 and gpu >= 0
 
     def take(self, *demands: Resources) -> None:
-        """Take room for these tasks together. Raises InvalidAllocation if they do not fit; nothing is taken."""
+        """See `Capacity.take`."""
         if not self.fits(*demands):
             raise _does_not_fit(demands)
         for demand in demands:

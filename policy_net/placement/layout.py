@@ -87,8 +87,10 @@ class VolumeBound:
             self._used[later] += count * _amount(demand, self.classes[later])
 
     def spare(self, demands: tuple[Resources, ...]) -> int:
-        """How many further tasks, of any of the classes, may be taken before these demands are in doubt. -1 if it is
-        not certain that the demands fit now. All demands must be of the classes."""
+        """How many further tasks, of any of the classes, may be taken before these demands are in doubt.
+
+        -1 if it is not certain that the demands fit now. All demands must be of the classes.
+        """
         indices = [self._index[demand] for demand in demands]
         spare = sys.maxsize
         for index in range(len(self.classes)):
@@ -140,8 +142,11 @@ def _bounds_of(
 
 
 def blocking_sums(layout: NodeLayout, classes: tuple[Resources, ...]) -> tuple[int, ...]:
-    """For each class, in placing order, the least sum of demand (its own and of classes before it) that can block all
-    nodes for it."""
+    """For each class, the least sum of demand (its own and of classes before it) that can block all nodes for it.
+
+    Args:
+        classes: in placing order.
+    """
     cpu_milli, gpu, nodes = layout.shape_arrays
     cpu_unit, gpu_unit = 0, 0
     heaviest: Resources | None = None

@@ -63,8 +63,10 @@ class PackPlan:
 
 
 class _FreeNodes:
-    """What is free on every node, as plain integers. Nodes with as much free are alike but for their order, and few
-    differ: most are full."""
+    """What is free on every node, as plain integers.
+
+    Nodes with as much free are alike but for their order, and few differ: most are full.
+    """
 
     def __init__(self, layout: NodeLayout) -> None:
         self._alike: dict[int, dict[int, list[int]]] = {}

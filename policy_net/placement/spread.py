@@ -20,8 +20,10 @@ from policy_net.placement.layout import IntArray, NodeLayout, VolumeBound, placi
 
 
 def fill(layout: NodeLayout, classes: Sequence[tuple[Resources, int]]) -> list[IntArray]:
-    """Place `count` tasks of each class, in the order given; returns node indices per class, in order of placing. A
-    class whose tasks do not all fit gets a shorter array; the others are still placed."""
+    """Place `count` tasks of each class, in the order given; returns node indices per class, in order of placing.
+
+    A class whose tasks do not all fit gets a shorter array; the others are still placed.
+    """
     used_cpu = np.zeros_like(layout.cpu_milli)
     used_gpu = np.zeros_like(layout.gpu)
     placed = []
@@ -61,8 +63,10 @@ Wanted = tuple[str, Resources, Resources, Allocation]
 
 
 class SpreadPlan:
-    """Where the tasks of an allocation go; within a demand class, earlier jobs are served first. Most allocations can
-    be shown to fit by their volume alone, so nodes are chosen only when somebody asks for them."""
+    """Where the tasks of an allocation go; within a demand class, earlier jobs are served first.
+
+    Most allocations can be shown to fit by their volume alone, so nodes are chosen only when somebody asks for them.
+    """
 
     def __init__(self, layout: NodeLayout, wanted: Sequence[Wanted]) -> None:
         self._layout = layout

@@ -22,8 +22,12 @@ _FULL = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A job to be placed: `loose` if it loses nothing by lying apart. `stays` is where it lies now, if it is to stay
-    there; to be placed around, a part of it may."""
+    """A job to be placed.
+
+    Attributes:
+        loose: whether it loses nothing by lying apart.
+        stays: where it lies now, if it is to stay there; empty otherwise. To be placed around, a part of it may.
+    """
 
     job_id: str
     worker_demand: Resources
@@ -64,11 +68,13 @@ def place_together(layout: NodeLayout, wanted: Sequence[Placed]) -> dict[str, tu
 def place_around(
     layout: NodeLayout, wanted: Sequence[Placed], others: Sequence[Placed] = ()
 ) -> dict[str, tuple[Share, ...]]:
-    """The nodes of every job's tasks where those that lie somewhere stay, whatever room that leaves beside `others`,
-    which are not to be placed.
+    """The nodes of every job's tasks where those that lie somewhere stay, whatever room that leaves.
 
     What is new goes first to the nodes where its job lies. A task that finds no room has no node: the cluster, which
     counts more exactly, may have one for it. A job may lie on nodes of others, too.
+
+    Args:
+        others: jobs that are not to be placed, and lie on some of these nodes.
     """
     free = _Free(layout)
     for job in (*others, *wanted):
@@ -122,8 +128,12 @@ class _Free:
                 self._gpu[node] = max(self._gpu[node] - needed.gpu, 0)
 
     def pack(self, demand: Resources, count: int, *, whole: bool, near: Sequence[int] = ()) -> list[tuple[int, int]]:
-        """Take room for so many tasks, or for as many as there is any, if possible on one node: with `whole` the
-        fullest that holds all. Nodes that are `near`, by their numbers, come before all others."""
+        """Take room for so many tasks, or for as many as there is any, if possible on one node.
+
+        Args:
+            whole: whether they go together to the fullest node that holds all.
+            near: nodes that come before all others, by their numbers.
+        """
         placed: list[tuple[int, int]] = []
         if not count:
             return placed

@@ -20,14 +20,22 @@ _FLOOR = 1.0 - 1e-9
 
 
 def check_available() -> None:
-    """See that the library is there. Raises ValueError if it is not installed."""
+    """See that the library is there.
+
+    Raises:
+        ValueError: it is not installed.
+    """
     if importlib.util.find_spec("dp_accounting") is None:
         raise ValueError("privacy needs the package dp-accounting: pip install 'fedl2[privacy]'")
 
 
 def epsilon(spent: float, delta: float) -> float:
-    """What was spent (the sum of 1/z² over a cluster's updates, 0 or more) as epsilon, at a delta in (0, 1); 0 for
-    nothing."""
+    """What was spent, as epsilon; 0 for nothing.
+
+    Args:
+        spent: the sum of 1/z² over a cluster's updates, 0 or more.
+        delta: in (0, 1).
+    """
     if spent <= 0.0:
         return 0.0
     from dp_accounting import get_epsilon_gaussian  # noqa: PLC0415  # a second, and only privacy pays for it

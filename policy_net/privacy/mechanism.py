@@ -35,8 +35,13 @@ def shortened(gradient: Weights, clip_norm: float) -> NDArray[np.float64]:
 
 
 class GaussianNoise:
-    """Clips gradients to a norm and adds noise, drawn anew for each, with a standard deviation of so many times that
-    norm in each parameter. Whoever knows what `seed` tells can take the noise off again."""
+    """Clips gradients and adds noise, drawn anew for each.
+
+    Args:
+        clip_norm: the most that one gradient may measure.
+        noise_multiplier: standard deviation of the noise in each parameter over `clip_norm`.
+        seed: tells the seed of the next gradient's noise; whoever knows it can take the noise off again.
+    """
 
     def __init__(self, clip_norm: float, noise_multiplier: float, seed: Callable[[], int] = fresh_seed) -> None:
         self._clip_norm = clip_norm

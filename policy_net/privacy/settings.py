@@ -60,8 +60,12 @@ _CLIP_NORM, _MULTIPLIER = "privacy_clip_norm", "privacy_noise_multiplier"
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The noise that an update is said to have, and the bound of its gradient, as in the settings; a multiplier of 0
-    where it says nothing."""
+    """The noise that an update is said to have.
+
+    Attributes:
+        clip_norm: the bound of the gradient, as in the settings.
+        noise_multiplier: 0 where the update says nothing.
+    """
 
     clip_norm: float
     noise_multiplier: float

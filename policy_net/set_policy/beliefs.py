@@ -1,8 +1,6 @@
-"""Beliefs of the `set` policy about its cluster: how fast jobs train and where, how long jobs of unknown work take, and
-what it costs to start one.
+"""Beliefs of the `set` policy: speeds by size and place, lengths of jobs of unknown work, and costs of starts.
 
 Legend: B bins.
-One object, so that what keeps, compares or hands over beliefs about speed does so with both.
 How long a job of undeclared work will take is learned from how long such jobs took on this cluster. "As much again as
 it has trained" is right for the heaviest tails only. Where many jobs end at about the same length it is the opposite of
 the truth: it sets aside those that are nearly done. So lengths are counted in bins of their logarithm, of jobs that
@@ -65,11 +63,16 @@ _LATER = np.triu(np.ones((BINS, BINS), dtype=bool))
 def measured_by_others(
     jobs: Sequence[Job], has_scale: Callable[[str], bool], reference_speed: Callable[[Job], float]
 ) -> tuple[Job, ...] | None:
-    """The jobs, with as many samples per epoch as makes those of types without a scale as long as the others; None if
-    nothing is to be changed, or there is nothing to measure by.
+    """The jobs, with as many samples per epoch as makes those of types without a scale as long as the others.
 
     Jobs of unknown work are not changed: what remains of them was a time, and not a number, before it was samples.
-    `reference_speed` is in samples/s, and believed whether or not anything is known of a job.
+
+    Args:
+        has_scale: whether anything is known of how many samples a type trains in a second.
+        reference_speed: believed samples/s of a job, whether or not anything is known of it.
+
+    Returns:
+        None if nothing is to be changed, or there is nothing to measure by.
     """
     seconds_of_others: list[float] = []
     seconds_by_type: dict[str, list[float]] = {}
@@ -112,15 +115,16 @@ class SetBeliefs(GaussianProcessBeliefs):
 
     def grid(self, job_type: str) -> Array:
         """See `Beliefs`; of a type of which nothing was seen what may be hoped for, so that its first jobs find out.
-        The mean of the kind has its first job stay small beside an idle cluster."""
+
+        The mean of the kind has its first job stay small beside an idle cluster.
+        """
         process = self._types.get(job_type)
         if process is None or process.is_blank:
             return hoped_for_speeds(self._kinds.get(job_type, JobKind.PS))
         return super().grid(job_type)
 
     def expecting(self, state: ClusterState) -> ClusterState:
-        """The state with what is expected to remain of the jobs of unknown work, and of types that nobody has seen; to
-        be asked once a decision. The others stay as they are, and so does a state without such jobs."""
+        """The state with the expected remaining work of jobs of unknown work, and of unseen types; once a decision."""
         self.introduce(state.jobs)
         if state.placement is not None:
             self.places.introduce(state.jobs)
@@ -138,8 +142,10 @@ class SetBeliefs(GaussianProcessBeliefs):
         return state if jobs is None else replace(state, jobs=jobs)
 
     def expected_seconds(self, job: Job) -> float | None:
-        """What is expected to remain of a job of unknown work that is present, in seconds of training at the size that
-        it asked for; None where its speed is not known."""
+        """Expected remaining training of a present job of unknown work, in seconds at its requested size.
+
+        None where its speed is unknown.
+        """
         speed = self._reference_speed(job)
         return self.lifetimes.rank_seconds(_trained_samples(job) / speed, job.job_id) if speed > 0.0 else None
 
@@ -214,7 +220,9 @@ class SetBeliefs(GaussianProcessBeliefs):
 
 class Lifetimes:
     """Lengths of jobs, and ranks by what a job has trained so far; lengths are seconds at a job's reference speed.
-    Deterministic, also across a snapshot."""
+
+    Deterministic, also across a snapshot.
+    """
 
     def __init__(self) -> None:
         self._ended = np.zeros(BINS)
@@ -236,9 +244,12 @@ class Lifetimes:
     def on_jobs_present(
         self, present: Mapping[str, tuple[float, float]], jobs: Mapping[str, Job] = MappingProxyType({})
     ) -> None:
-        """Learn which jobs there are now; who is missing without having ended was withdrawn. `present` has, by job id,
-        the samples trained so far and the reference speed in samples/s, above 0; `jobs` are the same, where sessions
-        matter."""
+        """Learn which jobs there are now; who is missing without having ended was withdrawn.
+
+        Args:
+            present: by job id, the samples trained so far and the reference speed in samples/s, above 0.
+            jobs: the same jobs, where sessions matter.
+        """
         for job_id in self._present.keys() - present.keys():
             self._passed[: bin_of(_seconds(*self._present[job_id]))] += 1.0
         self._present = dict(present)
@@ -262,8 +273,11 @@ class Lifetimes:
         self._ranks = None
 
     def rank_seconds(self, attained_seconds: float, job_id: str | None = None) -> float:
-        """The least training to be expected per completion, by a job that has trained for this long; above 0. With
-        `job_id`, of a job that is present, others of its session count."""
+        """The least training to be expected per completion, by a job that has trained for this long; above 0.
+
+        Args:
+            job_id: of a job that is present, if others of its session are to tell.
+        """
         if self._ranks is None:
             self._ranks, *_ = self._compute()
         index = bin_of(attained_seconds)
@@ -312,7 +326,11 @@ class Lifetimes:
 
     @classmethod
     def restored(cls, entry: Any) -> Lifetimes:
-        """Rebuild from `snapshot`'s value. Raises BadInput if it is something else."""
+        """Rebuild from `snapshot`'s value.
+
+        Raises:
+            BadInput: it is something else.
+        """
         lifetimes = cls()
         try:
             lifetimes._ended = counts_of(entry["ended"])

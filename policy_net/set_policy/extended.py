@@ -20,8 +20,16 @@ GROUPS = {"prices": PRICES_VERSION, "sessions": SESSIONS_VERSION}
 
 
 def extended(content: PolicyFile, label: str, groups: Collection[str] = tuple(GROUPS)) -> PolicyFile:
-    """The policy of a file with further groups of `GROUPS`; all others keep their numbers. Raises BadInput if the file,
-    which an error calls `label`, has one of them already; PolicyFileError if it holds another kind of policy."""
+    """The policy of a file with further groups; all others keep their numbers.
+
+    Args:
+        label: what an error calls the file.
+        groups: names of `GROUPS`.
+
+    Raises:
+        BadInput: the file has one of them already.
+        PolicyFileError: it holds another kind of policy.
+    """
     spec = set_spec_of(content, label)
     there = [group for group in GROUPS if group in groups and getattr(spec, group)]
     if there:

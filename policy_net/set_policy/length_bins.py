@@ -35,7 +35,11 @@ def bin_of(seconds: float) -> int:
 
 
 def counts_of(values: Any) -> Array:
-    """Counts of all bins, as a snapshot has them, shape (B,). Raises ValueError if they are no counts."""
+    """Counts of all bins, as a snapshot has them, shape (B,).
+
+    Raises:
+        ValueError: they are no counts.
+    """
     counts = np.array([float(value) for value in values])
     if counts.shape != (BINS,) or not (np.isfinite(counts).all() and (counts >= 0.0).all()):
         raise ValueError(f"{len(values)} bins that are no counts")

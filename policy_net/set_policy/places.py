@@ -47,8 +47,14 @@ LEAST_LOSS = 0.02
 
 @dataclass(frozen=True)
 class PlaceView:
-    """What a decision knows of places: the cluster's pools, the tables of every job in each, the effect that is
-    believed, and what a move costs."""
+    """What a decision knows of places.
+
+    Attributes:
+        pools: of the cluster.
+        tables: by pool, of every job.
+        effect: what is believed of places.
+        restart_seconds: what a move costs.
+    """
 
     state: ClusterState
     pools: tuple[GpuPool, ...]
@@ -154,8 +160,11 @@ def dealt(view: PlaceView, planned: Decision) -> dict[int, int]:
 
 
 class PlacedGrants:
-    """Like `Grants`, in pools: a job that was granted something keeps to its pool. `wished` has, by the index of a job,
-    the pool that it is offered first."""
+    """Like `Grants`, in pools: a job that was granted something keeps to its pool.
+
+    Args:
+        wished: by the index of a job, the pool that it is offered first.
+    """
 
     def __init__(self, view: PlaceView, wished: Mapping[int, int]) -> None:
         self._view = view

@@ -44,8 +44,14 @@ Tilt = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """A step that the planner looked at, the sooner the higher its score: of which job (its index), from what it had
-    been granted to what, and whether there was room for that."""
+    """A step that the planner looked at.
+
+    Attributes:
+        job: its index in the state.
+        held: what the job had been granted before.
+        score: the higher, the sooner it was looked at.
+        taken: whether there was room for it.
+    """
 
     job: int
     held: Allocation
@@ -135,8 +141,9 @@ def _nearer(remaining_seconds: float, seconds: float, work_exponent: float) -> f
 
 
 def _waiting(remaining: Sequence[float | None], restart_seconds: float) -> float:
-    """The factor by which a job that holds nothing is less urgent: what it gains by a start now lasts until it could
-    start for nothing, as another job ends that would not have had to give way for it.
+    """Factor by which a job that holds nothing is less urgent.
+
+    A start now pays only until the job could start for nothing, at the end of another job.
 
     Args:
         remaining: seconds that each job has left to train, None of those that do not.
@@ -168,8 +175,10 @@ class Granting(Protocol):
         ...
 
     def take(self, index: int, step: SplitStep) -> SplitStep | None:
-        """Grant a step if it fits, and say what the job's next one is; None if nothing gains any more, or fits. A step
-        that does not fit changes nothing, and gives way to the best that may."""
+        """Grant a step if it fits, and say what the job's next one is; None if nothing gains any more, or fits.
+
+        A step that does not fit changes nothing, and gives way to the best that may.
+        """
         ...
 
     def decision(self) -> Decision:
@@ -281,8 +290,10 @@ class SetSamples:
         return bool(np.isfinite(self.inputs_JF).all() and np.isfinite(self.behaviour_M).all())
 
     def log_gains(self) -> tuple[Array, Array]:
-        """Log score without tilt, and log share of the best speed, of every job's step at every pick; shape (M, J). The
-        score is −inf, and the share 0, where a job has no step."""
+        """Log score without tilt, and log share of the best speed, of every job's step at every pick; shape (M, J).
+
+        The score is −inf, and the share 0, where a job has no step.
+        """
         picks, jobs = len(self.jobs_M), len(self.inputs_JF)
         latest = np.full((picks, jobs), -1)
         # The pick that a job's step stems from is the job's last one before.
@@ -319,8 +330,11 @@ def drawn_plan(
     work_exponent: float = FAIRNESS_EXPONENT,
     open_grants: Callable[[], Granting] | None = None,
 ) -> tuple[Decision, SetSamples]:
-    """Allocate to the jobs of `state`, and keep every pick; greedy and without exploration it is `plan`. `open_grants`
-    begins the decision anew; None for `Grants` by the tables."""
+    """Allocate to the jobs of `state`, and keep every pick; greedy and without exploration it is `plan`.
+
+    Args:
+        open_grants: begins the decision anew; None for `Grants` by the tables.
+    """
     chances = chance.exploration > 0.0 or not chance.greedy
     grants = Grants(state, tables) if open_grants is None else open_grants()
     urgencies = Urgencies(state.jobs, tables, restart_seconds, work_exponent)

@@ -98,19 +98,22 @@ class SetPolicy:
         self._clock = clock
 
     def load_weights(self, weights: Weights) -> None:
-        """Act with another residual, and other prices, from the next decision on. Raises SpecMismatch if it is not of
-        this policy's spec."""
+        """Act with another residual, and other prices, from the next decision on.
+
+        Raises:
+            SpecMismatch: it is not of this policy's spec.
+        """
         self.residual = Residual(self.spec, weights)
         self.price_terms = PriceTerms.of(self.spec, weights)
         self.session_terms = SessionTerms.of(self.spec, weights)
         self._use_sessions()
 
     def inherit(self, other: SetPolicy, shared: Callable[[str], bool] = lambda _: True, *, copy: bool = False) -> None:
-        """Go on with what another policy believes, as this one takes its place: with its very beliefs where both
-        started from the same priors, otherwise with what it has seen, on the priors of this one less its part in them.
+        """Take over another policy's beliefs.
 
-        `shared` says whether a type's speeds were shared with whoever made the priors. With `copy` both policies go on,
-        each with beliefs of its own.
+        With the same priors these are its very beliefs; otherwise its observations, on this policy's priors less its
+        part in them. `shared` says whether a type's speeds were shared with the maker of the priors. With `copy` both
+        policies go on, each with beliefs of its own.
         """
         if self.beliefs is None or other.beliefs is None:
             return
@@ -178,8 +181,10 @@ class SetPolicy:
         return found, tables
 
     def planned_in_places(self, state: ClusterState) -> tuple[PlaceView, Decision] | None:
-        """What the plan of this state knows of places, and what it makes of it; None where they do not count. For
-        people who ask why; like a decision, it introduces the jobs to the beliefs."""
+        """What the plan of this state knows of places, and what it makes of it; None where they do not count.
+
+        For people who ask why; like a decision, it introduces the jobs to the beliefs.
+        """
         if not self._has_places(state):
             return None
         state, tables, prices = self._introduced(state)
@@ -252,7 +257,9 @@ class SetPolicy:
         self, state: ClusterState, cost: ResizeCost | None = None
     ) -> tuple[ClusterState, list[StepTable], Prices]:
         """The state as it is believed to be, where that is more than it shows, the tables of its jobs, and the prices.
-        The tables count in them."""
+
+        The tables count in them.
+        """
         if self.beliefs is not None:
             state = self.beliefs.expecting(state)
             state = self.beliefs.restarts.without_futile_growth(state, self.beliefs)
@@ -271,14 +278,20 @@ class SetPolicy:
 
 
 def default_set_file() -> PolicyFile:
-    """The file of `set`, read once. Raises PolicyFileError if it is missing or damaged: the package was installed
-    badly."""
+    """The file of `set`, read once.
+
+    Raises:
+        PolicyFileError: it is missing or damaged: the package was installed badly.
+    """
     return shipped_file(SET)
 
 
 def file_of(named: Path) -> Path:
-    """The file of a policy that ships, where its name is given in place of a file; else what is given. Raises
-    PolicyFileError if it names a heuristic, which has no file."""
+    """The file of a policy that ships, where its name is given in place of a file; else what is given.
+
+    Raises:
+        PolicyFileError: it names a heuristic, which has no file.
+    """
     name = str(named)
     if name in SHIPPED_FILES or is_file(named):
         return SHIPPED_FILES.get(name, named)
@@ -291,26 +304,42 @@ def file_of(named: Path) -> Path:
 
 @cache
 def shipped_file(name: str) -> PolicyFile:
-    """The file of a policy that ships, by its name, read once. Raises PolicyFileError if it is missing or damaged: the
-    package was installed badly."""
+    """The file of a policy that ships, by its name, read once.
+
+    Raises:
+        PolicyFileError: it is missing or damaged: the package was installed badly.
+    """
     return read_policy_file(SHIPPED_FILES[name])
 
 
 def shipped_name(content: PolicyFile) -> str | None:
-    """The name under which a policy ships; None of another. Raises PolicyFileError if a shipped file is missing or
-    damaged."""
+    """The name under which a policy ships; None of another.
+
+    Raises:
+        PolicyFileError: a shipped file is missing or damaged.
+    """
     digest = digest_of(content.to_bytes())
     return next((name for name in SHIPPED_FILES if digest_of(shipped_file(name).to_bytes()) == digest), None)
 
 
 def set_policy_of(content: PolicyFile, label: str, *, places: bool = True) -> SetPolicy:
-    """The policy of a file that holds a `set` policy, with beliefs that start from the file's priors. Raises
-    PolicyFileError if the file holds another kind."""
+    """The policy of a file that holds a `set` policy, with beliefs that start from the file's priors.
+
+    Args:
+        places: see `SetPolicy`.
+
+    Raises:
+        PolicyFileError: the file holds another kind.
+    """
     return SetPolicy(set_spec_of(content, label), content.weights, content.priors, places=places, label=label)
 
 
 def set_spec_of(content: PolicyFile, label: str) -> SetSpec:
-    """The spec of a file that holds a `set` policy. Raises PolicyFileError if the file holds another kind."""
+    """The spec of a file that holds a `set` policy.
+
+    Raises:
+        PolicyFileError: the file holds another kind.
+    """
     if not isinstance(content.spec, SetSpec):
         raise PolicyFileError(f"{label}: holds a {content.spec.policy!r} policy, not a set policy")
     return content.spec

@@ -86,8 +86,10 @@ class GpuPool:
 
 
 def home_in(pools: Sequence[GpuPool], job: Job, shares: Sequence[Share]) -> int | None:
-    """The pool that a job keeps to as long as it holds anything; None if it holds nothing, or may move freely. It is
-    where most of its workers lie, or where it has none yet, most of its parameter servers."""
+    """The pool that a job keeps to as long as it holds anything; None if it holds nothing, or may move freely.
+
+    It is where most of its workers lie, or where it has none yet, most of its parameter servers.
+    """
     if job.moves is Moves.FREELY:
         return None
     counts = [
@@ -132,8 +134,12 @@ class PlaceTables:
     def of(
         self, job: Job, pool: GpuPool, grid: Grid, effect: PlacementEffect, version: object, prices: Prices
     ) -> StepTable:
-        """The steps of a job in a pool, by the speeds in the best place; `version` is another one for every change of
-        the effect."""
+        """The steps of a job in a pool.
+
+        Args:
+            grid: speeds in the best place.
+            version: another one for every change of the effect.
+        """
         caps = (job.max_ps, job.max_workers, job.min_ps, job.min_workers)
         key = (job.job_type, job.worker_demand, pool.name, *caps)
         known = self._known.get(key)

@@ -44,8 +44,11 @@ class PriceTerms:
 
     @classmethod
     def of(cls, spec: SetSpec, weights: Weights) -> PriceTerms:
-        """Those among the weights of a policy; zeros where its spec has none. Raises SpecMismatch if the weights are of
-        another length than the spec's."""
+        """Those among the weights of a policy; zeros where its spec has none.
+
+        Raises:
+            SpecMismatch: the weights are of another length than the spec's.
+        """
         found = split_weights(weights, spec).get(PRICES)
         if found is None:
             return cls()

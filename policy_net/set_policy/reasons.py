@@ -1,7 +1,6 @@
-"""Reasons of a `set` policy for one job, in words: what its work was taken for, in what prices it was weighed, why it
-keeps its size, and why it was placed as it was.
+"""Reasons of a `set` policy for one job, in words: its expected work, its prices, its size and its placement.
 
-For people who ask why; what a step gains is told by the steps themselves (`SetPolicy.weighed`).
+Gains of steps come from the steps themselves (`SetPolicy.weighed`).
 """
 
 from __future__ import annotations
@@ -21,8 +20,10 @@ _TENTH = 10.0
 
 
 def reasons_of(policy: SetPolicy, state: ClusterState, job_id: str) -> list[str]:
-    """What counted for a job of this state beside the gains of its steps. Like a decision it introduces the jobs to the
-    policy's beliefs."""
+    """What counted for a job of this state beside the gains of its steps.
+
+    Like a decision it introduces the jobs to the policy's beliefs.
+    """
     job = next((job for job in state.jobs if job.job_id == job_id), None)
     if job is None:
         return []

@@ -70,8 +70,10 @@ class Residual:
         return inputs_JF[:, SET_INPUTS:] * (self._bound * np.tanh(self._forward(inputs_JF)[1] / self._bound))
 
     def gradient(self, inputs_JF: Array, slope_JO: Array) -> Array:
-        """The gradient of a figure in all parameters, from its gradient in the tilts; shape (parameter_count,). It is 0
-        in those that are not the residual's: they move steps, and not tilts."""
+        """The gradient of a figure in all parameters, from its gradient in the tilts; shape (parameter_count,).
+
+        It is 0 in those that are not the residual's: they move steps, and not tilts.
+        """
         entering, linear_JO = self._forward(inputs_JF)
         back = inputs_JF[:, SET_INPUTS:] * slope_JO * (1.0 - np.tanh(linear_JO / self._bound) ** 2)
         pieces: list[Array] = []
@@ -105,8 +107,12 @@ def initial_residual(spec: SetSpec, seed: int) -> Weights:
 
 
 def job_inputs(state: ClusterState, tables: Sequence[StepTable], uncertainties: Sequence[float]) -> Array:
-    """Inputs of all jobs, shape (J, F + 1), each of order one. `uncertainties` are the deviations of the log of their
-    believed best speeds."""
+    """Inputs of all jobs, shape (J, F + 1), each of order one.
+
+    Args:
+        tables: of every job.
+        uncertainties: of every job, the deviation of the log of its believed best speed.
+    """
     jobs = state.jobs
     if not jobs:
         return np.empty((0, SET_INPUTS + 1))

@@ -29,8 +29,12 @@ _SHARE_STEPS = 1024.0
 
 @dataclass(frozen=True, slots=True)
 class ResizeCost:
-    """What resizes cost, as it was measured: for how long a job stands still, and after how long it is resized again,
-    at the mean."""
+    """What resizes cost, as it was measured.
+
+    Attributes:
+        seconds: for how long a job stands still, at the mean.
+        interval_seconds: after how long a job is resized again, at the mean.
+    """
 
     seconds: float = 0.0
     interval_seconds: float = 3600.0

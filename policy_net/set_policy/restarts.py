@@ -136,7 +136,11 @@ class Restarts:
 
     @classmethod
     def restored(cls, entry: Any) -> Restarts:
-        """Rebuild from `snapshot`'s value. Raises BadInput if it is something else."""
+        """Rebuild from `snapshot`'s value.
+
+        Raises:
+            BadInput: it is something else.
+        """
         restarts = cls()
         try:
             restarts._seen = _count(entry["seen"])

@@ -47,8 +47,11 @@ class SessionTerms:
 
     @classmethod
     def of(cls, spec: SetSpec, weights: Weights) -> SessionTerms | None:
-        """Those among the weights of a policy; None where its spec has none. Raises SpecMismatch if the weights are of
-        another length than the spec's."""
+        """Those among the weights of a policy; None where its spec has none.
+
+        Raises:
+            SpecMismatch: the weights are of another length than the spec's.
+        """
         found = split_weights(weights, spec).get(SESSIONS)
         return None if found is None else cls(*(float(value) for value in found))
 
@@ -144,13 +147,17 @@ class Sessions:
             entry[0].ended[at] += 1.0
 
     def ranks_of(self, job_id: str) -> tuple[float, float] | None:
-        """Ranks in seconds at the start of the bin of what a job has trained, and of the next. None where no other job
-        of its session says anything."""
+        """Ranks in seconds at the start of the bin of what a job has trained, and of the next.
+
+        None where no other job of its session says anything.
+        """
         return self._ranks.get(job_id)
 
     def mates_of(self, job_id: str) -> tuple[int, int] | None:
-        """How many others of its session have ended, and how many go on or were withdrawn. None where no other job of
-        its session says anything."""
+        """How many others of its session have ended, and how many go on or were withdrawn.
+
+        None where no other job of its session says anything.
+        """
         if job_id not in self._ranks:
             return None
         session = self._of[job_id][0]
@@ -232,8 +239,11 @@ class Sessions:
 
     @classmethod
     def restored(cls, entry: Any, terms: SessionTerms) -> Sessions:
-        """Rebuild from `snapshot`'s value. Raises KeyError, IndexError, TypeError or ValueError if it is something
-        else."""
+        """Rebuild from `snapshot`'s value.
+
+        Raises:
+            KeyError, IndexError, TypeError, ValueError: it is something else.
+        """
         sessions = cls(terms)
         for gpus, submit, ended, withdrawn in entry["sessions"]:
             if not math.isfinite(submit):

@@ -30,8 +30,10 @@ OF_GROUPS: Mapping[str, tuple[float, ...]] = MappingProxyType(
 
 
 def spreads_of(spec: SetSpec) -> Weights:
-    """One positive number per parameter, in the units of the weights, shape (parameter_count,). A step of a head that
-    counts in spreads is so many of them (`optimizer.units` of the learner)."""
+    """One positive number per parameter, in the units of the weights, shape (parameter_count,).
+
+    A step of a head that counts in spreads is so many of them (`optimizer.units` of the learner).
+    """
     pieces = []
     for name, shape in spec.layout():
         # All other tensors are the residual's.

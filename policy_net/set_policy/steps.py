@@ -45,8 +45,12 @@ USUAL_PRICES = Prices(FAIRNESS_EXPONENT, FAIRNESS_EXPONENT, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class SplitStep:
-    """A step to a larger split. Its slope is the gain in utility per worker, or what costs as much, above 0; its speed
-    share that of the target over the type's best speed within the job's caps."""
+    """A step to a larger split.
+
+    Attributes:
+        slope: gain in utility per worker, or what costs as much, above 0.
+        speed_share: speed at the target over the type's best speed within the job's caps.
+    """
 
     target: Allocation
     slope: float
@@ -85,8 +89,11 @@ class StepTable:
         self._kept.clear()
 
     def keeping(self, held: Allocation | None, share: float) -> StepTable:
-        """These steps, for a job to which every size but the one it holds, or with None every size, is worth only this
-        share of its utility."""
+        """These steps, for a job to which every size but the one it holds is worth only this share of its utility.
+
+        Args:
+            held: within the caps; None where all sizes are worth the share.
+        """
         found = self._kept.get((held, share))
         if found is None:
             if len(self._kept) >= _MOST_KEPT:

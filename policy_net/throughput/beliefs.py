@@ -49,8 +49,7 @@ class BeliefsByType(Generic[Belief]):
         return self._new_belief(FORMS[kind])
 
     def introduce(self, jobs: Iterable[Job]) -> None:
-        """Learn of what kind the types of these jobs are; a type keeps the kind with which it was first met. Before a
-        type was introduced or observed it is taken for a parameter-server type."""
+        """Learn of what kind the types of these jobs are; see `Beliefs`."""
         for job in jobs:
             self._kinds.setdefault(job.job_type, job.kind)
 
@@ -104,8 +103,11 @@ class BeliefsByType(Generic[Belief]):
         return {job_type: belief.snapshot() for job_type, belief in sorted(self._types.items())}
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
-        """Replace what is believed by a snapshot. Raises BadInput if the snapshot was not written by `snapshot`;
-        nothing is changed."""
+        """Replace what is believed by a snapshot.
+
+        Raises:
+            BadInput: the snapshot was not written by `snapshot`; nothing is changed.
+        """
         try:
             self._types = {
                 job_type: self._new_belief.restored(entry)  # type: ignore[arg-type]  # anything may have been read
@@ -120,8 +122,7 @@ class BeliefsByType(Generic[Belief]):
         return {"kinds": kinds, "types": self.snapshot()}
 
     def go_on_from(self, checkpoint: Mapping[str, Any]) -> None:
-        """Believe, bit for bit, what was believed at a checkpoint of beliefs that were built with the same priors.
-        Raises BadInput if it is no checkpoint."""
+        """See `Beliefs`."""
         try:
             kinds = {job_type: JobKind(kind) for job_type, kind in checkpoint["kinds"].items()}
             types = checkpoint["types"]

@@ -245,7 +245,9 @@ def _kinds(
     reports: Mapping[str, Sequence[SpeedStatistic]], base: Sequence[SpeedStatistic], before: Sequence[SpeedStatistic]
 ) -> dict[str, JobKind | None]:
     """By type: the kind that most clusters report it with; of equals the one of the version before, else of the first.
-    None where neither says one of them: it is one's word against another's."""
+
+    None where neither says one of them: it is one's word against another's.
+    """
     votes: dict[str, Counter[JobKind]] = {}
     for _, entries in sorted(reports.items()):
         for job_type, kind in sorted({(entry.job_type, entry.kind) for entry in entries}):
@@ -287,8 +289,11 @@ def weighted_medians(values: Array, weights: Array) -> Array:
 
 
 def weighted_median(values: Array, weights: Array) -> float:
-    """The median of values, shape (n,), as of one column of `weighted_medians`. Raises ValueError if nothing has any
-    weight."""
+    """The median of values, shape (n,), as of one column of `weighted_medians`.
+
+    Raises:
+        ValueError: nothing has any weight.
+    """
     if not (weights > 0).any():
         raise ValueError("a weighted median needs a value with a weight")
     return float(weighted_medians(values[:, None], weights[:, None])[0])

@@ -60,8 +60,11 @@ class FitPrior:
 
 @dataclass(frozen=True)
 class SpeedForm:
-    """The terms of one kind of job, and what is believed of their size beforehand; `features` gives them, shape (n,
-    terms), for n pairs of (PSs, workers)."""
+    """The terms of one kind of job, and what is believed of their size beforehand.
+
+    Attributes:
+        features: the terms, shape (n, terms), for n pairs of (PSs, workers).
+    """
 
     kind: JobKind
     features: Callable[[Array, Array], Array]

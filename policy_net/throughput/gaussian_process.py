@@ -79,8 +79,10 @@ class TypeProcess(TypeBelief):
         return speed_at(self._sd, ps, workers)
 
     def reach_beyond(self) -> None:
-        """Calculate from now on also what more workers than the usual 16 give: some job of the type may have them. What
-        the usual numbers give stays the same, bit for bit."""
+        """Calculate from now on also what more workers than the usual 16 give: some job of the type may have them.
+
+        What the usual numbers give stays the same, bit for bit.
+        """
         if not self._beyond:
             self._beyond = True
             self._grid = None
@@ -121,8 +123,10 @@ class TypeProcess(TypeBelief):
         }
 
     def posterior(self) -> tuple[Array, Array]:
-        """Mean and standard deviation of the log speed in the form's cells, shape (n,), as of the last fit. Of an
-        all-reduce type with up to 16 workers, unless `reach_beyond`; of all cells otherwise."""
+        """Mean and standard deviation of the log speed in the form's cells, shape (n,), as of the last fit.
+
+        Of an all-reduce type with up to 16 workers, unless `reach_beyond`; of all cells otherwise.
+        """
         prior = self.prior
         spread = prior.spread
         parts = self._parts
@@ -228,9 +232,10 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         self._begin_from_priors()
 
     def introduce(self, jobs: Iterable[Job]) -> None:
-        """Learn of what kind the types of these jobs are; reports on a type of another kind are of another type, and
-        forgotten. Where a job may have more than the usual number of workers, it is from then on believed what they
-        give."""
+        """See `Beliefs`; reports on a type of another kind are of another type, and forgotten.
+
+        Where a job may have more than the usual number of workers, it is from then on believed what they give.
+        """
         for job in jobs:
             if job.max_workers > MAX_TASKS_PER_ROLE or job.requested.workers > MAX_TASKS_PER_ROLE:
                 self._beyond.add(job.job_type)
@@ -271,12 +276,14 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         return sum(process.prior_size for process in list(self._types.values()))
 
     def leave_out_own(self, shared: Callable[[str], bool] = lambda _: True) -> None:
-        """Take what was observed here so far out of the priors, of types that are `shared` at all: this cluster has
-        reported it, and it is counted here.
+        """Take what was observed here so far out of the priors: this cluster has reported it, and it is counted here.
 
         A cell of a prior loses as many observations as this cluster can have had in it, and goes where none is left.
         Its mean stays: a merged mean cannot be taken apart. So no observation is given more weight than it has, though
         of a cell that others saw too, one's own share is within the others' mean.
+
+        Args:
+            shared: whether a type is shared with others at all.
         """
         for job_type, process in self._types.items():
             process.left_out = (
@@ -322,11 +329,12 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
                 process.start_from(reports)
 
     def posterior(self, job_type: str) -> tuple[Array, Array]:
-        """Median speed in samples/s, and the standard deviation of its logarithm, as believed at the last fit, without
-        optimism.
+        """What is believed without optimism, as of the last fit.
 
-        Both have the type's shape [ps, workers], and are 0 where the type cannot train; dead cells have speed 0. Of an
-        all-reduce type beyond the usual 16 workers only where some job of it may have them.
+        Returns:
+            The median speed in samples/s and the standard deviation of its logarithm, both of the type's shape [ps,
+            workers] and 0 where the type cannot train; dead cells have speed 0. Of an all-reduce type beyond the usual
+            16 workers only where some job of it may have them.
         """
         process = self._process_of(job_type)
         if process is None:

@@ -28,8 +28,12 @@ class NoFit(ArithmeticError):
 
 
 def nonnegative_fit(matrix: Array, target: Array) -> Array:
-    """The coefficients ≥ 0, shape (n,), of least ‖matrix · coefficients − target‖, for shapes (m, n) and (m,). Raises
-    NoFit if the problem, or its solution, is not finite; ValueError if there are more than `MOST_UNKNOWNS` unknowns."""
+    """The coefficients ≥ 0, shape (n,), of least ‖matrix · coefficients − target‖, for shapes (m, n) and (m,).
+
+    Raises:
+        NoFit: the problem, or its solution, is not finite.
+        ValueError: there are more than `MOST_UNKNOWNS` unknowns.
+    """
     if matrix.shape[1] > MOST_UNKNOWNS:
         raise ValueError(f"{matrix.shape[1]} unknowns; at most {MOST_UNKNOWNS}")
     if not (np.isfinite(matrix).all() and np.isfinite(target).all()):
@@ -46,8 +50,11 @@ def nonnegative_fit(matrix: Array, target: Array) -> Array:
 
 
 def best_of_all_sets(matrix: Array, target: Array) -> Array:
-    """The same by trying every set of positive coefficients; of equals the one that is tried first. Raises NoFit if a
-    solution is not finite."""
+    """The same by trying every set of positive coefficients; of equals the one that is tried first.
+
+    Raises:
+        NoFit: a solution is not finite.
+    """
     unknowns = matrix.shape[1]
     best, least = np.zeros(unknowns), float(target @ target)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -85,8 +92,12 @@ Matrix = Sequence[Sequence[float]]
 
 
 def nonnegative_of_moments(moments: Matrix, target: Sequence[float]) -> list[float] | None:
-    """The coefficients ≥ 0 of least xᵀMx/2 − tᵀx, shape (n,), for positive definite M, of which the lower half counts;
-    None if rounding is in the way."""
+    """The coefficients ≥ 0 of least xᵀMx/2 − tᵀx, shape (n,), for positive definite M; None if rounding is in the way.
+
+    Args:
+        moments: M, shape (n, n), of which the lower half counts.
+        target: t, shape (n,).
+    """
     lower = [moments[one][other] for one in range(len(target)) for other in range(one + 1)]
     if not all(math.isfinite(value) for value in (*lower, *target)):
         return None

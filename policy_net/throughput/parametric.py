@@ -138,7 +138,10 @@ class MeasuredFit:
 
     def __init__(self, points: Mapping[str, Sequence[SpeedPoint]], origin: str) -> None:
         """Fit every type of `points`, all of which have servers, or none; `origin` names their source in messages.
-        Raises BadInput if a type has too few points that can be used."""
+
+        Raises:
+            BadInput: a type has too few points that can be used.
+        """
         self._origin = origin
         self._coefficients: dict[str, tuple[float, ...]] = {}
         self._grids: dict[str, NDArray[np.float64]] = {}

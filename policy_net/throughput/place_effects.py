@@ -58,8 +58,11 @@ class Mean:
 
 
 class PlaceBeliefs:
-    """A `PlacementEffect` that is learned; 1 everywhere at first. Deterministic, also across a snapshot. `version`
-    rises whenever anything that is believed changes."""
+    """A `PlacementEffect` that is learned; 1 everywhere at first. Deterministic, also across a snapshot.
+
+    Attributes:
+        version: rises whenever anything that is believed changes.
+    """
 
     def __init__(self) -> None:
         self.version = 0
@@ -86,8 +89,11 @@ class PlaceBeliefs:
         return replace(entry, samples=entry.samples / self.relative_speed(entry.job_type, entry.places))
 
     def observe(self, entry: Progress, believed_speed: float) -> None:
-        """Learn from a report. `believed_speed` is that of the job's size in the best place, in samples/s; nothing is
-        learned where it is 0."""
+        """Learn from a report.
+
+        Args:
+            believed_speed: of the job's size in the best place, in samples/s; nothing is learned where it is 0.
+        """
         places = entry.places
         usable = places and 0.0 < entry.seconds < math.inf and 0.0 < entry.samples < math.inf and believed_speed > 0.0
         if not usable:
@@ -154,7 +160,11 @@ class PlaceBeliefs:
 
     @classmethod
     def restored(cls, entry: Any) -> PlaceBeliefs:
-        """Rebuild from `snapshot`'s value. Raises BadInput if it is something else."""
+        """Rebuild from `snapshot`'s value.
+
+        Raises:
+            BadInput: it is something else.
+        """
         beliefs = cls()
         try:
             beliefs.reports, beliefs._refit_at = int(entry["reports"]), int(entry["refit_at"])

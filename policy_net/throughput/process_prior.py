@@ -36,8 +36,13 @@ SMOOTH_LENGTH = 1.5
 
 @dataclass(frozen=True, slots=True)
 class PriorSpread:
-    """Standard deviations of a type's log speed from the prior's shape: of the slope in log p, and in log w (`trend`),
-    of the smooth deviation, and of the effect of a single cell."""
+    """How far a type's log speed may be from the prior's shape, as standard deviations.
+
+    Attributes:
+        trend: of the slope in log p, and in log w.
+        smooth: of the smooth deviation.
+        cell: of the effect of a single cell.
+    """
 
     trend: float
     smooth: float
@@ -81,8 +86,10 @@ class Prior:
         return np.sqrt(np.maximum(variance, 0.0))
 
     def sd_of_ratios(self) -> Array:
-        """Standard deviation in every cell of the log of its speed over that of the smallest split, shape (n,). Of a
-        type of which nothing was seen: its scale, which is not known at all, is in both."""
+        """Standard deviation in every cell of the log of its speed over that of the smallest split, shape (n,).
+
+        Of a type of which nothing was seen: its scale, which is not known at all, is in both.
+        """
         smallest = self.position[min(self.position, key=sum)]
         variance = self.smooth.diagonal() + self.smooth[smallest, smallest] - 2.0 * self.smooth[smallest]
         variance = variance + 2.0 * self.spread.cell**2
@@ -117,7 +124,10 @@ def prior_of_kind(kind: JobKind) -> Prior:
 @lru_cache(maxsize=256)  # a policy that is built again and again, as in training, would spend its time here
 def prior_of_type(statistics: tuple[SpeedStatistic, ...]) -> Prior:
     """The process that other clusters' reports on one type leave: their posterior, widened by what may differ here.
-    Raises ValueError if there is no report."""
+
+    Raises:
+        ValueError: there is no report.
+    """
     if not statistics:
         raise ValueError("a prior of a type needs at least one report")
     kind = statistics[0].kind
@@ -139,8 +149,11 @@ def prior_of_type(statistics: tuple[SpeedStatistic, ...]) -> Prior:
 
 
 def predicted_by_type(statistics: tuple[SpeedStatistic, ...]) -> dict[tuple[int, int], tuple[float, float]]:
-    """By cell (PSs, workers): the log speed that reports on one type let expect, and its standard deviation. Raises
-    ValueError if there is no report."""
+    """By cell (PSs, workers): the log speed that reports on one type let expect, and its standard deviation.
+
+    Raises:
+        ValueError: there is no report.
+    """
     prior = prior_of_type(statistics)
     values = list(zip(prior.mean.tolist(), prior.sd_of_shape.tolist(), strict=True))
     return {cell: values[position] for cell, position in prior.position.items()}

@@ -50,11 +50,12 @@ def address_of(array: NDArray[Any]) -> int:
 
 
 class ProcessTypes:
-    """Gaussian processes of the types of a workload, in arrays that the compiled code updates; only `keep` changes the
-    policy's own beliefs.
+    """Gaussian processes of the types of a workload, in arrays that the compiled code updates.
 
-    `kinds` are of every type, in the order of their numbers; of types `beyond`, some job may have, or asks for, more
-    than the usual number of workers.
+    Args:
+        beliefs: of a policy that stands between two decisions; only `keep` changes them.
+        kinds: of every type, in the order of their numbers.
+        beyond: types of which some job may have, or asks for, more than the usual number of workers.
     """
 
     def __init__(self, beliefs: GaussianProcessBeliefs, kinds: Mapping[str, JobKind], beyond: Collection[str]) -> None:

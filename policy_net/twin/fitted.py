@@ -23,8 +23,12 @@ from policy_net.twin.memory import CELL, TypeMemory
 
 
 class FittedTypes:
-    """What is believed of the types of a workload, in arrays that the compiled code updates; only `keep` changes the
-    policy's own beliefs. `kinds` are of every type, in the order of their numbers."""
+    """What is believed of the types of a workload, in arrays that the compiled code updates.
+
+    Args:
+        beliefs: of a policy that stands between two decisions; only `keep` changes them.
+        kinds: of every type, in the order of their numbers.
+    """
 
     def __init__(self, beliefs: BeliefsByType[Any], kinds: Mapping[str, JobKind]) -> None:
         self._beliefs = beliefs

@@ -32,13 +32,20 @@ def source_digest(core: Path = CORE) -> str:
 
 @cache
 def library() -> ctypes.CDLL:
-    """The library, loaded once. Raises TwinUnavailable if it was not built, cannot be loaded, or is of other
-    sources."""
+    """The library, loaded once.
+
+    Raises:
+        TwinUnavailable: it was not built, cannot be loaded, or is of other sources.
+    """
     return load(CORE.parent, CORE)
 
 
 def load(folder: Path, core: Path) -> ctypes.CDLL:
-    """Load the library of a folder, built of the sources in another. Raises TwinUnavailable as `library`."""
+    """Load the library of a folder, built of the sources in another.
+
+    Raises:
+        TwinUnavailable: as `library`.
+    """
     found = sorted(folder.glob(_PATTERN))
     if not found:
         raise TwinUnavailable(f"the compiled twin was not built, so simulations take longer: {_REMEDY}")

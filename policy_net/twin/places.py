@@ -32,8 +32,12 @@ def knows_gpu_types(places: PlaceBeliefs) -> bool:
 
 
 class BelievedPlaces:
-    """What is believed of types that lie apart, in arrays that the compiled code updates; of GPU types nothing. `kinds`
-    are of every type, in the order of their numbers."""
+    """What is believed of types that lie apart, in arrays that the compiled code updates.
+
+    Args:
+        places: of a policy that stands between two decisions; of GPU types nothing.
+        kinds: of every type, in the order of their numbers.
+    """
 
     def __init__(self, places: PlaceBeliefs, kinds: Mapping[str, JobKind]) -> None:
         snapshot = places.snapshot()

@@ -41,8 +41,12 @@ class Scheduler(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Heuristic:
-    """A heuristic as the compiled code knows it. It plans on speeds of a model that does not learn, on beliefs, or on
-    none."""
+    """A heuristic as the compiled code knows it.
+
+    Attributes:
+        speeds: what it plans on, of a model that does not learn; None if it needs none, or learns them.
+        beliefs: what it learns, and plans on.
+    """
 
     code: Scheduler
     speeds: SpeedModel | None = None

@@ -126,9 +126,9 @@ class ClusterWatch:
                 thread.join(_END_SECONDS)
 
     def check_fresh(self) -> None:
-        """Refuse to decide by what is not known, or no longer; a namespace of several that cannot be read is left out.
-        Namespaces themselves, which only those need whose sizes are to be set, and claims of devices, which many
-        servers do not have, are waited for, and may be unknown.
+        """Refuse to decide while something is unknown; of several namespaces one that cannot be read is left out.
+
+        Namespaces themselves and claims of devices may be unknown: not every agent or server has them.
 
         Raises:
             BackendUnavailable: something could not be read yet, or has not been heard of for too long.
@@ -225,8 +225,9 @@ class ClusterWatch:
         return frozenset([*targets, *objects, *nodes, *namespaces])
 
     def namespaces(self) -> tuple[Mapping[str, NamespaceFacts], str]:
-        """What is kept of namespaces, which are followed from the first call on: whoever only advises may not read
-        them. Of those that cannot be read nothing, and why in a line.
+        """Namespaces, followed from the first call on, as an agent that only advises may not read them.
+
+        Without the right to read them: nothing, and a line that says why.
         """
         if not self.opted_in:
             self.opted_in = {name: self._follow_namespace(name) for name in self.names}

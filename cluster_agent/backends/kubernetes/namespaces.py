@@ -1,5 +1,4 @@
-"""Namespaces that an agent is to look after and cannot: a line in the log when that begins and when it ends, and a
-metric as long as it is so."""
+"""Namespaces of an agent that cannot be read: a log line at the begin and the end, and a metric meanwhile."""
 
 from __future__ import annotations
 

@@ -405,8 +405,9 @@ def _takes(asks: Amounts, per_byte: float) -> int:
 
 
 def _offers(free_capacity: Amounts, asked: Iterable[Amounts], per_byte: float) -> int:
-    """The most that tasks may take together of a node so that neither its CPU nor its memory can run out, whichever of
-    them come: of both as much as the task would use it up first that asks for the most of it beside what it takes.
+    """Largest share of a node for tasks together, so that neither CPU nor memory runs out whichever of them come.
+
+    For each of the two the task counts that asks for the most of it beside its share.
     """
     cpu, memory = free_capacity.get(CPU, 0), free_capacity.get(MEMORY, 0)
     most = None

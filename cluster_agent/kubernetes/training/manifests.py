@@ -276,8 +276,7 @@ def _metadata(job: TrainingJob, name: str, task: str) -> Json:
 
 
 def _bare(job: TrainingJob, name: str, role: RoleSpec | None = None) -> Json:
-    """A template in the workers' image, for who needs no more than that; where a namespace takes the workers' pods, it
-    takes this one."""
+    """A template in the workers' image; a namespace that admits the workers' pods admits this one."""
     worker = job.worker.template["spec"]
     image = {
         key: worker["containers"][0][key] for key in ("image", "imagePullPolicy") if key in worker["containers"][0]

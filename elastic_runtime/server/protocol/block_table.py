@@ -103,9 +103,7 @@ class BlockTable:
         ]
 
     def messages_about(self, peer: str, blocks: Iterable[int], *plans: Plan) -> list[Outgoing]:
-        """Messages about blocks as they are: the values from who owns them in any of these plans, else only the word
-        that they are at this version here too.
-        """
+        """Messages about blocks: their values if this server owns them in any of these plans, else their version."""
         owned: list[int] = []
         seconds: dict[int, list[int]] = defaultdict(list)
         for block in blocks:

@@ -151,9 +151,7 @@ def bound_without_any(clusters: Mapping[str, Summed], alpha: float, alpha_of_few
 
 
 def rests_on(clusters: Mapping[str, Summed], alpha: float) -> str:
-    """The cluster without which the mean loss would not be known to be on the side of nought on which it is known to be
-    with it, nor unknown where it is unknown; the one that moves it most. Empty where there is none.
-    """
+    """The cluster without which the known sign of the mean loss would change, the one that moves it most; or empty."""
     columns = _columns(clusters)
     names = [name for name, sums in clusters.items() if sums.pairs]
     estimate, radius = _estimates(columns.sum(axis=1), alpha)

@@ -109,8 +109,10 @@ def with_spread(
 
 
 def with_pace(comparison: Comparison, setting: Setting) -> Comparison:
-    """The comparison with what the jobs would take if the proposed policy decided at every event; as it is where
-    nothing is compared, where it does, and where a second replay would take long."""
+    """The comparison, with the JCT if the proposed policy decided at every event, where that makes a difference.
+
+    Left out where a second replay would take long.
+    """
     workload, environment = comparison.workload, comparison.environment
     if not comparison.compares or environment.decide_on is DecideOn.SLOT or not environment.debounce_seconds:
         return comparison

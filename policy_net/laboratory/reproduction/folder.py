@@ -282,7 +282,11 @@ def _rounded(value: float | None) -> float | None:
 
 
 class Folder:
-    """An open folder. Raises BadInput if it holds something else, or cannot be written."""
+    """An open folder.
+
+    Raises:
+        BadInput: it holds something else, or cannot be written.
+    """
 
     def __init__(self, path: Path, scale: Scale, seed: int) -> None:
         self.path = path

@@ -46,8 +46,11 @@ class ExperimentRunner:
     on_task: Callable[[str, int, int], None] = lambda _stage, _done, _total: None
 
     def run(self, experiment: Experiment) -> list[Point]:
-        """Have everything done that its lines need; a point for each line. Raises TaskFailed if a task ended by an
-        error that nobody expects."""
+        """Have everything done that its lines need; a point for each line.
+
+        Raises:
+            TaskFailed: a task ended by an error that nobody expects.
+        """
         by_line = [self._judging(line, experiment) for line in experiment.lines]
         judging = [task for tasks in by_line for task in tasks]
         learned = [task.policy for task in judging if isinstance(task.policy, Learning)]

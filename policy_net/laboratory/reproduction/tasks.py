@@ -1,5 +1,4 @@
-"""Tasks of a reproduction: a warm start, the learning from rewards that follows, and the judging of what came of it;
-and the worlds in which they happen.
+"""Tasks of a reproduction (warm start, learning from rewards, judging), and their worlds.
 
 A task says everything that its result follows from, so that it comes to the same in any process; it leaves files in the
 folder, of which the last says that it is done. What fails by itself is a result too.
@@ -240,8 +239,12 @@ class Learning:
 
 @dataclass(frozen=True)
 class Judging:
-    """Replays of the judging workloads under a scheduler, by its name, or under a training's start, or its learning at
-    a look."""
+    """Replays of the judging workloads under one policy.
+
+    Attributes:
+        policy: a scheduler's name; or a training's start, or its learning and the look.
+        timeline_of: a model whose jobs are looked at closely.
+    """
 
     folder: Path
     policy: str | Imitating | Learning

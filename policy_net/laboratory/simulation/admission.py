@@ -1,5 +1,4 @@
-"""Admission to the simulated cluster: jobs that can never run and impossible decisions are refused, and some jobs keep
-their size."""
+"""Admission to the simulated cluster: refusal of jobs that can never run and of impossible decisions; fixed sizes."""
 
 from __future__ import annotations
 
@@ -19,8 +18,12 @@ from policy_net.placement.capacity import Capacity, open_capacity
 def check_jobs_can_run(
     workload: Workload, environment: Environment, grids: Mapping[str, Sequence[Sequence[float]]]
 ) -> None:
-    """Refuse a workload with a job that could never make progress. Raises BadInput if the least with which a job trains
-    never fits the empty cluster, whatever changes of nodes are planned, or it trains at no size that its caps allow."""
+    """Refuse a workload with a job that could never make progress, instead of simulating for ever.
+
+    Raises:
+        BadInput: the least with which a job trains never fits the empty cluster, whatever changes of nodes are
+            planned, or it trains at no size that its caps allow.
+    """
     phases = planned_node_sets(environment)
     checked: set[tuple[object, ...]] = set()
     for job in workload.jobs:
@@ -109,8 +112,11 @@ def _fixed(job: WorkloadJob) -> WorkloadJob:
 def check_decision(
     decision: Decision, present: Mapping[str, SimulatedJob], environment: Environment, total: Resources
 ) -> None:
-    """Refuse what no cluster could do; what nodes lack is left to the placement. Raises InvalidAllocation for an
-    unknown job, a number of tasks outside the job's caps, or too much for the pool."""
+    """Refuse what no cluster could do; on nodes, lack of room is left to the placement.
+
+    Raises:
+        InvalidAllocation: an unknown job, a number of tasks outside the job's caps, or too much for the pool.
+    """
     cpu_milli = gpu = 0
     for job_id, allocation in decision.allocation.items():
         job = present.get(job_id)
@@ -131,8 +137,11 @@ def check_decision(
 
 
 def check_placement(decision: Decision, present: Mapping[str, SimulatedJob], nodes: Sequence[Node]) -> None:
-    """Check a placement that a decision brings with it. Raises InvalidAllocation if it places other tasks than the
-    decision allocates, on an unknown node, or too many on one."""
+    """Check a placement that a decision brings with it.
+
+    Raises:
+        InvalidAllocation: it places other tasks than the decision allocates, on an unknown node, or too many on one.
+    """
     free = {node.node_id: node.capacity for node in nodes}
     placement = decision.placement or {}
     for job_id in {**decision.allocation, **placement}:

@@ -51,8 +51,11 @@ NOWHERE: Placement = MappingProxyType({})
 
 
 class TaskPlacing:
-    """The tasks of the latest decision on the nodes; with pooled capacity they lie nowhere. `effect` is how much slower
-    jobs train where their workers lie; None if that makes no difference."""
+    """The tasks of the latest decision on the nodes; with pooled capacity they lie nowhere.
+
+    Args:
+        effect: how much slower jobs train where their workers lie; None if that makes no difference.
+    """
 
     def __init__(self, environment: Environment, effect: PlacementEffect | None) -> None:
         self._environment = environment
@@ -81,8 +84,11 @@ class TaskPlacing:
     def place(
         self, decision: Decision, present: Mapping[str, SimulatedJob], nodes: tuple[Node, ...]
     ) -> Mapping[str, Allocation]:
-        """What no node has capacity for, per job; nothing where the decision says itself where its tasks go. Raises
-        InvalidAllocation, with nothing changed, if the placement that the decision brings is impossible."""
+        """What no node has room for, per job; nothing where the decision says itself where its tasks go.
+
+        Raises:
+            InvalidAllocation: the placement that the decision brings is impossible; nothing has changed then.
+        """
         if self._environment.capacity_mode is CapacityMode.POOLED:
             return {}
         if decision.placement is not None:
@@ -201,7 +207,11 @@ class Simulation:
         return self._nodes.planned_changes_pending
 
     def observe(self) -> tuple[ClusterState, Trigger]:
-        """The state at the next decision, and why it is taken. Raises RuntimeError if the simulation is finished."""
+        """The state at the next decision, and why it is taken.
+
+        Raises:
+            RuntimeError: the simulation is finished.
+        """
         if self.finished:
             raise RuntimeError("the simulation is finished: there is no further decision")
         if self._observed is None:
@@ -216,8 +226,10 @@ class Simulation:
         return self._observed, self._trigger
 
     def apply(self, decision: Decision) -> list[Progress]:
-        """Put a decision into force, run on to the next one, and return what every job did that held tasks or asked for
-        some.
+        """Put a decision into force and run on to the next one.
+
+        Returns:
+            What every job did that held tasks or asked for some.
 
         Raises:
             InvalidAllocation: it names a job that is not there, breaks a cap, or needs more than the cluster has
@@ -299,8 +311,11 @@ class Simulation:
         return held
 
     def _change_nodes(self, until: float) -> tuple[dict[str, float], dict[str, Allocation], dict[str, float]]:
-        """Let nodes come and go up to a time; when the jobs with tasks on lost ones stop, what they lose, and the
-        GPU-seconds that were taken off for it."""
+        """Let nodes come and go up to a time.
+
+        Returns:
+            When jobs with tasks on lost nodes stop, what they lose, and the GPU-seconds that were taken off for it.
+        """
         stops: dict[str, float] = {}
         losses: dict[str, Allocation] = {}
         lost_gpu_seconds: dict[str, float] = {}
@@ -361,8 +376,11 @@ class Simulation:
         return snapshot
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Continue from a snapshot of the same workload, environment and speeds. Raises BadInput if the snapshot is of
-        another workload or environment; nothing has changed then."""
+        """Continue from a snapshot of the same workload, environment and speeds.
+
+        Raises:
+            BadInput: the snapshot is of another workload or environment; nothing has changed then.
+        """
         self._jobs.check_snapshot(snapshot["jobs"])
         if snapshot["environment"] != self.environment.as_json:
             raise BadInput(

@@ -148,8 +148,7 @@ class Environment:
 
     @cached_property
     def node_list(self) -> tuple[Node, ...]:
-        """The machines at the beginning, named node-0, node-1, …; always the same object, so that what is derived from
-        it is kept."""
+        """The machines at the beginning, node-0, node-1, …; always the same object, as a key of caches."""
         types = [name for name, count in self.gpu_types for _ in range(count)]
         types += [""] * (self.nodes - len(types))
         sizes = self.node_sizes or (self.node_capacity,) * self.nodes

@@ -18,11 +18,15 @@ Result = TypeVar("Result")
 
 
 def kept_for_the_latest(make: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """A function of things that never change, called by position, whose latest results are remembered by their
-    identity.
+    """A function of things that never change, whose latest results are remembered by the identity of these things.
 
-    The things live as long as they are among the latest `KEPT`, so no other thing can take their identity meanwhile.
-    Results are given to several callers, who must not change them.
+    The things live as long as they are among the latest `KEPT`; so no other thing can take their identity meanwhile.
+
+    Args:
+        make: called by position; what it raises is raised, and not remembered.
+
+    Returns:
+        The same function. Its results are given to several callers, who must not change them.
     """
     latest: list[tuple[tuple[object, ...], Result]] = []
 

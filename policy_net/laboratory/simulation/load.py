@@ -44,8 +44,11 @@ class Load:
     def means(
         self, steps: int, begin_seconds: float = 0.0, end_seconds: float | None = None
     ) -> tuple[list[float], list[float]]:
-        """GPUs in use and jobs that wait, on average over each of so many equal parts of a time, which ends with the
-        last job unless given."""
+        """GPUs in use and jobs that wait, on average over each of so many equal parts of a time.
+
+        Args:
+            end_seconds: after `begin_seconds`; the end of the last job unless given.
+        """
         last = self.ends[-1]
         bounds = np.linspace(begin_seconds, last if end_seconds is None else end_seconds, steps + 1)
         times = [*self.seconds, last]
@@ -81,8 +84,12 @@ def load_of(workload: Workload, gpus: int, timeline: Timeline) -> Load:
 
 
 def recorded_load(workload: Workload, gpus: int) -> Load | None:
-    """Load under whatever really scheduled these jobs; None unless start and end of each are recorded. The recorded
-    cluster may have had more GPUs than `gpus`."""
+    """What whatever really scheduled these jobs made of them; None unless start and end of each are recorded.
+
+    Args:
+        gpus: of the cluster that the jobs are simulated on. The recorded one may have had more; GPUs in use are then
+            beyond them.
+    """
     changes: list[tuple[float, int, int]] = []
     ends: list[float] = []
     for job in workload.jobs:

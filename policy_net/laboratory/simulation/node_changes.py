@@ -19,8 +19,13 @@ from policy_net.laboratory.simulation.environment import Environment, NodeChange
 def resizing(
     nodes: int, capacity: Resources, steps: Iterable[tuple[float, int]], gpu_type: str = ""
 ) -> tuple[NodeChange, ...]:
-    """The changes of a cluster of node-0, node-1, … that grows or shrinks to so many nodes at these times in seconds;
-    the last ones go first. Raises BadInput if a size is below 1, or two sizes are given for one time."""
+    """The changes of a cluster of node-0, node-1, … that grows or shrinks to so many nodes at these times in seconds.
+
+    Nodes that are added have this capacity and GPU type; the last ones go first.
+
+    Raises:
+        BadInput: a size is below 1, or two sizes are given for one time.
+    """
     changes: list[NodeChange] = []
     previous = -math.inf
     for time_seconds, size in sorted(steps):

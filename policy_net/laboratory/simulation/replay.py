@@ -50,7 +50,11 @@ def run_compiled(
     keep_beliefs: bool = True,
 ) -> CompiledRun:
     """Run a case that is not `uncovered` to its end; the policy then believes what it has found out, if it is to.
-    Raises BadInput for a job that can never run in this environment, and MemoryError."""
+
+    Raises:
+        BadInput: a job of the workload can never run in this environment.
+        MemoryError: there is too little of it.
+    """
     _check(workload, environment, speeds)
     prepared = Case(workload, environment, policy, speeds, effect)
     standing = Standing()

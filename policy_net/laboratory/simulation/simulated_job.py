@@ -1,5 +1,4 @@
-"""Job in the simulator: its truth, how far it has come, and what schedulers get to see of it; and the table of all
-jobs."""
+"""Job in the simulator: its truth, its progress and what schedulers see of it; and the table of all jobs."""
 
 from __future__ import annotations
 
@@ -26,8 +25,12 @@ two. The same for all jobs, since anything that followed from a job's speed or l
 
 
 class SimulatedJob:
-    """A job in the cluster; mutable. `speed` is true samples/s, indexed [ps][workers]; the environment's seed draws its
-    noise."""
+    """A job in the cluster; mutable.
+
+    Args:
+        speed: true samples/s, indexed [ps][workers].
+        environment: its seed draws the job's noise; its pauses and checkpoints hold for every job.
+    """
 
     __slots__ = (
         "_environment",
@@ -115,8 +118,7 @@ class SimulatedJob:
         return max(spec.declared_epochs - self.done_epochs, OVERRUN_SHARE * spec.declared_epochs)
 
     def hold(self, allocation: Allocation, counters: RunCounters, *, moved: bool = False) -> None:
-        """Hold this much from now on; a job that runs on with another size or in another place, or runs again, may
-        have to pause."""
+        """Change the allocation; a job with another size or place, or that runs again, may have to pause."""
         spec, could_train = self.spec, self.can_train
         # As `Job.can_train`; a specification has at least one worker as its minimum.
         can_train = allocation.workers >= spec.min_workers and allocation.ps >= spec.min_ps
@@ -164,8 +166,11 @@ class SimulatedJob:
         counters: RunCounters,
         places: tuple[tuple[str, int], ...] = (),
     ) -> Progress:
-        """Pause and train from one decision to the next, or to the end if that comes first; `places` as `Progress` has
-        them."""
+        """Pause and train from one decision to the next, or to the end if that comes first.
+
+        Args:
+            places: where its workers lie, as `Progress` has it.
+        """
         spec, allocation = self.spec, self.allocation
         shown_remaining = self.shown_remaining()
         if not self.can_train:
@@ -326,7 +331,11 @@ class SimulatedJobTable:
         }
 
     def check_snapshot(self, snapshot: Mapping[str, Any]) -> None:
-        """Make sure that a snapshot is of this workload. Raises BadInput if it is of another."""
+        """Make sure that a snapshot is of this workload.
+
+        Raises:
+            BadInput: it is of another.
+        """
         jobs = self._workload.jobs
         known = {*snapshot["ended"], *(row["job_id"] for row in snapshot["present"])}
         expected = {spec.job_id for spec in jobs[: snapshot["arrived"]]}

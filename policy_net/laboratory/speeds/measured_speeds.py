@@ -53,14 +53,20 @@ DECIMALS = 5
 
 
 def read_measured_points(path: str | Path) -> MeasuredFit:
-    """Fit the points of a csv; see `read_points`. Raises BadInput if the file cannot be read, a row cannot be used, or
-    a model has too few points."""
+    """Fit the points of a csv; see `read_points`.
+
+    Raises:
+        BadInput: the file cannot be read, a row cannot be used, or a model has too few points.
+    """
     return MeasuredFit(read_points(path), str(path))
 
 
 def read_points(path: str | Path) -> dict[str, list[SpeedPoint]]:
     """The points by model of a csv with the columns model, num_ps (0 for all-reduce), num_workers, samples_per_s.
-    Raises BadInput if the file cannot be read, or a row cannot be used."""
+
+    Raises:
+        BadInput: the file cannot be read, or a row cannot be used.
+    """
     points: dict[str, list[SpeedPoint]] = {}
     for _, model, point in measured_rows(Path(path)):
         points.setdefault(model, []).append(point)
@@ -90,8 +96,11 @@ class FitQuality:
 
 
 def refit(points: Mapping[str, Sequence[SpeedPoint]], origin: str) -> tuple[TableSpeedModel, list[FitQuality]]:
-    """Fit every model to its points; `origin` names their source in messages. Raises BadInput if a model has fewer
-    points than its form has constants."""
+    """Fit every model to its points; `origin` names their source in messages.
+
+    Raises:
+        BadInput: a model has fewer points than its form has constants.
+    """
     grids, qualities = {}, []
     for model, measured in points.items():
         grids[model], quality = _refit_model(model, measured, origin)

@@ -85,7 +85,10 @@ def arithmetic_of(family: str) -> Arithmetic:
 
 def compute_speed(profile: ModelProfile, gpu_type: str) -> float:
     """Computing speed on such a GPU over that on the GPU which the type's speeds were measured on; 1 if none is named.
-    Raises BadInput if the type of GPU is not known."""
+
+    Raises:
+        BadInput: the type of GPU is not known.
+    """
     if not gpu_type:
         return 1.0
     check_gpu_type(gpu_type)
@@ -156,14 +159,20 @@ def spread_constants(profile: ModelProfile) -> SpreadConstants:
 
 @dataclass(frozen=True, slots=True)
 class FittedPlacementEffect:
-    """The effect of the catalogue's types; types that it does not have run at their full speed anywhere. `apart`:
-    whether it matters over how many nodes workers lie; GPU types always do."""
+    """The effect of the catalogue's types; types that it does not have run at their full speed anywhere.
+
+    Attributes:
+        apart: whether it matters over how many nodes workers lie; GPU types always do.
+    """
 
     apart: bool = True
 
     def relative_speed(self, job_type: str, workers_by_node: Sequence[tuple[str, int]]) -> float:
-        """Speed there over the speed model's, above 0; above 1 on faster GPUs than the model's. Raises BadInput if the
-        type of a GPU is not known."""
+        """Speed there over the speed model's, above 0; above 1 on faster GPUs than the model's.
+
+        Raises:
+            BadInput: the type of a GPU is not known.
+        """
         return _of_shape(job_type, tuple(workers_by_node), self.apart)
 
 

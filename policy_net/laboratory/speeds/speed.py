@@ -46,8 +46,10 @@ class TableSpeedModel:
         """Keep read-only copies of `grids`; `origin` names their source in messages.
 
         A grid (17, 17) of a model without servers says nothing of more than 16 workers: it does not train with them.
-        Raises ValueError if a grid has another shape, a value that is not finite and ≥ 0, a speed without a worker, or
-        speeds both with and without a PS.
+
+        Raises:
+            ValueError: a grid has another shape, a value that is not finite and ≥ 0, a speed without a worker, or
+                speeds both with and without a PS.
         """
         self._origin = origin
         self._grids: dict[str, NDArray[np.float64]] = {}
@@ -71,7 +73,12 @@ class TableSpeedModel:
         return tuple(self._grids)
 
     def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
-        """Speed in samples/s. Raises BadInput if the model is not known, and ValueError if no job may hold so much."""
+        """Speed in samples/s.
+
+        Raises:
+            BadInput: the model is not known.
+            ValueError: no job may hold so much.
+        """
         if not (0 <= ps < GRID_SIDE and 0 <= workers < (GRID_SIDE if ps else RING_SHAPE[1])):
             most = f"0…{MAX_TASKS_PER_ROLE}, or 0…{MAX_ALLREDUCE_WORKERS} workers without PSs"
             raise ValueError(f"{ps} PSs and {workers} workers: both must be {most}")
@@ -128,8 +135,10 @@ def read_speed_table(path: str | Path) -> TableSpeedModel:
 
     Every model that is named needs all 256 combinations of 1–16 PSs and 1–16 workers, or, if it trains by all-reduce,
     1–16 workers with 0 PSs; zero is a valid speed (a combination that cannot train). Of more workers with 0 PSs, up to
-    64, counts what follows without a gap; beyond it the model cannot train. Raises BadInput if the file cannot be read,
-    or a row or a model in it cannot be used.
+    64, counts what follows without a gap; beyond it the model cannot train.
+
+    Raises:
+        BadInput: the file cannot be read, or a row or a model in it cannot be used.
     """
     grids: dict[str, NDArray[np.float64]] = {}
     for row, model, point in measured_rows(Path(path)):
@@ -173,8 +182,9 @@ def write_speed_table(speeds: TableSpeedModel, path: Path) -> None:
 
 
 def measured_rows(path: Path) -> Iterator[tuple[CsvRow, str, SpeedPoint]]:
-    """The rows of a csv with the columns model, num_ps, num_workers, samples_per_s, each with its model and speed;
-    without those that were measured beyond what a job may hold.
+    """Models and speeds of a csv with the columns model, num_ps, num_workers, samples_per_s.
+
+    Rows beyond the sizes that a job may have are left out.
 
     Raises:
         BadInput: the file or a row cannot be used, a model has speeds with and without PSs, or no row is left.

@@ -37,8 +37,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Demonstrations:
-    """Micro-states and what the teacher would do there; rows of targets sum to 1, and are zero where the mask is
-    False."""
+    """Micro-states and what the teacher would do there.
+
+    Attributes:
+        features_MF: float32.
+        masks_MA: bool.
+        targets_MA: float32, rows sum to 1, zero where the mask is False.
+    """
 
     features_MF: NDArray[np.float32]
     masks_MA: NDArray[np.bool_]
@@ -78,8 +83,11 @@ def watch_in_turns(
     seed: int = 0,
     on_watched: Callable[[], None] | None = None,
 ) -> list[LoggedDecision]:
-    """Decisions of `count` episodes, each under a new teacher of this name with a seed of its own. Raises UnknownPolicy
-    if nobody has this name."""
+    """Decisions of `count` episodes, each under a new teacher of this name with a seed of its own.
+
+    Raises:
+        UnknownPolicy: nobody has this name.
+    """
     seen: list[LoggedDecision] = []
     for number in range(count):
         scheduler = build_policy(teacher, PolicyContext(seed=seed + number, true_speeds=speeds))
@@ -93,8 +101,10 @@ def watch_in_turns(
 def demonstrate(
     seen: Sequence[LoggedDecision], spec: PolicySpec, settings: ImitationSettings, seed: int
 ) -> Demonstrations:
-    """Walk through decisions one soft grant after another, so that slips are demonstrated too, in random order until
-    `settings.micro_states` have been met, which bounds time and memory."""
+    """Walk through decisions one soft grant after another, so that slips are demonstrated too.
+
+    Decisions are taken in random order until `settings.micro_states` have been met, which bounds time and memory.
+    """
     generator = np.random.default_rng(seed)
     encoder = BatchEncoder(spec)
     features: list[NDArray[np.float32]] = []
@@ -139,8 +149,10 @@ def _soft_target(batch: JobBatch, wanted: Sequence[Allocation], softness: float)
 
 
 def _helpful_grants(batch: JobBatch, wanted: Sequence[Allocation]) -> list[int]:
-    """The admissible grants to the jobs that are served least of what the teacher wants for them: of a job that lacks
-    both roles a bundle or, where the policy knows none, either of both."""
+    """The admissible grants to the jobs that are served least of what the teacher wants for them.
+
+    Of a job that lacks both roles that is a bundle; where the policy knows none, either of both.
+    """
     least = 1.0
     helpful: list[int] = []
     for column, target in enumerate(wanted):

@@ -49,8 +49,11 @@ def source_of_episode(source: str, round_number: int) -> str:
 
 
 def endless_episodes(sources: Sequence[str], load: Callable[[str, int], Episode]) -> Iterator[Episode]:
-    """Cycle through the sources for ever; `load` makes an episode of a source and a round number, which moves whatever
-    seed is not part of the source."""
+    """Cycle through the sources for ever.
+
+    Args:
+        load: makes an episode of a source and a round number, which moves whatever seed is not part of the source.
+    """
     round_number = 0
     while True:
         for source in sources:
@@ -87,11 +90,10 @@ class OfflineSettings:
 
 
 class SimulatedLearner:
-    """A simulated cluster that learns from rewards: it decides on the weights that it is given, sees the outcome, and
-    computes a gradient, one decision time after another.
+    """A simulated cluster that learns from rewards: weights in, a decision, its outcome, and a gradient out.
 
     Attributes:
-        last_reward: of the decision that it lived through last.
+        last_reward: of the latest decision.
     """
 
     def __init__(

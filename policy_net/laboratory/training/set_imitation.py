@@ -174,8 +174,14 @@ def fit_residual(
     ridge: float = RIDGE,
     on_iteration: Callable[[float], None] | None = None,
 ) -> tuple[Weights, float]:
-    """Climb the mean log-likelihood of the picks (per pick, in nats) by L-BFGS; returns the weights and what they
-    reach."""
+    """Climb the mean log-likelihood of the picks by L-BFGS.
+
+    Args:
+        on_iteration: is told the mean log-likelihood per pick, in nats.
+
+    Returns:
+        The weights, and the mean log-likelihood that they reach.
+    """
     if not picks.count:
         return start, 0.0
     from scipy.optimize import minimize  # noqa: PLC0415  (slow to load, and few programs fit)
@@ -209,8 +215,11 @@ class PickLikelihood:
         self.latest = 0.0
 
     def loss(self, point: Array) -> tuple[float, Array]:
-        """Negative likelihood and its gradient, at the residual's parameters and the logarithm of the sharpness, shape
-        (parameter_count + 1,)."""
+        """What is to become small, and its gradient.
+
+        Args:
+            point: the residual's parameters and the logarithm of the sharpness, shape (parameter_count + 1,).
+        """
         picks = self._picks
         parameters, sharpness = point[:-1], float(np.exp(point[-1]))
         residual = Residual(self._spec, parameters.astype(np.float32))

@@ -81,8 +81,12 @@ def log_losses(
 
 @dataclass(frozen=True, slots=True)
 class ResidualVerdict:
-    """Verdict on a residual against the planner alone: mean log ratio of average JCTs (negative is better), and its
-    standard error over worlds."""
+    """How a residual did against the planner alone, over the validation worlds.
+
+    Attributes:
+        change: mean log ratio of average JCTs; negative is better.
+        standard_error: of it, over worlds.
+    """
 
     change: float
     standard_error: float

@@ -116,8 +116,11 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Imitated:
-    """Outcome of an imitation; facts for the card are the log, how many decisions, and the agreement before and
-    after."""
+    """What came of an imitation.
+
+    Attributes:
+        facts: for the card: the log, how many decisions, and the agreement before and after.
+    """
 
     weights: Weights
     facts: dict[str, Any]
@@ -149,8 +152,15 @@ class Teacher:
     """Somebody's decisions, to learn from."""
 
     def __init__(self, name: str, decisions: Iterable[LoggedDecision], digest: str | None = None) -> None:
-        """Go through the decisions once, and count; they must be the same every time. `digest` is of the log's bytes.
-        Raises BadInput if they cannot be read, or are too few to learn from."""
+        """Goes through the decisions once, and counts; they must be the same every time.
+
+        Args:
+            name: of the log, or of the scheduler that was watched.
+            digest: of the log's bytes.
+
+        Raises:
+            BadInput: they cannot be read, or are too few to learn from.
+        """
         self.name = name
         self._decisions = decisions
         self._digest = digest
@@ -169,8 +179,11 @@ class Teacher:
             return cls(path.name, decisions, hashlib.file_digest(stream, "sha256").hexdigest())
 
     def imitate_set(self, start: PolicyFile, spec: SetSpec, on_iteration: Callable[[float], None]) -> Imitated:
-        """Fit the residual of a `set` policy; its priors become what the log shows of speeds. Raises BadInput if the
-        log holds nothing to learn from."""
+        """Fit the residual of a `set` policy; its priors become what the log shows of speeds.
+
+        Raises:
+            BadInput: the log holds nothing to learn from.
+        """
         collector = PickCollector()
         beliefs = GaussianProcessBeliefs(start.priors)
         for position, view in enumerate(log_views(self._decisions, beliefs)):
@@ -208,7 +221,11 @@ class Teacher:
         on_step: Callable[[int, float], None],
         settings: ImitationSettings = ImitationSettings(),  # noqa: B008  (frozen)
     ) -> Imitated:
-        """Fit a `dl2` policy by cross-entropy. Raises BadInput if the log holds nothing to learn from."""
+        """Fit a `dl2` policy by cross-entropy.
+
+        Raises:
+            BadInput: the log holds nothing to learn from.
+        """
         seen = [
             decision
             for position, decision in enumerate(self._decisions)

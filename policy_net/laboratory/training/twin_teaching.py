@@ -27,8 +27,11 @@ Windows = Callable[[np.random.Generator], TwinWindow]
 
 
 def begin(settings: SetSettings, seed: int) -> PolicyFile:
-    """Policy that is taught where there is no file to go on from: the shipped speeds, and the structure that is asked
-    for. The seed is of hidden layers that begin anew."""
+    """What is taught where there is no file to go on from: the shipped speeds, and the structure that is asked for.
+
+    Args:
+        seed: of hidden layers that begin anew.
+    """
     shipped, wanted = default_set_file(), settings.twin
     groups = [name for name, asked in (("prices", wanted.prices), ("sessions", wanted.sessions)) if asked]
     if wanted.start is SetStart.SET:

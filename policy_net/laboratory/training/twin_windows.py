@@ -1,5 +1,4 @@
-"""Windows of a cluster's own jobs, to be replayed under slightly other weights (what a twin learns from), and its last
-days, which say how far the twin is to be believed and what another scheduler makes of the same jobs.
+"""Windows of a cluster's own jobs that a twin learns from, and its last days, by which the twin is checked.
 
 Windows come from the cluster's decision log, with the work that jobs really did and the speeds that the log shows, and
 from recordings of whatever scheduled it before. A recording knows no speeds: each window of it draws its jobs' models
@@ -133,8 +132,11 @@ class History:
         return sum(self._jobs.values())
 
     def draw(self, generator: np.random.Generator) -> TwinWindow:
-        """A window, each job being as likely to be in it as any other. Raises BadInput if too few jobs of a window fit
-        on the machines."""
+        """A window, each job being as likely to be in it as any other.
+
+        Raises:
+            BadInput: too few jobs of a window fit on the machines.
+        """
         names = list(self._jobs)
         counts = np.array(list(self._jobs.values()), dtype=np.float64)
         source = names[int(generator.choice(len(names), p=counts / counts.sum()))]
@@ -162,8 +164,13 @@ class History:
 
 
 def part_of(window: TwinWindow, jobs: int, speed_spread: float, generator: np.random.Generator) -> TwinWindow:
-    """A run of at most so many (20 or more) consecutive jobs of a workload that can run, at speeds that are believed in
-    part."""
+    """A run of at most so many consecutive jobs of a workload that can run, at speeds that are believed in part.
+
+    Args:
+        window: all of the workload, at its own speeds.
+        jobs: at most; 20 or more.
+        speed_spread: see `WindowChoice`.
+    """
     every = window.workload.jobs
     kept: Sequence[WorkloadJob] = every
     if len(every) > jobs:
@@ -175,7 +182,11 @@ def part_of(window: TwinWindow, jobs: int, speed_spread: float, generator: np.ra
 
 
 def environment_of(machines: TwinMachines, speed_noise: float = 0.0, seed: int = 0) -> Environment:
-    """A cluster of these machines, deciding at events. Raises BadInput if none has any room."""
+    """A cluster of these machines, deciding at events.
+
+    Raises:
+        BadInput: none has any room.
+    """
     capacities = tuple(free_capacity for free_capacity in machines.nodes if free_capacity.cpu_milli > 0)
     if not capacities:
         raise BadInput("no node of the cluster had any room: nothing can be replayed on it")
@@ -220,8 +231,11 @@ def cost_of(
 
 
 def window_of(name: str, jobs: Sequence[WorkloadJob], environment: Environment, speeds: SpeedModel) -> TwinWindow:
-    """Those of the jobs that can run, from the first one's submission on. Raises BadInput if too few of them fit on the
-    machines."""
+    """Those of the jobs that can run, from the first one's submission on.
+
+    Raises:
+        BadInput: too few of them fit on the machines.
+    """
     able = [job for job in jobs if _can_run(job, environment, speeds)]
     if len(able) < FEWEST_JOBS:
         raise BadInput(f"{name}: only {len(able)} of {len(jobs)} jobs of a window fit on this cluster's machines")
@@ -297,9 +311,14 @@ class LastDays:
 def last_days_of(
     recorded: RecordedJobs, machines: TwinMachines, days: float = DAYS, most_jobs: int | None = None
 ) -> LastDays | None:
-    """The last days of a log; None where too few jobs have ended in them. Of more than `most_jobs` the newest are
-    replayed, and the days begin with the middle one's submission. Raises BadInput if too few of them fit on the log's
-    usual nodes.
+    """The last days of a log; None where too few jobs have ended in them.
+
+    Args:
+        machines: what else than nodes there is to the cluster.
+        most_jobs: that are replayed; of more, the newest. The days are fewer then: from the middle job's submission on.
+
+    Raises:
+        BadInput: too few of the jobs fit on the log's usual nodes.
     """
     end = recorded.end_seconds - recorded.start_seconds
     ends = {
@@ -340,8 +359,9 @@ def agreement_of(
     days: float = DAYS,
     on_progress: Callable[[float], None] | None = None,
 ) -> float | None:
-    """How far the twin is to be believed, from 0 to 1: 1 where it says of the last days, under the policy that acted in
-    them, what really happened; 0 where its mean JCT is off by half or more; None where too few jobs have ended.
+    """Agreement of the twin with the last days, under the policy that acted in them, from 0 to 1.
+
+    1: its mean JCT is what really happened; 0: it is off by half or more; None: too few jobs have ended.
 
     Raises:
         BadInput: too few of the jobs fit on the log's usual nodes.

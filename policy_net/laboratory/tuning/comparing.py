@@ -20,8 +20,11 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class JctChange:
-    """Change of the average JCT: a share, negative where jobs end sooner, with its interval where there are several
-    worlds."""
+    """A change of the average JCT: a share, negative where jobs end sooner.
+
+    Attributes:
+        low, high: the ends of the interval; None where there is one world only.
+    """
 
     mean: float
     low: float | None

@@ -47,8 +47,17 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """An `Engine` in processes of this machine; `clock` as of `TaskProcesses`. Raises BadInput if there are fewer
-    cores."""
+    """An `Engine` on this machine.
+
+    Args:
+        processes: how many trials run at a time.
+        work: what a process does with a task; it is sent by its name.
+        clock: see `TaskProcesses`.
+        longest_seconds: of a trial.
+
+    Raises:
+        BadInput: there are fewer cores.
+    """
 
     def __init__(
         self,
@@ -152,8 +161,11 @@ class RayEngine:
 
 
 def check_answers(address: str, wait_seconds: float = ANSWER_SECONDS) -> None:
-    """Refuse a cluster to which there is no connection; what names no machine and port is Ray's to read. Raises
-    BadInput if nobody listens there."""
+    """Refuse a cluster to which there is no connection; what names no machine and port is Ray's to read.
+
+    Raises:
+        BadInput: nobody listens there.
+    """
     named = _NAMED.fullmatch(address)
     if named is None:
         return

@@ -212,8 +212,11 @@ class _Content(Section):
 
 
 def read_space_file(path: Path, space: Space) -> Space:
-    """The part of a space that a file names; what it does not name stays at its default. Raises BadInput if it cannot
-    be read, is for another kind of policy, or a parameter or a bound is none of the space's."""
+    """The part of a space that a file names; what it does not name stays at its default.
+
+    Raises:
+        BadInput: it cannot be read, is for another kind of policy, or a parameter or a bound is none of the space's.
+    """
     content = read_settings_file(path, _Content, "policy and parameters")
     method = space.base.set.method if space.policy == "set" else None
     if content.policy != space.policy or content.method not in (None, method):
@@ -237,7 +240,11 @@ def read_space_file(path: Path, space: Space) -> Space:
 
 
 def write_space_file(folder: Path, space: Space) -> Path:
-    """Write the whole space of a study into its folder. Raises OSError if the disk refuses."""
+    """Write the whole space of a study into its folder.
+
+    Raises:
+        OSError: the disk refuses.
+    """
     parameters = {
         item.name: list(item.choices) if item.choices else {name: getattr(item, name) for name in _NUMBER}
         for item in space.parameters

@@ -150,8 +150,10 @@ class StudyFile:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Translate errors of SQLite and Optuna, a hundred lines, into one. Their kind is known by name: this package
-        knows no SQLAlchemy."""
+        """What SQLite and Optuna say in a hundred lines, in one.
+
+        What is looked at is their kind by name: this package knows no SQLAlchemy.
+        """
         from optuna.exceptions import StorageInternalError  # noqa: PLC0415  (as above)
 
         try:

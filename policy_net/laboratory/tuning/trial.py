@@ -145,7 +145,11 @@ class _GivenUp(Exception):
 
 
 def run_trial(task: TrialTask) -> TrialReport:
-    """Train and score; the same for the same task. Raises BadInput if a source cannot be used."""
+    """Train and score; the same for the same task.
+
+    Raises:
+        BadInput: a source cannot be used.
+    """
     import torch  # noqa: PLC0415  (two thirds of every program's start)
 
     # Sums come out the same whatever else the machine does, and processes do not fight over cores.

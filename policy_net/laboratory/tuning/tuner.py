@@ -25,8 +25,12 @@ CONFIRMING_TIMES = 2
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """Plan of a study: `batch` trials are proposed together; where it `confirms`, the best settings are trained again,
-    under other seeds, and judged."""
+    """What a study does.
+
+    Attributes:
+        batch: trials that are proposed together.
+        confirms: whether the best settings are trained again, under other seeds, and judged.
+    """
 
     space: Space
     worlds: TuningWorlds

@@ -65,15 +65,22 @@ class Loader(Protocol):
 
 @dataclass(frozen=True)
 class TuningWorlds:
-    """Numbered worlds of each part: the sources in turns; each recorded source has a window to train on, to choose by
-    and to judge on."""
+    """Numbered worlds of each part: the sources in turns.
+
+    Attributes:
+        windows: the windows of each recorded source to train on, to choose by and to judge on.
+    """
 
     loader: Loader
     sources: tuple[str, ...]
     windows: Mapping[str, tuple[int, int, int]]
 
     def episode(self, part: WorldPart, number: int) -> Episode:
-        """The same world for the same number. Raises BadInput if the source cannot be used."""
+        """The same world for the same number.
+
+        Raises:
+            BadInput: the source cannot be used.
+        """
         source = self.sources[number % len(self.sources)]
         seeds = DRAW_SEEDS[part]
         window = self.windows.get(source, (0, 0, 0))[list(WorldPart).index(part)]
@@ -97,7 +104,11 @@ def seeded(source: str, part: WorldPart, number: int) -> str:
 
 
 def check_source(source: str) -> None:
-    """See that a source may be tuned on. Raises BadInput if it is one of those that only judge."""
+    """See that a source may be tuned on.
+
+    Raises:
+        BadInput: it is one of those that only judge.
+    """
     found = SEED_IN_SOURCE.search(source) if source.startswith(GENERATOR_PREFIX) else None
     most = len(GENERATOR_SEEDS[WorldPart.TRAINING])
     if found and int(found[1]) >= most:
@@ -107,8 +118,11 @@ def check_source(source: str) -> None:
 
 
 def windows_of(source: str, jobs: int, length: int | None) -> tuple[int, int, int]:
-    """The window of a recorded source that trains, a middle one that chooses, and the last, which judges. Raises
-    BadInput if there are fewer than three."""
+    """The window of a recorded source that trains, a middle one that chooses, and the last, which judges.
+
+    Raises:
+        BadInput: there are fewer than three.
+    """
     if length is None:
         raise BadInput(f"--workload {source}: recorded jobs need --limit-jobs, so that some train and others choose")
     count = jobs // length + (jobs % length >= _SMALLEST_WINDOW * length)

@@ -100,8 +100,11 @@ class RecordedJobs:
 
 
 def read_recorded(path: Path) -> RecordedJobs:
-    """The jobs of a decision log, or of an agent's state directory, and what became of them. Raises BadInput if it
-    cannot be read, and NothingRecorded if it shows no job whose work is known."""
+    """The same with what became of them.
+
+    Raises:
+        BadInput: as `read_decided`.
+    """
     seen: dict[tuple[str, float], _Seen] = {}
     there: dict[str, _Seen] = {}
     capacities: dict[tuple[Resources, ...], float] = {}

@@ -46,8 +46,11 @@ class Estimates:
 
 
 def parse_durations(text: str, epoch_error: float = 0.0) -> Estimates:
-    """The estimates that `known`, `lognormal:SIGMA` or `unknown` stands for. Raises BadInput if it is none of them, or
-    its number is out of range."""
+    """The estimates that `known`, `lognormal:SIGMA` or `unknown` stands for.
+
+    Raises:
+        BadInput: it is none of them, or its number is out of range.
+    """
     kind, colon, number = text.partition(":")
     if not colon and kind in ("known", "unknown"):
         return Estimates(epoch_error, known=kind == "known")

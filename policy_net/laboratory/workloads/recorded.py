@@ -58,8 +58,7 @@ _SHORT_SECONDS, _LONG_SECONDS = 1.0, 14 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class SeenMachines:
-    """Nodes that a recording shows, all taken to be like the largest. What was never held is not seen, so all are lower
-    bounds.
+    """Nodes, all taken to be like the largest.
 
     Attributes:
         gpus_per_node: the most GPUs that were held of one node at a time.
@@ -107,8 +106,11 @@ def trace_of(recording: Recording, options: WorkloadOptions) -> Workload:
 
 
 def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
-    """A window of recorded jobs, with time from zero at its first job; the same for every loader. Raises BadInput if
-    there is no such window, or a job's tasks are larger than a node."""
+    """A window of recorded jobs, with time from zero at its first job; the same for every loader.
+
+    Raises:
+        BadInput: there is no such window, or a job's tasks are larger than a node.
+    """
     path = recording.path
     if options.gpus_per_node is not None and options.gpus_per_node < 1:
         raise BadInput(f"{path}: gpus-per-node is {options.gpus_per_node}; a trace of GPU requests needs 1 or more")

@@ -48,8 +48,11 @@ TRACE_COLUMNS = ("trace", "job_id", "arrival_slot", "model", "epochs")
 
 
 def read_reference(path: Path, trace: str) -> Workload:
-    """Read one trace of a file; jobs of the same slot keep the file's order, which is their arrival order. Raises
-    BadInput if the file, a row of the trace, or the trace's name cannot be used."""
+    """Read one trace of a file; jobs of the same slot keep the file's order, which is their arrival order.
+
+    Raises:
+        BadInput: the file, a row of the trace, or the trace's name cannot be used.
+    """
     jobs: list[WorkloadJob] = []
     others: dict[str, None] = {}
     seen: set[str] = set()
@@ -97,8 +100,11 @@ def is_recording(source: str) -> bool:
 
 
 def read_source(source: str, *, strict: bool = False) -> Recording | None:
-    """The recorded jobs that `source` names; None if it names something else, or nothing. Raises BadInput if the file
-    cannot be used."""
+    """The recorded jobs that `source` names; None if it names something else, or nothing.
+
+    Raises:
+        BadInput: the file cannot be used.
+    """
     if not is_recording(source):
         return None
     if source.partition(":")[0] in FORMATS and ":" in source:
@@ -156,8 +162,11 @@ def _meant(source: str) -> str:
 
 
 def parse_generator(source: str, default_seed: int = 0) -> GeneratorSettings:
-    """What a `dl2:` source says; what it leaves out has its default. Raises BadInput if an option or a value is not one
-    of those allowed."""
+    """What a `dl2:` source says; what it leaves out has its default.
+
+    Raises:
+        BadInput: an option or a value is not one of those allowed.
+    """
     values: dict[str, Any] = {"seed": default_seed}
     given: set[str] = set()
     for part in filter(None, source.removeprefix(GENERATOR_PREFIX).split(",")):

@@ -132,8 +132,11 @@ class FigureOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """The machines of a workload's cluster, all alike, and who says so; no number of nodes where the load suggests
-    it."""
+    """The machines of a workload's cluster, all alike, and who says so.
+
+    Attributes:
+        nodes: how many; None where the load suggests it.
+    """
 
     nodes: int | None
     gpus_per_node: int
@@ -201,8 +204,11 @@ class Workload:
 
 
 def take_window(jobs: Sequence[Item], length: int | None, window: int, origin: str) -> Sequence[Item]:
-    """The `window`-th run (from 0) of `length` jobs; the last run may be shorter; all jobs if `length` is None. Raises
-    BadInput if `origin` has not so many windows."""
+    """The `window`-th run (from 0) of `length` jobs; the last run may be shorter; all jobs if `length` is None.
+
+    Raises:
+        BadInput: there are not so many windows; `origin` says of what.
+    """
     if length is None:
         return jobs
     chosen = jobs[window * length : (window + 1) * length]

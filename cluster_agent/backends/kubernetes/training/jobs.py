@@ -165,8 +165,7 @@ class TrainingJobs:
 
     @property
     def is_known(self) -> bool:
-        """Whether all of them were read once, but for namespaces of several that cannot be read; without their CRD
-        they never are."""
+        """Whether all jobs were read once (of several namespaces, those that can be read); False without the CRD."""
         return all(following.is_settled for following in self._followed)
 
     @property

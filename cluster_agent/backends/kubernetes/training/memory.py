@@ -59,8 +59,9 @@ class CoordinatorReport:
 
 
 def goes_back(status: JobStatus, most: JobStatus) -> bool:
-    """Whether a coordinator's count contradicts an earlier one. It may go back where it says so, to a checkpoint, and a
-    worker that has come may be behind the others: never behind what was durable.
+    """Whether a coordinator's count contradicts an earlier one.
+
+    It may go back to a checkpoint where it says so, and a new worker may be behind the others, but not behind that.
 
     Args:
         most: an earlier count, of the same coordinator.

@@ -105,8 +105,7 @@ def _is_task(job: TrainingJob, pod: TaskPod) -> bool:
 def _is_given_back(
     job: TrainingJob, coordinator: TaskPod, job_report: CoordinatorReport | None, memory: JobMemory, now: float
 ) -> bool:
-    """Whether a gang was refused, or did not come, and what there is of it is to go before the next try; whatever could
-    not be deleted at once holds quota for nothing."""
+    """Whether a gang was refused or did not come, so that its pods are deleted before the next try: they hold quota."""
     trains = job.trained_under == coordinator.uid or (
         job_report is not None and job_report.status.phase not in _GATHERING
     )

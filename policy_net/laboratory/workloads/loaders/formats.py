@@ -34,8 +34,12 @@ _LONGEST_PATH = 200
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format; `read` takes the file, whether malformed rows are refused and, where `part` names something that may
-    stand behind an @, that."""
+    """One format.
+
+    Attributes:
+        read: takes the file, whether malformed rows are refused and, if `part` says so, what stands behind an @.
+        part: what may stand behind an @; None if nothing may.
+    """
 
     read: Callable[..., Recording]
     part: str | None = None
@@ -52,8 +56,11 @@ FORMATS: Mapping[str, Format] = {
 
 
 def read_recording(source: str, strict: bool) -> Recording:
-    """Read what a source such as `philly:FILE@VC` names, which begins with a known format. Raises BadInput if the file
-    is missing or cannot be used."""
+    """Read what a source such as `philly:FILE@VC` names; the text before the colon must be a known format.
+
+    Raises:
+        BadInput: the file is missing or cannot be used.
+    """
     name, _, text = source.partition(":")
     chosen = FORMATS[name]
     path, part = Path(text), None
@@ -75,8 +82,11 @@ def read_recording(source: str, strict: bool) -> Recording:
 
 
 def read_csv(path: Path, strict: bool = False) -> Recording:
-    """Read a csv with at least `COLUMNS`. Raises BadInput if the file cannot be used; in strict reading, for a
-    malformed row."""
+    """Read a csv with at least `COLUMNS`.
+
+    Raises:
+        BadInput: the file cannot be used; in strict reading, a row is malformed.
+    """
     if _is_of_sacct(path):
         recording = read_sacct(path, strict)
         return replace(recording, notes=("read as sacct:FILE, by its header", *recording.notes))

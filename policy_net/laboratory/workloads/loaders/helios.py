@@ -19,8 +19,11 @@ ACTIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 
 
 def read_helios(path: Path, strict: bool = False, vc: str | None = None) -> Recording:
-    """Read a `cluster_log.csv`, or one virtual cluster of it. Raises BadInput if it cannot be used, or has no such
-    virtual cluster; in strict reading, for a malformed row."""
+    """Read a `cluster_log.csv`, or one virtual cluster of it.
+
+    Raises:
+        BadInput: the file cannot be used, or has no such virtual cluster; in strict reading, a row is malformed.
+    """
     intake = Intake(path, strict, "job_id")
     selection = Selection("vc", vc)
     ends: Counter[str] = Counter()

@@ -77,8 +77,11 @@ class Intake:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """The work on one row or job, which ends early where it is malformed or left out. Raises MalformedRow in strict
-        reading."""
+        """The work on one row or job, which ends early where it is malformed or left out.
+
+        Raises:
+            MalformedRow: in strict reading.
+        """
         try:
             yield
         except MalformedRow as error:
@@ -87,8 +90,11 @@ class Intake:
             self.leave_out(str(reason))
 
     def on_malformed(self, error: MalformedRow) -> None:
-        """Count a malformed row; the first of its kind is kept as the example. Raises MalformedRow in strict
-        reading."""
+        """Count a malformed row; the first of its kind is kept as the example.
+
+        Raises:
+            MalformedRow: in strict reading.
+        """
         if self._strict:
             raise error
         self._malformed[error.reason] += 1
@@ -99,8 +105,12 @@ class Intake:
         self._left_out[reason] += 1
 
     def compare(self, seconds: tuple[str, float], other: tuple[str, float | None], counts: str) -> None:
-        """Compare two columns, or sums of them, that say one length of time; where they differ, a note says so, and
-        which `counts`. Each has a name and a value, of which the other's may be unknown."""
+        """Compare two columns, or sums of them, that say one length of time; where they differ, a note says it.
+
+        Args:
+            seconds, other: what each is called, and its value; the latter may be unknown.
+            counts: which of both the job's is.
+        """
         (name, value), (other_name, other_value) = seconds, other
         if other_value is None:
             return
@@ -121,8 +131,15 @@ class Intake:
         )
 
     def keep(self, record: RecordedJob, cluster: str = "") -> None:
-        """Take a job; its id is its own within its cluster, which has a name where the file is of several. Raises
-        MalformedRow if the id was taken before, and LeftOut if the job holds no GPU, or for no time."""
+        """Take a job.
+
+        Args:
+            cluster: by which alone its id is its own; empty where the file is of one.
+
+        Raises:
+            MalformedRow: its id was taken before.
+            LeftOut: it holds no GPU, or for no time.
+        """
         self._clusters.add(cluster)
         if self._cluster_of.setdefault(record.job_id, cluster) != cluster:
             record = replace(record, job_id=f"{cluster}/{record.job_id}")
@@ -198,7 +215,11 @@ class Selection:
         return False
 
     def notes(self, path: Path) -> tuple[str, ...]:
-        """What was selected. Raises BadInput if no row has the value."""
+        """What was selected.
+
+        Raises:
+            BadInput: no row has the value.
+        """
         if self._wanted is None:
             return ()
         if not self._found:

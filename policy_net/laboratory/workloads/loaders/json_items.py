@@ -83,8 +83,11 @@ def is_json(path: Path) -> bool:
 
 
 def read_json(path: Path, expected: str) -> Any:
-    """The content of a JSON file, plain or gzip'ed, in any Unicode encoding that JSON allows. Raises BadInput if the
-    file cannot be read, or is cut short or damaged; `expected` says what it should hold."""
+    """The content of a JSON file, plain or gzip'ed, in any Unicode encoding that JSON allows.
+
+    Raises:
+        BadInput: the file cannot be read, or is cut short or damaged; `expected` says what it should hold.
+    """
     try:
         with open_bytes(path) as file:
             return json.load(file, parse_constant=_no_constant)

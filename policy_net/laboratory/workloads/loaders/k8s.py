@@ -88,7 +88,11 @@ class _TimesLost(Exception):
 
 
 def read_k8s(path: Path, strict: bool = False) -> Recording:
-    """Read a list of pods. Raises BadInput if the file cannot be used; in strict reading, for a malformed pod."""
+    """Read a list of pods.
+
+    Raises:
+        BadInput: the file cannot be used; in strict reading, a pod is malformed.
+    """
     content = read_json(path, EXPECTED)
     pods = content.get("items") if isinstance(content, dict) else None
     if not isinstance(pods, list):
@@ -195,8 +199,10 @@ def _record(job_id: str, job: _Job) -> RecordedJob:
 
 
 def _job_id(pod: Item, meta: Mapping[str, Any]) -> _Key:
-    """Namespace and name of the job that a pod belongs to, by group label, owner, job label, or the pod alone; and its
-    uid as far as that is known: a job that was deleted and made again has another one."""
+    """Namespace and name of the job that a pod belongs to: by group label, owner, job label, or the pod alone.
+
+    And its uid as far as that is known: a job that was deleted and made again has another one.
+    """
     namespace = pod.text_or_none(meta.get("namespace"), "metadata.namespace") or "default"
     labels = pod.an_object(meta.get("labels") or {}, "metadata.labels")
     for label in GROUP_LABELS:
@@ -215,9 +221,9 @@ def _job_id(pod: Item, meta: Mapping[str, Any]) -> _Key:
 
 
 def _gpus(pod: Item) -> Mapping[str, int]:
-    """What a pod asks for of every kind that is counted: all its containers together or, if that is more, one that runs
-    before them. Source: Kubernetes' rule for init containers; those that are always restarted run beside the
-    containers.
+    """Requests of a pod by kind: all its containers together or, if that is more, one init container.
+
+    Source: Kubernetes' rule for init containers; those that are always restarted run beside the containers.
     """
     spec = pod.an_object(pod.fields.get("spec"), "spec")
     together: Counter[str] = Counter()

@@ -18,7 +18,11 @@ WHOLE_GPU_MILLI = 1000
 
 
 def read_openb(path: Path, strict: bool = False) -> Recording:
-    """Read an `openb_pod_list_*.csv`. Raises BadInput if it cannot be used; in strict reading, for a malformed row."""
+    """Read an `openb_pod_list_*.csv`.
+
+    Raises:
+        BadInput: the file cannot be used; in strict reading, a row is malformed.
+    """
     intake = Intake(path, strict, "name")
     pods: list[_Pod] = []
     for row in read_rows(path, COLUMNS, intake.on_malformed, whole_lines=True):

@@ -45,8 +45,11 @@ class _Job:
 
 
 def read_pai(path: Path, strict: bool = False, job_table: str | None = None) -> Recording:
-    """Read a `pai_task_table.csv`, with submission times from a `pai_job_table.csv` if one is given. Raises BadInput if
-    a file cannot be used; in strict reading, for a malformed row."""
+    """Read a `pai_task_table.csv`, with submission times from a `pai_job_table.csv` if one is given.
+
+    Raises:
+        BadInput: a file cannot be used; in strict reading, a row is malformed.
+    """
     intake = Intake(path, strict, "job_name")
     submitted, users = _submissions(Path(job_table), intake) if job_table is not None else ({}, {})
     jobs: dict[str, _Job] = {}

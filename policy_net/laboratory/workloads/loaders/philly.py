@@ -27,8 +27,11 @@ UNIT = "record"
 
 
 def read_philly(path: Path, strict: bool = False, vc: str | None = None) -> Recording:
-    """Read a `cluster_job_log`, or one virtual cluster of it. Raises BadInput if it cannot be used, or has no such
-    virtual cluster; in strict reading, for a malformed record."""
+    """Read a `cluster_job_log`, or one virtual cluster of it.
+
+    Raises:
+        BadInput: the file cannot be used, or has no such virtual cluster; in strict reading, a record is malformed.
+    """
     log = read_json(path, EXPECTED)
     if not isinstance(log, list):
         raise BadInput(f"{path}: holds no list of jobs; {EXPECTED}")

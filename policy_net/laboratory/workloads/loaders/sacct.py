@@ -159,8 +159,11 @@ class _Run:
 
 
 def read_sacct(path: Path, strict: bool = False) -> Recording:
-    """Read what `sacct -P` (or `-p`, or `--json`) printed. Raises BadInput if the file cannot be used; in strict
-    reading, for a malformed line."""
+    """Read what `sacct -P` (or `-p`, or `--json`) printed.
+
+    Raises:
+        BadInput: the file cannot be used; in strict reading, a line is malformed.
+    """
     as_json = is_json(path)
     intake = Intake(path, strict, "JobID", JSON_UNIT if as_json else "line")
     runs: dict[tuple[str, str], list[_Run]] = {}  # by cluster and id
@@ -446,8 +449,7 @@ def node_names(text: str) -> list[str]:
 
 
 def _gpus(row: CsvRow) -> tuple[int, str]:
-    """GPUs that the job was given or, if nothing is recorded of that, asked for; and why they are no number of devices,
-    if so."""
+    """GPUs that the job was given or, without a record of that, asked for; and why they are no number of devices."""
     for column in RESOURCES:
         text = row.optional(column)
         if text is not None:

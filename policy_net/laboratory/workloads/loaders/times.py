@@ -41,8 +41,11 @@ def unstated(text: str | None) -> bool:
 
 
 def moment(text: str | None, column: str, place: ValuePlace) -> float | None:
-    """Seconds since 1970 from a date and time, or from such a number; None if unstated. Raises MalformedRow for
-    anything else."""
+    """Seconds since 1970 from a date and time, or from such a number; None if unstated.
+
+    Raises:
+        MalformedRow: the text is neither.
+    """
     if text is None or unstated(text):
         return None
     seconds = _seconds_since_1970(text)
@@ -91,7 +94,11 @@ def span(start: float, end: float, columns: tuple[str, str], place: ValuePlace) 
 
 
 def elapsed(text: str, column: str, place: ValuePlace) -> float:
-    """Seconds of a length written as [DD-[HH:]]MM:SS[.fraction]. Raises MalformedRow if it is written otherwise."""
+    """Seconds of a length written as [DD-[HH:]]MM:SS[.fraction].
+
+    Raises:
+        MalformedRow: it is written otherwise.
+    """
     match = _ELAPSED.fullmatch(text.strip()) if text.isascii() else None
     if match is None:
         raise place.bad(column, f"is {shown(text)}", "write a length as [DD-[HH:]]MM:SS")

@@ -156,8 +156,7 @@ class Reporter:
             self.write(job, status)
 
     def write(self, job: TrainingJob, status: Json) -> bool:
-        """Write parts of a status; False where it is not as it was seen last, and what was planned may be of before its
-        end, or there is no such job any more."""
+        """Write parts of a status; False where it changed since it was read, or the job is gone."""
         self._check_acting()
         entry = self._jobs.get((job.namespace, job.name))
         version = entry.version if entry is not None and entry.uid == job.uid else job.version
