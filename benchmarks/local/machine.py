@@ -121,13 +121,13 @@ def run(
             _in_time(began, deadline_seconds, "the agent does not answer")
             time.sleep(_POLL_SECONDS)
         time.sleep(_SETTLE_SECONDS)
-        with JobClient(socket) as client:
-            cpu, since = _cpu_seconds(pid), time.monotonic()
-            try:
-                facts = _watch(submissions, client, processes, deadline_seconds, on_step)
-            finally:
-                share = (_cpu_seconds(pid) - cpu) / (time.monotonic() - since)
-                _end_jobs(client)
+        client = JobClient(socket)
+        cpu, since = _cpu_seconds(pid), time.monotonic()
+        try:
+            facts = _watch(submissions, client, processes, deadline_seconds, on_step)
+        finally:
+            share = (_cpu_seconds(pid) - cpu) / (time.monotonic() - since)
+            _end_jobs(client)
         processes.stop(["agent"])
     state_dir = folder / "state"
     failed = [entry["name"] for entry in facts if entry["state"] != "done"]
@@ -195,8 +195,8 @@ def _in_time(began: float, seconds: float, what: str) -> None:
 
 def _answers(socket: Path) -> bool:
     try:
-        with JobClient(socket) as client:
-            client.call("jobs", {})
+        client = JobClient(socket)
+        client.call("jobs", {})
     except AgentError:
         return False
     return True

@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from cluster_agent.errors import AgentUnreachable, JobNotDone, JobRefused
@@ -40,14 +39,6 @@ class JobClient:
         self._socket = socket or default_socket(os.environ)
         self._timeout_seconds = timeout_seconds
 
-    def __enter__(self) -> JobClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing is left open between calls."""
-
     def call(self, method: str, content: Mapping[str, Any]) -> Facts:
         """Ask.
 
@@ -77,6 +68,11 @@ class JobClient:
             raise JobRefused(str(message[REFUSED]))
         answer: Facts = message.get(ANSWER, {})
         return answer
+
+    def job(self, name: str) -> Facts:
+        """Facts of one job; raises as `call`."""
+        facts: Facts = self.call("jobs", {"name": name})["jobs"][0]
+        return facts
 
     def _exchange(self, request: bytes) -> bytes:
         """Send a request and read the answer to it.
@@ -127,7 +123,7 @@ def wait_for_end(client: JobClient, name: str) -> dict[str, Any]:
         AgentUnreachable: the agent does not answer any more; its jobs train on.
     """
     while True:
-        facts: dict[str, Any] = client.call("jobs", {"name": name})["jobs"][0]
+        facts = client.job(name)
         if facts["ended"]:
             return facts
         time.sleep(POLL_SECONDS)

@@ -127,24 +127,24 @@ def logs(
     socket: Socket = None,
 ) -> None:
     """Print what a job wrote, from its first start on; followed to its end, exit code 1 unless it is done."""
-    with JobClient(socket) as client:
-        facts = client.call("jobs", {"name": name})["jobs"][0]
-        written = JobLogs(Path(facts["log"]), Path(facts["logs"]), task, tail)
-        while follow and not written.files and not facts["ended"]:
-            _print_new(written, last=False)  # what begins from now on is shown from its first line on
-            time.sleep(POLL_SECONDS)
-            facts = client.call("jobs", {"name": name})["jobs"][0]
-        if not written.files:
-            raise JobRefused(_nothing_written(name, task, Path(facts["logs"])))
-        while True:
-            # Asked before it is read: what was written before the end is read after it.
-            if follow:
-                facts = client.call("jobs", {"name": name})["jobs"][0]
-            ended = facts["ended"] if follow else True
-            _print_new(written, last=ended)
-            if ended:
-                break
-            time.sleep(POLL_SECONDS)
+    client = JobClient(socket)
+    facts = client.job(name)
+    written = JobLogs(Path(facts["log"]), Path(facts["logs"]), task, tail)
+    while follow and not written.files and not facts["ended"]:
+        _print_new(written, last=False)  # what begins from now on is shown from its first line on
+        time.sleep(POLL_SECONDS)
+        facts = client.job(name)
+    if not written.files:
+        raise JobRefused(_nothing_written(name, task, Path(facts["logs"])))
+    while True:
+        # Asked before it is read: what was written before the end is read after it.
+        if follow:
+            facts = client.job(name)
+        ended = facts["ended"] if follow else True
+        _print_new(written, last=ended)
+        if ended:
+            break
+        time.sleep(POLL_SECONDS)
     if follow:
         check_done(facts)
 
@@ -159,13 +159,13 @@ def cancel(names: Names, socket: Socket = None, output: Output = Form.TABLE) -> 
     """End jobs for good."""
     chosen = list(dict.fromkeys(names))
     cancelled = []
-    with JobClient(socket) as client:
-        for name in chosen if len(chosen) > 1 else ():
-            client.call("jobs", {"name": name})  # a name that is none ends nobody
-        for name in chosen:
-            cancelled.append(client.call("cancel", {"name": name}))
-            if output.for_people:
-                show(output, cancelled[-1], _said_of("cancel", name, cancelled[-1]))
+    client = JobClient(socket)
+    for name in chosen if len(chosen) > 1 else ():
+        client.job(name)  # a name that is none ends nobody
+    for name in chosen:
+        cancelled.append(client.call("cancel", {"name": name}))
+        if output.for_people:
+            show(output, cancelled[-1], _said_of("cancel", name, cancelled[-1]))
     if not output.for_people:
         show(output, cancelled[0] if len(chosen) == 1 else cancelled, "", partial(jobs_table, cancelled))
 
@@ -184,23 +184,23 @@ def delete(names: Names, socket: Socket = None, output: Output = Form.TABLE) -> 
     """Remove jobs that have ended, with their logs and checkpoints; their names are free again."""
     chosen = list(dict.fromkeys(names))
     deleted = []
-    with JobClient(socket) as client:
-        for name in chosen:
-            # A name that is none, or of a job that has not ended, removes nobody.
-            facts = client.call("jobs", {"name": name})["jobs"][0]
-            if not facts["ended"] and len(chosen) > 1:
-                raise JobRefused(f"{name} has not ended, so none is deleted; end it with `cluster-agent cancel {name}`")
-        for name in chosen:
-            deleted.append(client.call("delete", {"name": name}))
-            if output.for_people:
-                show(output, deleted[-1], f"{name} is deleted")
+    client = JobClient(socket)
+    for name in chosen:
+        # A name that is none, or of a job that has not ended, removes nobody.
+        facts = client.job(name)
+        if not facts["ended"] and len(chosen) > 1:
+            raise JobRefused(f"{name} has not ended, so none is deleted; end it with `cluster-agent cancel {name}`")
+    for name in chosen:
+        deleted.append(client.call("delete", {"name": name}))
+        if output.for_people:
+            show(output, deleted[-1], f"{name} is deleted")
     if not output.for_people:
         show(output, deleted[0] if len(chosen) == 1 else deleted, "", partial(jobs_table, deleted))
 
 
 def _act(method: str, name: str, socket: Path | None, output: Form) -> None:
-    with JobClient(socket) as client:
-        facts = client.call(method, {"name": name})
+    client = JobClient(socket)
+    facts = client.call(method, {"name": name})
     show(output, facts, _said_of(method, name, facts), partial(jobs_table, [facts]))
 
 
@@ -220,17 +220,17 @@ def _said_of(method: str, name: str, facts: dict[str, Any]) -> str:
 
 def _asked(socket: Path | None, content: dict[str, Any], watch: bool, active: bool = False) -> Iterator[list[Any]]:
     """The jobs now, and with `watch` whenever something but the time has changed."""
-    with JobClient(socket) as client:
-        before = None
-        while True:
-            found = client.call("jobs", content)["jobs"]
-            found = [job for job in found if not (active and job["ended"])]
-            if sys.stdout.isatty() or _still(found) != before:
-                yield found
-            if not watch:
-                return
-            before = _still(found)
-            time.sleep(_WATCH_SECONDS)
+    client = JobClient(socket)
+    before = None
+    while True:
+        found = client.call("jobs", content)["jobs"]
+        found = [job for job in found if not (active and job["ended"])]
+        if sys.stdout.isatty() or _still(found) != before:
+            yield found
+        if not watch:
+            return
+        before = _still(found)
+        time.sleep(_WATCH_SECONDS)
 
 
 def _still(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -55,8 +55,8 @@ def explain(
 
             _answer(lambda: explain_target(cluster, name), in_lines, watch, output)
         return
-    with JobClient(socket) as client:
-        _answer(lambda: client.call("explain", {"name": name}), explained, watch, output)
+    client = JobClient(socket)
+    _answer(lambda: client.call("explain", {"name": name}), explained, watch, output)
 
 
 def _answer(

@@ -21,8 +21,8 @@ def names_that_begin(incomplete: str) -> list[str]:
     """Names of jobs, for the shell to complete; none where no agent answers."""
     socket = os.environ.get("CLUSTER_AGENT_SOCKET")
     try:
-        with JobClient(Path(socket) if socket else None, _COMPLETION_SECONDS) as client:
-            jobs = client.call("jobs", {})["jobs"]
+        client = JobClient(Path(socket) if socket else None, _COMPLETION_SECONDS)
+        jobs = client.call("jobs", {})["jobs"]
     except AgentError:
         return []
     return [job["name"] for job in jobs if job["name"].startswith(incomplete)]

@@ -100,8 +100,8 @@ def simulate(
     messages = described(job, given, {"worker": TaskWords(workers, cpu, gpu), "ps": TaskWords(ps, ps_cpu)})
     if len(messages) > 1:
         raise BadJobFile(f"there are {len(messages)} jobs; one at a time is foreseen")
-    with JobClient(socket) as client:
-        facts = client.call("simulate", messages[0])
+    client = JobClient(socket)
+    facts = client.call("simulate", messages[0])
     # As above: jobs that are submitted wait for none of it.
     from cluster_agent.jobs.local_forecast import foreseen_here, said  # noqa: PLC0415
 

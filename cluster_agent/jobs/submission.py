@@ -57,23 +57,23 @@ def submit(
     messages = described(job, given, sizes)
     if name is not None and len(messages) > 1:
         raise BadJobFile(f"--name {name}: there are {len(messages)} jobs; name them in their files")
-    with JobClient(socket) as client:
-        taken = []
-        for message in messages:
-            facts = client.call("submit", message)
-            taken.append(facts)
-            if output.for_people:
-                waits = "held until `cluster-agent resume`" if facts["held"] else "queued"
-                show(output, facts, f"{facts['name']} is {waits}; `cluster-agent job {facts['name']}` says how it is")
-        if wait:
-            taken = [wait_for_end(client, facts["name"]) for facts in taken]
-            if output.for_people:
-                for facts in taken:
-                    if facts["state"] == "done":  # any other end is an error's line
-                        note = f"; {facts['note']}" if facts["note"] else ""
-                        show(output, facts, f"{facts['name']} is done after {clock_time(facts['ageSeconds'])}{note}")
-        if not output.for_people:
-            show(output, taken[0] if len(taken) == 1 else taken, "", lambda: jobs_table(taken))
+    client = JobClient(socket)
+    taken = []
+    for message in messages:
+        facts = client.call("submit", message)
+        taken.append(facts)
+        if output.for_people:
+            waits = "held until `cluster-agent resume`" if facts["held"] else "queued"
+            show(output, facts, f"{facts['name']} is {waits}; `cluster-agent job {facts['name']}` says how it is")
+    if wait:
+        taken = [wait_for_end(client, facts["name"]) for facts in taken]
+        if output.for_people:
+            for facts in taken:
+                if facts["state"] == "done":  # any other end is an error's line
+                    note = f"; {facts['note']}" if facts["note"] else ""
+                    show(output, facts, f"{facts['name']} is done after {clock_time(facts['ageSeconds'])}{note}")
+    if not output.for_people:
+        show(output, taken[0] if len(taken) == 1 else taken, "", lambda: jobs_table(taken))
     if wait:
         for facts in taken:
             check_done(facts)

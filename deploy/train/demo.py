@@ -100,13 +100,13 @@ def _run(planned: Sequence[Arrival], policy: Path, demo: Demonstration, seconds:
         socket = folder / "s" / "jobs.sock"
         demo.wait_until(lambda: _answers(socket), "agent")
         demo.display.phase(f"to look in: cluster-agent jobs --socket {socket}, or http://{learner.page}/")
-        with JobClient(socket) as client:
-            began = time.time()
-            jobs = JobWatch(client, began)
-            try:
-                _watch(planned, jobs, client, watch, demo, seconds)
-            finally:
-                _end_jobs(jobs, client)
+        client = JobClient(socket)
+        began = time.time()
+        jobs = JobWatch(client, began)
+        try:
+            _watch(planned, jobs, client, watch, demo, seconds)
+        finally:
+            _end_jobs(jobs, client)
         demo.display.phase("stopping the agent")
         demo.processes.stop(["agent"])
         versions = watch.versions()
@@ -184,8 +184,8 @@ def _usual_work(demo: Demonstration) -> float:
 
 def _answers(socket: Path) -> bool:
     try:
-        with JobClient(socket) as client:
-            client.call("jobs", {})
+        client = JobClient(socket)
+        client.call("jobs", {})
     except AgentError:
         return False
     return True

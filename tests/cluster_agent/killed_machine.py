@@ -132,8 +132,8 @@ class Machine:
 
     def call(self, method: str, content: dict[str, Any]) -> dict[str, Any]:
         """Ask the agent. Raises AgentUnreachable, JobRefused."""
-        with JobClient(self.socket, _CALL_SECONDS) as client:
-            return client.call(method, content)
+        client = JobClient(self.socket, _CALL_SECONDS)
+        return client.call(method, content)
 
     def persist(self, method: str, content: dict[str, Any]) -> None:
         """Ask until it was answered, as a user does; a job that is there already was taken before the answer was lost.

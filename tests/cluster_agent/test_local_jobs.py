@@ -82,8 +82,8 @@ class Machine:
         )
 
     def job(self, name: str) -> dict[str, Any]:
-        with JobClient(self.socket, timeout_seconds=100.0) as client:
-            facts: dict[str, Any] = client.call("jobs", {"name": name})["jobs"][0]
+        client = JobClient(self.socket, timeout_seconds=100.0)
+        facts: dict[str, Any] = client.call("jobs", {"name": name})["jobs"][0]
         return facts
 
     def let_go(self, name: str) -> None:

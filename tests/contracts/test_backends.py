@@ -13,7 +13,6 @@ from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.base import Backend
 from cluster_agent.backends.simulated.backend import SimulatedBackend
 from cluster_agent.backends.simulated.episodes import load_episodes
-from cluster_agent.backends.simulated.pace import FreePacer
 from policy_net.domain import Allocation, ClusterState, Decision
 
 
@@ -30,7 +29,7 @@ class SimulatedSuite(BackendSuite):
             }
         )
         episodes = load_episodes(settings)
-        return SimulatedBackend(episodes, folder, FreePacer(lambda seconds: False))
+        return SimulatedBackend(episodes, folder, lambda _: False)
 
 
 class TestSimulatedSlots(SimulatedSuite):
@@ -65,7 +64,7 @@ class SimulatedPlaces(PlacesSuite):
                 "environment": {"nodes": 12, **self.options},
             }
         )
-        return SimulatedBackend(load_episodes(settings), folder, FreePacer(lambda seconds: False))
+        return SimulatedBackend(load_episodes(settings), folder, lambda _: False)
 
     def decision(self, state: ClusterState) -> Decision:
         return one_pair_each(state)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cluster_agent.backends.local.job_file import check_job
-from cluster_agent.backends.local.scripts.script_folder import ScriptChange, ScriptFolder, ScriptRecord
+from cluster_agent.backends.local.scripts.script_folder import ScriptChange, ScriptChanges, ScriptFolder, ScriptRecord
 from deploy.local.guardian import VARIABLE
 from deploy.train.charts import Curve, Lane, curves, lanes, scatter
 from deploy.train.jobs import ARRIVALS, arrivals
@@ -142,11 +142,9 @@ def test_what_became_of_sizes_is_told_of_both_kinds_of_jobs(tmp_path: Path) -> N
     )  # fmt: skip
     write_json(servers.state_file, status_record(JobStatus("servers", JobPhase.RUNNING, requests=requests, loss=0.0)))
     ring.make()
-    ring.write_record(ScriptRecord(python="p", script=Path("s"), workdir=tmp_path, elastic=True))
-    ring.write_changes((
-        ScriptChange(request_id="1", before=1, workers=2, began_unix_seconds=99.0, ended_unix_seconds=103.0, done=True,
-                     stall_seconds=4.0),
-    ))  # fmt: skip
+    ring.write(ScriptRecord(python="p", script=Path("s"), workdir=tmp_path, elastic=True))
+    change = {"request_id": "1", "before": 1, "workers": 2, "began_unix_seconds": 99.0, "ended_unix_seconds": 103.0}
+    ring.write(ScriptChanges(changes=(ScriptChange(**change, done=True, stall_seconds=4.0),)))
     found = resizes(tmp_path, ["servers", "ring", "never-started"])
     assert [(row.job, row.before, row.workers, row.live, row.suspends) for row in found] == [
         ("ring", (1, 0), 2, True, False),

@@ -65,8 +65,8 @@ class GpuMachine:
 
     def job(self, name: str) -> dict[str, Any]:
         """What is known of a job; at no look have jobs more GPUs than there are."""
-        with JobClient(self.socket, timeout_seconds=100.0) as client:
-            jobs: list[dict[str, Any]] = client.call("jobs", {})["jobs"]
+        client = JobClient(self.socket, timeout_seconds=100.0)
+        jobs: list[dict[str, Any]] = client.call("jobs", {})["jobs"]
         assert sum(job["workers"] for job in jobs if job["name"] != "plain") <= len(gpus_here(os.environ)), jobs
         return next(job for job in jobs if job["name"] == name)
 

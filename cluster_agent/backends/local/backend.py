@@ -34,7 +34,6 @@ from cluster_agent.backends.local.shares.machine_shares import (
     CpuQuota,
     GpuLedger,
     MachineShares,
-    Shares,
     gpus_here,
 )
 from cluster_agent.errors import BackendUnavailable, BadAgentConfig, JobRefused, StateDamaged
@@ -179,7 +178,7 @@ class LocalMachine:
     table: JobTable
     node: Node
     open_job: Callable[[LocalJobRecord], JobProcesses]
-    shares: Shares
+    shares: MachineShares
     launchers: Launchers | None = None
 
 

@@ -1,15 +1,8 @@
-"""Elastic job as its agent handles it: a launcher of its own, found again by its lock, and requests to its coordinator.
-
-Nothing is remembered here: whoever opens the job's folder next finds the launcher by the lock that it holds, and every
-request has an id under which it may be sent again.
-"""
+"""Elastic job as its agent handles it: a launcher of its own, and requests to its coordinator."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -20,8 +13,8 @@ import structlog
 
 from cluster_agent.backends.local.job_table import LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
-from cluster_agent.backends.local.measured import LocalMeasurement
-from cluster_agent.backends.local.shares.machine_shares import gpu_file, thread_variables
+from cluster_agent.backends.local.measured import JobProcesses, LocalMeasurement
+from cluster_agent.backends.local.shares.machine_shares import gpu_file
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.errors import ElasticError
@@ -38,16 +31,8 @@ _SILENCE_SECONDS = 10.0
 """A coordinator that let a call wait to its deadline is not asked for so long; other jobs are looked at meanwhile."""
 
 
-class ElasticJob:
-    """One job's processes.
-
-    Args:
-        jobs: the folder of all jobs' folders.
-        record: of the job.
-        environment: what its processes inherit; the job's own `env` is added.
-        launchers: that this process starts.
-        clock: seconds, monotonic.
-    """
+class ElasticJob(JobProcesses):
+    """One elastic job's processes; its coordinator is asked over the network."""
 
     def __init__(
         self,
@@ -57,39 +42,21 @@ class ElasticJob:
         launchers: Launchers,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__(jobs, record, environment, launchers)
         self._clock = clock
         self._silent_until_seconds = -math.inf
-        self.name = record.name
-        self._file = record.file
         self._jobs = jobs
         self._folder = JobFolder(jobs / record.name)
-        self._environment = {**environment, **thread_variables(record.file.worker.cpu), **record.file.env}
         if not record.file.worker.gpu:
             self._environment["CUDA_VISIBLE_DEVICES"] = ""
-        self._launchers = launchers
         self._client: ControlClient | None = None
         self._client_of: dict[str, Any] | None = None
 
-    @property
-    def log_folder(self) -> Path:
-        """What its tasks wrote."""
-        return self._folder.log_folder
-
-    @property
-    def launcher(self) -> int | None:
-        """Process number of the launcher that looks after it now, or is about to: it imports for a second first."""
-        try:
-            holder = holder_of(self._folder.path) if self._folder.has_record else None
-        except ElasticError:  # its own lock cannot be asked; what is handed to it by this agent can
-            holder = None
-        return self._launchers.running(self.name) if holder is None else holder
+    def _holder(self) -> int | None:
+        return super()._holder() if self._folder.has_record else None
 
     def start(self, allocation: Allocation) -> None:
-        """Start it, or go on with it from its last checkpoint, under a launcher that outlives this process.
-
-        Raises:
-            OSError: it could not be started.
-        """
+        """See `JobProcesses`."""
         size = [f"--ps={allocation.ps}", f"--workers={allocation.workers}", f"--folder={self._jobs}", "--quiet"]
         program = [sys.executable, "-m", "elastic_runtime.cli"]
         if self._folder.has_record:
@@ -114,7 +81,7 @@ class ElasticJob:
         _log.info("job-started", job=self.name, workers=allocation.workers, ps=allocation.ps, process=number)
 
     def measure(self) -> LocalMeasurement:
-        """How it is doing: as its coordinator says, or as its launcher wrote down last."""
+        """See `JobProcesses`."""
         if not self._folder.has_record:
             return LocalMeasurement()
         began = self._clock()
@@ -133,13 +100,7 @@ class ElasticJob:
         return
 
     def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
-        """Ask for another size, or for none; what is refused is told in a line, empty: it was taken.
-
-        Args:
-            request_id: under which it may be sent again.
-            allocation: 0/0 suspends.
-            resume: whether the job is suspended.
-        """
+        """See `JobProcesses`."""
         size = Size(allocation.ps, allocation.workers)
         try:
             client = self._open_client()
@@ -149,22 +110,10 @@ class ElasticJob:
             return str(error)
         return detail or "given up" if outcome is RequestOutcome.ABORTED else ""
 
-    def terminate(self) -> None:
-        """See `JobProcesses`."""
-        launcher = self.launcher
-        if launcher:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(launcher, signal.SIGTERM)
-
     def clear(self) -> None:
         """See `JobProcesses`."""
         self._close_client()
-        self._launchers.clear(self.name)
-
-    def begin_anew(self) -> None:
-        """See `JobProcesses`."""
-        self.clear()
-        remove_folder(self._folder.path)
+        super().clear()
 
     def _gpu_options(self) -> list[str]:
         each = self._file.worker.gpu

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
+from cluster_agent.backends.local.job_table import LocalJobRecord
+from cluster_agent.backends.local.launchers import Launchers
+from cluster_agent.backends.local.shares.machine_shares import thread_variables
 from elastic_runtime.control.messages import RequestState
+from elastic_runtime.errors import ElasticError
+from elastic_runtime.launcher.job_folder import holder_of, remove_folder
 from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
 
@@ -75,53 +84,71 @@ class LocalMeasurement:
         return self.steps / self.epoch if self.epoch > 0 else 0.0
 
 
-class JobProcesses(Protocol):
-    """A job's processes, whatever they are; they outlive who asks."""
+class JobProcesses(ABC):
+    """A job's processes, whatever they are; they outlive who asks.
+
+    Nothing is remembered here: whoever opens the job's folder next finds its launcher by the lock that it holds. A
+    request has an id under which it may be sent again.
+    """
+
+    def __init__(
+        self, jobs: Path, record: LocalJobRecord, environment: Mapping[str, str], launchers: Launchers
+    ) -> None:
+        """Take the folder of all jobs' folders; the environment is inherited, with the job's own `env`."""
+        self.name = record.name
+        self.log_folder = jobs / record.name / "logs"
+        self._path = jobs / record.name
+        self._file = record.file
+        self._launchers = launchers
+        self._environment = {**environment, **thread_variables(record.file.worker.cpu), **record.file.env}
 
     @property
     def launcher(self) -> int | None:
-        """Process number of the launcher that looks after it now; 0 where it has not said it yet."""
-        ...
+        """Process number of the launcher that looks after it now, or is about to; 0 where it has not said it yet."""
+        try:
+            holder = self._holder()
+        except ElasticError:  # its own lock cannot be asked; what is handed to it by this agent can
+            holder = None
+        return self._launchers.running(self.name) if holder is None else holder
 
-    @property
-    def log_folder(self) -> Path:
-        """What its tasks wrote."""
-        ...
-
+    @abstractmethod
     def start(self, allocation: Allocation) -> None:
         """Start it, or go on with it from its last checkpoint, under a launcher that outlives this process.
 
         Raises:
             OSError: it could not be started.
         """
-        ...
 
+    @abstractmethod
     def measure(self) -> LocalMeasurement:
         """How it is doing: as its coordinator says, or as its launcher wrote down last."""
-        ...
 
+    @abstractmethod
     def cpu_seconds(self) -> float | None:
         """Processor time that its processes have used, where its script alone says what it has trained; else None."""
-        ...
 
+    @abstractmethod
     def request(self, request_id: str, allocation: Allocation, *, resume: bool) -> str:
-        """Ask for another size, or for none; what is refused is told in a line, empty: it was taken.
+        """Ask for another size, 0/0 to suspend; what is refused is told in a line, empty: it was taken.
 
-        Args:
-            request_id: under which it may be sent again.
-            allocation: 0/0 suspends.
-            resume: whether the job is suspended.
+        `resume` says whether the job is suspended now.
         """
-        ...
 
     def terminate(self) -> None:
         """Tell the launcher to end the job; told twice, it may do so at once, without a checkpoint."""
-        ...
+        launcher = self.launcher
+        if launcher:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(launcher, signal.SIGTERM)
 
     def clear(self) -> None:
         """End whatever a launcher that is gone left behind."""
-        ...
+        self._launchers.clear(self.name)
 
     def begin_anew(self) -> None:
         """Forget a job that has trained nothing, so that its next start is a first one; its launcher is gone."""
-        ...
+        self.clear()
+        remove_folder(self._path)
+
+    def _holder(self) -> int | None:
+        return holder_of(self._path)

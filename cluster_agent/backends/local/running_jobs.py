@@ -13,7 +13,7 @@ import structlog
 from cluster_agent.backends.local.job_table import JobState, JobTable, LocalJobRecord
 from cluster_agent.backends.local.job_views import misstated
 from cluster_agent.backends.local.measured import JobProcesses, LocalMeasurement
-from cluster_agent.backends.local.shares.machine_shares import Shares
+from cluster_agent.backends.local.shares.machine_shares import MachineShares
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.protocol.plan import JobPhase
 from foundation.text import plain_line
@@ -104,7 +104,7 @@ class RunningJobs(Mapping[str, JobProcesses]):
         table: JobTable,
         open_job: Callable[[LocalJobRecord], JobProcesses],
         now: Callable[[], float],
-        shares: Shares,
+        shares: MachineShares,
     ) -> None:
         self._shares = shares
         self.training = TrainingTimes(table, now)

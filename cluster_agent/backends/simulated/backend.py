@@ -22,7 +22,7 @@ import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.backend_settings import SimulatedBackendSettings, resolved_source
 from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.simulated.episodes import Episode, Episodes, load_episodes
-from cluster_agent.backends.simulated.pace import Pacer, TwinPacer, build_pacer
+from cluster_agent.backends.simulated.pace import Hold, behind_twin, pace_of
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.load_history import MOST_STEPS, UNKNOWN, LoadCurve, LoadHistory
 from cluster_agent.recording.state_files import read_json, write_json
@@ -180,20 +180,20 @@ def resolve_paths(settings: SimulatedBackendSettings, folder: Path) -> Simulated
 def open_backend(settings: SimulatedBackendSettings, parts: AgentParts) -> SimulatedBackend:
     """A simulated cluster, read and checked whole, and gone on from where it was left; see `BackendModule`."""
     episodes = load_episodes(settings)
-    pacer = build_pacer(settings.pace, parts.backlog, parts.wait, parts.clock)
+    hold = pace_of(settings.pace, parts.backlog, parts.wait, parts.clock)
     if settings.wait_for_twin and parts.twin_waiting is not None:
-        pacer = TwinPacer(pacer, parts.twin_waiting, parts.wait)
+        hold = behind_twin(hold, parts.twin_waiting, parts.wait)
     baselines = Baselines(episodes, parts.fallback) if settings.baseline else None
-    return SimulatedBackend(episodes, parts.state_dir, pacer, baselines)
+    return SimulatedBackend(episodes, parts.state_dir, hold, baselines)
 
 
 class SimulatedBackend:
     """Runs episodes one after another, from the snapshot in `state_dir` on if there is one; a `Backend`."""
 
-    def __init__(self, episodes: Episodes, state_dir: Path, pacer: Pacer, baselines: Baselines | None = None) -> None:
+    def __init__(self, episodes: Episodes, state_dir: Path, hold: Hold, baselines: Baselines | None = None) -> None:
         self._episodes = episodes
         self._path = state_dir / SNAPSHOT
-        self._pacer = pacer
+        self._hold = hold
         self._baselines = baselines
         self._index = 0
         self._closed_jobs = 0
@@ -239,7 +239,7 @@ class SimulatedBackend:
             self._baselines.start()
 
     def observe(self) -> tuple[ClusterState, Trigger] | None:
-        """See `Backend.observe`; held back by the pacer."""
+        """See `Backend.observe`; held back by its pace."""
         if self.finished:
             return None
         if self._observed is None:
@@ -248,7 +248,7 @@ class SimulatedBackend:
             observed = self._simulation.observe()
             elapsed = observed[0].time_seconds - self._due_seconds
             self._due_seconds = observed[0].time_seconds
-            if self._pacer.hold(max(elapsed, 0.0)):
+            if self._hold(max(elapsed, 0.0)):
                 return None
             self._observed = observed
             self._status = self._current_status()

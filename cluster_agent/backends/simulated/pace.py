@@ -7,7 +7,6 @@ much per decision on a slow machine as on a fast one. Each of them may wait for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from cluster_agent.backend_settings import FreePace, LockstepPace, ScaledPace
 from cluster_agent.backends.base import Backlog, Wait
@@ -20,35 +19,8 @@ MOST_UNANSWERED = 1
 """Questions to the twin beyond which the clock stands: while it works on one, the next comes up."""
 
 
-class Pacer(Protocol):
-    """Holds a simulated clock back."""
-
-    def hold(self, simulated_seconds: float) -> bool:
-        """Return when an interval of this length may be over; True as soon as the agent is to stop."""
-        ...
-
-
-class FreePacer:
-    """Waits for nobody."""
-
-    def __init__(self, wait: Wait) -> None:
-        self._wait = wait
-
-    def hold(self, simulated_seconds: float) -> bool:  # noqa: ARG002  (every interval is over at once)
-        """Only look whether the agent is to stop."""
-        return self._wait(0.0)
-
-
-class ScaledPacer:
-    """So many simulated seconds per second."""
-
-    def __init__(self, speedup: float, wait: Wait) -> None:
-        self._speedup = speedup
-        self._wait = wait
-
-    def hold(self, simulated_seconds: float) -> bool:
-        """Wait as long as the interval lasts on the wall clock."""
-        return self._wait(simulated_seconds / self._speedup)
+Hold = Callable[[float], bool]
+"""Returns when an interval of so many simulated seconds may be over; True as soon as the agent is to stop."""
 
 
 class LockstepPacer:
@@ -81,32 +53,25 @@ class LockstepPacer:
         return self._wait(0.0)
 
 
-class TwinPacer:
-    """Waits while the twin is behind, and then as another pacer has it; the twin gives up by itself on what takes long.
+def behind_twin(hold: Hold, unanswered: Callable[[], int], wait: Wait) -> Hold:
+    """A pace that waits for the twin as well, until it has few questions left; it gives up on what takes long."""
 
-    Args:
-        unanswered: how many questions the twin has not answered yet.
-    """
-
-    def __init__(self, pacer: Pacer, unanswered: Callable[[], int], wait: Wait) -> None:
-        self._pacer = pacer
-        self._unanswered = unanswered
-        self._wait = wait
-
-    def hold(self, simulated_seconds: float) -> bool:
-        """Wait until the twin has caught up to within the bound."""
-        while self._unanswered() > MOST_UNANSWERED:
-            if self._wait(_TWIN_POLL_SECONDS):
+    def waiting(simulated_seconds: float) -> bool:
+        while unanswered() > MOST_UNANSWERED:
+            if wait(_TWIN_POLL_SECONDS):
                 return True
-        return self._pacer.hold(simulated_seconds)
+        return hold(simulated_seconds)
+
+    return waiting
 
 
-def build_pacer(
+def pace_of(
     settings: LockstepPace | ScaledPace | FreePace, backlog: Backlog | None, wait: Wait, clock: Callable[[], float]
-) -> Pacer:
-    """The pacer of a configuration; without a trainer (`backlog` None) lockstep has nothing to wait for."""
+) -> Hold:
+    """The pace of a configuration; without a trainer (`backlog` None) lockstep has nothing to wait for."""
     if isinstance(settings, ScaledPace):
-        return ScaledPacer(settings.speedup, wait)
+        speedup = settings.speedup
+        return lambda simulated_seconds: wait(simulated_seconds / speedup)
     if isinstance(settings, LockstepPace) and backlog is not None:
-        return LockstepPacer(settings, backlog, wait, clock)
-    return FreePacer(wait)
+        return LockstepPacer(settings, backlog, wait, clock).hold
+    return lambda _: wait(0.0)

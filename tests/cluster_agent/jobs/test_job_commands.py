@@ -200,8 +200,8 @@ def test_of_a_job_that_has_not_begun_all_is_new_however_few_lines_were_asked_for
         cancel("one")
 
     def cancel(name: str) -> None:
-        with JobClient(shell.socket) as client:
-            client.call("cancel", {"name": name})
+        client = JobClient(shell.socket)
+        client.call("cancel", {"name": name})
 
     monkeypatch.setattr(commands, "time", SimpleNamespace(sleep=begin_and_end))
     said = shell.type("logs", "one", "-f", "-n", "0")

@@ -18,13 +18,13 @@ JOBS = 500
 @pytest.mark.parametrize("policy", ["fifo", "drf", "set"])
 def test_five_hundred_jobs_wait_and_every_decision_fits(shell: Shell, policy: str) -> None:
     began = time.perf_counter()
-    with JobClient(shell.socket, timeout_seconds=300.0) as client:
-        for number in range(JOBS):
-            job = {"modelType": f"mlp-{number % 7}", "script": "train.py", "work": {"epochs": 90}}
-            client.call("submit", {"job": job, "folder": str(shell.folder), "source": "job.yaml"})
-        submitted = time.perf_counter() - began
-        found = client.call("jobs", {})["jobs"]
-        listed = time.perf_counter() - began - submitted
+    client = JobClient(shell.socket, timeout_seconds=300.0)
+    for number in range(JOBS):
+        job = {"modelType": f"mlp-{number % 7}", "script": "train.py", "work": {"epochs": 90}}
+        client.call("submit", {"job": job, "folder": str(shell.folder), "source": "job.yaml"})
+    submitted = time.perf_counter() - began
+    found = client.call("jobs", {})["jobs"]
+    listed = time.perf_counter() - began - submitted
     assert len({job["name"] for job in found}) == JOBS
     assert sum(1 for _ in JobTable(shell.folder / "submitted")) == JOBS
     assert len(shell.type("jobs").out.splitlines()) == JOBS + 2, "below a heading and a rule"

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.simulated.backend import SimulatedBackend
 from cluster_agent.backends.simulated.episodes import load_episodes
-from cluster_agent.backends.simulated.pace import FreePacer
 from cluster_agent.recording.job_timelines import MOST_INTERVENTIONS, MOST_POINTS, JobTimelines
 from policy_net.domain import Allocation, ClusterState, Decision, Progress
 
@@ -94,7 +93,7 @@ def test_completion_times_are_those_of_the_cluster(tmp_path: Path) -> None:
     settings = SimulatedBackendSettings.model_validate(
         {"workloads": [{"source": "dl2:jobs=5,arrivals=google,seed=3"}], "environment": {"nodes": 12}}
     )
-    backend = SimulatedBackend(load_episodes(settings), tmp_path, FreePacer(lambda seconds: False))
+    backend = SimulatedBackend(load_episodes(settings), tmp_path, lambda _: False)
     timelines = JobTimelines(16)
     reported = []
     while not backend.finished:

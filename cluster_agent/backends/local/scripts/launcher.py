@@ -26,6 +26,7 @@ import structlog
 from cluster_agent.backends.local.scripts.rank_group import RankGroup
 from cluster_agent.backends.local.scripts.script_folder import (
     ScriptChange,
+    ScriptChanges,
     ScriptFolder,
     ScriptRecord,
     ScriptState,
@@ -72,7 +73,7 @@ class ScriptSupervisor:
         self._unix_clock = unix_clock
         self._files = RankFiles(folder.path, record.checkpoint_seconds, clock)
         self._place = FolderPlace(folder.path)
-        before = folder.state()
+        before = folder.read(ScriptState)
         kept = {} if before is None else before.model_dump(include={"stall_seconds", "failures", "last_failure"})
         self.state = ScriptState(phase=JobPhase.STARTING, **kept)
         self._changes = tuple(change for change in folder.changes() if change.ended_unix_seconds)
@@ -126,7 +127,7 @@ class ScriptSupervisor:
         return ProcessSpec(command, environment, self._record.workdir, log_file)
 
     def _wanted(self) -> Target:
-        return self._folder.target() or Target(request_id="", workers=1)
+        return self._folder.read(Target) or Target(request_id="", workers=1)
 
     def _begin(self, target: Target) -> None:
         """Start workers; so many that nobody is left over where there is less than was asked for."""
@@ -263,7 +264,7 @@ class ScriptSupervisor:
     def _note_changes(self, changes: tuple[ScriptChange, ...]) -> None:
         self._changes = changes[-_KEPT_CHANGES:]
         with contextlib.suppress(OSError):  # a full disk: they are of interest, and nothing depends on them
-            self._folder.write_changes(self._changes)
+            self._folder.write(ScriptChanges(changes=self._changes))
 
     def _use(self, gpus: tuple[str, ...]) -> None:
         if self._record.gpu_file is not None:
@@ -287,7 +288,7 @@ class ScriptSupervisor:
         self.state = self.state.model_copy(update={"phase": phase, **changes})
         while True:
             try:
-                self._folder.write_state(self.state)
+                self._folder.write(self.state)
             except OSError as error:
                 # How a job ended is told by this file alone; what is under way is told again later.
                 if phase not in _OVER:

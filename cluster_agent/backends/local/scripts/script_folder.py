@@ -11,6 +11,7 @@ JOBS/NAME/script.json     what to run; the agent writes it before each start
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -93,8 +94,19 @@ class ScriptState(Section):
     last_failure: str = ""
 
 
-class _Changes(Section):
+class ScriptChanges(Section):
+    """Changes of a job's size."""
+
     changes: tuple[ScriptChange, ...] = ()
+
+
+_FILES: Mapping[type[Section], str] = {
+    ScriptRecord: "script.json",
+    Target: "target.json",
+    ScriptState: "state.json",
+    ScriptChanges: "changes.json",
+}
+Kind = TypeVar("Kind", bound=Section)
 
 
 class ScriptFolder:
@@ -103,31 +115,20 @@ class ScriptFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.log_folder = path / "logs"
-        self.record_file = path / "script.json"
-        self._target_file = path / "target.json"
-        self._state_file = path / "state.json"
-        self._changes_file = path / "changes.json"
-
-    @property
-    def launcher(self) -> int | None:
-        """Process number of the launcher that looks after the job now.
-
-        Raises:
-            BadInput: it cannot be asked for.
-        """
-        return holder_of(self.path)
+        self.record_file = path / _FILES[ScriptRecord]
 
     def damage(self) -> str:
         """What of the folder keeps anybody from telling how the job is, in a line; empty if nothing does."""
+        state_file = self.path / _FILES[ScriptState]
         try:
             holder_of(self.path)
-            ScriptState.model_validate(parse_json(read_own(self._state_file)))
+            ScriptState.model_validate(parse_json(read_own(state_file)))
         except FileNotFoundError:
             return "" if self.record_file.exists() else f"{self.path}: the job's folder is gone, or empty"
         except OSError as error:
             return plain_line(f"{error.filename}: cannot be read: {error.strerror}")
         except ValueError:
-            return plain_line(f"{self._state_file}: is no state of a job")
+            return plain_line(f"{state_file}: is no state of a job")
         except BadInput as error:
             return plain_line(str(error))
         return ""
@@ -141,9 +142,16 @@ class ScriptFolder:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.log_folder.mkdir(mode=0o700, exist_ok=True)
 
-    def write_record(self, record: ScriptRecord) -> None:
-        """Say what to run. Raises OSError."""
-        write_json(self.record_file, record.model_dump(mode="json"))
+    def write(self, content: Section) -> None:
+        """Replace the file of a kind of content. Raises OSError."""
+        write_json(self.path / _FILES[type(content)], content.model_dump(mode="json"))
+
+    def read(self, kind: type[Kind]) -> Kind | None:
+        """The content of a kind; None if nobody has said anything that can be read."""
+        try:
+            return kind.model_validate(read_json(self.path / _FILES[kind]))
+        except ValidationError:
+            return None
 
     def record(self) -> ScriptRecord:
         """What to run.
@@ -156,37 +164,7 @@ class ScriptFolder:
         except ValidationError as error:
             raise BadInput(f"{self.record_file}: does not say what to run; the file was changed") from error
 
-    def write_target(self, target: Target) -> None:
-        """Say what is wanted. Raises OSError."""
-        write_json(self._target_file, target.model_dump(mode="json"))
-
-    def target(self) -> Target | None:
-        """What is wanted; None if nobody has said anything that can be read."""
-        return _read(Target, self._target_file)
-
-    def write_state(self, state: ScriptState) -> None:
-        """Say how the job is. Raises OSError."""
-        write_json(self._state_file, state.model_dump(mode="json"))
-
-    def state(self) -> ScriptState | None:
-        """How the job is; None if nobody has said anything that can be read."""
-        return _read(ScriptState, self._state_file)
-
-    def write_changes(self, changes: tuple[ScriptChange, ...]) -> None:
-        """Say how the size has changed. Raises OSError."""
-        write_json(self._changes_file, _Changes(changes=changes).model_dump(mode="json"))
-
     def changes(self) -> tuple[ScriptChange, ...]:
         """Changes of the size while it ran, the newest ones, in their order."""
-        found = _read(_Changes, self._changes_file)
+        found = self.read(ScriptChanges)
         return () if found is None else found.changes
-
-
-_Kind = TypeVar("_Kind", bound=Section)
-
-
-def _read(kind: type[_Kind], path: Path) -> _Kind | None:
-    try:
-        return kind.model_validate(read_json(path))
-    except ValidationError:
-        return None

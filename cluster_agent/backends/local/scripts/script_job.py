@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +10,10 @@ import structlog
 
 from cluster_agent.backends.local.job_table import LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
-from cluster_agent.backends.local.measured import LocalMeasurement
+from cluster_agent.backends.local.measured import JobProcesses, LocalMeasurement
 from cluster_agent.backends.local.scripts.script_folder import ScriptFolder, ScriptRecord, ScriptState, Target
-from cluster_agent.backends.local.shares.machine_shares import gpu_file, thread_variables
+from cluster_agent.backends.local.shares.machine_shares import gpu_file
 from elastic_runtime.checkpoint.rank_files import RankFiles
-from elastic_runtime.errors import ElasticError
-from elastic_runtime.launcher.job_folder import remove_folder
 from elastic_runtime.launcher.warm.script_imports import MORE_VARIABLE
 from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation
@@ -29,16 +24,8 @@ _ALSO_IMPORTED = "elastic_runtime.worker.ranks.allreduce torch._dynamo"
 """What workers without parameter servers import as they join."""
 
 
-class ScriptJob:
-    """One job's processes; see `JobProcesses`.
-
-    Args:
-        jobs: the folder of all jobs' folders.
-        record: of the job.
-        environment: what its processes inherit; the job's own `env` is added.
-        launchers: that this process starts.
-        grace_seconds: from SIGTERM to SIGKILL.
-    """
+class ScriptJob(JobProcesses):
+    """One script's processes; `grace_seconds` lead from SIGTERM to SIGKILL."""
 
     def __init__(
         self,
@@ -48,38 +35,16 @@ class ScriptJob:
         launchers: Launchers,
         grace_seconds: float = 10.0,
     ) -> None:
+        super().__init__(jobs, record, environment, launchers)
         self._grace_seconds = grace_seconds
-        self.name = record.name
-        self._file = record.file
         self._gpu_file = gpu_file(jobs, record.name) if record.file.worker.gpu else None
         self._folder = ScriptFolder(jobs / record.name)
-        threads = thread_variables(record.file.worker.cpu)
-        self._environment = {**environment, **threads, **record.file.env}
-        self._launchers = launchers
-
-    @property
-    def log_folder(self) -> Path:
-        """What its tasks wrote."""
-        return self._folder.log_folder
-
-    @property
-    def launcher(self) -> int | None:
-        """See `JobProcesses`."""
-        try:
-            held = self._folder.launcher
-        except ElasticError:
-            held = None
-        return self._launchers.running(self.name) if held is None else held
 
     def start(self, allocation: Allocation) -> None:
-        """See `JobProcesses`; a script of a fixed size starts over.
-
-        Raises:
-            OSError: it could not be started.
-        """
+        """See `JobProcesses`; a script of a fixed size starts over."""
         self._folder.make()
         file = self._file
-        self._folder.write_record(
+        self._folder.write(
             ScriptRecord(
                 python=sys.executable,
                 script=file.script,
@@ -92,11 +57,11 @@ class ScriptJob:
                 grace_seconds=self._grace_seconds,
             )
         )
-        before = self._folder.state()
+        before = self._folder.read(ScriptState)
         # What an earlier launcher said is no news of this one; what it counted goes on.
         kept = {} if before is None else before.model_dump(include={"stall_seconds", "failures", "last_failure"})
-        self._folder.write_state(ScriptState(phase=JobPhase.STARTING, target=allocation.workers, **kept))
-        self._folder.write_target(Target(request_id="", workers=allocation.workers))
+        self._folder.write(ScriptState(phase=JobPhase.STARTING, target=allocation.workers, **kept))
+        self._folder.write(Target(request_id="", workers=allocation.workers))
         command = [sys.executable, "-m", _LAUNCHER, str(self._folder.path)]
         environment, script = self._environment, None
         if file.elastic:
@@ -106,7 +71,7 @@ class ScriptJob:
 
     def measure(self) -> LocalMeasurement:
         """How it is doing: what its launcher and its first worker wrote down last."""
-        state, damage = self._folder.state(), self._folder.damage()
+        state, damage = self._folder.read(ScriptState), self._folder.damage()
         if state is None:
             return LocalMeasurement(damage=damage)
         alive = self.launcher is not None
@@ -136,21 +101,5 @@ class ScriptJob:
         del resume
         if allocation != SUSPENDED and not self._file.elastic:
             return "its script has a fixed size"
-        self._folder.write_target(Target(request_id=request_id, workers=allocation.workers))
+        self._folder.write(Target(request_id=request_id, workers=allocation.workers))
         return ""
-
-    def terminate(self) -> None:
-        """See `JobProcesses`."""
-        launcher = self.launcher
-        if launcher:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(launcher, signal.SIGTERM)
-
-    def clear(self) -> None:
-        """See `JobProcesses`."""
-        self._launchers.clear(self.name)
-
-    def begin_anew(self) -> None:
-        """See `JobProcesses`."""
-        self.clear()
-        remove_folder(self._folder.path)

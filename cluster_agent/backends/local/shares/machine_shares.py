@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
 
 import structlog
 
@@ -263,47 +262,23 @@ def thread_variables(cpu_milli: int) -> dict[str, str]:
     return dict.fromkeys(THREAD_VARIABLES, str(max(1, cpu_milli // 1000)))
 
 
-class Shares(Protocol):
-    """What each job holds of the machine."""
-
-    def lacks(self, name: str, most: Resources) -> str:
-        """Why `grow` would refuse now, in a line; empty if it would not. It may be another moment later."""
-        ...
-
-    def grow(self, name: str, most: Resources) -> str:
-        """A job is about to be asked for a change during which it may take so much; a line if it cannot have it.
-
-        Raises:
-            OSError: it cannot be written down.
-        """
-        ...
-
-    def bind(self, name: str) -> None:
-        """Keep the processes that a job has now to its share."""
-        ...
-
-    def settle(self, name: str, takes: Resources) -> None:
-        """A job holds what it was told to, and takes so much."""
-        ...
-
-    def release(self, name: str) -> None:
-        """Nothing runs of a job any more."""
-        ...
-
-
 class MachineShares:
-    """Cores and GPUs of this machine; see `Shares`."""
+    """Cores and GPUs that each job holds of this machine."""
 
     def __init__(self, cores: CoreMap, gpus: GpuLedger) -> None:
         self._cores = cores
         self._gpus = gpus
 
     def lacks(self, name: str, most: Resources) -> str:
-        """See `Shares`."""
+        """Why `grow` would refuse now, in a line; empty if it would not. It may be another moment later."""
         return self._gpus.lacks(name, most.gpu)
 
     def grow(self, name: str, most: Resources) -> str:
-        """See `Shares`."""
+        """Give a job what it may take during a change that it is about to be asked for; a line if it cannot have it.
+
+        Raises:
+            OSError: it cannot be written down.
+        """
         line = self._gpus.grow(name, most.gpu)
         if not line:
             self._cores.hold(name, most.cpu_milli)
@@ -311,17 +286,17 @@ class MachineShares:
         return line
 
     def bind(self, name: str) -> None:
-        """See `Shares`."""
+        """Keep the processes that a job has now to its share."""
         self._cores.bind(name)
 
     def settle(self, name: str, takes: Resources) -> None:
-        """See `Shares`."""
+        """Note that a job holds what it was told to, and takes so much."""
         self._gpus.settle(name, takes.gpu)
         self._cores.hold(name, takes.cpu_milli)
         self._cores.bind(name)
 
     def release(self, name: str) -> None:
-        """See `Shares`."""
+        """Note that nothing runs of a job any more."""
         self._cores.release(name)
         self._gpus.release(name)
 

@@ -130,9 +130,9 @@ def ring_job(folder: Path) -> JobProcesses:
     made = job._folder
     made.make()
     script = ScriptRecord(python=sys.executable, script=folder / "train.py", workdir=folder, elastic=True)
-    made.write_record(script)
-    made.write_state(ScriptState(phase=JobPhase.RUNNING, workers=1, target=1))
-    made.write_target(Target(request_id="", workers=1))
+    made.write(script)
+    made.write(ScriptState(phase=JobPhase.RUNNING, workers=1, target=1))
+    made.write(Target(request_id="", workers=1))
     RankFiles(made.path).tell(RankProgress(1, 1, 10, 640, 1.0, 2.0), at_once=True)
     return job
 

@@ -29,8 +29,8 @@ def world(tmp_path: Path) -> LocalWorld:
 def client(world: LocalWorld, tmp_path: Path) -> Iterator[JobClient]:
     desk = JobDesk(world.backend.table, world.capacity, world.backend.facts, lambda: world.now)
     server = JobServer(tmp_path / "s" / "jobs.sock", desk.answers)
-    with JobClient(tmp_path / "s" / "jobs.sock") as client:
-        yield client
+    client = JobClient(tmp_path / "s" / "jobs.sock")
+    yield client
     server.close()
 
 
@@ -130,7 +130,8 @@ def test_nobody_else_can_reach_the_socket(client: JobClient, tmp_path: Path) -> 
 
 
 def test_where_no_agent_answers_one_line_says_what_to_do(tmp_path: Path) -> None:
-    with JobClient(tmp_path / "none.sock", timeout_seconds=60.0) as client, pytest.raises(AgentUnreachable) as caught:
+    client = JobClient(tmp_path / "none.sock", timeout_seconds=60.0)
+    with pytest.raises(AgentUnreachable) as caught:
         client.call("jobs", {})
     assert "no agent answers there; start one with `cluster-agent run --config FILE`" in str(caught.value)
 

@@ -9,14 +9,16 @@ from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.base import AgentParts
 from cluster_agent.backends.simulated.backend import SNAPSHOT, Baselines, SimulatedBackend, open_backend
 from cluster_agent.backends.simulated.episodes import Episodes, load_episodes
-from cluster_agent.backends.simulated.pace import FreePacer
 from cluster_agent.errors import BadAgentConfig, StateDamaged
 from policy_net.domain import Allocation, ClusterState, Decision
 from policy_net.errors import BadInput
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions
 
-FREE = FreePacer(lambda seconds: False)
+
+def free(simulated_seconds: float) -> bool:
+    """Holds nothing back."""
+    return False
 
 
 def make_episodes(*sources: str, **changes: object) -> Episodes:
@@ -28,7 +30,7 @@ def make_episodes(*sources: str, **changes: object) -> Episodes:
 
 
 def make_backend(folder: Path, episodes: Episodes) -> SimulatedBackend:
-    return SimulatedBackend(episodes, folder, FREE)
+    return SimulatedBackend(episodes, folder, free)
 
 
 def pairs(state: ClusterState) -> Decision:
@@ -157,7 +159,7 @@ def test_a_snapshot_is_small(tmp_path: Path) -> None:
 def test_an_agent_that_is_to_stop_gets_no_state_and_loses_none(tmp_path: Path) -> None:
     episodes = make_episodes("dl2:jobs=4,seed=3")
     answers = iter([True, False])
-    backend = SimulatedBackend(episodes, tmp_path, FreePacer(lambda seconds: next(answers)))
+    backend = SimulatedBackend(episodes, tmp_path, lambda _: next(answers))
     assert backend.observe() is None
     assert not backend.finished
     assert backend.observe() is not None
@@ -212,7 +214,7 @@ def test_baselines_are_averages_over_the_same_jobs(tmp_path: Path) -> None:
 def test_a_run_that_ended_is_told_with_its_load_under_the_baselines(tmp_path: Path) -> None:
     episodes = make_episodes("dl2:jobs=4,seed=3", "dl2:jobs=5,seed=4")
     baselines = Baselines(episodes, "drf")
-    backend = SimulatedBackend(episodes, tmp_path, FREE, baselines)
+    backend = SimulatedBackend(episodes, tmp_path, free, baselines)
     live(backend, 1)
     (so_far,) = backend.status().load
     assert (so_far.policy, so_far.ended) == ("", False)

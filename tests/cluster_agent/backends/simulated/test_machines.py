@@ -9,7 +9,6 @@ from structlog.testing import capture_logs
 from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.simulated.backend import SimulatedBackend
 from cluster_agent.backends.simulated.episodes import Episodes, load_episodes
-from cluster_agent.backends.simulated.pace import FreePacer
 from cluster_agent.errors import StateDamaged
 from policy_net.domain import Decision
 
@@ -102,7 +101,7 @@ def test_what_was_saved_of_jobs_with_a_kind_of_their_own_goes_on_as_it_is() -> N
 
 def live_on(episodes: Episodes, folder: Path) -> None:
     """One decision of a cluster that is kept in a folder."""
-    backend = SimulatedBackend(episodes, folder, FreePacer(lambda seconds: False))
+    backend = SimulatedBackend(episodes, folder, lambda _: False)
     observed = backend.observe()
     assert observed is not None
     backend.apply(Decision({job.job_id: job.requested for job in observed[0].jobs[:1]}))

@@ -1,7 +1,7 @@
 from agent_fakes import Clock
 
 from cluster_agent.backend_settings import FreePace, LockstepPace, ScaledPace
-from cluster_agent.backends.simulated.pace import MOST_UNANSWERED, FreePacer, LockstepPacer, TwinPacer, build_pacer
+from cluster_agent.backends.simulated.pace import MOST_UNANSWERED, LockstepPacer, behind_twin, pace_of
 
 
 class Backlog:
@@ -66,9 +66,9 @@ def test_a_scaled_clock_keeps_its_ratio_and_a_free_one_waits_for_nobody() -> Non
         waits.append(seconds)
         return False
 
-    build_pacer(ScaledPace(kind="scaled", speedup=600.0), None, wait, Clock()).hold(1200.0)
-    build_pacer(FreePace(), None, wait, Clock()).hold(1200.0)
-    build_pacer(LockstepPace(), None, wait, Clock()).hold(1200.0)
+    pace_of(ScaledPace(kind="scaled", speedup=600.0), None, wait, Clock())(1200.0)
+    pace_of(FreePace(), None, wait, Clock())(1200.0)
+    pace_of(LockstepPace(), None, wait, Clock())(1200.0)
     assert waits == [2.0, 0.0, 0.0]
 
 
@@ -87,12 +87,12 @@ class Twin:
 
 def test_a_clock_that_waits_for_the_twin_goes_on_once_it_has_caught_up() -> None:
     twin = Twin(5)
-    pacer = TwinPacer(FreePacer(twin.wait), lambda: twin.unanswered, twin.wait)
-    assert not pacer.hold(1200.0)
+    hold = behind_twin(lambda _: twin.wait(0.0), lambda: twin.unanswered, twin.wait)
+    assert not hold(1200.0)
     assert (twin.unanswered, twin.looks) == (MOST_UNANSWERED, 5 - MOST_UNANSWERED)
 
 
 def test_a_clock_that_waits_for_the_twin_stops_with_the_agent() -> None:
     twin = Twin(5, stops=True)
-    assert TwinPacer(FreePacer(twin.wait), lambda: twin.unanswered, twin.wait).hold(1200.0)
+    assert behind_twin(lambda _: twin.wait(0.0), lambda: twin.unanswered, twin.wait)(1200.0)
     assert twin.looks == 1
