@@ -15,9 +15,8 @@ from cluster_agent.backends.base import AgentParts, BackendStatus, backend_modul
 from cluster_agent.errors import NoPolicy
 from cluster_agent.fleet.assignment_follower import AssignmentFollower, AssignmentParts
 from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
-from cluster_agent.fleet.learner_client import LearnerClient
-from cluster_agent.fleet.learner_protocol import AgentStatus
-from cluster_agent.fleet.policy_versions import KeptVersion, LearnerPatience, PolicySource, fetched_policy, local_policy
+from cluster_agent.fleet.learner_client import AgentStatus, LearnerClient
+from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, fetched_policy, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.fleet.sharing import Sharing, SketchSharing
 from cluster_agent.guard import DeadlineAsker, Guard
@@ -102,29 +101,32 @@ class Agent:
         )
         self._beliefs = OnlineFit()
         self._backend = backend_module(settings.backend.kind).open_backend(settings.backend, parts)
-        trust = None if settings.learner is None else _trust_of(settings, settings.learner)
+        learner, trust = settings.learner, None
+        if learner is not None:
+            unsigned = learner.unsigned_versions == "allow"
+            trust = FleetTrust(settings.state_dir, settings.cluster, unsigned, time.time)
         self._source = PolicySource(
             settings.policy, CandidateFactory(settings.policy), KeptVersion(settings.state_dir), trust
         )
         learning = settings.learning
         self._reward = BelievedReward(learning.actor_critic.reward, self._beliefs, learning.residual.utility_exponent)
         first = local_policy(self._source)
-        if settings.learner is None or trust is None:
+        if learner is None or trust is None:
             if first is None:
                 raise NoPolicy("no policy to schedule with: set policy.initial, or a learner to fetch one from")
             self._active = self._build_active(first)
             self._loop = self._build_loop(None)
             self._fleet = None
         else:
-            client, session = self._connect(settings.learner, first, trust)
+            client, session = self._connect(learner, first, trust)
             if first is None:
-                access = LearnerAccess(client, session, self._telemetry, self._backoff(settings.learner, 0))
-                patience = LearnerPatience(settings.learner.retry.maximum_seconds, time.monotonic, stop.wait)
-                first = fetched_policy(self._source, access, patience)
+                access = LearnerAccess(client, session, self._telemetry, self._backoff(learner, 0))
+                longest_seconds = learner.retry.maximum_seconds
+                first = fetched_policy(self._source, access, longest_seconds, time.monotonic, stop.wait)
             self._active = self._build_active(first)
             source = LearningSource(settings, lambda: self._active.current.spec, session.in_rounds, self._telemetry)
             self._loop = self._build_loop(source)
-            self._fleet = self._build_fleet(settings.learner, client, session, source)
+            self._fleet = self._build_fleet(learner, client, session, source)
 
     def run(self) -> None:
         """Schedule until the cluster is done or the agent is told to stop; then end in good order.
@@ -135,13 +137,9 @@ class Agent:
         port = self._telemetry.serve(self._settings.telemetry, self._health)
         self._backend.start()
         if self._fleet is not None:
-            self._fleet.link.start()
-            if self._fleet.trainer is not None:
-                self._fleet.trainer.start()
-            if self._fleet.rounds is not None:
-                self._fleet.rounds.start()
-            if self._fleet.comparer is not None:
-                self._fleet.comparer.start()
+            for part in (self._fleet.link, self._fleet.trainer, self._fleet.rounds, self._fleet.comparer):
+                if part is not None:
+                    part.start()
         _log.info(
             "agent-started",
             cluster=self._settings.cluster,
@@ -332,10 +330,9 @@ class Agent:
             if fleet.trainer is not None:
                 fleet.trainer.finish(flush_seconds if fleet.link.reachable else 0.0)
                 training = fleet.trainer.counts
-            if fleet.rounds is not None:
-                fleet.rounds.finish(_PROMPT_SECONDS)
-            if fleet.comparer is not None:
-                fleet.comparer.finish(_PROMPT_SECONDS)
+            for part in (fleet.rounds, fleet.comparer):
+                if part is not None:
+                    part.finish(_PROMPT_SECONDS)
             # An agent that ends by itself is in no hurry: whoever looks on should see how it ended.
             fleet.link.finish(max(_PROMPT_SECONDS, flush_seconds if fleet.link.reachable else 0.0))
             fleet.client.close()
@@ -353,10 +350,6 @@ class Agent:
             acknowledged=training.acknowledged,
         )
         self._lock.release()
-
-
-def _trust_of(settings: AgentSettings, learner: LearnerConnectionSettings) -> FleetTrust:
-    return FleetTrust(settings.state_dir, settings.cluster, learner.unsigned_versions == "allow", time.time)
 
 
 def _write_summary(path: Path, cluster: str, status: AgentStatus, training: TrainingCounts) -> None:

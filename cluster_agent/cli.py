@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cluster_agent.errors import BadAgentConfig
-from cluster_agent.jobs.commands import cancel, delete, job, jobs, logs, resume, suspend_job
+from cluster_agent.jobs.commands import cancel, delete, job, jobs, logs, resume, suspend
 from cluster_agent.jobs.explaining import explain
 from cluster_agent.jobs.options import Watch, changing_polls
 from cluster_agent.jobs.simulating import simulate
@@ -345,18 +345,8 @@ def run(
         print(f"{PROGRAM}: stopped before it had started; nothing was scheduled", file=sys.stderr)
 
 
-app.command("replay-log")(replay_log)
-app.command("submit")(submit)
-app.command("jobs")(jobs)
-app.command("job")(job)
-app.command("logs")(logs)
-app.command("cancel")(cancel)
-app.command("suspend")(suspend_job)
-app.command("resume")(resume)
-app.command("delete")(delete)
-app.command("explain")(explain)
-app.command("simulate")(simulate)
-app.command("report")(report)
+for _command in (replay_log, submit, jobs, job, logs, cancel, suspend, resume, delete, explain, simulate, report):
+    app.command()(_command)
 app.command("training-key")(training_key)
 app.command(COMMAND)(completion_command(app, PROGRAM))
 

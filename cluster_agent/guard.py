@@ -106,12 +106,8 @@ class _Judged:
     detail: str = ""
 
 
-class Asker(Protocol):
-    """Puts the question to the policy; that of `DeadlineAsker` does not wait for ever."""
-
-    def __call__(self, state: ClusterState, trigger: Trigger) -> Proposal:
-        """Ask; never raises what the policy raised."""
-        ...
+Asker = Callable[[ClusterState, Trigger], Proposal]
+"""Puts the question to the policy and never raises what that raised; a `DeadlineAsker` does not wait for ever."""
 
 
 class Guard:

@@ -15,7 +15,7 @@ import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate
 from cluster_agent.errors import StateDamaged
-from cluster_agent.fleet.learner_protocol import AgentStatus, LearnerCalls
+from cluster_agent.fleet.learner_client import AgentStatus, LearnerClient
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, checked_candidate, refusal_word
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.telemetry import AgentTelemetry
@@ -53,7 +53,7 @@ class AssignmentParts:
 class AssignmentFollower:
     """Follows assignments and tells what came of them."""
 
-    def __init__(self, learner: LearnerCalls, parts: AssignmentParts, telemetry: AgentTelemetry) -> None:
+    def __init__(self, learner: LearnerClient, parts: AssignmentParts, telemetry: AgentTelemetry) -> None:
         self._learner = learner
         self._parts = parts
         self._telemetry = telemetry

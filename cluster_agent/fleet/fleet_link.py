@@ -14,7 +14,7 @@ import structlog
 from cluster_agent.acting.active_policy import ActivePolicy
 from cluster_agent.errors import NameContested
 from cluster_agent.fleet.assignment_follower import AssignmentFollower
-from cluster_agent.fleet.learner_protocol import AgentStatus
+from cluster_agent.fleet.learner_client import AgentStatus
 from cluster_agent.fleet.policy_versions import PolicySource, refusal_word
 from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
 from cluster_agent.fleet.sharing import Sharing, SketchSharing
@@ -90,7 +90,7 @@ class FleetLink(RepeatedWork):
         """One heartbeat, and what follows from its answer; at the `last` one all that was seen of speeds is told.
 
         Raises:
-            LearnerUnreachable, LearnerRefused: as `LearnerCalls`.
+            LearnerUnreachable, LearnerRefused: as `LearnerClient`.
         """
         registration = self._session.registered()
         assignment = self._learner.heartbeat(registration.incarnation, self._reported())

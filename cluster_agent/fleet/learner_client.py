@@ -1,25 +1,71 @@
-"""The learner over gRPC as an agent asks it: a `FleetClient`, with what only agents say of themselves."""
+"""The learner as an agent asks it over gRPC: a `FleetClient`, with what only agents say of themselves."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
-from cluster_agent.fleet.learner_protocol import AgentStatus, EvidenceAnswer
+from cluster_agent.backends.base import BackendStatus
 from cluster_agent.recording.job_timelines import JobTimeline
+from cluster_agent.recording.load_history import LoadCurve
 from cluster_agent.recording.replayed_past import ReplayedPast
 from cluster_agent.rollout.alternation import FinishedBlock
 from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.settings import LearnerConnectionSettings
 from policy_net.exchange.fleet_client import FleetClient, Observer
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.learner_answers import Assignment, Registration
+from policy_net.exchange.learner_answers import (
+    Assignment,
+    Registration,
+)
 from policy_net.exchange.learner_connection import LearnerAddress, OnEnrolled
 from policy_net.exchange.other_server import CallerWords
 from policy_net.exchange.wire import RoundAnswer, RoundTask, reply_request, task_of_round
 from policy_net.exchange.workload_sketch import WorkloadSketch
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceAnswer:
+    """Fate of a rollout's evidence; the learner holds all blocks below `next_block`.
+
+    It is not `taken` if that rollout is over, or asks nothing of this cluster.
+    """
+
+    taken: bool
+    next_block: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStatus:
+    """What a heartbeat says.
+
+    Attributes:
+        baseline_policy: whose average JCT `cluster.baseline_jct_seconds` is.
+        job_timelines, load, replayed: empty or None where the operator lets none be told, or nothing is known yet.
+        refused_version: assigned, or to be held beside the assigned one, and not acted with; 0 for none.
+        refused_reason: a word for why.
+        rollout: whose assignment is done now; 0 for none. `rollout_role` says how, `beside_version` what is held ready.
+    """
+
+    cluster: BackendStatus
+    decisions: int
+    acting_version: int
+    learning_step: int
+    interventions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    finished: bool = False
+    baseline_policy: str = ""
+    job_timelines: Sequence[JobTimeline] = ()
+    load: Sequence[LoadCurve] = ()
+    replayed: ReplayedPast | None = None
+    refused_version: int = 0
+    refused_reason: str = ""
+    rollout: int = 0
+    rollout_role: str = ""
+    beside_version: int = 0
+
 
 WORDS = CallerWords(
     "learner",
@@ -51,7 +97,10 @@ def address_of(settings: LearnerConnectionSettings, cluster: str, folder: Path) 
 
 
 class LearnerClient(FleetClient):
-    """A `LearnerCalls` at an address."""
+    """The calls of fleet.proto that an agent makes; tests have a fake.
+
+    Every call raises `LearnerUnreachable` if no answer came in time and `LearnerRefused` if the answer was no.
+    """
 
     def __init__(
         self,
@@ -66,7 +115,7 @@ class LearnerClient(FleetClient):
         super().__init__(address_of(settings, cluster, folder), observe, clock, on_enrolled, on_replaced)
 
     def heartbeat(self, incarnation: int, status: AgentStatus) -> Assignment:
-        """See `LearnerCalls.heartbeat`."""
+        """Say how things are."""
         jobs = status.cluster
         message = fleet_pb2.ClusterStatus(
             time_seconds=jobs.time_seconds,
@@ -96,7 +145,7 @@ class LearnerClient(FleetClient):
         return self.beat(incarnation, message)
 
     def poll(self, registration: Registration) -> RoundTask | None:
-        """See `LearnerCalls.poll`."""
+        """What a round asks of this cluster; waits a second or so for it."""
         request = fleet_pb2.PollRequest(cluster=self._cluster, incarnation=registration.incarnation)
         reply = self._call("Poll", self._connection.fleet().Poll, request)
         if not reply.HasField("task"):
@@ -105,12 +154,12 @@ class LearnerClient(FleetClient):
             return task_of_round(reply.task)
 
     def reply(self, registration: Registration, answer: RoundAnswer) -> bool:
-        """See `LearnerCalls.reply`."""
+        """Answer a task; False if it is over."""
         request = reply_request(answer, self._cluster, registration.incarnation)
         return bool(self._call("Reply", self._connection.fleet().Reply, request).taken)
 
     def share_evidence(self, registration: Registration, evidence: Evidence) -> EvidenceAnswer:
-        """See `LearnerCalls.share_evidence`."""
+        """Tell what was found out in a rollout; telling it again is safe."""
         request = fleet_pb2.ShareEvidenceRequest(
             cluster=self._cluster, incarnation=registration.incarnation, rollout=evidence.rollout
         )
@@ -121,7 +170,10 @@ class LearnerClient(FleetClient):
         return EvidenceAnswer(reply.taken, reply.next_block)
 
     def share_sketch(self, registration: Registration, sketch: WorkloadSketch | None) -> bool:
-        """See `LearnerCalls.share_sketch`."""
+        """Tell what kind of work this cluster has, in place of what was told before; None: have it forgotten.
+
+        False if the learner holds just that already.
+        """
         request = fleet_pb2.ShareSketchRequest(
             cluster=self._cluster,
             incarnation=registration.incarnation,
@@ -130,7 +182,7 @@ class LearnerClient(FleetClient):
         return bool(self._call("ShareSketch", self._connection.fleet().ShareSketch, request).taken)
 
     def return_policy(self, registration: Registration, data: bytes) -> bool:
-        """See `LearnerCalls.return_policy`."""
+        """Give a policy file back that the learner lost; False if it misses none like it."""
         request = fleet_pb2.ReturnPolicyRequest(
             cluster=self._cluster, incarnation=registration.incarnation, policy_file=data
         )

@@ -143,15 +143,6 @@ class PolicySource:
         return checked_candidate(fetched, spec, self.factory)
 
 
-@dataclass(frozen=True, slots=True)
-class LearnerPatience:
-    """How long to wait, in all, for a learner that does not answer; `wait` returns True when the agent is to stop."""
-
-    seconds: float
-    clock: Callable[[], float]
-    wait: Wait
-
-
 def local_policy(source: PolicySource) -> Candidate | None:
     """The version that acted here last, else the configured policy; None if there is neither.
 
@@ -165,31 +156,33 @@ def local_policy(source: PolicySource) -> Candidate | None:
     return remembered or configured
 
 
-def fetched_policy(source: PolicySource, access: LearnerAccess, patience: LearnerPatience) -> Candidate:
+def fetched_policy(
+    source: PolicySource, access: LearnerAccess, longest_seconds: float, clock: Callable[[], float], wait: Wait
+) -> Candidate:
     """What the learner wants this cluster to act with.
 
     Raises:
-        NoPolicy: it could not be had within `patience`, or cannot be used.
+        NoPolicy: it could not be had within so many seconds, or cannot be used, or the agent is to stop.
     """
-    deadline = patience.clock() + patience.seconds
+    deadline = clock() + longest_seconds
     while True:
         try:
             return _fetch(source, access)
         except LearnerUnreachable as error:
             pause = access.backoff.next_seconds()
-            if patience.clock() + pause > deadline or patience.wait(pause):
+            if clock() + pause > deadline or wait(pause):
                 raise NoPolicy(
                     f"no policy to schedule with: none is kept here, and the learner is not reachable ({error}); "
                     "set policy.initial or start the learner"
                 ) from error
         except VersionRejected as error:
-            if error.reason != Distrust.OTHER_ASSIGNMENT or patience.clock() > deadline:
+            if error.reason != Distrust.OTHER_ASSIGNMENT or clock() > deadline:
                 raise NoPolicy(f"no policy to schedule with: {error}; set policy.initial") from error
             # It was assigned another one since it registered: ask anew which.
             registration = access.session.current
             if registration is not None:
                 access.session.forget(registration.incarnation)
-            if patience.wait(access.backoff.next_seconds()):
+            if wait(access.backoff.next_seconds()):
                 raise NoPolicy(f"no policy to schedule with: {error}; set policy.initial") from error
         except CertificateRefused as error:
             raise NoPolicy(f"{error}; until then there is no policy to schedule with") from error

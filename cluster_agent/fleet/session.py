@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from cluster_agent.errors import NameContested
-from cluster_agent.fleet.learner_protocol import LearnerCalls
+from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.settings import RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
 from foundation.backoff import Backoff
@@ -151,7 +151,7 @@ class Session:
 
     def __init__(
         self,
-        learner: LearnerCalls,
+        learner: LearnerClient,
         spec_digest: str,
         job_types: Sequence[str],
         clock: Callable[[], float] = time.monotonic,
@@ -180,7 +180,7 @@ class Session:
         """The registration in force; asks for one if there is none.
 
         Raises:
-            LearnerUnreachable, LearnerRefused: as `LearnerCalls.register`.
+            LearnerUnreachable, LearnerRefused: as `LearnerClient.register`.
             NameContested: another agent has the name, and it is not time to take it back yet.
         """
         with self._lock:
@@ -208,7 +208,7 @@ class Session:
 class LearnerAccess:
     """How one thread calls the learner; learner, session and telemetry are shared, the waits are its own."""
 
-    learner: LearnerCalls
+    learner: LearnerClient
     session: Session
     telemetry: AgentTelemetry
     backoff: Backoff

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from cluster_agent.fleet.learner_protocol import LearnerCalls
+from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.settings import SharingSettings
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.errors import BadInput, LearnerRefused, LearnerUnreachable
@@ -35,7 +35,7 @@ class Sharing:
 
     def __init__(
         self,
-        learner: LearnerCalls,
+        learner: LearnerClient,
         settings: SharingSettings,
         statistics: Callable[[], Statistics],
         telemetry: AgentTelemetry,
@@ -103,7 +103,7 @@ class SketchSharing:
 
     def __init__(
         self,
-        learner: LearnerCalls,
+        learner: LearnerClient,
         state_dir: Path,
         wanted: bool,
         clock: Callable[[], float],

@@ -170,7 +170,7 @@ def cancel(names: Names, socket: Socket = None, output: Output = Form.TABLE) -> 
         show(output, cancelled[0] if len(chosen) == 1 else cancelled, "", partial(jobs_table, cancelled))
 
 
-def suspend_job(name: Name, socket: Socket = None, output: Output = Form.TABLE) -> None:
+def suspend(name: Name, socket: Socket = None, output: Output = Form.TABLE) -> None:
     """Hold a job: it writes a checkpoint, and what it had goes to others."""
     _act("suspend", name, socket, output)
 

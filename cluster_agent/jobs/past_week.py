@@ -13,13 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cluster_agent.acting.active_policy import CandidateFactory, PolicyIdentity
 from cluster_agent.backends.local.recorded_ends import with_ends_since
 from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.forecast import can_run
-from cluster_agent.recording.last_decision import last_decision
-from cluster_agent.recording.log_replay import default_finder
-from cluster_agent.settings import PolicySettings
+from cluster_agent.recording.last_decision import last_decision, policy_from_file
 from foundation.figures import counted, duration, percent
 from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import BadInput
@@ -208,12 +205,7 @@ def _policy(past: Past) -> SchedulerPolicy:
     line = last_decision(folder)
     if line is None:
         return load_policy(DEFAULT_POLICY, PolicyContext())
-    data = default_finder(folder, []).find(line["digest"])
-    if data is None:
-        name = str(line["policy"])
-        return load_policy(name, PolicyContext())
-    identity = PolicyIdentity(line["policy"], int(line["version"]), int(line["head_step"]), line["digest"])
-    return CandidateFactory(PolicySettings()).from_bytes(data, identity).policy
+    return policy_from_file(folder, line) or load_policy(str(line["policy"]), PolicyContext())
 
 
 def _average(result: ReplayResult) -> float:

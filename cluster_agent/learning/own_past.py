@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cluster_agent.acting.active_policy import CandidateFactory, PolicyIdentity
 from cluster_agent.backends.local.recorded_ends import with_ends_since
 from cluster_agent.recording.decision_log import state_of
-from cluster_agent.recording.log_replay import default_finder
-from cluster_agent.settings import PolicySettings
+from cluster_agent.recording.last_decision import policy_from_file
 from policy_net.domain import PolicyContext
 from policy_net.errors import NothingRecorded, PolicyFileError
 from policy_net.laboratory.training.twin_windows import TwinMachines
@@ -42,10 +40,9 @@ def machines_of(line: dict[str, Any], log: RecordedJobs | None) -> TwinMachines:
 
 def acting_of(state_dir: Path, line: dict[str, Any]) -> SchedulerPolicy | None:
     """What decides here, as it begins, without what it has come to believe; None where it is not at hand."""
-    data = default_finder(state_dir, []).find(line["digest"])
-    if data is None:
-        return build_policy(line["policy"], PolicyContext()) if line["policy"] in policy_names() else None
     try:
-        return CandidateFactory(PolicySettings()).from_bytes(data, PolicyIdentity(line["policy"])).policy
+        policy = policy_from_file(state_dir, line)
     except PolicyFileError:
         return None
+    named = policy is None and line["policy"] in policy_names()
+    return build_policy(line["policy"], PolicyContext()) if named else policy

@@ -24,7 +24,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from io import FileIO
 from pathlib import Path
@@ -96,18 +96,9 @@ class Checkpoint:
 
     def to_line(self, reason: CheckpointReason) -> bytes:
         """The line, with its end."""
-        rest = {
-            "format": LOG_FORMAT,
-            "program": self.program,
-            "number": self.number,
-            "wall_time_seconds": self.wall_time_seconds,
-            "policy": dict(self.policy),
-            "settings": dict(self.settings),
-            "busy": self.busy,
-            "beliefs": self.beliefs,
-            "fallback": self.fallback,
-            "fallback_beliefs": self.fallback_beliefs,
-        } | ({} if self.challenger is None else {"beside": dict(self.challenger)})
+        rest = {"format": LOG_FORMAT} | {each.name: getattr(self, each.name) for each in fields(self)}
+        challenger = rest.pop("challenger")
+        rest |= {} if challenger is None else {"beside": challenger}
         return sealed(f'{CHECKPOINT_START}"{reason.value}",{canonical_json(rest)[1:]}')
 
 

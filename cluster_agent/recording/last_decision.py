@@ -24,6 +24,7 @@ from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job, Resource
 from policy_net.errors import BadInput, PolicyFileError
 from policy_net.exchange.log_lines import DECISION_START
 from policy_net.exchange.state_codec import JsonObject
+from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.reasons import reasons_of
 
@@ -202,14 +203,21 @@ def last_decision(state_dir: Path) -> JsonObject | None:
     return None
 
 
-def policy_of(state_dir: Path, line: JsonObject) -> SetPolicy | None:
-    """The policy that took a decision, with the beliefs of the agent; None if it is no `set` policy, or not at hand."""
+def policy_from_file(state_dir: Path, line: JsonObject) -> SchedulerPolicy | None:
+    """The policy that took a decision, as its file has it; None where that is not at hand.
+
+    Raises:
+        PolicyFileError: the file cannot be used.
+    """
     identity = PolicyIdentity(line["policy"], int(line["version"]), int(line["head_step"]), line["digest"])
     data = default_finder(state_dir, []).find(identity.digest)
-    if data is None:
-        return None
+    return None if data is None else CandidateFactory(PolicySettings()).from_bytes(data, identity).policy
+
+
+def policy_of(state_dir: Path, line: JsonObject) -> SetPolicy | None:
+    """The policy that took a decision, with the beliefs of the agent; None if it is no `set` policy, or not at hand."""
     try:
-        policy = CandidateFactory(PolicySettings()).from_bytes(data, identity).policy
+        policy = policy_from_file(state_dir, line)
         if not isinstance(policy, SetPolicy) or policy.beliefs is None:
             return None
         saved = read_json(state_dir / MEMORY)

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import structlog
 
@@ -205,27 +204,6 @@ MOST_WAITING = 8
 _ENDING_SECONDS = 10.0
 
 
-class Twin(Protocol):
-    """Answers questions some time later."""
-
-    def ask(self, question: BlockQuestion) -> bool:
-        """Take a question without waiting; False if there is no room."""
-        ...
-
-    def answers(self) -> dict[AskedBlock, Figures | None]:
-        """What was answered since this was last asked; None where there are no figures."""
-        ...
-
-    @property
-    def unanswered(self) -> int:
-        """Questions that were taken and have no answer yet."""
-        ...
-
-    def close(self) -> None:
-        """End, and what is under way with it."""
-        ...
-
-
 def twin_command(cpu_percent: float, policy: PolicySettings, *, modest: bool = True) -> list[str]:
     """The command of the twin's process; a `modest` one takes only what nobody else wants of the processor."""
     settings = policy.model_dump_json(include={"mode", "exploration", "seed"})
@@ -254,7 +232,7 @@ class TwinWorker:
         self._thread: threading.Thread | None = None
 
     def ask(self, question: BlockQuestion) -> bool:
-        """See `Twin`."""
+        """Take a question without waiting; False if there is no room."""
         try:
             self._questions.put_nowait(question)
         except queue.Full:
@@ -268,19 +246,19 @@ class TwinWorker:
         return True
 
     def answers(self) -> dict[AskedBlock, Figures | None]:
-        """See `Twin`."""
+        """What was answered since this was last asked; None where there are no figures."""
         with self._lock:
             given, self._answers = self._answers, {}
             return given
 
     @property
     def unanswered(self) -> int:
-        """See `Twin`."""
+        """Questions that were taken and have no answer yet."""
         with self._lock:
             return self._unanswered
 
     def close(self) -> None:
-        """See `Twin`."""
+        """End, and what is under way with it."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join(_ENDING_SECONDS)
@@ -312,7 +290,7 @@ class TwinWorker:
 class BlockTwins:
     """One agent's; used under the lock of its conduct."""
 
-    def __init__(self, twin: Twin, debounce_seconds: float) -> None:
+    def __init__(self, twin: TwinWorker, debounce_seconds: float) -> None:
         self._twin = twin
         self._record = TwinRecord(debounce_seconds)
         self._wanted: dict[AskedBlock, bool] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cluster_agent.backends.base import BackendStatus
-from cluster_agent.fleet.learner_protocol import AgentStatus
+from cluster_agent.fleet.learner_client import AgentStatus
 from cluster_agent.learning.experience import BelievedReward
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import ActingMode, DecisionSamples, LearnedPolicy

@@ -14,8 +14,7 @@ from learner_makers import SPEC, vector
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 
 from cluster_agent.backends.base import BackendStatus
-from cluster_agent.fleet.learner_client import LearnerClient
-from cluster_agent.fleet.learner_protocol import AgentStatus
+from cluster_agent.fleet.learner_client import AgentStatus, LearnerClient
 from cluster_agent.settings import LearnerConnectionSettings
 from global_learner.storage.receipts import Receipt, read_receipts
 from policy_net.errors import LearnerRefused, LearnerUnreachable

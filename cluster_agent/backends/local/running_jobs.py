@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,7 +90,7 @@ class TrainingTimes:
         return self._unwritten.get(record.name, stands)
 
 
-class RunningJobs(Mapping[str, JobProcesses]):
+class RunningJobs:
     """The processes of each job, by its name; `open_job` makes the handle to them and starts nothing.
 
     Attributes:
@@ -133,12 +133,6 @@ class RunningJobs(Mapping[str, JobProcesses]):
                 raise KeyError(name)
             found = self._processes[name] = self._open_job(record)
         return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([record.name for record in self.table])
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self.table)
 
     def measure(self, name: str) -> LocalMeasurement:
         """How a job is doing now; nothing is asked of one without processes."""

@@ -8,8 +8,8 @@ from agent_fakes import PAIRS, SPEC, STATUS, WEIGHTS, Clock, FakeLearner, FixedP
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
 from cluster_agent.errors import NoPolicy, StateDamaged
 from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
-from cluster_agent.fleet.learner_protocol import AgentStatus
-from cluster_agent.fleet.policy_versions import KeptVersion, LearnerPatience, PolicySource, fetched_policy, local_policy
+from cluster_agent.fleet.learner_client import AgentStatus
+from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, fetched_policy, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.settings import Acting, PolicySettings, RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
@@ -200,7 +200,9 @@ def fetch(learner: FakeLearner, state_dir: Path, acting: Acting = Acting.ASSIGNE
     return fetched_policy(
         PolicySource(PolicySettings(acting=acting), CandidateFactory(PolicySettings()), KeptVersion(state_dir)),
         LearnerAccess(learner, Session(learner, "", ()), AgentTelemetry(), retry_backoff(RetrySettings(), "alpha")),
-        LearnerPatience(10.0, clock, clock.wait),
+        10.0,
+        clock,
+        clock.wait,
     )
 
 

@@ -22,8 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from reserved_port import ReservedPort
 
-from cluster_agent.fleet.learner_client import LearnerClient
-from cluster_agent.fleet.learner_protocol import EvidenceAnswer
+from cluster_agent.fleet.learner_client import EvidenceAnswer, LearnerClient
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.load_history import LoadCurve
 from cluster_agent.recording.replayed_past import ReplayedPast

@@ -10,8 +10,8 @@ from signing_fleet import DATA, SigningFleet
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
 from cluster_agent.errors import NoPolicy
 from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
-from cluster_agent.fleet.learner_protocol import AgentStatus
-from cluster_agent.fleet.policy_versions import KeptVersion, LearnerPatience, PolicySource, fetched_policy
+from cluster_agent.fleet.learner_client import AgentStatus
+from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, fetched_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.settings import PolicySettings, RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
@@ -132,7 +132,7 @@ def test_an_agent_without_a_policy_starts_with_what_is_assigned_by_the_time_that
     access = LearnerAccess(learner, Session(learner, "", ()), AgentTelemetry(), retry_backoff(RetrySettings(), "north"))
     trust = FleetTrust(tmp_path, "north", False, clock)
     source = PolicySource(PolicySettings(), CandidateFactory(PolicySettings()), KeptVersion(tmp_path), trust)
-    assert fetched_policy(source, access, LearnerPatience(60.0, clock, clock.wait)).identity.version == 3
+    assert fetched_policy(source, access, 60.0, clock, clock.wait).identity.version == 3
 
 
 def test_an_agent_without_a_policy_does_not_start_with_an_unsigned_one(tmp_path: Path) -> None:
@@ -143,4 +143,4 @@ def test_an_agent_without_a_policy_does_not_start_with_an_unsigned_one(tmp_path:
     trust = FleetTrust(tmp_path, "north", False, clock)
     source = PolicySource(PolicySettings(), CandidateFactory(PolicySettings()), KeptVersion(tmp_path), trust)
     with pytest.raises(NoPolicy, match=r"learner\.unsigned_versions"):
-        fetched_policy(source, access, LearnerPatience(60.0, clock, clock.wait))
+        fetched_policy(source, access, 60.0, clock, clock.wait)

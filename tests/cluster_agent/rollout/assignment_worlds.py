@@ -15,7 +15,7 @@ from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus, backend_module
 from cluster_agent.fleet.assignment_follower import AssignmentFollower, AssignmentParts, Rollouts
 from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
-from cluster_agent.fleet.learner_protocol import AgentStatus, EvidenceAnswer
+from cluster_agent.fleet.learner_client import AgentStatus, EvidenceAnswer
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.guard import DeadlineAsker, Guard
