@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -143,18 +143,6 @@ class Block:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRun:
-    """`blocks` adjacent blocks of one segment from block `first_block` on: elements `start` to `stop` (exclusive)."""
-
-    segment: int
-    start: int
-    stop: int
-    first_block: int
-    blocks: int
-    size_bytes: int
-
-
 @dataclass(frozen=True)
 class Layout:
     """How a model is cut; made by `build_layout` or `from_json` only.
@@ -251,27 +239,6 @@ def build_layout(
     if total_bytes // size + len(segments) > _MOST_BLOCKS:
         raise BadInput(f"a model of {total_bytes} bytes in blocks of {size} has too many; choose larger blocks")
     return Layout(tuple(segments), tuple(_blocks(segments, size)), size)
-
-
-def runs(blocks: Iterable[Block], most_bytes: int) -> Iterator[BlockRun]:
-    """What messages carry: as many adjacent blocks of one segment as fit, in order.
-
-    Args:
-        blocks: different ones, in any order.
-        most_bytes: most bytes of a run; a block that is larger goes alone.
-    """
-    run: BlockRun | None = None
-    for block in sorted(blocks, key=lambda block: block.index):
-        adjacent = run is not None and run.segment == block.segment and run.stop == block.start
-        if run is not None and adjacent and run.size_bytes + block.size_bytes <= most_bytes:
-            size_bytes = run.size_bytes + block.size_bytes
-            run = BlockRun(run.segment, run.start, block.stop, run.first_block, run.blocks + 1, size_bytes)
-            continue
-        if run is not None:
-            yield run
-        run = BlockRun(block.segment, block.start, block.stop, block.index, 1, block.size_bytes)
-    if run is not None:
-        yield run
 
 
 def difference(mine: Layout, theirs: Layout) -> str:

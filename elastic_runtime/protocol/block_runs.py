@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 import torch
 
@@ -54,22 +55,25 @@ def run_of(blocks: Sequence[Block], first: int, count: int) -> Sequence[Block]:
 
 
 def block_runs(
-    blocks: Sequence[Block], indices: Iterable[int], key: Callable[[Block], tuple[object, ...]]
+    blocks: Sequence[Block],
+    indices: Iterable[int],
+    key: Callable[[Block], object] = attrgetter("segment"),
+    most_bytes: int = RUN_BYTES,
 ) -> list[tuple[int, int]]:
-    """Runs (first, count) of neighbours of one key, none larger than a message should be.
+    """Runs (first, count) of neighbours of one key, none larger than a message should be; a larger block goes alone.
 
     Args:
         indices: of those to tell of, in this order.
         key: what a message says of all its blocks; the segment is part of it.
     """
     found: list[tuple[int, int]] = []
-    last: tuple[object, ...] = ()
+    last: object = None
     run_bytes = 0
     for index in indices:
         block = blocks[index]
         now = key(block)
         run_bytes += block.size_bytes
-        if found and now == last and index == found[-1][0] + found[-1][1] and run_bytes <= RUN_BYTES:
+        if found and now == last and index == found[-1][0] + found[-1][1] and run_bytes <= most_bytes:
             found[-1] = (found[-1][0], found[-1][1] + 1)
         else:
             found.append((index, 1))

@@ -174,7 +174,6 @@ class ParameterServer:
         try:
             self.outbox.send(self._part.handle(message.peer, unpack(message.header), message.payload))
         except ProtocolError as error:
-            self._part.dropped["protocol"] += 1
             _log.warning("message-refused", peer=message.peer, error=str(error))
 
     def tick(self) -> None:

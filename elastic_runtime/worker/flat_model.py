@@ -25,10 +25,65 @@ from torch import nn
 
 from elastic_runtime.errors import BadInput, ModelMismatch
 from elastic_runtime.model.layout import Layout, Segment, TensorKind, TensorSlot
-from elastic_runtime.worker.banks import Allocate, Bank, flat_tensor, make_bank
 
+Allocate = Callable[[str, int], memoryview]
+"""`allocate(name, size_bytes)` gives writable memory of at least so many bytes; a model asks for each name once."""
 _EPSILON = 1e-6
 """As in torch.nn.utils.clip_grad_norm_."""
+
+
+@dataclass(slots=True, frozen=True)
+class Bank:
+    """One segment's values.
+
+    Attributes:
+        host: (elements of the segment,) in the caller's memory.
+        device: the same values where the model computes; `host` itself, unless that is an accelerator.
+        views: of `device`, one for each tensor, in its shape.
+    """
+
+    host: torch.Tensor
+    device: torch.Tensor
+    views: tuple[torch.Tensor, ...]
+
+    @property
+    def on_host(self) -> bool:
+        """Whether there is one copy only."""
+        return self.device is self.host
+
+    def to_device(self) -> None:
+        """Bring what was written to `host` to where the model computes."""
+        if not self.on_host:
+            self.device.copy_(self.host)
+
+    def to_host(self) -> None:
+        """Bring what the model computed to `host`."""
+        if not self.on_host:
+            self.host.copy_(self.device)
+
+
+def flat_tensor(allocate: Allocate, name: str, segment: Segment) -> torch.Tensor:
+    """A flat tensor (elements of the segment,) in memory that `allocate` gives for `name-INDEX`.
+
+    Raises:
+        ValueError: it gave too little, or memory that cannot be written to.
+    """
+    dtype = getattr(torch, segment.dtype)
+    size_bytes = segment.elements * segment.element_bytes
+    memory = allocate(f"{name}-{segment.index}", size_bytes)
+    if memory.nbytes < size_bytes or memory.readonly:
+        raise ValueError(f"{name}-{segment.index} wants {size_bytes} writable bytes, and was given {memory.nbytes}")
+    if size_bytes == 0:
+        return torch.empty(0, dtype=dtype)  # torch makes no tensor of no bytes
+    return torch.frombuffer(memory, dtype=dtype, count=segment.elements)
+
+
+def make_bank(allocate: Allocate, name: str, segment: Segment, device: torch.device) -> Bank:
+    """A bank of a segment for a model that computes on `device`."""
+    host = flat_tensor(allocate, name, segment)
+    there = host if device.type == "cpu" else torch.zeros_like(host, device=device)
+    views = tuple(there[slot.start : slot.start + slot.size].view(slot.tensor.shape) for slot in segment.slots)
+    return Bank(host, there, views)
 
 
 @dataclass(slots=True)
@@ -55,8 +110,6 @@ class FlatModel:
         allocate: where the memory comes from; asked for `active-S`, `staging-S` and `gradients-S` for each segment S of
             trained tensors, for `gradientsN-S` when bank N is first used, and for `buffers-S` for each segment of
             buffers.
-        on_gradient: told of each tensor whose gradient lies in its bank, during the backward pass: the index of the
-            segment and the slot. It must not wait. On an accelerator it is told of all in `finish_backward`.
 
     Raises:
         ModelMismatch: the model is not the layout's.
@@ -68,12 +121,10 @@ class FlatModel:
         model: nn.Module,
         layout: Layout,
         allocate: Allocate,
-        on_gradient: Callable[[int, TensorSlot], None] | None = None,
     ) -> None:
         self._model = model
         self._layout = layout
         self._allocate = allocate
-        self._on_gradient = on_gradient
         self._arrived: set[str] = set()
         self._taking = False
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
@@ -133,18 +184,16 @@ class FlatModel:
     def finish_backward(self) -> None:
         """After it: a tensor whose gradient has not come has what was accumulated before, or zero."""
         self._taking = False
-        for index, trained in self._trained.items():
-            absent = [row for row in trained.rows(trained.gradients) if row[0].tensor.name not in self._arrived]
-            for _, parameter, gradient in absent:
+        for trained in self._trained.values():
+            for slot, parameter, gradient in trained.rows(trained.gradients):
+                if slot.tensor.name in self._arrived:
+                    continue
                 if parameter.grad is None:
                     gradient.zero_()
                 else:
                     gradient.copy_(parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad)
                     parameter.grad = None
             trained.gradients.to_host()
-            if self._on_gradient is not None:
-                for slot in [row[0] for row in absent] if trained.gradients.on_host else trained.segment.slots:
-                    self._on_gradient(index, slot)
 
     def swap(self) -> None:
         """Let the model compute with what lies in the staging banks; what was active is the next staging bank."""
@@ -193,8 +242,6 @@ class FlatModel:
         trained.gradients.views[index].copy_(gradient.to_dense() if gradient.is_sparse else gradient)
         parameter.grad = None
         self._arrived.add(slot.tensor.name)
-        if self._on_gradient is not None and trained.gradients.on_host:
-            self._on_gradient(trained.segment.index, slot)
 
     def _pairs(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Each buffer's place in its bank, and the buffer as the model has it now."""

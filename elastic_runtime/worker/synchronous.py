@@ -40,7 +40,7 @@ class SynchronousMode(ParameterServerMode):
         self._total_steps = batches.order.total_steps
         self._warm = self._computing = self._has_ended_job = False
         self._switching_seconds = 0.0
-        self._exchange = WorkerExchange(member.task, layout, flat, self._training.buffer_merge_steps, self._total_steps)
+        self._exchange = WorkerExchange(layout, flat, self._training.buffer_merge_steps, self._total_steps)
         self._slices = StepSlices(member.task, member.barrier, self._exchange, batches, flat)
         self._outbox = Outbox(member.endpoint, self._parts)
         self._waiting = WorkerWaits(member, self._outbox, self._exchange, self._exchange.handle)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
@@ -14,6 +13,7 @@ from elastic_runtime.protocol.messages import Header, Outgoing, unpack
 from elastic_runtime.protocol.plan import View
 from elastic_runtime.transport import Message
 from elastic_runtime.worker.membership import Membership
+from elastic_runtime.worker.protocol.part import WorkerPart
 
 _log = structlog.get_logger()
 _RECEIVE_SECONDS = 0.05
@@ -24,23 +24,6 @@ _ASK_MOST_SECONDS = 5.0
 """Between two questions for what is outstanding: the first is early, as a connection may just have been made."""
 _SUSPECT_SECONDS = 5.0
 """A parameter server that owes values for so long is named to the coordinator."""
-
-
-class Expected(Protocol):
-    """What a worker waits for: its part in the protocol, as `WorkerExchange` and `Updates` are."""
-
-    @property
-    def is_complete(self) -> bool:
-        """All blocks are there."""
-        ...
-
-    def ask(self) -> list[Outgoing]:
-        """Ask for everything that is outstanding."""
-        ...
-
-    def owners_waited_for(self) -> frozenset[str]:
-        """The parameter servers from which blocks are outstanding."""
-        ...
 
 
 class WorkerWaits:
@@ -54,7 +37,7 @@ class WorkerWaits:
         self,
         member: Membership,
         outbox: Outbox,
-        expected: Expected,
+        expected: WorkerPart,
         handle: Callable[[str, Header, Payload], list[Outgoing]],
     ) -> None:
         self._member = member

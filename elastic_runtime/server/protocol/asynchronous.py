@@ -52,14 +52,10 @@ class AppliedUpdates:
     """The updates applied to one server's blocks, each once, in one generation after the other.
 
     A block's marks say up to which of its updates each worker's are applied; they move with the block.
-
-    Args:
-        dropped: counts what is not applied, by reason.
     """
 
-    def __init__(self, layout: Layout, store: BlockStore, snapshots: Snapshots, dropped: Counter[str]) -> None:
+    def __init__(self, layout: Layout, store: BlockStore, snapshots: Snapshots) -> None:
         self._ages: deque[int] = deque(maxlen=_KEPT_AGES)
-        self._dropped = dropped
         self._buffers = layout.buffer_blocks
         self._store = store
         self._snapshots = snapshots
@@ -95,7 +91,6 @@ class AppliedUpdates:
         for block, numbers in blocks:
             mark = self._marks[block].get(header.incarnation)
             if mark is not None and header.sequence < mark.sequence:
-                self._dropped["old update"] += 1
                 continue
             known.append(block)
             if mark is None or header.sequence > mark.sequence:
@@ -302,7 +297,7 @@ class AsynchronousPart(ServerPart):
         resend_seconds: float = 2.0,
     ) -> None:
         super().__init__(name, layout, store, snapshots, clock)
-        self._updates = AppliedUpdates(layout, store, snapshots, self.dropped)
+        self._updates = AppliedUpdates(layout, store, snapshots)
         self._handover = LiveHandover(name, layout, store, self._updates, clock, resend_seconds)
         self._timeline: Timeline | None = None
         self._checkpointed = 0
@@ -366,7 +361,6 @@ class AsynchronousPart(ServerPart):
         numbers: Tensor | None = None
         if isinstance(header, Update):
             if not self._updates.is_from_member(peer, header):
-                self.dropped["not a member"] += 1
                 return []
             numbers = flat_view(payload, 0, self.layout.segments[blocks[0].segment], blocks)
         here: list[tuple[int, Tensor | None]] = []
@@ -384,7 +378,7 @@ class AsynchronousPart(ServerPart):
                 left[self._plans.newest].append(block.index)
         out = self._answer(peer, header, here)
         for change, gone in left.items():
-            for first, count in block_runs(self.layout.blocks, gone, lambda block: (block.segment,)):
+            for first, count in block_runs(self.layout.blocks, gone):
                 out.append((peer, Moved(self.generation, change, header.sequence, first, count)))
         return out
 

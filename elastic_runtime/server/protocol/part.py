@@ -9,7 +9,6 @@ Source: DL2 §5.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -38,7 +37,6 @@ class ServerPart(ABC):
 
     Attributes:
         generation: the newest that was begun.
-        dropped: messages, by reason.
     """
 
     _handover: MovingBlocks
@@ -49,7 +47,6 @@ class ServerPart(ABC):
         self.name = name
         self.layout = layout
         self.generation = 0
-        self.dropped: Counter[str] = Counter()
         self._store = store
         self._snapshots = snapshots
         self._clock = clock
@@ -98,7 +95,6 @@ class ServerPart(ABC):
         """
         self._on_sender(peer)
         if header.generation < self.generation:
-            self.dropped["old generation"] += 1
             return []
         if header.generation > self.generation or not self._loaded:
             return self._keep(peer, header, payload)
@@ -177,6 +173,4 @@ class ServerPart(ABC):
         """Keep a message until a view tells what to do with it; whoever sent one too many asks again."""
         if len(self._early) < _MOST_KEPT:
             self._early.append((peer, header, payload))
-        else:
-            self.dropped["held too many"] += 1
         return []

@@ -10,16 +10,15 @@ that a slice of the same step can still be computed in place of a worker that di
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
 from elastic_runtime.errors import ProtocolError
 from elastic_runtime.model.buffer_merge import MergeRule
-from elastic_runtime.model.layout import Block, Layout, TensorKind, runs
-from elastic_runtime.protocol.block_runs import Payload, flat_view, run_of
+from elastic_runtime.model.layout import Layout, TensorKind
+from elastic_runtime.protocol.block_runs import Payload, block_runs
 from elastic_runtime.protocol.messages import (
-    RUN_BYTES,
     Confirmed,
     Header,
     Missing,
@@ -31,32 +30,23 @@ from elastic_runtime.protocol.messages import (
     runs_of,
 )
 from elastic_runtime.protocol.plan import Timeline
-from elastic_runtime.worker.banks import Banks, put_values
+from elastic_runtime.worker.protocol.part import Banks, WorkerPart
 
 
-class WorkerExchange:
-    """One worker's part in the protocol, for one generation after the other."""
+class WorkerExchange(WorkerPart):
+    """One worker's part in synchronous training.
 
-    def __init__(self, name: str, layout: Layout, banks: Banks, merge_steps: int, total_steps: int) -> None:
-        self.name = name
-        self.generation = 0
+    Attributes:
+        pushed: the slices of the step in hand that were pushed.
+    """
+
+    def __init__(self, layout: Layout, banks: Banks, merge_steps: int, total_steps: int) -> None:
+        super().__init__(layout, banks)
         self.version = 0
-        self.dropped: Counter[str] = Counter()
-        self._layout = layout
-        self._banks = banks
         self._merge = MergeRule(merge_steps, total_steps)
-        self._buffers = layout.buffer_blocks
-        self._timeline: Timeline | None = None
-        self._outstanding: set[int] = set()
         self._unconfirmed: dict[str, set[int]] = {}
-        self._pushed: set[int] = set()
+        self.pushed: set[int] = set()
         self._entering = True
-
-    @property
-    def _plans(self) -> Timeline:
-        if self._timeline is None:
-            raise RuntimeError("no view has come yet")
-        return self._timeline
 
     def follow(self, timeline: Timeline) -> None:
         """Use this timeline from now on; of the same generation, or of the one that `start` is called for next."""
@@ -72,22 +62,21 @@ class WorkerExchange:
         self._merge = replace(self._merge, start_step=timeline.start_step)
         self._outstanding = set(range(len(self._layout.blocks)))
         self._unconfirmed.clear()
-        self._pushed.clear()
+        self.pushed.clear()
         self._entering = True
         return self.ask()
 
     def begin(self, step: int) -> None:
         """Begin a step: from now on its values are expected."""
         self.version = step + 1
-        merges = self._merge.merges(step)
-        self._outstanding = {b.index for b in self._layout.blocks if merges or b.index not in self._buffers}
+        self._outstanding = self._expected_blocks()
         self._unconfirmed.clear()
         plan = self._plans.at(step)
         for block in self._outstanding if plan.replicas else ():
             # Values may come from the next step's owner too: of two holders, each has to be heard.
             for server in plan.holders(block) if plan.replica(block) else ():
                 self._unconfirmed.setdefault(server, set()).add(block)
-        self._pushed.clear()
+        self.pushed.clear()
         self._entering = False
 
     def push(self, slice_index: int) -> list[Outgoing]:
@@ -95,13 +84,8 @@ class WorkerExchange:
 
         Also of a slice without samples nothing is sent; do not call it for one.
         """
-        self._pushed.add(slice_index)
+        self.pushed.add(slice_index)
         return self._pushes(slice_index, sorted(self._expected_blocks()))
-
-    @property
-    def pushed(self) -> frozenset[int]:
-        """The slices of this step that were pushed."""
-        return frozenset(self._pushed)
 
     @property
     def merges_buffers(self) -> bool:
@@ -113,15 +97,7 @@ class WorkerExchange:
         """All blocks are there, and applied wherever they are held."""
         return not self._outstanding and not self._unconfirmed
 
-    def handle(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
-        """Act on a message.
-
-        Raises:
-            ProtocolError: it breaks the protocol; nothing was changed.
-        """
-        if header.generation != self.generation:
-            self.dropped["other generation"] += 1
-            return []
+    def _act(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
         match header:
             case Values():
                 self._values(header, payload)
@@ -131,7 +107,7 @@ class WorkerExchange:
                 self._confirm(peer, header.version, header.runs)
                 return []
             case Missing(step=step, slice=index):
-                if step != self.version - 1 or index not in self._pushed:
+                if step != self.version - 1 or index not in self.pushed:
                     return []
                 blocks = [block for first, count in header.runs for block in range(first, first + count)]
                 return self._pushes(index, [block for block in blocks if block < len(self._layout.blocks)], peer)
@@ -150,28 +126,22 @@ class WorkerExchange:
 
     def owners_waited_for(self) -> frozenset[str]:
         """The parameter servers from which blocks, or their word about them, are outstanding."""
-        return (
-            frozenset(owner for block in self._outstanding for owner in self._owners(block)) | self._unconfirmed.keys()
-        )
-
-    def part(self, header: Push) -> tuple[int, int, int]:
-        """The memory that goes with a push: segment, first element, last element + 1."""
-        blocks = self._layout.blocks[header.first : header.first + header.count]
-        return blocks[0].segment, blocks[0].start, blocks[-1].stop
+        owners = frozenset(owner for block in self._outstanding for owner in self._owners(block))
+        return owners | self._unconfirmed.keys()
 
     def _pushes(self, slice_index: int, blocks: Iterable[int], asked_by: str = "") -> list[Outgoing]:
         """Messages to all that hold these blocks at the step in hand; to one of them only, if it asked."""
         step = self.version - 1
         plan = self._plans.at(step)
-        by_server: dict[str, list[Block]] = defaultdict(list)
+        by_server: dict[str, list[int]] = defaultdict(list)
         for block in blocks:
             holders = plan.holders(block)
             for server in (asked_by,) if asked_by in holders else holders:
-                by_server[server].append(self._layout.blocks[block])
+                by_server[server].append(block)
         return [
-            (server, Push(self.generation, step, slice_index, plan.after, run.first_block, run.blocks))
+            (server, Push(self.generation, step, slice_index, plan.after, first, count))
             for server, held in by_server.items()
-            for run in runs(held, RUN_BYTES)
+            for first, count in block_runs(self._layout.blocks, held)
         ]
 
     def _expected_blocks(self) -> set[int]:
@@ -196,16 +166,9 @@ class WorkerExchange:
             del self._unconfirmed[peer]
 
     def _values(self, header: Values, payload: Payload) -> None:
-        blocks = run_of(self._layout.blocks, header.first, header.count)
-        segment = self._layout.segments[blocks[0].segment]
-        if len(payload) != 1:
-            raise ProtocolError(f"values came in {len(payload)} parts")
-        values = flat_view(payload, 0, segment, blocks)
-        wanted = self._merge.due(self.version, buffer=segment.kind is TensorKind.BUFFER)
+        segment, blocks, values = self._read(header, payload)
+        due = self._merge.due(self.version, buffer=segment.kind is TensorKind.BUFFER)
         fresh = [block for block in blocks if block.index in self._outstanding]
-        # Later than wanted: the job went on without this worker, which leaves as soon as its last step is applied.
-        if header.version < wanted or not fresh:
-            self.dropped["old values"] += 1
-            return
-        put_values(self._banks, segment, blocks, fresh, values)
-        self._outstanding.difference_update(block.index for block in fresh)
+        # Later than due: the job went on without this worker, which leaves as soon as its last step is applied.
+        if header.version >= due and fresh:
+            self._put(segment, blocks, fresh, values)

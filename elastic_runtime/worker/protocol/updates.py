@@ -8,40 +8,36 @@ While blocks change owners the worker goes on asking the old owner of each until
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 
 from elastic_runtime.errors import ProtocolError
-from elastic_runtime.model.layout import Block, Layout, runs
-from elastic_runtime.protocol.block_runs import Payload, flat_view, run_of
-from elastic_runtime.protocol.messages import RUN_BYTES, Current, Fetch, Header, Moved, Outgoing, Update
+from elastic_runtime.model.layout import Layout
+from elastic_runtime.protocol.block_runs import Payload, block_runs, run_of
+from elastic_runtime.protocol.messages import Current, Fetch, Header, Moved, Outgoing, Update
 from elastic_runtime.protocol.plan import Timeline
-from elastic_runtime.worker.banks import Banks, put_values
+from elastic_runtime.worker.protocol.part import Banks, WorkerPart
 
 LAST = 2**62
 """A step that no change lies behind: in asynchronous training what was decided last holds at once."""
 
 
-class Updates:
-    """One worker's part in the protocol, for one generation after the other."""
+class Updates(WorkerPart):
+    """One worker's part in asynchronous training.
+
+    Attributes:
+        redirected: something of the update in hand was for another server than it was sent to first.
+    """
 
     def __init__(self, incarnation: int, layout: Layout, banks: Banks) -> None:
-        self.generation = 0
+        super().__init__(layout, banks)
         self.sequence = 0
         self.redirected = False
-        """Whether something of the update in hand was for another server than it was sent to first."""
-        self.dropped: Counter[str] = Counter()
         self._incarnation = incarnation
-        self._layout = layout
-        self._banks = banks
-        blocks = layout.blocks
-        self._buffers = layout.buffer_blocks
-        self._parameters = tuple(b.index for b in blocks if b.index not in self._buffers)
-        self._versions = [0] * len(blocks)
-        self._timeline: Timeline | None = None
+        self._parameters = tuple(b.index for b in layout.blocks if b.index not in self._buffers)
+        self._versions = [0] * len(layout.blocks)
         self._routes: list[str] = []
         self._left: dict[int, int] = {}
-        self._outstanding: set[int] = set()
         self._fetching = True
         self._samples = 0
 
@@ -74,11 +70,6 @@ class Updates:
         return self.ask()
 
     @property
-    def is_complete(self) -> bool:
-        """All blocks are there."""
-        return not self._outstanding
-
-    @property
     def version(self) -> int:
         """Updates applied to all parameters, as far as is known here."""
         return min((self._versions[block] for block in self._parameters), default=0)
@@ -107,15 +98,7 @@ class Updates:
         owners = self._plans.at(LAST).owners
         return self._turn([block for block, route in enumerate(self._routes) if route != owners[block]])
 
-    def handle(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
-        """Act on a message.
-
-        Raises:
-            ProtocolError: it breaks the protocol; nothing was changed.
-        """
-        if header.generation != self.generation:
-            self.dropped["other generation"] += 1
-            return []
+    def _act(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
         match header:
             case Current():
                 self._current(peer, header, payload)
@@ -133,39 +116,20 @@ class Updates:
         """The parameter servers from which blocks are outstanding."""
         return frozenset(self._routes[block] for block in self._outstanding)
 
-    def part(self, header: Update) -> tuple[int, int, int]:
-        """The memory that goes with an update: segment, first element, last element + 1."""
-        blocks = self._layout.blocks[header.first : header.first + header.count]
-        return blocks[0].segment, blocks[0].start, blocks[-1].stop
-
-    @property
-    def _plans(self) -> Timeline:
-        if self._timeline is None:
-            raise RuntimeError("no view has come yet")
-        return self._timeline
-
     def _sent(self, blocks: Iterable[int]) -> list[Outgoing]:
-        alike: dict[tuple[str, int], list[Block]] = defaultdict(list)
+        alike: dict[tuple[str, int], list[int]] = defaultdict(list)
         for block in sorted(blocks):
             version = 0 if self._fetching else self._versions[block]
-            alike[self._routes[block], version].append(self._layout.blocks[block])
-        after = self._plans.newest
+            alike[self._routes[block], version].append(block)
+        generation, after, sequence = self.generation, self._plans.newest, self.sequence
         out: list[Outgoing] = []
         for (owner, version), members in alike.items():
-            for run in runs(members, RUN_BYTES):
-                first, count = run.first_block, run.blocks
-                if self._fetching:
-                    out.append((owner, Fetch(self.generation, after, self.sequence, first, count)))
-                    continue
-                samples = self._samples if first in self._buffers else 0
-                out.append(
-                    (
-                        owner,
-                        Update(
-                            self.generation, after, self._incarnation, self.sequence, version, samples, first, count
-                        ),
-                    )
-                )
+            for first, count in block_runs(self._layout.blocks, members):
+                header: Header = Fetch(generation, after, sequence, first, count)
+                if not self._fetching:
+                    samples = self._samples if first in self._buffers else 0
+                    header = Update(generation, after, self._incarnation, sequence, version, samples, first, count)
+                out.append((owner, header))
         return out
 
     def _turn(self, blocks: Iterable[int]) -> list[Outgoing]:
@@ -189,17 +153,11 @@ class Updates:
         return self._turn(here)
 
     def _current(self, peer: str, header: Current, payload: Payload) -> None:
-        blocks = run_of(self._layout.blocks, header.first, header.count)
-        segment = self._layout.segments[blocks[0].segment]
-        if len(payload) != 1:
-            raise ProtocolError(f"values came in {len(payload)} parts")
-        values = flat_view(payload, 0, segment, blocks)
+        segment, blocks, values = self._read(header, payload)
         # Of an owner that was left nothing is taken: it may have given the block's memory back since.
         fresh = [b for b in blocks if b.index in self._outstanding and self._routes[b.index] == peer]
         if header.sequence != self.sequence or not fresh:
-            self.dropped["old values"] += 1
             return
-        put_values(self._banks, segment, blocks, fresh, values)
+        self._put(segment, blocks, fresh, values)
         for block in fresh:
-            self._outstanding.discard(block.index)
             self._versions[block.index] = header.version

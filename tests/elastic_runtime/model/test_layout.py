@@ -4,13 +4,15 @@ import itertools
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.model.layout import ELEMENT_BYTES, Layout, TensorKind, TensorSpec, build_layout, difference, runs
+from elastic_runtime.model.layout import ELEMENT_BYTES, Block, Layout, TensorKind, TensorSpec, build_layout, difference
+from elastic_runtime.protocol.block_runs import block_runs
 
 
 def specs(kind: TensorKind) -> st.SearchStrategy[list[TensorSpec]]:
@@ -60,16 +62,22 @@ def test_runs_carry_the_blocks_once_in_order_and_cannot_be_longer(
     layout: Layout, data: st.DataObject, most_bytes: int
 ) -> None:
     chosen = data.draw(st.lists(st.sampled_from(layout.blocks), unique=True)) if layout.blocks else []
-    found = list(runs(chosen, most_bytes))
-    carried = [layout.blocks[index] for run in found for index in range(run.first_block, run.first_block + run.blocks)]
-    assert carried == sorted(chosen, key=lambda block: block.index)
+    indices = sorted(block.index for block in chosen)
+    found = [
+        layout.blocks[first : first + count]
+        for first, count in block_runs(layout.blocks, indices, most_bytes=most_bytes)
+    ]
+    assert [block.index for run in found for block in run] == indices
     for run in found:
-        first, last = layout.blocks[run.first_block], layout.blocks[run.first_block + run.blocks - 1]
-        assert (first.segment, first.start, last.segment, last.stop) == (run.segment, run.start, run.segment, run.stop)
-        assert run.size_bytes <= most_bytes or run.blocks == 1
+        assert len({block.segment for block in run}) == 1
+        assert _size_bytes(run) <= most_bytes or len(run) == 1
     for run, following in itertools.pairwise(found):
-        adjacent = (run.segment, run.stop) == (following.segment, following.start)
-        assert not adjacent or run.size_bytes + layout.blocks[following.first_block].size_bytes > most_bytes
+        adjacent = (run[-1].segment, run[-1].stop) == (following[0].segment, following[0].start)
+        assert not adjacent or _size_bytes(run) + following[0].size_bytes > most_bytes
+
+
+def _size_bytes(blocks: Sequence[Block]) -> int:
+    return sum(block.size_bytes for block in blocks)
 
 
 @pytest.mark.parametrize(

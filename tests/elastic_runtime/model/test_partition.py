@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.resize.movement_bound import minimum_bytes
-from elastic_runtime.model.layout import Layout, TensorSpec, build_layout, runs
+from elastic_runtime.model.layout import Layout, TensorSpec, build_layout
 from elastic_runtime.model.partition import Assignment, BlockMove, assign, batches, moves
+from elastic_runtime.protocol.messages import runs_of
 
 _MIXED = st.lists(
     st.tuples(st.integers(0, 200_000), st.sampled_from(["float32", "float16", "float64"])), min_size=1, max_size=5
@@ -162,7 +163,7 @@ def test_neighbours_stay_together() -> None:
     for count in (1, 2, 4, 8, 4, 2, 1):
         new = assign(layout, IDS[:count], old)
         pieces = sum(
-            len(list(runs([block for block in layout.blocks if new[block.index] == ps], 10**9))) for ps in IDS[:count]
+            len(runs_of([block.index for block in layout.blocks if new[block.index] == ps])) for ps in IDS[:count]
         )
         assert pieces <= 2 * count
         old = new

@@ -143,7 +143,7 @@ class World:
         self.workers[name] = Worker(
             name,
             banks,
-            WorkerExchange(name, self.layout, banks, self.merge_steps, self.last_step),
+            WorkerExchange(self.layout, banks, self.merge_steps, self.last_step),
             StepBarrier(name, lambda: self.now, 0.0),
         )
 
