@@ -1,18 +1,16 @@
 """Data plane between workers and parameter servers: knows bytes, regions of memory and peers, nothing of training."""
 
 from elastic_runtime.transport.authentication import CurveKeys
-from elastic_runtime.transport.counters import Counters, PeerCounters, WayCounters
 from elastic_runtime.transport.endpoint import Endpoint
 from elastic_runtime.transport.errors import (
     BadAddress,
     BadMessage,
     Busy,
     PeerUnreachable,
-    TransportError,
     TransportRefusal,
     UnknownPeer,
 )
-from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
+from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Way
 from elastic_runtime.transport.regions import Region, RegionPart
 from elastic_runtime.transport.settings import TransportSettings
 
@@ -27,12 +25,7 @@ __all__ = [
     "PeerUp",
     "PeerLost",
     "Way",
-    "Place",
-    "Counters",
-    "PeerCounters",
-    "WayCounters",
     "TransportRefusal",
-    "TransportError",
     "Busy",
     "PeerUnreachable",
     "UnknownPeer",

@@ -49,14 +49,12 @@ class OutOfRange(Malformed):
 
 @dataclass(slots=True)
 class InboundConnection:
-    """One peer's link to us."""
+    """One peer's link to us; `descriptor` is its socket's, by which ZeroMQ tells that it ended."""
 
     identity: bytes
     hello: Hello
     challenge: Challenge
-    """Which its sender has to answer first."""
     descriptor: int
-    """Of its socket, by which ZeroMQ tells that it ended."""
     assembly: Assembly | None = None
     proven: bool = False
     rejected: bool = False
@@ -71,15 +69,17 @@ class Numbering:
 
 
 class Receipts:
-    """What our application has received and its senders do not know yet, by peer.
+    """Acknowledgements of what our application has received and its senders do not know yet, by peer.
 
     An acknowledgement is a frame of its own only when no message goes to the same peer: it wakes two threads on either
     side. When the connection ends that carried such a message, it is said again.
+
+    Args:
+        send: sends one on its own, to a peer, of a message's number.
     """
 
-    def __init__(self, tell: Callable[[str, int], None]) -> None:
-        """`tell(peer, sequence)` sends one on its own."""
-        self._tell = tell
+    def __init__(self, send: Callable[[str, int], None]) -> None:
+        self._send = send
         self._due: dict[str, Acknowledgement] = {}
         self._newest: dict[str, Acknowledgement] = {}
         self._due_bytes = 0
@@ -112,7 +112,7 @@ class Receipts:
         """Send what is due."""
         due, self._due, self._due_bytes = self._due, {}, 0
         for peer, acknowledgement in due.items():
-            self._tell(peer, acknowledgement.sequence)
+            self._send(peer, acknowledgement.sequence)
 
 
 class Inbound:
@@ -205,9 +205,8 @@ class Inbound:
             self._refuse(identity, user, TransportRefusal.UNKNOWN, str(error))
             return
         if hello.name != user:
-            self._refuse(
-                identity, user, TransportRefusal.BAD_NAME, f"{hello.name[:MOST_NAME_BYTES]!r} is not what was proved"
-            )
+            detail = f"{hello.name[:MOST_NAME_BYTES]!r} is not what was proved"
+            self._refuse(identity, user, TransportRefusal.BAD_NAME, detail)
             return
         if self._authenticator.is_forbidden(user):
             self._refuse(identity, user, TransportRefusal.FORBIDDEN, "not allowed any more")
@@ -227,9 +226,8 @@ class Inbound:
             self._reject(connection, TransportRefusal.MALFORMED, str(error))
             return
         if not hmac.compare_digest(proof, answer(self._local.token, hello, self._local.name, connection.challenge)):
-            self._reject(
-                connection, TransportRefusal.BAD_TOKEN, "it did not answer our challenge: wrong token, or a repetition"
-            )
+            detail = "it did not answer our challenge: wrong token, or a repetition"
+            self._reject(connection, TransportRefusal.BAD_TOKEN, detail)
             return
         connection.proven = True
         user = hello.name
@@ -264,12 +262,7 @@ class Inbound:
 
     def _begin(self, connection: InboundConnection, frame: bytes) -> Assembly:
         settings, peer = self._local.settings, connection.hello.name
-        head = unpack_message(
-            frame,
-            max_header_bytes=settings.max_header_bytes,
-            max_parts=settings.max_parts,
-            max_message_bytes=settings.max_message_bytes,
-        )
+        head = unpack_message(frame, settings.max_header_bytes, settings.max_parts, settings.max_message_bytes)
         if head.acknowledgement.sequence:
             self._acknowledged(peer, head.acknowledgement)
         numbering = self._numberings[peer]
@@ -281,9 +274,8 @@ class Inbound:
             self._counters.refusals[TransportRefusal.DUPLICATE] += 1
 
         def view(reference: Reference) -> memoryview:
-            found = None
-            if self._regions is not None:
-                found = self._regions.view(peer, connection.hello.link, *reference)
+            regions = self._regions
+            found = regions.view(peer, connection.hello.link, *reference) if regions is not None else None
             if found is None:
                 raise OutOfRange(f"part {reference.start_byte}:{reference.stop_byte} of region {reference.region}")
             return found

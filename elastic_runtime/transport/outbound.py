@@ -55,10 +55,9 @@ from elastic_runtime.transport.wire import (
 
 
 class LinkState(StrEnum):
-    """Of the connection."""
+    """State of a connection; a waiting one waits for the next attempt."""
 
     WAITING = "waiting"
-    """Until the next attempt."""
     CONNECTING = "connecting"
     UP = "up"
 

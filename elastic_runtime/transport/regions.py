@@ -56,18 +56,13 @@ class Region:
         self.size_bytes = size_bytes
         self.descriptor: int | None = None
         """Of the memory file; None in private memory, whose parts travel as frames."""
+        mapping: mmap.mmap | None = None
         if shared:
             try:
                 mapping = self._map_shared(None if on_demand else allocate)
             except OSError as error:
-                _log.warning(
-                    "shared-memory-refused",
-                    region=name,
-                    size_bytes=size_bytes,
-                    error=str(error),
-                )
-                mapping = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        else:
+                _log.warning("shared-memory-refused", region=name, size_bytes=size_bytes, error=str(error))
+        if mapping is None:
             mapping = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.memory = memoryview(mapping)
         """Writable, `size_bytes` of unsigned bytes, zero at first."""

@@ -44,18 +44,21 @@ FAILURES = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """All the ways to one endpoint; which one is taken is the caller's business."""
+    """All the ways to one endpoint; what there is none of is empty.
+
+    Attributes:
+        tcp: for ZeroMQ, such as `tcp://10.0.0.7:41000`.
+        ipc: abstract Unix socket for ZeroMQ.
+        share: abstract Unix socket on which regions are handed over.
+        host: boot identity of the host, only a hint: what counts is whether the sockets above answer.
+        public_key: CURVE key in Z85.
+    """
 
     tcp: str
-    """For ZeroMQ, such as `tcp://10.0.0.7:41000`."""
     ipc: str
-    """Abstract Unix socket for ZeroMQ; empty where there is none."""
     share: str
-    """Abstract Unix socket on which regions are handed over; empty where there is none."""
     host: str
-    """Boot identity of the host, only a hint: what counts is whether the sockets above answer."""
     public_key: str
-    """CURVE key in Z85; empty without CURVE."""
 
     def text(self) -> str:
         """As JSON."""
@@ -93,15 +96,16 @@ def host_identity() -> str:
 
 @dataclass(frozen=True, slots=True)
 class LocalEnd:
-    """Our end of all connections: what one endpoint is, for all that act in its name."""
+    """Our end of all connections: what one endpoint is, for all that act in its name.
+
+    `incarnation`: 16 random bytes; another process, or another endpoint, has others. `host`: see `host_identity`.
+    """
 
     name: str
     incarnation: bytes
-    """16 random bytes; another process, or another endpoint, has others."""
     token: str = field(repr=False)
     curve: CurveKeys | None
     host: str
-    """`host_identity`."""
     shared_memory: bool
     settings: TransportSettings
     clock: Clock

@@ -155,48 +155,49 @@ def cut(sizes: Sequence[int], frame_bytes: int) -> list[FrameCut]:
     return frames
 
 
+def _frame(kind: FrameKind, *parts: bytes) -> bytes:
+    return b"".join((_HEAD.pack(MAGIC, VERSION, kind), *parts))
+
+
 def pack_hello(hello: Hello) -> bytes:
-    """As bytes."""
-    return (
-        _HEAD.pack(MAGIC, VERSION, FrameKind.HELLO) + _HELLO.pack(hello.incarnation, hello.link) + hello.name.encode()
-    )
+    """Frame of a hello."""
+    return _frame(FrameKind.HELLO, _HELLO.pack(hello.incarnation, hello.link), hello.name.encode())
 
 
 def pack_challenge(challenge: Challenge) -> bytes:
-    """As bytes."""
-    return _HEAD.pack(MAGIC, VERSION, FrameKind.CHALLENGE) + challenge.nonce + challenge.proof
+    """Frame of a challenge."""
+    return _frame(FrameKind.CHALLENGE, *challenge)
 
 
 def pack_proof(proof: bytes) -> bytes:
-    """As bytes."""
-    return _HEAD.pack(MAGIC, VERSION, FrameKind.PROOF) + proof
+    """Frame of a sender's proof."""
+    return _frame(FrameKind.PROOF, proof)
 
 
 def pack_message(head: MessageHead) -> bytes:
-    """As bytes."""
+    """First frame of a message."""
     fixed = _MESSAGE.pack(
         head.sequence, head.frame_bytes, len(head.references), len(head.header), *head.acknowledgement
     )
     table = b"".join(_PART.pack(*reference) for reference in head.references)
-    return b"".join((_HEAD.pack(MAGIC, VERSION, FrameKind.MESSAGE), fixed, table, head.header))
+    return _frame(FrameKind.MESSAGE, fixed, table, head.header)
 
 
 def pack_acknowledgement(sequence: int) -> bytes:
-    """All messages up to `sequence` were received by the application."""
-    return _HEAD.pack(MAGIC, VERSION, FrameKind.ACKNOWLEDGEMENT) + _SEQUENCE.pack(sequence)
+    """Frame which says that the application has received all messages up to `sequence`."""
+    return _frame(FrameKind.ACKNOWLEDGEMENT, _SEQUENCE.pack(sequence))
 
 
 def pack_rejection(reason: str) -> bytes:
-    """The connection is of no use any more."""
-    return _HEAD.pack(MAGIC, VERSION, FrameKind.REJECTION) + reason.encode()[:200]
+    """Frame which says that the connection is of no use any more."""
+    return _frame(FrameKind.REJECTION, reason.encode()[:200])
+
+
+# Whatever follows raises Malformed for bytes that are something else, and for more than the bounds.
 
 
 def kind_of(frame: bytes) -> FrameKind:
-    """What a frame is.
-
-    Raises:
-        Malformed: nothing of ours, or of another version.
-    """
+    """What a frame is; Malformed also if it is of another version."""
     try:
         magic, version, kind = _HEAD.unpack_from(frame)
         if magic != MAGIC or version != VERSION:
@@ -207,11 +208,7 @@ def kind_of(frame: bytes) -> FrameKind:
 
 
 def unpack_hello(frame: bytes) -> Hello:
-    """Read `pack_hello`'s bytes.
-
-    Raises:
-        Malformed: they are not.
-    """
+    """Read `pack_hello`'s bytes."""
     if kind_of(frame) is not FrameKind.HELLO:
         raise Malformed("the first frame is no hello")
     try:
@@ -222,30 +219,18 @@ def unpack_hello(frame: bytes) -> Hello:
 
 
 def unpack_challenge(frame: bytes) -> Challenge:
-    """Read `pack_challenge`'s bytes.
-
-    Raises:
-        Malformed: they are not.
-    """
+    """Read `pack_challenge`'s bytes."""
     said = _fixed(frame, FrameKind.CHALLENGE, NONCE_BYTES + PROOF_BYTES)
     return Challenge(said[:NONCE_BYTES], said[NONCE_BYTES:])
 
 
 def unpack_proof(frame: bytes) -> bytes:
-    """Read `pack_proof`'s bytes.
-
-    Raises:
-        Malformed: they are not.
-    """
+    """Read `pack_proof`'s bytes."""
     return _fixed(frame, FrameKind.PROOF, PROOF_BYTES)
 
 
-def unpack_message(frame: bytes, *, max_header_bytes: int, max_parts: int, max_message_bytes: int) -> MessageHead:
-    """Read `pack_message`'s bytes.
-
-    Raises:
-        Malformed: they are not, or they announce more than the bounds.
-    """
+def unpack_message(frame: bytes, max_header_bytes: int, max_parts: int, max_message_bytes: int) -> MessageHead:
+    """Read `pack_message`'s bytes; Malformed also if they announce more than the bounds."""
     if kind_of(frame) is not FrameKind.MESSAGE:
         raise Malformed("a frame where a message should begin")
     start = _HEAD.size + _MESSAGE.size
@@ -268,11 +253,7 @@ def unpack_message(frame: bytes, *, max_header_bytes: int, max_parts: int, max_m
 
 
 def unpack_sequence(frame: bytes) -> int:
-    """Read `pack_acknowledgement`'s bytes.
-
-    Raises:
-        Malformed: they are not.
-    """
+    """Read `pack_acknowledgement`'s bytes."""
     try:
         (sequence,) = _SEQUENCE.unpack_from(frame, _HEAD.size)
     except struct.error as error:
@@ -281,7 +262,7 @@ def unpack_sequence(frame: bytes) -> int:
 
 
 def unpack_reason(frame: bytes) -> str:
-    """Read `pack_rejection`'s bytes, whatever they hold."""
+    """Read `pack_rejection`'s bytes, whatever they hold; never Malformed."""
     return frame[_HEAD.size :].decode(errors="replace")
 
 
