@@ -5,7 +5,7 @@ a push is known by (generation, step, slice, block), a value by (generation, blo
 an update is known by (incarnation of its worker, sequence), and a part of it by its block: a parameter server applies
 each such part once, however often it comes; those messages are about one run of adjacent blocks of one segment.
 
-A header is its kind, its numbers (`FIELDS`), and of some kinds a table. Payload: one part per message for `Push`,
+A header is its kind, its numbers, and of some kinds a table. Payload: one part per message for `Push`,
 `Values`, `Update` and `Current`, the run of blocks; for `State` and `Handover` one part per tensor, the parameters
 first. Little-endian throughout.
 """
@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from elastic_runtime.errors import ProtocolError
 
@@ -48,9 +48,6 @@ class Push:
     first: int
     count: int
 
-    KIND: ClassVar[int] = 1
-    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQIQII")
-
 
 @dataclass(frozen=True, slots=True)
 class Values:
@@ -60,9 +57,6 @@ class Values:
     version: int
     first: int
     count: int
-
-    KIND: ClassVar[int] = 2
-    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQII")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +68,6 @@ class State:
     first: int
     count: int
 
-    KIND: ClassVar[int] = 3
-    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQII")
-
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
@@ -85,9 +76,6 @@ class Adopted:
     generation: int
     first: int
     count: int
-
-    KIND: ClassVar[int] = 4
-    FIELDS: ClassVar[struct.Struct] = struct.Struct("<III")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +89,6 @@ class Pull:
     version: int
     runs: Runs
 
-    KIND: ClassVar[int] = 5
-    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQ")
-
 
 @dataclass(frozen=True, slots=True)
 class Missing:
@@ -114,9 +99,6 @@ class Missing:
     slice: int
     runs: Runs
 
-    KIND: ClassVar[int] = 6
-    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQI")
-
 
 @dataclass(frozen=True, slots=True)
 class Norms:
@@ -126,9 +108,6 @@ class Norms:
     step: int
     norms: tuple[tuple[int, float], ...]
 
-    KIND: ClassVar[int] = 7
-    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQ")
-
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
@@ -137,9 +116,6 @@ class Confirmed:
     generation: int
     version: int
     runs: Runs
-
-    KIND: ClassVar[int] = 8
-    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +137,6 @@ class Update:
     first: int
     count: int
 
-    KIND: ClassVar[int] = 16
-    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IIQQQQII")
-
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
@@ -174,9 +147,6 @@ class Fetch:
     sequence: int
     first: int
     count: int
-
-    KIND: ClassVar[int] = 17
-    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IIQII")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +159,6 @@ class Current:
     first: int
     count: int
 
-    KIND: ClassVar[int] = 18
-    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQQII")
-
 
 @dataclass(frozen=True, slots=True)
 class Moved:
@@ -202,9 +169,6 @@ class Moved:
     sequence: int
     first: int
     count: int
-
-    KIND: ClassVar[int] = 19
-    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IIQII")
 
 
 class Mark(NamedTuple):
@@ -229,15 +193,30 @@ class Handover:
     count: int
     marks: tuple[Mark, ...]
 
-    KIND: ClassVar[int] = 20
-    FIELDS: ClassVar[struct.Struct] = struct.Struct("<IQQII")
-
 
 Header = (
     Push | Values | State | Adopted | Pull | Missing | Norms | Confirmed | Update | Fetch | Current | Moved | Handover
 )
 Outgoing = tuple[str, Header]
 """To whom, and what; the blocks that go with it lie in the sender's memory."""
+
+
+_FORMATS: dict[type[Header], tuple[int, struct.Struct]] = {
+    Push: (1, struct.Struct("<IQIQII")),
+    Values: (2, struct.Struct("<IQII")),
+    State: (3, struct.Struct("<IQII")),
+    Adopted: (4, struct.Struct("<III")),
+    Pull: (5, struct.Struct("<IQ")),
+    Missing: (6, struct.Struct("<IQI")),
+    Norms: (7, struct.Struct("<IQ")),
+    Confirmed: (8, struct.Struct("<IQ")),
+    Update: (16, struct.Struct("<IIQQQQII")),
+    Fetch: (17, struct.Struct("<IIQII")),
+    Current: (18, struct.Struct("<IQQII")),
+    Moved: (19, struct.Struct("<IIQII")),
+    Handover: (20, struct.Struct("<IQQII")),
+}
+"""The number of each kind of header, and the form of its numbers."""
 
 
 class _Table(NamedTuple):
@@ -258,19 +237,20 @@ _TABLES: dict[type[Header], _Table] = {
     Handover: _Table(struct.Struct("<QQQ"), Mark._make, MOST_MARKS, "workers' marks"),
 }
 _KIND = struct.Struct("<B")
-_KINDS: dict[int, type[Header]] = {kind.KIND: kind for kind in get_args(Header)}
+_KINDS = {number: kind for kind, (number, _) in _FORMATS.items()}
 _VALUES = {kind: attrgetter(*(field.name for field in fields(kind))) for kind in _KINDS.values()}
 
 
 def pack(header: Header) -> bytes:
     """The header's bytes."""
     kind = type(header)
+    number, form = _FORMATS[kind]
     values = _VALUES[kind](header)
     table = _TABLES.get(kind)
     if table is None:
-        return _KIND.pack(kind.KIND) + kind.FIELDS.pack(*values)
+        return _KIND.pack(number) + form.pack(*values)
     *numbers, rows = values
-    return _KIND.pack(kind.KIND) + kind.FIELDS.pack(*numbers) + b"".join(table.row.pack(*row) for row in rows)
+    return _KIND.pack(number) + form.pack(*numbers) + b"".join(table.row.pack(*row) for row in rows)
 
 
 def unpack(data: bytes) -> Header:
@@ -284,14 +264,15 @@ def unpack(data: bytes) -> Header:
         if number not in _KINDS:
             raise ProtocolError(f"a message of unknown kind {number}")
         kind: Any = _KINDS[number]
+        _, form = _FORMATS[kind]
         table = _TABLES.get(kind)
         if table is None:
-            header: Header = kind(*kind.FIELDS.unpack(data[1:]))
+            header: Header = kind(*form.unpack(data[1:]))
         else:
-            rows = tuple(map(table.make, table.row.iter_unpack(data[1 + kind.FIELDS.size :])))
+            rows = tuple(map(table.make, table.row.iter_unpack(data[1 + form.size :])))
             if len(rows) > table.most:
                 raise ProtocolError(f"a {kind.__name__} message of {len(rows)} {table.what}; at most {table.most}")
-            header = kind(*kind.FIELDS.unpack_from(data, 1), rows)
+            header = kind(*form.unpack_from(data, 1), rows)
     except struct.error as error:
         raise ProtocolError(f"a message whose header of {len(data)} bytes cannot be read: {error}") from error
     if getattr(header, "count", 1) == 0:

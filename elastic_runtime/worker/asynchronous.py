@@ -20,8 +20,8 @@ from elastic_runtime.transport import RegionPart
 from elastic_runtime.worker.batches import Batch
 from elastic_runtime.worker.flat_model import clip_gradients
 from elastic_runtime.worker.lease_queue import LeaseQueue
-from elastic_runtime.worker.membership import PATIENCE_SECONDS, Membership
-from elastic_runtime.worker.parameter_servers import ParameterServerMode, SharedModel
+from elastic_runtime.worker.membership import PATIENCE_SECONDS
+from elastic_runtime.worker.parameter_servers import ParameterServerMode
 from elastic_runtime.worker.protocol.updates import LAST, Updates
 from elastic_runtime.worker.waiting import WorkerWaits
 
@@ -32,15 +32,25 @@ _TAKE_SECONDS = 0.05
 
 
 class AsynchronousMode(ParameterServerMode):
-    """One worker's part in asynchronous training with parameter servers."""
+    """One worker's part in asynchronous training with parameter servers.
+
+    Attributes:
+        stall_seconds: waited after a server had said that a block had left for another one.
+    """
 
     finished = False
+    stall_seconds = 0.0
 
     def _start(self) -> None:
-        self._pushed = self._merging = self._has_ended_job = False
+        # Once it has entered, this worker ends the update in hand even where it is to leave.
+        self._entered = self._pushed = self._merging = self._has_ended_job = False
         self._leased: SampleLease | None = None
         self._samples_unmerged = self._unmerged = 0
-        self._traffic = UpdateTraffic(self._member, self._model)
+        self._settled = 0
+        self._redirected_seconds: float | None = None
+        self._updates = Updates(self._member.environment.incarnation, self._member.layout, self._model.flat)
+        self._outbox = Outbox(self._member.endpoint, self._parts)
+        self._waiting = WorkerWaits(self._member, self._outbox, self._updates, self._handle)
         self._leases = LeaseQueue(self._member.link.lease, self._clock)
         self._member.follow()
 
@@ -53,20 +63,15 @@ class AsynchronousMode(ParameterServerMode):
         return bool(workers) and workers[0] == self._task
 
     @property
-    def stall_seconds(self) -> float:
-        """How long this worker waited after it had been told that a block had left for another server."""
-        return self._traffic.stall_seconds
-
-    @property
     def global_step(self) -> int:
         """Updates applied, as far as this worker knows; with work that was done again not more than there are."""
         total, view = self._batches.order.total_steps, self._barrier.view
         whole = self.finished and not self._has_ended_job and (view is None or view.ends_at is None)
-        return total if whole else min(self._traffic.version, total)
+        return total if whole else min(self._updates.version, total)
 
     def synchronize(self) -> None:
         """Take the values that answer the update in hand."""
-        generation = self._traffic.generation
+        generation = self._updates.generation
         while self._pushed and self._stays(self._member.view(), generation):
             self._complete()
 
@@ -77,7 +82,7 @@ class AsynchronousMode(ParameterServerMode):
         self.synchronize()
         self._has_ended_job = True
         self._leases.stop(PATIENCE_SECONDS)
-        generation = self._traffic.generation
+        generation = self._updates.generation
         while not self._member.left and self._stays(self._member.view(), generation):
             self._finish()
         self._see_out(generation)
@@ -88,12 +93,12 @@ class AsynchronousMode(ParameterServerMode):
         super().close()
 
     def _go_on(self, view: View) -> Batch | None:
-        if self._member.is_over(view) or (self._task in view.leaving and not self._traffic.entered):
+        if self._member.is_over(view) or (self._task in view.leaving and not self._entered):
             self._member.leave()
-        elif view.generation != self._traffic.generation or not view.generation:
-            self._traffic.entered = self._pushed = False
+        elif view.generation != self._updates.generation or not view.generation:
+            self._entered = self._pushed = False
             self._enter(view)
-        elif not self._traffic.entered:
+        elif not self._entered:
             self._take_values()
         elif self._pushed:
             self._complete()
@@ -115,7 +120,7 @@ class AsynchronousMode(ParameterServerMode):
         self._merging = self._unmerged >= self._training.buffer_merge_steps or self._leases.is_last_taken
         if self._merging:
             self._model.take_buffers()
-        self._traffic.push(self._samples_unmerged if self._merging else 0)
+        self._outbox.send(self._updates.push(self._samples_unmerged if self._merging else 0))
         if self._merging:
             self._unmerged = self._samples_unmerged = 0
         self._pushed = True
@@ -134,16 +139,18 @@ class AsynchronousMode(ParameterServerMode):
                 self._member.leave()
             return
         self._leases.begin(view.generation)
-        self._traffic.start(view)
+        self._outbox.forget()
+        self._outbox.connect(view.members, self._task)
+        self._outbox.send(self._updates.start(self._barrier.timeline))
 
     def _take_values(self) -> None:
         """Wait for the values that a generation, or this worker's part in it, begins with."""
-        if self._traffic.wait():
+        if self._wait():
             self._swap(buffers=True)
-            self._traffic.entered = True
+            self._entered = True
             self._meter.begin()
             self._report(ready=True)
-            _log.info("generation-entered", generation=self._traffic.generation, version=self._traffic.version)
+            _log.info("generation-entered", generation=self._updates.generation, version=self._updates.version)
 
     # ---- batches
 
@@ -154,7 +161,7 @@ class AsynchronousMode(ParameterServerMode):
             self._member.check(PATIENCE_SECONDS)
             if self._leases.failure is not None:
                 raise self._leases.failure
-            self._traffic.follow(idle=True)
+            self._follow(idle=True)
             self._report_if_due()
             return None
         leased, following = self._leased, self._leases.next
@@ -166,7 +173,7 @@ class AsynchronousMode(ParameterServerMode):
 
     def _complete(self) -> None:
         """Take the values that answer the update in hand."""
-        if not self._traffic.wait():
+        if not self._wait():
             return
         self._swap(buffers=self._merging)
         self._pushed = False
@@ -174,7 +181,7 @@ class AsynchronousMode(ParameterServerMode):
             self._leases.on_done(self._leased)
             self._leased = None
         self._meter.on_stepped()
-        self._traffic.follow(idle=False)
+        self._follow(idle=False)
         self._report_if_due()
 
     def _swap(self, *, buffers: bool) -> None:
@@ -192,13 +199,13 @@ class AsynchronousMode(ParameterServerMode):
     def _stop(self, view: View) -> None:
         """Tell what is done, give back the rest, and wait to be let go; a lost server may make the job go on."""
         self._leases.stop(PATIENCE_SECONDS)
-        self._traffic.follow(idle=True, stopped=True)
+        self._follow(idle=True, stopped=True)
         self._report()
         if not self._member.is_let_go(view):
             if self._leases.finished:
                 return
             if self._barrier.timeline.halts_at() is not None:
-                generation = self._traffic.generation
+                generation = self._updates.generation
                 view = self._member.newer(view)
                 if view.generation != generation:
                     return
@@ -207,17 +214,17 @@ class AsynchronousMode(ParameterServerMode):
 
     def _finish(self) -> None:
         """Nothing is left to lease: take the final values, and wait for the job's end."""
-        generation = self._traffic.generation
-        self._traffic.follow(idle=True)
-        self._traffic.fetch()
-        if not self._traffic.wait():
+        generation = self._updates.generation
+        self._follow(idle=True)
+        self._outbox.send(self._updates.fetch())
+        if not self._wait():
             return
         self._swap(buffers=True)
         self.finished = True
         self._report(finished=True)
         view = self._member.view()
         while view.generation == generation:
-            self._traffic.follow(idle=True, stopped=True)
+            self._follow(idle=True, stopped=True)
             if self._member.is_let_go(view):
                 self._member.leave()
                 return
@@ -232,75 +239,25 @@ class AsynchronousMode(ParameterServerMode):
 
     def _report(self, **progress: bool) -> None:
         self._meter.report(
-            generation=self._traffic.generation,
+            generation=self._updates.generation,
             step=self.global_step,
             samples_per_second=self._meter.per_second(self._batches.order.global_batch),
             stall_seconds=self.stall_seconds,
             **progress,
         )
 
+    # ---- updates on their way
 
-class UpdateTraffic:
-    """One worker's updates on their way.
-
-    Args:
-        model: what is sent, and where answers go.
-
-    Attributes:
-        entered: this worker has part in the generation; it ends the update in hand even where it is to leave.
-        stall_seconds: waited after a server had said that a block had left for another one.
-    """
-
-    def __init__(self, member: Membership, model: SharedModel) -> None:
-        self.entered = False
-        self.stall_seconds = 0.0
-        self._member, self._barrier = member, member.barrier
-        self._model = model
-        self._settled = 0
-        self._redirected_seconds: float | None = None
-        self._updates = Updates(member.environment.incarnation, member.layout, model.flat)
-        self._outbox = Outbox(member.endpoint, self._parts)
-        self._waiting = WorkerWaits(member, self._outbox, self._updates, self._handle)
-
-    @property
-    def generation(self) -> int:
-        """The one that was begun last."""
-        return self._updates.generation
-
-    @property
-    def version(self) -> int:
-        """Updates applied to all parameters, as far as is known here."""
-        return self._updates.version
-
-    def start(self, view: View) -> None:
-        """Begin a generation: ask for every block."""
-        self.entered = False
-        self._outbox.forget()
-        self._outbox.connect(view.members, self._member.task)
-        self._outbox.send(self._updates.start(self._barrier.timeline))
-
-    def push(self, buffer_samples: int) -> None:
-        """Send the gradients that lie in their bank; see `Updates.push`."""
-        self._outbox.send(self._updates.push(buffer_samples))
-
-    def fetch(self) -> None:
-        """Ask for every block as it is now."""
-        self._outbox.send(self._updates.fetch())
-
-    def wait(self) -> bool:
-        """Wait for what is outstanding; whether all of it came.
-
-        Raises:
-            ElasticError: see `Membership.check`.
-        """
+    def _wait(self) -> bool:
+        """Wait for what is outstanding; whether all of it came."""
         self._redirected_seconds = None
         if not self._waiting.until_complete(self._goes_on):
             return False
         if self._redirected_seconds is not None:
-            self.stall_seconds += self._member.clock() - self._redirected_seconds
+            self.stall_seconds += self._clock() - self._redirected_seconds
         return True
 
-    def follow(self, *, idle: bool, stopped: bool = False) -> None:
+    def _follow(self, *, idle: bool, stopped: bool = False) -> None:
         """Take up the newest view; tell the coordinator once nothing is asked of former owners any more.
 
         Args:
@@ -310,7 +267,7 @@ class UpdateTraffic:
         view, timeline = self._member.view(), self._barrier.timeline
         if view.generation != self._updates.generation:
             return
-        self._outbox.connect(view.members, self._member.task)
+        self._outbox.connect(view.members, self._task)
         self._outbox.send(self._updates.follow(timeline))
         if idle and self._updates.is_complete:
             self._outbox.send(self._updates.settle())
@@ -326,15 +283,15 @@ class UpdateTraffic:
         """While values are waited for: act on the newest view; False if there is something else to do than to wait."""
         if view.generation != self._updates.generation or view.phase is JobPhase.FAILED or self._member.is_over(view):
             return False
-        if self._member.task in view.leaving and not self.entered:
+        if self._task in view.leaving and not self._entered:
             return False
-        self.follow(idle=False)
+        self._follow(idle=False)
         return True
 
     def _handle(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
         out = self._updates.handle(peer, header, payload)
         if self._updates.redirected and self._redirected_seconds is None:
-            self._redirected_seconds = self._member.clock()
+            self._redirected_seconds = self._clock()
         return out
 
     def _parts(self, header: Header) -> list[RegionPart]:
