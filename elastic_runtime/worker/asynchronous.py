@@ -129,7 +129,7 @@ class AsynchronousMode(ParameterServerMode):
 
     def _enter(self, view: View) -> None:
         """Come to a generation, once a plan of it names this worker."""
-        self._first_checkpoint.write_if_asked(view)
+        self._write_first_checkpoint(view)
         named = view.generation and self._task in self._barrier.timeline.at(LAST).workers
         if not named:
             if view.generation:

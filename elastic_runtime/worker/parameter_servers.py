@@ -39,14 +39,12 @@ _NEWEST_COUNTS = 0.1
 """The share of the newest step in the average step time."""
 
 
-# A worker's model in memory that parameter servers read: a region for each segment's gradients and buffers.
-
 _SENT = ("gradients", "sent-buffers")
 """Regions whose names begin so are sent; the others stay private."""
 
 
 class SharedModel:
-    """A flat model, and what is sent of it.
+    """A flat model in memory that parameter servers read: a region for each segment's gradients and buffers.
 
     A bank is what the gradients of one slice of a step lie in: while servers read bank 0, a worker that computes
     another slice of the same step needs bank 1.
@@ -125,7 +123,7 @@ class ParameterServerMode(TrainingMode, ABC):
         except BaseException:
             self._member.close()
             raise
-        self._first_checkpoint = FirstCheckpoint(self._member, self._model.flat)
+        self._first_checkpoint_written = False
         self._meter = Meter(self._member)
         self._start()
 
@@ -169,6 +167,25 @@ class ParameterServerMode(TrainingMode, ABC):
         self._batches.close()
         self._member.close()
         self._model.flat.release()
+
+    def _write_first_checkpoint(self, view: View) -> None:
+        """Write what every server begins from at step 0, once, if this view asks this worker for it.
+
+        Raises:
+            CheckpointError: the disk refuses.
+        """
+        member, model, layout = self._member, self._model.flat, self._member.layout
+        if view.initialiser != member.task or view.generation or self._first_checkpoint_written:
+            return
+        folder = member.environment.checkpoints / view.start_checkpoint
+        writer = ShardWriter(folder, member.task, layout, self._training.optimizer, range(len(layout.blocks)))
+        for block in layout.blocks:
+            segment = layout.segments[block.segment]
+            flat = model.buffers if segment.kind is TensorKind.BUFFER else model.active
+            writer.add(BlockState(block.index, 0, flat(segment.index)[block.start : block.stop].clone(), {}))
+        write_manifest(folder, 0, layout, self._training.optimizer, [writer.finish()], {})
+        self._first_checkpoint_written = True  # not again: servers may read it before a view says that it is there
+        member.link.report(initialised=True)
 
     def _practise(self, data: Any) -> None:
         """Compute a loss and its gradient, and throw it away: what is used for the first time is slow."""
@@ -219,34 +236,6 @@ def _loss_of_nothing(device: torch.device) -> torch.Tensor:
     """A loss for which the device, and torch's threads for it, have to be there."""
     weight = torch.ones(4, 1, 3, 3, device=device, requires_grad=True)
     return nn.functional.conv2d(torch.ones(2, 1, 8, 8, device=device), weight).mean()
-
-
-class FirstCheckpoint:
-    """What every server begins from at step 0, if the coordinator asks this worker for it."""
-
-    def __init__(self, member: Membership, model: FlatModel) -> None:
-        self._member = member
-        self._model = model
-        self._written = False
-
-    def write_if_asked(self, view: View) -> None:
-        """Write it once, if this view asks this worker for it.
-
-        Raises:
-            CheckpointError: the disk refuses.
-        """
-        if view.initialiser != self._member.task or view.generation or self._written:
-            return
-        layout, optimizer = self._member.layout, self._member.training.optimizer
-        folder = self._member.environment.checkpoints / view.start_checkpoint
-        writer = ShardWriter(folder, self._member.task, layout, optimizer, range(len(layout.blocks)))
-        for block in layout.blocks:
-            segment = layout.segments[block.segment]
-            flat = self._model.buffers if segment.kind is TensorKind.BUFFER else self._model.active
-            writer.add(BlockState(block.index, 0, flat(segment.index)[block.start : block.stop].clone(), {}))
-        write_manifest(folder, 0, layout, optimizer, [writer.finish()], {})
-        self._written = True  # not again: servers may read it before a view says that it is there
-        self._member.link.report(initialised=True)
 
 
 class Meter:

@@ -125,7 +125,7 @@ class SynchronousMode(ParameterServerMode):
 
     def _enter(self, view: View) -> None:
         """Come to the generation's first step, or to the one at which this worker joins; it practises before that."""
-        self._first_checkpoint.write_if_asked(view)
+        self._write_first_checkpoint(view)
         if view.generation == 0:
             self._member.newer(view)
             return

@@ -47,19 +47,15 @@ STOPPED = "stopped"
 _JOB = "ELASTIC_JOB"
 _FILES = ("ELASTIC_TOKEN_FILE", "ELASTIC_CERTIFICATE_FILE", "ELASTIC_KEY_FILE")
 _CLOSE_SECONDS = 1.0
-
-
-# Service of an all-reduce job's first process over gRPC: how the job is doing, to who has its token.
-#
-# It is the service that a coordinator has, so that whoever asks coordinators asks this one in the same way. What
-# changes a job is refused: its processes are stopped, and others started, by whoever made them.
-
 _CALLS = 4
 """At once; one agent asks once a second, and a person now and then."""
 
 
 class RankService(JobControlServicer):
-    """For who looks after the job.
+    """Service of an all-reduce job's first process: how the job is doing, to who has its token.
+
+    It is the service that a coordinator has, so that whoever asks coordinators asks this one in the same way. What
+    changes a job is refused: its processes are stopped, and others started, by whoever made them.
 
     Args:
         status: the job's status now; called from the server's threads.
@@ -72,46 +68,14 @@ class RankService(JobControlServicer):
         """How the job is doing."""
         return status_to_message(self._status())
 
-    def Resize(self, _request: pb.ResizeRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
-        """Refused."""
-        _refuse()
+    def _refuse(self, _request: object, _context: grpc.ServicerContext) -> NoReturn:
+        raise CallRefused(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "an all-reduce job is resized by a checkpoint, by whoever started its processes; it takes no requests "
+            "itself",
+        )
 
-    def Suspend(self, _request: pb.SuspendRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
-        """Refused."""
-        _refuse()
-
-    def Resume(self, _request: pb.ResumeRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
-        """Refused."""
-        _refuse()
-
-
-def start_rank_server(
-    status: Callable[[], JobStatus], job: str, address: str, credentials: ServerCredentials
-) -> tuple[grpc.Server, int]:
-    """Serve; the server and its port.
-
-    Raises:
-        BadInput: it cannot serve at this address, or not without TLS.
-    """
-    check = CallCheck(job, credentials.token)
-    server = grpc.server(
-        ThreadPoolExecutor(_CALLS, thread_name_prefix="rank-calls"),
-        interceptors=[check],
-        options=SERVER_OPTIONS,
-        maximum_concurrent_rpcs=_CALLS,
-    )
-    check.serve_on(server)
-    add_JobControlServicer_to_server(RankService(status), server)
-    port = bind(server, address, credentials)
-    server.start()
-    return server, port
-
-
-def _refuse() -> NoReturn:
-    raise CallRefused(
-        grpc.StatusCode.FAILED_PRECONDITION,
-        "an all-reduce job is resized by a checkpoint, by whoever started its processes; it takes no requests itself",
-    )
+    Resize = Suspend = Resume = _refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +127,8 @@ class RankPod:
 
     Attributes:
         port: where it serves; 0: it does not.
+        status: what it says when it is asked.
+        stop_wanted: this process was told to end.
     """
 
     def __init__(
@@ -175,32 +141,21 @@ class RankPod:
     ) -> None:
         self._place, self._clock = place, clock
         size = Size(0, processes)
-        self._status = JobStatus(place.job, JobPhase.STARTING, generation=int(unix_clock()), size=size, target=size)
+        self.status = JobStatus(place.job, JobPhase.STARTING, generation=int(unix_clock()), size=size, target=size)
         self._began: tuple[float, int] | None = None
-        self._wanted = False
+        self.stop_wanted = False
         self._said = ""
         self._take_signal()
         self.port = self._serve() if rank == 0 else 0
-
-    @property
-    def stop_wanted(self) -> bool:
-        """Whether this process was told to end."""
-        return self._wanted
-
-    @property
-    def status(self) -> JobStatus:
-        """What it says when it is asked."""
-        return self._status
 
     def tell(self, progress: RankProgress, total_steps: int, *, stopped: bool = False) -> None:
         """Take how far the job is; at its end, or when all stop, after the checkpoint is written."""
         began, self._began = self._began, self._began or (self._clock(), progress.samples)
         seconds = self._clock() - began[0] if began is not None else 0.0
-        phase = (
-            JobPhase.STARTING if began is None else JobPhase.SUSPENDING if self._wanted or stopped else JobPhase.RUNNING
-        )
-        self._status = replace(
-            self._status,
+        going = JobPhase.SUSPENDING if self.stop_wanted or stopped else JobPhase.RUNNING
+        phase = JobPhase.STARTING if began is None else going
+        self.status = replace(
+            self.status,
             phase=JobPhase.FINISHED if progress.finished else phase,
             step=progress.step,
             total_steps=total_steps,
@@ -215,11 +170,21 @@ class RankPod:
 
     def _serve(self) -> int:
         place = self._place
+        check = CallCheck(place.job, place.credentials.token)
+        server = grpc.server(
+            ThreadPoolExecutor(_CALLS, thread_name_prefix="rank-calls"),
+            interceptors=[check],
+            options=SERVER_OPTIONS,
+            maximum_concurrent_rpcs=_CALLS,
+        )
+        check.serve_on(server)
+        add_JobControlServicer_to_server(RankService(lambda: self.status), server)
         try:
-            server, port = start_rank_server(lambda: self._status, place.job, place.address, place.credentials)
+            port = bind(server, place.address, place.credentials)
         except BadInput as error:  # such as a port that another job's process has on this host: it trains all the same
             _log.warning("progress-not-served", error=str(error))
             return 0
+        server.start()
         # What a script does with its model takes as long as it takes, and is asked about too.
         atexit.register(lambda: server.stop(None).wait(_CLOSE_SECONDS))
         return port
@@ -241,7 +206,7 @@ class RankPod:
         before = signal.getsignal(signal.SIGTERM)
 
         def on_signal(number: int, frame: FrameType | None) -> None:
-            self._wanted = True
+            self.stop_wanted = True
             if callable(before):
                 if not self._said:  # it may end this process before all have stopped: that is no end of the job's
                     self._say(f"{STOPPED}: it was told to end")
