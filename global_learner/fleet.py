@@ -9,15 +9,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from global_learner.errors import Rejection
 from global_learner.registry.assignments import AssignmentChange
 from global_learner.registry.registrations import ClusterRegistration, LastHeard
-from policy_net.exchange.generated.fleet_pb2 import Comparison
+from policy_net.exchange.generated.fleet_pb2 import ClusterStatus, Comparison
 from policy_net.exchange.rollout_assignment import RolloutAssignment
-
-Status = TypeVar("Status")
 
 _LIVE_SECONDS = 60.0
 """Thirty heartbeats."""
@@ -31,7 +29,7 @@ _CONTEST_LASTS_SECONDS = 660.0
 
 
 @dataclass(slots=True)
-class ClusterEntry(Generic[Status]):
+class ClusterEntry:
     """One cluster. Seconds are on the fleet's clock: when it was heard, and when an update of its was applied.
 
     None if that has not happened since the start.
@@ -45,7 +43,7 @@ class ClusterEntry(Generic[Status]):
     assigned_version: int
     heard_seconds: float | None = None
     applied_seconds: float | None = None
-    status: Status | None = None
+    status: ClusterStatus | None = None
     compared: Comparison | None = None
     """What its jobs took beside another scheduler, as it told last; see `report.savings.latest_comparison`."""
     duplicates: int = 0
@@ -67,7 +65,7 @@ class ClusterEntry(Generic[Status]):
     """When, in the last registrations of a row, somebody called with an earlier incarnation before each."""
 
 
-def last_reported(entry: ClusterEntry[Any]) -> tuple[int, bool]:
+def last_reported(entry: ClusterEntry) -> tuple[int, bool]:
     """The version that a cluster said last that it acts on, and whether it had finished; before the start, too."""
     if entry.status is not None:
         return entry.status.acting_version, entry.status.finished
@@ -75,7 +73,7 @@ def last_reported(entry: ClusterEntry[Any]) -> tuple[int, bool]:
     return (0, False) if before is None else (before.acting_version, before.finished)
 
 
-class Fleet(Generic[Status]):
+class Fleet:
     """All registered clusters, by name."""
 
     def __init__(
@@ -88,7 +86,7 @@ class Fleet(Generic[Status]):
         self.clock = clock
         self._wall_clock = wall_clock
         self._began_seconds = clock()
-        self._entries: dict[str, ClusterEntry[Status]] = {}
+        self._entries: dict[str, ClusterEntry] = {}
         for registration in registrations:
             self.on_registered(registration, heard=False)
             # Who took part before a restart is waited for as if it had just been heard.
@@ -102,11 +100,11 @@ class Fleet(Generic[Status]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, cluster: str) -> ClusterEntry[Status] | None:
+    def get(self, cluster: str) -> ClusterEntry | None:
         """A cluster, if it is registered."""
         return self._entries.get(cluster)
 
-    def entries(self) -> list[ClusterEntry[Status]]:
+    def entries(self) -> list[ClusterEntry]:
         """All clusters, by name."""
         return [self._entries[name] for name in sorted(self._entries)]
 
@@ -134,7 +132,7 @@ class Fleet(Generic[Status]):
             if entry is not None:
                 self._assign(entry, registration)
 
-    def _assign(self, entry: ClusterEntry[Status], now: ClusterRegistration) -> None:
+    def _assign(self, entry: ClusterEntry, now: ClusterRegistration) -> None:
         if (entry.assigned_version, entry.rollout_assignment) != (now.assigned_version, now.rollout_assignment):
             entry.is_answered = entry.status_is_new = False
         entry.assigned_version, entry.held = now.assigned_version, now.held
@@ -144,7 +142,7 @@ class Fleet(Generic[Status]):
         """Show a cluster no longer, until it registers again; False if it is not registered."""
         return self._entries.pop(cluster, None) is not None
 
-    def on_heard(self, cluster: str, incarnation: int) -> ClusterEntry[Status] | None:
+    def on_heard(self, cluster: str, incarnation: int) -> ClusterEntry | None:
         """Note that a cluster was heard; None if this incarnation is not the registered one."""
         entry = self._entries.get(cluster)
         if entry is None:
@@ -155,7 +153,7 @@ class Fleet(Generic[Status]):
         entry.heard_seconds = self.clock()
         return entry
 
-    def is_contested(self, entry: ClusterEntry[Status]) -> bool:
+    def is_contested(self, entry: ClusterEntry) -> bool:
         """Whether two agents call themselves by this name: each takes it from the other, again and again.
 
         An agent that ends and begins is none: it never calls by the number that it had before.
@@ -167,18 +165,18 @@ class Fleet(Generic[Status]):
             and now - times[-1] <= _CONTEST_LASTS_SECONDS
         )
 
-    def on_status(self, entry: ClusterEntry[Status], status: Status) -> None:
+    def on_status(self, entry: ClusterEntry, status: ClusterStatus) -> None:
         """Note how a cluster says that it is."""
         entry.status, entry.status_is_new = status, entry.is_answered
 
-    def on_answered(self, entry: ClusterEntry[Status]) -> None:
+    def on_answered(self, entry: ClusterEntry) -> None:
         """Note that an answer with all that the cluster is to do is on its way.
 
         One that is lost counts too: whoever misses it asks again within a heartbeat, and is told then.
         """
         entry.is_answered = True
 
-    def on_applied(self, entry: ClusterEntry[Status]) -> None:
+    def on_applied(self, entry: ClusterEntry) -> None:
         """Note that an update of a cluster's was applied."""
         entry.applied_seconds = self.clock()
 
@@ -212,17 +210,17 @@ class Fleet(Generic[Status]):
             if entry is not None:
                 entry.assigned_version, entry.held = assignment.to_version, assignment.held
 
-    def silent_seconds(self, entry: ClusterEntry[Status]) -> float:
+    def silent_seconds(self, entry: ClusterEntry) -> float:
         """How long a cluster has been silent; one that was not heard yet, since the learner's start."""
         return self.clock() - (self._began_seconds if entry.heard_seconds is None else entry.heard_seconds)
 
-    def seconds_since_heard(self, entry: ClusterEntry[Status]) -> float:
+    def seconds_since_heard(self, entry: ClusterEntry) -> float:
         """How long a cluster has been silent, over restarts too, as far as it was kept; -1 if it was never heard."""
         if entry.heard_seconds is not None:
             return self.clock() - entry.heard_seconds
         return -1.0 if entry.heard_before is None else max(0.0, self._wall_clock() - entry.heard_before.unix_seconds)
 
-    def heard_since(self, seconds: float) -> list[ClusterEntry[Status]]:
+    def heard_since(self, seconds: float) -> list[ClusterEntry]:
         """The clusters that were heard after a moment of the fleet's clock, since the start."""
         return [
             entry

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic
+from typing import Any
 
 import structlog
 
@@ -30,7 +30,7 @@ from global_learner.errors import (
     UnknownIncarnation,
     UpdateRejected,
 )
-from global_learner.fleet import Fleet, Status, last_reported
+from global_learner.fleet import Fleet, last_reported
 from global_learner.maintenance import Maintenance
 from global_learner.operator import Operator
 from global_learner.recovery import Recovered
@@ -48,7 +48,7 @@ from global_learner.updates.privacy import statement
 from global_learner.updates.pushes import Pushes, UpdateAnswer
 from global_learner.updates.quarantine import Quarantine
 from global_learner.updates.rates import UpdateRates
-from global_learner.updates.rounds import Rounds
+from global_learner.updates.rounds import MakeRecords, Rounds
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import Spec
@@ -75,7 +75,7 @@ class Opened:
     beliefs: FleetBeliefs
 
 
-class Learner(Generic[Status]):
+class Learner:
     """Owns the head, the log, the registry and the fleet; `start` it, use it, `close` it on one event loop."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Learner(Generic[Status]):
         self.upstream_view: Callable[[], fleet_pb2.UpstreamView | None] = lambda: None
         self._unsettled = opened.recovered.unsettled
         registrations = opened.registry.registry.registrations()
-        self.fleet: Fleet[Status] = Fleet(registrations, opened.recovered.counters, clock, wall_clock)
+        self.fleet = Fleet(registrations, opened.recovered.counters, clock, wall_clock)
         self._clock = clock
         self._heard_kept_seconds = clock()
         self._keeping = BackgroundTask("last-heard")
@@ -122,13 +122,11 @@ class Learner(Generic[Status]):
         rates = UpdateRates(settings.updates_per_second, settings.ingest.burst_updates, clock)
         learned = Learned(self.spec, self.head, self.fleet, self.quarantine, rates)
         stores = DurableStores(opened.state, opened.registry, self.log)
-        self.maintenance: Maintenance[Status] = Maintenance(settings, learned, stores, process, opened.beliefs.priors)
-        self._pushes: Pushes[Status] = Pushes(settings, learned, process, self.maintenance.commit, self._on_rejected)
+        self.maintenance = Maintenance(settings, learned, stores, process, opened.beliefs.priors)
+        self._pushes = Pushes(settings, learned, process, self.maintenance.commit, self._on_rejected)
         self.rounds: Rounds | None = None
         if settings.aggregation.mode is AggregationMode.ROUNDS:
-            self.rounds = Rounds(
-                settings.aggregation, settings.ingest, self.spec, self.head, self._finish_round, process
-            )
+            self.rounds = Rounds(settings.aggregation, settings.ingest, self.spec, self.head, self.record, process)
         self.rollouts = RolloutDriver(
             settings.rollouts,
             self.spec.digest,
@@ -138,9 +136,7 @@ class Learner(Generic[Status]):
             auto_assign=settings.publish.auto_assign or self.region is not None,
         )
         self.rollouts.versions_come_from_above = self.region is not None
-        self.operator: Operator[Status] = Operator(
-            settings.publish, learned, stores, self.maintenance, process, self.rounds
-        )
+        self.operator = Operator(settings.publish, learned, stores, self.maintenance, process, self.rounds)
         self._report_metrics()
 
     def start(self) -> None:
@@ -198,14 +194,13 @@ class Learner(Generic[Status]):
 
     async def keep_heard(self) -> None:
         """Keep when clusters were heard since this was done last; the learner does so by itself, once a minute."""
-        fleet: Fleet[Any] = self.fleet
         since, at, now = self._heard_kept_seconds, self._clock(), self._wall_clock()
         heard = {
             entry.cluster: LastHeard(
                 now - at + (at if entry.heard_seconds is None else entry.heard_seconds),
                 *last_reported(entry),
             )
-            for entry in fleet.heard_since(since)
+            for entry in self.fleet.heard_since(since)
         }
         if not heard:
             return
@@ -256,17 +251,18 @@ class Learner(Generic[Status]):
         await self.log.durable(answer.head_step)
         return answer
 
-    async def record(self, make: Callable[[int], AppliedUpdate]) -> AppliedUpdate:
-        """Log and apply what passed between a region and the learner above; it is on disk when this returns.
+    async def record(self, make: MakeRecords) -> Sequence[AppliedUpdate]:
+        """Log and apply what no cluster pushed: a round, or what passed between a region and the learner above.
 
-        Args:
-            make: the record of the next step, which it is told; between it and the log nothing else happens.
+        It waits for room; all records are on disk when this returns.
         """
         await self.maintenance.room_at_last()
-        applied = make(self.head.step + 1)
-        self.maintenance.commit(applied)
-        await self.log.durable(applied.step)
-        return applied
+        records = make(self.head.step + 1)
+        for applied in records:
+            self.maintenance.commit(applied)
+        if records:
+            await self.log.durable(records[-1].step)
+        return records
 
     @property
     def lineage(self) -> tuple[str, ...]:
@@ -340,16 +336,6 @@ class Learner(Generic[Status]):
             raise NoRounds("this learner does not work in rounds; register again, and push")
         return self.rounds
 
-    async def _finish_round(self, records: Sequence[AppliedUpdate]) -> bool:
-        """Log and apply a round in one go; it is on disk when this returns. False if the head was reset meanwhile."""
-        await self.maintenance.room_at_last()
-        if records[0].step != self.head.step + 1:
-            return False
-        for record in records:
-            self.maintenance.commit(record)
-        await self.log.durable(records[-1].step)
-        return True
-
     @property
     def disk_full(self) -> NotNow | None:
         """Why something waits, mostly for room on the disk, or None."""
@@ -390,9 +376,8 @@ class Learner(Generic[Status]):
 
     def _silence(self, cluster: str) -> float:
         """Seconds since a cluster was heard that nobody waits for in vain: 0 once it has finished or was revoked."""
-        fleet: Fleet[Any] = self.fleet
-        entry = fleet.get(cluster)
+        entry = self.fleet.get(cluster)
         if entry is None or last_reported(entry)[1] or self.rollouts.turned_out(cluster):
             return 0.0
-        kept = fleet.seconds_since_heard(entry)
-        return kept if kept >= 0.0 else fleet.silent_seconds(entry)
+        kept = self.fleet.seconds_since_heard(entry)
+        return kept if kept >= 0.0 else self.fleet.silent_seconds(entry)

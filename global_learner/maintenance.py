@@ -15,13 +15,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import DiskFull, LearnerError, LeaseLost, NotNow, StateUnusable
-from global_learner.fleet import Status
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionOrigin, first_details
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import RECEIPTS
@@ -102,13 +101,13 @@ class WorkQueue:
         self._moved()
 
 
-class Maintenance(Generic[Status]):
+class Maintenance:
     """Publishes and snapshots beside the updates, in order."""
 
     def __init__(
         self,
         settings: LearnerSettings,
-        learned: Learned[Status],
+        learned: Learned,
         stores: DurableStores,
         process: Process,
         priors: PriorsSource,
@@ -184,38 +183,22 @@ class Maintenance(Generic[Status]):
             except NotNow:
                 await asyncio.sleep(self.retry_seconds)
 
-    def commit(self, applied: AppliedUpdate, norm: float | None = None) -> None:
+    def commit(self, applied: AppliedUpdate, norm: float | None = None, then: Work | None = None) -> None:
         """Log the head's next update, apply it, and queue what is due after it; on disk once the log says so.
 
         Args:
             norm: of its gradient, where it is known.
+            then: work that needs the update on disk, done before all that is due after it.
 
         Raises:
             NotNow, LogBroken: it cannot be logged; nothing was changed.
         """
         self._log.append(applied)
-        self._head.apply(applied, norm)
-        self._queue_due(applied.unix_seconds)
-
-    def commit_and(self, applied: AppliedUpdate, work: Callable[[], Awaitable[Found]]) -> asyncio.Future[Found]:
-        """As `commit`, of what needs some work once it is on disk, before all that is due after it; done with that."""
-        done: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
-
-        async def follow() -> None:
-            await self._log.durable(applied.step)
-            found = await work()
-            if not done.done():
-                done.set_result(found)
-
-        self._log.append(applied)
-        self._head.apply(applied)
-        self._add(follow)
-        self._queue_due(applied.unix_seconds)
-        return done
-
-    def _queue_due(self, unix_seconds: float) -> None:
         head = self._head
-        due = due_publication(head, self._settings.publish.every_steps, unix_seconds)
+        head.apply(applied, norm)
+        if then is not None:
+            self._add(then)
+        due = due_publication(head, self._settings.publish.every_steps, applied.unix_seconds)
         if due is not None:
             counted = self._fleet.rejections_by_reason()
             rejections, self._counted = counted - self._counted, counted
@@ -225,6 +208,19 @@ class Maintenance(Generic[Status]):
             or _SEGMENTS_A_LOG * self._log.segment_bytes >= self.max_log_bytes
         ):
             self.snapshot()
+
+    def _commit_and(self, applied: AppliedUpdate, work: Callable[[], Awaitable[Found]]) -> asyncio.Future[Found]:
+        """Commit an update that needs some work once it is on disk; done with that work."""
+        done: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+
+        async def follow() -> None:
+            await self._log.durable(applied.step)
+            found = await work()
+            if not done.done():
+                done.set_result(found)
+
+        self.commit(applied, then=follow)
+        return done
 
     def settle(self, unsettled: Sequence[Publication | AppliedUpdate]) -> None:
         """Queue what a start on a full disk left: versions that fell due, resets, a snapshot in place of the log."""
@@ -239,7 +235,7 @@ class Maintenance(Generic[Status]):
     def commit_reset(self, applied: AppliedUpdate) -> asyncio.Future[None]:
         """Commit a reset, and snapshot the head that it leads to; done when it is in the audit log."""
         registry = self._registry
-        noted = self.commit_and(applied, lambda: registry.call(note_reset, registry.registry, applied))
+        noted = self._commit_and(applied, lambda: registry.call(note_reset, registry.registry, applied))
         self.snapshot()
         return noted
 
@@ -253,7 +249,7 @@ class Maintenance(Generic[Status]):
             self.announce(card)
             return card
 
-        return self.commit_and(applied, enter)
+        return self._commit_and(applied, enter)
 
     def _enter(self, applied: AppliedUpdate, policy: PolicyFile, note: str, actor: str) -> VersionCard:
         registry, publish, now = self._registry.registry, self._settings.publish, applied.unix_seconds

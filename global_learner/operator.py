@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any
 
 import numpy as np
 import structlog
 
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.errors import BadRequest, ChangedSince, LogBroken, UnknownCluster
-from global_learner.fleet import Status
 from global_learner.maintenance import Maintenance
 from global_learner.registry.cards import VersionCard
 from global_learner.registry.signing import Signing
@@ -52,7 +51,7 @@ class HeadReset:
     changed: bool
 
 
-class Operator(Generic[Status]):
+class Operator:
     """Carries out an operator's commands on one event loop.
 
     Args:
@@ -62,9 +61,9 @@ class Operator(Generic[Status]):
     def __init__(
         self,
         settings: PublishSettings,
-        learned: Learned[Status],
+        learned: Learned,
         stores: DurableStores,
-        maintenance: Maintenance[Status],
+        maintenance: Maintenance,
         process: Process,
         rounds: Rounds | None,
     ) -> None:

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import structlog
 
@@ -76,7 +75,7 @@ class RolloutDriver:
         self,
         settings: RolloutSettings,
         spec_digest: str,
-        fleet: Fleet[Any],
+        fleet: Fleet,
         registry: RegistryThread,
         process: Process,
         *,

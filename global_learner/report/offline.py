@@ -41,9 +41,7 @@ def report_of_files(state_dir: Path, now: float) -> fleet_pb2.GetReportReply:
         snapshot = read_newest_snapshot(state.snapshots, cards[0].spec_digest) if cards else None
         window = IngestSettings().active_window_updates
         ledger = Ledger(window) if snapshot is None else Ledger.from_json(snapshot.ledger, window)
-        fleet: Fleet[fleet_pb2.ClusterStatus] = Fleet(
-            registry.registrations(), {} if snapshot is None else snapshot.counters, lambda: 0.0
-        )
+        fleet = Fleet(registry.registrations(), {} if snapshot is None else snapshot.counters, lambda: 0.0)
         acts = registry.acts(ACTS, MOST_EVENTS)
         identities, of_identities = _identities(state.path / IDENTITY_FOLDER, now, state.commits)
         rollouts = latest_overviews(RolloutStore(registry), EvidenceStore(registry))
@@ -87,7 +85,7 @@ def _identities(
         return [identity_message(entry) for entry in store.clusters(now)], store.acts(ACTS, MOST_EVENTS)
 
 
-def _view(entry: ClusterEntry[fleet_pb2.ClusterStatus], ledger: Ledger) -> fleet_pb2.ClusterView:
+def _view(entry: ClusterEntry, ledger: Ledger) -> fleet_pb2.ClusterView:
     record = ledger.clusters.get(entry.cluster)
     return fleet_pb2.ClusterView(
         cluster=entry.cluster,

@@ -18,6 +18,7 @@ from global_learner.enrollment.registrar import Registrar
 from global_learner.enrollment.types import identity_message, person_message
 from global_learner.errors import BadRequest
 from global_learner.identity import CallerIdentity, checked_name
+from global_learner.learner import Learner
 from global_learner.registry.cards import version_message
 from global_learner.report.events import ACTS, MOST_EVENTS
 from global_learner.rollout.events import check_reason
@@ -31,7 +32,6 @@ from global_learner.rollout.rollout_messages import (
 from global_learner.rollout.rollout_store import SeenRollout, Taken
 from global_learner.rollout.state import RolloutPhase, VersionRole
 from global_learner.service.calls import Context, answered
-from global_learner.service.fleet_service import FleetLearner
 from global_learner.service.fleet_view import fleet_message
 from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
@@ -66,7 +66,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
 
     def __init__(
         self,
-        learner: FleetLearner,
+        learner: Learner,
         identity: CallerIdentity,
         registrar: Registrar,
         telemetry: LearnerTelemetry,

@@ -35,8 +35,6 @@ from policy_net.exchange.wire import (
 
 _log = structlog.get_logger()
 
-FleetLearner = Learner[fleet_pb2.ClusterStatus]
-
 _MAX_JOB_TYPES = 4096
 _MAX_NAME_CHARACTERS = 253
 _MAX_STATISTICS = 64
@@ -95,7 +93,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     def __init__(
         self,
-        learner: FleetLearner,
+        learner: Learner,
         identity: CallerIdentity,
         registrar: Registrar,
         telemetry: LearnerTelemetry,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from global_learner.enrollment.registrar import Registrar
 from global_learner.fleet import ClusterEntry
-from global_learner.service.fleet_service import FleetLearner
+from global_learner.learner import Learner
 from global_learner.updates.privacy import privacy_message
 from policy_net.exchange.generated import fleet_pb2
 
 
-async def fleet_message(
-    learner: FleetLearner, registrar: Registrar, *, with_jobs: bool = False
-) -> fleet_pb2.GetFleetReply:
+async def fleet_message(learner: Learner, registrar: Registrar, *, with_jobs: bool = False) -> fleet_pb2.GetFleetReply:
     """The head and all clusters, as they are now; only on the learner's event loop.
 
     Args:
@@ -45,9 +43,7 @@ async def fleet_message(
     )
 
 
-def _cluster_view(
-    learner: FleetLearner, entry: ClusterEntry[fleet_pb2.ClusterStatus], with_jobs: bool, identity: str
-) -> fleet_pb2.ClusterView:
+def _cluster_view(learner: Learner, entry: ClusterEntry, with_jobs: bool, identity: str) -> fleet_pb2.ClusterView:
     record = learner.head.ledger.clusters.get(entry.cluster)
     speeds = learner.beliefs.summary(entry.cluster)
     view = fleet_pb2.ClusterView(

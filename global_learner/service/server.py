@@ -35,7 +35,7 @@ from global_learner.service.admin_service import AdminService
 from global_learner.service.admission import AdmissionLimits, bounded_server
 from global_learner.service.config_check import UPSTREAM_FOLDER, CheckedConfig, read_named_files
 from global_learner.service.connection_guard import ConnectionGuard
-from global_learner.service.fleet_service import FleetLearner, FleetService
+from global_learner.service.fleet_service import FleetService
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.service.identity_setup import (
     Identities,
@@ -255,14 +255,14 @@ async def _serve_term(
             raise learner.failed.result()
 
 
-async def _close(scorer: Scorer, learner: FleetLearner, identities: Identities) -> None:
+async def _close(scorer: Scorer, learner: Learner, identities: Identities) -> None:
     await scorer.close()
     await learner.close()
     if not learner.failed.done():
         await _report_heads(identities, learner)
 
 
-async def _report_heads(identities: Identities, learner: FleetLearner) -> None:
+async def _report_heads(identities: Identities, learner: Learner) -> None:
     """Say where the audit logs end: what is logged may be kept where this machine's user cannot write."""
     heads = {
         IDENTITIES: await identities.registrar.audit_head(),
@@ -279,7 +279,7 @@ def recovered_learner(
     initial: PolicyFile,
     telemetry: LearnerTelemetry,
     beliefs: FleetBeliefs,
-) -> FleetLearner:
+) -> Learner:
     """The learner as its state directory has it, with all versions signed."""
     started = time.perf_counter()
     quarantine = Quarantine(settings.quarantine, state.path, time.time, commits=state.commits)
@@ -299,7 +299,7 @@ def _uplink(
     settings: LearnerSettings,
     state: StateDir,
     registry: RegistryThread,
-    learner: FleetLearner,
+    learner: Learner,
     telemetry: LearnerTelemetry,
 ) -> Uplink | None:
     """A region's way to the learner above; None where there is none above.
@@ -325,7 +325,7 @@ def _operators(
     settings: LearnerSettings,
     state: StateDir,
     limits: AdmissionLimits,
-    learner: FleetLearner,
+    learner: Learner,
     identities: Identities,
     telemetry: LearnerTelemetry,
 ) -> Iterator[grpc.aio.Server]:
@@ -367,9 +367,7 @@ def _sign_versions(state: StateDir, registry: Registry) -> None:
         _log.error("version-not-sound", version=version, advice="see `policyctl version verify`")
 
 
-async def _until_ending(
-    ending: asyncio.Event, learner: FleetLearner, *meanwhile: Coroutine[object, object, None]
-) -> None:
+async def _until_ending(ending: asyncio.Event, learner: Learner, *meanwhile: Coroutine[object, object, None]) -> None:
     tasks = [asyncio.create_task(work) for work in meanwhile]
     asked = asyncio.create_task(ending.wait())
     await asyncio.wait((asked, learner.failed), return_when=asyncio.FIRST_COMPLETED)
@@ -382,7 +380,7 @@ async def _until_ending(
 def _http(
     settings: LearnerSettings,
     telemetry: LearnerTelemetry,
-    learner: FleetLearner,
+    learner: Learner,
     lanes: Lanes,
     ending: asyncio.Event,
     live: LiveReport | None,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic
 
-from global_learner.fleet import Fleet, Status
+from global_learner.fleet import Fleet
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.storage.log_writer import LogWriter
 from global_learner.storage.state_dir import StateDir
@@ -19,12 +18,12 @@ from policy_net.exchange.spec import Spec
 
 
 @dataclass(frozen=True, slots=True)
-class Learned(Generic[Status]):
+class Learned:
     """The head, of which spec it is, the clusters that it is learned from and for, and what holds them back."""
 
     spec: Spec
     head: Head
-    fleet: Fleet[Status]
+    fleet: Fleet
     quarantine: Quarantine
     rates: UpdateRates
 

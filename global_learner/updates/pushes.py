@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic
 
 from global_learner.aggregation.settings import AggregationMode
 from global_learner.errors import Rejection, UpdateRejected
-from global_learner.fleet import ClusterEntry, Status
+from global_learner.fleet import ClusterEntry
 from global_learner.settings import LearnerSettings
 from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.ingest import Ingest
@@ -57,7 +56,7 @@ class UpdateAnswer:
     is_beyond_rate: bool = False
 
 
-class Pushes(Generic[Status]):
+class Pushes:
     """Applies updates to the head, and counts what becomes of them.
 
     Args:
@@ -68,7 +67,7 @@ class Pushes(Generic[Status]):
     def __init__(
         self,
         settings: LearnerSettings,
-        learned: Learned[Status],
+        learned: Learned,
         process: Process,
         commit: Callable[[AppliedUpdate, float | None], None],
         on_rejected: Callable[[str, Rejection], None],
@@ -128,7 +127,7 @@ class Pushes(Generic[Status]):
             is_beyond_rate=self._rates.is_beyond(known),
         )
 
-    def _sender(self, update: GradientUpdate) -> ClusterEntry[Status]:
+    def _sender(self, update: GradientUpdate) -> ClusterEntry:
         entry = self._fleet.on_heard(update.cluster, update.incarnation)
         if entry is None:
             raise UpdateRejected(

@@ -39,14 +39,15 @@ _LIVE_SECONDS = 10.0
 _END_SECONDS = 10.0
 """Longest wait for the strategy's thread at the end; it sleeps a second at a time while there are too few clusters."""
 
-Finish = Callable[[Sequence[AppliedUpdate]], Awaitable[bool]]
+MakeRecords = Callable[[int], Sequence[AppliedUpdate]]
+"""Makes the records from the head's next step on, which it is told; between it and the log nothing else happens."""
 
 
 class Rounds:
     """Owns the strategy's thread and the grid; create, `start`, use and `close` it on one event loop.
 
     Args:
-        finish: logs and applies a round's records; on disk when it is done, False if the head is another one by now.
+        record: has a round's records made, logged and applied; they are on disk when it is done.
         process: is told why there will be no more rounds, if that was not wanted.
     """
 
@@ -56,7 +57,7 @@ class Rounds:
         ingest: IngestSettings,
         spec: WeightSpec,
         head: Head,
-        finish: Finish,
+        record: Callable[[MakeRecords], Awaitable[Sequence[AppliedUpdate]]],
         process: Process,
     ) -> None:
         flower()
@@ -66,7 +67,7 @@ class Rounds:
         self._ingest = ingest
         self._spec = spec
         self._head = head
-        self._finish = finish
+        self._record = record
         self._process = process
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -204,18 +205,26 @@ class Rounds:
     async def _log_round(
         self, grid: FleetGrid, number: int, trained: Sequence[tuple[str, RoundAnswer]], weights: Weights
     ) -> None:
+        if not await self._record(lambda step: self._records(grid, trained, weights, step)):
+            _log.info("round-dropped", round=number, reason="the head was reset")
+            return
+        _log.info("round-ended", round=number, head_step=self._head.step, clusters=[cluster for cluster, _ in trained])
+
+    def _records(
+        self, grid: FleetGrid, trained: Sequence[tuple[str, RoundAnswer]], weights: Weights, next_step: int
+    ) -> list[AppliedUpdate]:
+        """A round's records; none if the head was reset: the thread ends when it asks its grid again."""
+        records: list[AppliedUpdate] = []
         if grid is not self.grid:
-            return  # the head was reset; the thread ends when it asks its grid again
-        step = self._head.step
-        records = []
-        for place, (cluster, answer) in enumerate(trained, start=1):
-            last = place == len(trained)
+            return records
+        for step, (cluster, answer) in enumerate(trained, start=next_step):
+            last = step == next_step + len(trained) - 1
             incarnation = self._incarnations[cluster]
             update = GradientUpdate(
                 cluster,
                 incarnation,
                 self._head.ledger.sequences(cluster, incarnation).highest + 1,
-                step + place - 1,
+                step - 1,
                 self._spec.digest,
                 weights if last else np.empty(0, np.float32),
                 answer.samples,
@@ -223,8 +232,5 @@ class Rounds:
             )
             kind = UpdateKind.ROUND_END if last else UpdateKind.ROUND_PART
             rate = self._settings.client_learning_rate
-            records.append(AppliedUpdate(step + place, rate, len(trained), self._process.wall_clock(), update, kind))
-        if not await self._finish(records):
-            _log.info("round-dropped", round=number, reason="the head was reset")
-            return
-        _log.info("round-ended", round=number, head_step=self._head.step, clusters=[cluster for cluster, _ in trained])
+            records.append(AppliedUpdate(step, rate, len(trained), self._process.wall_clock(), update, kind))
+        return records

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import structlog
 
 from foundation.backoff import Backoff
@@ -24,8 +25,8 @@ from global_learner.errors import NotNow, Rejection
 from global_learner.learner import Learner
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import UpstreamSettings
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.telemetry import LearnerTelemetry
-from global_learner.upstream.exchange import RegionExchange, update_of
 from global_learner.upstream.versions_from_above import VersionsFromAbove
 from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.fleet_client import FleetClient
@@ -35,7 +36,9 @@ from policy_net.exchange.learner_answers import Assignment, LearnerHead, PushAns
 from policy_net.exchange.learner_connection import LearnerAddress
 from policy_net.exchange.other_server import CallerWords
 from policy_net.exchange.signed_documents import UNUSABLE
+from policy_net.exchange.spec import Weights
 from policy_net.exchange.statistics import SpeedStatistic, most_observed
+from policy_net.exchange.wire import GradientUpdate
 
 _log = structlog.get_logger()
 
@@ -106,6 +109,27 @@ class BeliefsUpwards:
         _log.info("beliefs-passed-up", statistics=len(statistics), types_left_out=len(answer.left_out))
 
 
+def update_of(parcel: Parcel, region: str, spec_digest: str, *, only_replays: bool) -> GradientUpdate:
+    """A push to the learner above.
+
+    Args:
+        region: its name there.
+        only_replays: nothing else than updates from replays is gathered here.
+    """
+    return GradientUpdate(
+        region,
+        parcel.incarnation,
+        parcel.sequence,
+        parcel.base_step,
+        spec_digest,
+        parcel.gradient,
+        parcel.samples,
+        parcel.effective_samples,
+        {"updates": float(parcel.updates)},
+        only_replays,
+    )
+
+
 def address_above(settings: UpstreamSettings, folder: Path) -> LearnerAddress:
     """The learner above; `folder` is where the identity that it gives is kept."""
     return LearnerAddress(
@@ -136,7 +160,7 @@ class Uplink:
     def __init__(
         self,
         settings: UpstreamSettings,
-        learner: Learner[fleet_pb2.ClusterStatus],
+        learner: Learner,
         registry: RegistryThread,
         client: FleetClient,
         trust: FleetTrust,
@@ -159,7 +183,7 @@ class Uplink:
         self._only_replays = only_replays
         self._telemetry = telemetry
         self._clock = clock
-        self._exchange = RegionExchange(learner, region, wall_clock)
+        self._wall_clock = wall_clock
         self.versions = VersionsFromAbove(learner, registry, client, trust, self._pull, wall_clock)
         self._beliefs = BeliefsUpwards(learner.beliefs, client, clock, wall_clock)
         self._backoff = Backoff(settings.name, settings.heartbeat_seconds / 4.0, _LONGEST_WAIT_SECONDS)
@@ -283,7 +307,10 @@ class Uplink:
         region = self._region
         parcel = region.pending
         if parcel is None and region.gathered and self._is_due:
-            parcel = await self._exchange.pass_up(self._incarnation)
+            # From now on it goes up under this name, and under no other.
+            sequence = 1 + (region.sequence if region.incarnation == self._incarnation else 0)
+            await self._record(UpdateKind.PASSED_UP, sequence)
+            parcel = region.pending
         if parcel is None:
             return
         spec = self._learner.spec
@@ -339,9 +366,36 @@ class Uplink:
         return _sent("PullHead", await asyncio.to_thread(self._client.pull_head, self._registered, None))
 
     async def _take(self, head: LearnerHead, *, gives_up: bool) -> int:
-        step = await self._exchange.take_head(self._incarnation, head, gives_up=gives_up)
+        """Go on from a head above, which settles the push that is on its way; the step here.
+
+        Args:
+            gives_up: all that was computed at earlier heads is of no use.
+        """
+        weights = np.array(head.weights, dtype=np.float32)
+        step = await self._record(UpdateKind.HEAD_ABOVE, self._region.sequence, head.step, weights, int(gives_up))
         self._exchanged_seconds = self._clock()
         return step
+
+    async def _record(
+        self,
+        kind: UpdateKind,
+        sequence: int,
+        base_step: int = 0,
+        weights: Weights | None = None,
+        samples: int = 0,
+    ) -> int:
+        """Log and apply what passes between this region and the learner above (see `AppliedUpdate`); the step here.
+
+        Raises:
+            LogBroken, NotNow: it cannot be kept; nothing follows from it.
+        """
+        content = np.empty(0, np.float32) if weights is None else weights
+        spec_digest = self._learner.spec.digest
+        update = GradientUpdate("", self._incarnation, sequence, base_step, spec_digest, content, samples, 0.0)
+        (applied,) = await self._learner.record(
+            lambda step: [AppliedUpdate(step, 0.0, 0, self._wall_clock(), update, kind)]
+        )
+        return applied.step
 
     def _status(self) -> fleet_pb2.ClusterStatus:
         """The region's clusters, added up."""

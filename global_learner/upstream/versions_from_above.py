@@ -17,7 +17,6 @@ from global_learner.registry.registry_thread import RegistryThread
 from policy_net.errors import LearnerRefused, PolicyFileError, VersionRejected
 from policy_net.exchange.fleet_client import FleetClient
 from policy_net.exchange.fleet_trust import FleetTrust
-from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.policy_file import PolicyFile, digest_of, parse_policy_file
 
@@ -41,7 +40,7 @@ class VersionsFromAbove:
 
     def __init__(
         self,
-        learner: Learner[fleet_pb2.ClusterStatus],
+        learner: Learner,
         registry: RegistryThread,
         client: FleetClient,
         trust: FleetTrust,

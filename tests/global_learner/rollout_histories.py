@@ -65,7 +65,7 @@ class SimulatedFleet:
         self.away: set[str] = set()
         for cluster in clusters:
             registry.register(cluster, False, [], self.now)
-        self.fleet: Fleet[pb.ClusterStatus] = Fleet(registry.registrations(), {}, lambda: self.now)
+        self.fleet = Fleet(registry.registrations(), {}, lambda: self.now)
         self.thread = RegistryThread(registry)
         self.telemetry = LearnerTelemetry()
         process = Process(self.telemetry, lambda: self.now, asyncio.get_running_loop().create_future())

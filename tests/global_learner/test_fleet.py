@@ -13,7 +13,7 @@ class Names:
 
     def __init__(self) -> None:
         self.clock = FoldingClock()
-        self.fleet: Fleet[None] = Fleet((), {}, self.clock)
+        self.fleet = Fleet((), {}, self.clock)
         self.incarnation = 0
 
     def register(self) -> int:
@@ -92,7 +92,7 @@ def test_a_call_that_was_under_way_when_its_agent_registered_anew_is_no_second_a
 def test_a_learner_that_was_stopped_takes_no_cluster_for_silent_and_one_that_listens_does() -> None:
     source = FoldingClock()
     clock = AwakeClock(10.0, source)
-    fleet: Fleet[None] = Fleet((), {}, clock)
+    fleet = Fleet((), {}, clock)
     fleet.on_registered(ClusterRegistration("north", 1, 1))
     entry = fleet.get("north")
     assert entry is not None

@@ -62,7 +62,7 @@ class FleetMachine(RuleBasedStateMachine):
         self.applied: list[tuple[str, int, int]] = []
         self.incarnations = dict.fromkeys(CLUSTERS, 0)
         self.next_sequence = dict.fromkeys(CLUSTERS, 1)
-        self.learner: Learner[Any] | None = None
+        self.learner: Learner | None = None
 
     @initialize()
     def begin(self) -> None:

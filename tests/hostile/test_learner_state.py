@@ -40,7 +40,7 @@ LONGEST_LINE = 700
 
 
 @asynccontextmanager
-async def opened(settings: LearnerSettings) -> AsyncIterator[tuple[Learner[Any], Any, FleetBeliefs]]:
+async def opened(settings: LearnerSettings) -> AsyncIterator[tuple[Learner, Any, FleetBeliefs]]:
     """A learner with all that `serve` opens, but for its ports."""
     telemetry = LearnerTelemetry()
     with contextlib.ExitStack() as stack:

@@ -187,7 +187,7 @@ class World:
         self.thread = FaultyThread(registry)
         telemetry = LearnerTelemetry()
         process = Process(telemetry, lambda: self.now, asyncio.get_running_loop().create_future())
-        self.fleet: Fleet[pb.ClusterStatus] = Fleet(registry.registrations(), {}, lambda: self.now)
+        self.fleet = Fleet(registry.registrations(), {}, lambda: self.now)
         servers = [{"address": query["address"]} for query in self.queries]
         # Of a stage's blocks all come in its first round, as if there had been time for them.
         settings = RolloutSettings.model_validate({"prometheus": servers, "real_time_factor": 1e9})

@@ -100,7 +100,7 @@ def test_a_cohort_is_all_that_take_part_and_at_most_the_buffer(count: int) -> No
 
 def test_a_cluster_that_is_gone_or_has_nothing_to_do_is_waited_for_no_longer_than_it_should() -> None:
     now = [0.0]
-    fleet: Fleet[None] = Fleet([ClusterRegistration("old", 1, 1)], {}, lambda: now[0])
+    fleet = Fleet([ClusterRegistration("old", 1, 1)], {}, lambda: now[0])
     fleet.on_registered(ClusterRegistration("new", 1, 1))
     assert fleet.present() == ["old"], "who took part before a restart is waited for"
     entry = fleet.on_heard("new", 1)

@@ -6,7 +6,7 @@ import pytest
 from learner_makers import vector
 
 from global_learner.aggregation.gathered import Parcel
-from global_learner.upstream.exchange import update_of
+from global_learner.upstream.uplink import update_of
 from policy_net.exchange.spec import SetSpec
 from policy_net.exchange.wire import push_request
 
