@@ -24,12 +24,11 @@ from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
 from global_learner.enrollment.identity_store import STORE as IDENTITIES
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import StateUnusable
-from global_learner.recovery import LOST_FOLDER, save
+from global_learner.recovery import LOST_FOLDER, Found, read_state, save
 from global_learner.registry.fleet_keys import FOLDER as SIGNING_FOLDER
 from global_learner.registry.fleet_keys import check_keys
 from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
-from global_learner.state_reading import Found, read_state
 from global_learner.storage.commits import LOG, RECEIPTS, ROOTS, Losses
 from global_learner.storage.receipts import REMOVED_NAME, Removed
 from global_learner.storage.snapshot import snapshot_files

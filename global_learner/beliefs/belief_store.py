@@ -27,7 +27,7 @@ from global_learner.errors import StateUnusable
 from global_learner.section_settings import BeliefSettings
 from global_learner.storage.commits import Commits
 from global_learner.storage.database import usable
-from global_learner.storage.databases import Databases, Files
+from global_learner.storage.databases import SharedDatabase, open_database
 from policy_net.domain import JobKind
 from policy_net.exchange.statistics import SpeedStatistic
 
@@ -116,7 +116,7 @@ class BeliefStore:
         state_dir: Path,
         settings: BeliefSettings,
         commits: Commits | None = None,
-        databases: Databases | None = None,
+        shared: SharedDatabase | None = None,
     ) -> None:
         """Open or create.
 
@@ -124,20 +124,19 @@ class BeliefStore:
             state_dir: where it lies.
             settings: how much is taken.
             commits: the state directory's record, which it is checked against.
-            databases: where its tables lie; unless given, in an SQLite file.
+            shared: where its tables lie; unless given, in an SQLite file.
 
         Raises:
             StateUnusable: the database is no such store, cannot be opened, or fell back to an older state.
         """
         path = state_dir / _NAME
-        databases = databases or Files(commits)
-        begun = isinstance(databases, Files) and (state_dir / AGGREGATION_NAME).exists()
+        begun = shared is None and (state_dir / AGGREGATION_NAME).exists()
         if begun and not (path.exists() and path.stat().st_size):
             _log.warning("beliefs-begun-anew", file=str(path), advice="agents tell theirs again as they register")
         self._settings = settings
         self.summaries: Mapping[str, BeliefSummary] = {}
         self.types = 0
-        self._database = databases.open(path, STORE, "book of beliefs", BeliefTables.metadata)
+        self._database = open_database(path, STORE, "book of beliefs", BeliefTables.metadata, commits, shared)
         self._where = self._database.where
         with usable(self._where, "book of beliefs"):
             self._reread()

@@ -44,7 +44,7 @@ from global_learner.storage.audit import AuditLog
 from global_learner.storage.audit_chain import IDENTITIES, AuditLine
 from global_learner.storage.commits import Commits
 from global_learner.storage.database import usable
-from global_learner.storage.databases import Databases, Files
+from global_learner.storage.databases import SharedDatabase, open_database
 from policy_net.exchange.enrollment_file import token_digest
 
 NEVER_ENROLLED = (
@@ -62,13 +62,13 @@ Sign = Callable[[], Issued]
 class IdentityStore:
     """Invitations, certificates, revocations, and the audit log of them."""
 
-    def __init__(self, folder: Path, commits: Commits | None = None, databases: Databases | None = None) -> None:
+    def __init__(self, folder: Path, commits: Commits | None = None, shared: SharedDatabase | None = None) -> None:
         """Open or create.
 
         Args:
             folder: where it lies.
             commits: the state directory's record, which it is checked against.
-            databases: where its tables lie; unless given, in an SQLite file.
+            shared: where its tables lie; unless given, in an SQLite file.
 
         Raises:
             StateUnusable: the database is no store of identities, cannot be opened, or fell back to an older state.
@@ -78,8 +78,8 @@ class IdentityStore:
         self.revocations: Mapping[str, float] = {}
         self._tokens: frozenset[str] = frozenset()
         try:
-            self._database = (databases or Files(commits)).open(
-                path, STORE, "book of identities", EnrollmentTables.metadata
+            self._database = open_database(
+                path, STORE, "book of identities", EnrollmentTables.metadata, commits, shared
             )
             with usable(self._database.where, "book of identities"):
                 _AUDIT.check(self._database)

@@ -29,7 +29,7 @@ from global_learner.section_settings import Retention
 from global_learner.storage.audit_chain import AuditLine
 from global_learner.storage.commits import VERSIONS, VERSIONS_LOST, Commits
 from global_learner.storage.database import usable
-from global_learner.storage.databases import Databases, Files
+from global_learner.storage.databases import SharedDatabase, open_database
 from policy_net.exchange.policy_file import PolicyFile, digest_of, parse_policy_file, spec_from_json
 from policy_net.exchange.spec import Spec
 from policy_net.exchange.statistics import SpeedStatistic
@@ -48,7 +48,7 @@ class Registry:
         state_dir: Path,
         commits: Commits | None = None,
         signing: Signing | None = None,
-        databases: Databases | None = None,
+        shared: SharedDatabase | None = None,
     ) -> None:
         """Open or create; with `signing`, which may be put in place later, every version is signed as it is published.
 
@@ -56,7 +56,7 @@ class Registry:
             state_dir: where it lies.
             commits: the state directory's record, which it is checked against.
             signing: with the fleet's keys.
-            databases: where its tables lie; unless given, in an SQLite file beside its folders.
+            shared: where its tables lie; unless given, in an SQLite file beside its folders.
 
         Raises:
             StateUnusable: the database is no registry, cannot be opened, or fell back to an older state.
@@ -65,16 +65,16 @@ class Registry:
         self.signing = signing
         path = state_dir / "registry.sqlite"
         self.commits = commits
-        self.databases: Databases = databases or Files(commits)
+        self.shared = shared
         self.policies = PolicyStore(state_dir / "policies")
         self.heads = PolicyStore(state_dir / "heads", ".head")
-        alone = isinstance(self.databases, Files)
-        if alone and commits is not None and commits.count(STORE) and not (path.exists() and path.stat().st_size):
+        known = shared is None and commits is not None and commits.count(STORE)
+        if known and not (path.exists() and path.stat().st_size):
             raise StateUnusable(
                 f"{path}: gone or emptied, and with it all versions and who acts on which: restore the state "
                 "directory from a backup; without one, begin in an empty state_dir"
             )
-        self.database = self.databases.open(path, STORE, "registry", RegistryTables.metadata)
+        self.database = open_database(path, STORE, "registry", RegistryTables.metadata, commits, shared)
         self.where = self.database.where
         self.damaged: dict[tuple[int, bool], str] = {}
         """Versions of which a file was found damaged or gone, whether that is the head's, with the moments, and its

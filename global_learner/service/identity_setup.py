@@ -195,7 +195,7 @@ def open_identities(
         make_private_folder(folder)
     except OSError as error:
         raise StateUnusable(f"{folder}: cannot be used ({error.strerror}); name a state_dir of one's own") from error
-    with contextlib.closing(IdentityStore(folder, thread.registry.commits, thread.registry.databases)) as store:
+    with contextlib.closing(IdentityStore(folder, thread.registry.commits, thread.registry.shared)) as store:
         credentials, enroll_credentials = None, None
         authority = None if external.authority is None else external.authority.value
         if external.files is not None:

@@ -39,7 +39,7 @@ async def restore_file(settings: LearnerSettings, version: int, data: bytes, act
             waiting.cancel()
             if term is not None:
                 state = term.state
-                with contextlib.closing(Registry(state.path, state.commits, databases=state.databases)) as registry:
+                with contextlib.closing(Registry(state.path, state.commits, shared=state.shared)) as registry:
                     return registry.restore(version, data, actor, now)
     raise StateUnusable(
         f"state_dir {settings.state_dir}: a learner runs{f' (process {holder})' if holder else ''}; it takes the file "

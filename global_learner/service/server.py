@@ -188,7 +188,7 @@ async def _serve_term(
         contextlib.ExitStack() as stack,
         contextlib.closing(open_registry(settings, state)) as registry,
         open_identities(settings, external, state.path, registry, telemetry, time.time) as identities,
-        contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits, state.databases)) as store,
+        contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits, state.shared)) as store,
     ):
         priors = PriorsSource(store, settings.beliefs, registry.registry, telemetry)
         priors.exclude(identities.registrar.turned_out)
@@ -344,7 +344,7 @@ def _operators(
 
 def open_registry(settings: LearnerSettings, state: StateDir) -> RegistryThread:
     """The registry, and then the keys: what the registry saw of them says whether there must be some."""
-    registry = Registry(state.path, state.commits, databases=state.databases)
+    registry = Registry(state.path, state.commits, shared=state.shared)
     try:
         registry.signing = Signing(state.path, 60.0 * settings.signing.timestamp_minutes, time.time, state.commits)
     except BaseException:

@@ -21,12 +21,11 @@ from foundation.clocks import boot_seconds
 from foundation.files import PARTIAL, PRIVATE, sync_folder, write_first, write_whole
 from global_learner.errors import BadLearnerConfig, DatabaseAway, LeaseLost, StateUnusable
 from global_learner.operator_socket import OPERATOR_SOCKET, socket_name
-from global_learner.postgres.lease import Lease, LeaseKeeper
-from global_learner.postgres.lease_table import LeaseTable
+from global_learner.postgres.lease import Lease, LeaseKeeper, LeaseTable
 from global_learner.postgres.server import Server
 from global_learner.service.http_endpoint import HttpEndpoint
 from global_learner.settings import LearnerSettings
-from global_learner.storage.databases import Schemas
+from global_learner.storage.databases import SharedDatabase
 from global_learner.storage.snapshot import PARTIAL_NAME
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
 from global_learner.telemetry import LearnerTelemetry
@@ -198,7 +197,7 @@ async def term_of(
         try:
             path = take_term(settings.state_dir, lease.fence)
             with StateDir(path, lease=lease) as state:
-                state.databases = Schemas(server, lease.fence, state.commits)
+                state.shared = SharedDatabase(server, lease.fence)
                 terms.append(Term(state))
                 point_to(path, IDENTITY_FOLDER)
                 point_to(path, OPERATOR_SOCKET, socket_name(lease.fence))

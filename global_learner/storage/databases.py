@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 from sqlalchemy import Connection, MetaData, text
 from sqlalchemy.orm import Session
 
-from global_learner.postgres.lease_table import hold
+from global_learner.postgres.lease import hold
 from global_learner.postgres.server import Server
 from global_learner.storage.commits import Commits, Losses
 from global_learner.storage.database import COUNTS, Database, create_missing, usable, write_counts
@@ -135,53 +135,23 @@ class PostgresSchema(Database):
         return {row[0]: row[1] for row in rows}
 
 
-class Databases(Protocol):
-    """Opens the database of a store."""
+@dataclass(frozen=True, slots=True)
+class SharedDatabase:
+    """A server's database that learners share, and the fencing number of the lease that this one holds."""
 
-    def open(self, path: Path, store: str, what: str, tables: MetaData) -> Database:
-        """Open a store's database, or make it.
-
-        Args:
-            path: where its file is, or would be.
-            store: its name in the commit record.
-            what: it is, for people.
-            tables: of the present program.
-
-        Raises:
-            StateUnusable: it is damaged, or fell back to an older state.
-            DatabaseAway, LeaseLost: the server cannot be asked, or another learner writes.
-        """
+    server: Server
+    fence: int
 
 
-class Files:
-    """SQLite files; the one process that has the state directory's lock writes them.
+def open_database(
+    path: Path, store: str, what: str, tables: MetaData, commits: Commits | None, shared: SharedDatabase | None
+) -> Database:
+    """Open a store's database, or make it: a schema of the shared database, or else the SQLite file at `path`.
 
-    Args:
-        commits: the state directory's record; None: nothing is counted against anything.
+    Raises:
+        StateUnusable: it is damaged, or fell back to an older state.
+        DatabaseAway, LeaseLost: the server cannot be asked, or another learner writes.
     """
-
-    def __init__(self, commits: Commits | None) -> None:
-        self._commits = commits
-
-    def open(self, path: Path, store: str, what: str, tables: MetaData) -> Database:
-        """See `Databases.open`."""
-        return SqliteFile(path, store, what, tables, self._commits)
-
-
-class Schemas:
-    """Schemas of a server, in one database; the holder of the lease writes them.
-
-    Args:
-        fence: the fencing number of the lease that is held.
-        commits: as for `Files`.
-    """
-
-    def __init__(self, server: Server, fence: int, commits: Commits | None) -> None:
-        self._server = server
-        self._hold = partial(hold, fence=fence)
-        self._commits = commits
-
-    def open(self, path: Path, store: str, what: str, tables: MetaData) -> Database:
-        """See `Databases.open`."""
-        del path
-        return PostgresSchema(self._server, store, what, tables, self._commits, self._hold)
+    if shared is None:
+        return SqliteFile(path, store, what, tables, commits)
+    return PostgresSchema(shared.server, store, what, tables, commits, partial(hold, fence=shared.fence))

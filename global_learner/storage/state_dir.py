@@ -14,7 +14,7 @@ from foundation.locks import FileLock, FolderLock, LockHeld, lock_holder
 from global_learner.errors import StateUnusable
 from global_learner.postgres.lease import Lease
 from global_learner.storage.commits import Commits, Losses
-from global_learner.storage.databases import Databases, Files
+from global_learner.storage.databases import SharedDatabase
 
 _log = structlog.get_logger()
 
@@ -92,7 +92,7 @@ class StateDir:
                     _keep_all_private(path)
                 self.commits = Commits(path, losses, afresh=lease is not None)
                 taken.callback(self.commits.close)
-                self.databases: Databases = Files(self.commits)
+                self.shared: SharedDatabase | None = None
                 self._taken = taken.pop_all()
         except OSError as error:
             raise StateUnusable(

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from global_learner.postgres.lease_table import LeaseTable
+from global_learner.postgres.lease import LeaseTable
 from global_learner.postgres.server import Server
-from global_learner.storage.databases import Schemas
+from global_learner.storage.database import Database
+from global_learner.storage.databases import SharedDatabase, open_database
 
 # Test modules share makers; with importlib import mode the folder is not on the path by itself.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -37,12 +38,8 @@ def each_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         assert fence is not None
         return url, Server(url), fence
 
-    class Elsewhere:
-        def __init__(self, commits: Any) -> None:
-            self._commits = commits
-
-        def open(self, path: Path, *of: Any) -> Any:
-            return Schemas(*database(path.parent)[1:], self._commits).open(path, *of)
+    def elsewhere(path: Path, store: str, what: str, tables: Any, commits: Any, shared: None) -> Database:
+        return open_database(path, store, what, tables, commits, SharedDatabase(*database(path.parent)[1:]))
 
     def execute(path: Path, statement: str) -> None:
         statement = statement.replace("x'00'", r"'\x00'")
@@ -51,7 +48,7 @@ def each_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     # On a machine that stands still for a moment, as a busy one does, nobody has a lock that others wait for.
     monkeypatch.setattr("global_learner.postgres.server._IDLE_MILLISECONDS", 30_000)
     for user in ("registry.registry", "beliefs.belief_store", "enrollment.identity_store"):
-        monkeypatch.setattr(f"global_learner.{user}.Files", Elsewhere)
+        monkeypatch.setattr(f"global_learner.{user}.open_database", elsewhere)
     yield execute
 
 

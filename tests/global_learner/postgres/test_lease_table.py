@@ -13,12 +13,12 @@ from postgres_server import own_server, shared_server
 from reserved_port import ReservedPort
 
 from global_learner.errors import BadLearnerConfig, DatabaseAway, LeaseLost, StateUnusable
-from global_learner.postgres.lease_table import LeaseHolder, LeaseTable, hold
+from global_learner.postgres.lease import LeaseHolder, LeaseTable, hold
 from global_learner.postgres.server import Server, checked_url
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.storage.commits import Commits
-from global_learner.storage.databases import Schemas
+from global_learner.storage.databases import SharedDatabase
 from global_learner.storage.state_dir import StateDir
 
 LONG, OVER = 3600.0, 0.0
@@ -36,7 +36,7 @@ def table(url: str) -> Iterator[LeaseTable]:
 
 
 def registry(url: str, fence: int, folder: Path, commits: Commits | None = None) -> Registry:
-    return Registry(folder, commits, databases=Schemas(Server(url), fence, commits))
+    return Registry(folder, commits, shared=SharedDatabase(Server(url), fence))
 
 
 def test_one_has_it_until_it_is_over_and_every_holder_has_a_higher_number(table: LeaseTable) -> None:

@@ -30,7 +30,7 @@ from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import LOG
 from global_learner.storage.state_dir import StateDir
-from global_learner.upkeep import backup, places, state_copy
+from global_learner.upkeep import backup, places
 from global_learner.upkeep.backup import UNFINISHED, back_up
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
@@ -226,11 +226,13 @@ def test_a_killed_backup_leaves_nothing_that_looks_whole(tmp_path: Path, at: str
     config = begun(tmp_path)
     (tmp_path / "learner.yaml").write_text(yaml.safe_dump({"state_dir": "state", "initial_policy": "v1.safetensors"}))
     script = (
-        "import os, signal, sys\n"
+        "import os, pathlib, signal, sys\n"
         "from global_learner.upkeep import backup\n"
         "from global_learner import cli\n"
         f"where = backup.StateCopy if {at!r} in vars(backup.StateCopy) else backup\n"
-        f"setattr(where, {at!r}, lambda *_: os.kill(os.getpid(), signal.SIGKILL))\n"
+        # Folders are synced before, too: of those that are not whole yet.
+        f"early = pathlib.Path('copy.partial', backup.UNFINISHED).exists if {at!r} == 'sync_folder' else bool\n"
+        f"setattr(where, {at!r}, lambda *_: early() or os.kill(os.getpid(), signal.SIGKILL))\n"
         "sys.argv = ['global-learner', 'backup', 'copy', '--config', 'learner.yaml']\n"
         "cli.main()\n"
     )
@@ -288,7 +290,7 @@ def test_what_is_no_state_or_somebody_elses_is_refused(tmp_path: Path, monkeypat
 
 @pytest.mark.heavy
 def test_two_backups_at_once_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_copy, "_CUT_SECONDS", 1.0)
+    monkeypatch.setattr(backup, "_CUT_SECONDS", 1.0)
     config = begun(tmp_path)
     lock = FolderLock(config.state_dir / "log")
     try:

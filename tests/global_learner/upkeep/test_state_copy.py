@@ -10,7 +10,7 @@ from learner_makers import SPEC, applied, write_segment
 from foundation.locks import FolderLock
 from global_learner import maintenance
 from global_learner.storage.update_log import read_log, segments
-from global_learner.upkeep.state_copy import StateCopy
+from global_learner.upkeep.backup import StateCopy
 
 
 def copy_of(folder: Path) -> StateCopy:
