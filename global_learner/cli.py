@@ -119,7 +119,7 @@ def restore_version_command(
     with importing():
         import asyncio  # noqa: PLC0415
 
-        from global_learner.service.restored_file import restore_file  # noqa: PLC0415
+        from global_learner.service.offline import restore_file  # noqa: PLC0415
         from global_learner.telemetry import set_up_logging  # noqa: PLC0415
 
     set_up_logging(settings.telemetry.log_level)
@@ -140,7 +140,7 @@ def admin_secret_command(
     from global_learner.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings(config)
-    from global_learner.service.admin_secret import hand_over_administrator  # noqa: PLC0415
+    from global_learner.service.offline import hand_over_administrator  # noqa: PLC0415
     from global_learner.telemetry import set_up_logging  # noqa: PLC0415
 
     set_up_logging(settings.telemetry.log_level)

@@ -1,4 +1,4 @@
-"""Operator's commands on versions and the head: pin, note, reset; what is assigned, `RolloutDriver` looks after.
+"""Operator's commands on versions and the head: publish, restore, reset; what is assigned, `RolloutDriver` looks after.
 
 Each is durable, and in the audit log, before it is answered.
 
@@ -80,50 +80,6 @@ class Operator:
         self._failed = process.failed
         self._rounds = rounds
         self._telemetry.auto_assign.set(settings.auto_assign)
-
-    async def pin(self, version: int, pinned: bool, actor: str, why: str = "") -> bool:
-        """Keep a version whatever its age, or no longer; False if it was so already.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-            BadRequest: the reason cannot be used.
-        """
-        check_reason(why)
-        remarks = self._registry.registry.remarks
-        return await self._registry.call(remarks.pin, version, pinned, actor, self._wall_clock(), why)
-
-    async def note_version(self, version: int, text: str, actor: str) -> bool:
-        """Say something of a version to whoever looks at it, or nothing any more; False if it says so already.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number.
-            BadRequest: the note is no line, or too long.
-        """
-        check_reason(text, "note")
-        remarks = self._registry.registry.remarks
-        return await self._registry.call(remarks.note, version, text.strip(), actor, self._wall_clock())
-
-    async def give_alias(self, alias: str, version: int, actor: str, why: str = "", *, move: bool = False) -> int:
-        """Let a word mean a version, which is kept then; which one it meant before, 0: none.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-            BadRequest: the word or the reason cannot be used, or it is another version's, and it is not to `move`.
-        """
-        check_reason(why)
-        remarks = self._registry.registry.remarks
-        return await self._registry.call(remarks.give_alias, alias, version, move, actor, self._wall_clock(), why)
-
-    async def take_alias(self, alias: str, actor: str, why: str = "") -> int:
-        """Let a word mean no version any more; which one it meant.
-
-        Raises:
-            UnknownPolicyVersion: no version has it.
-            BadRequest: the reason cannot be used.
-        """
-        check_reason(why)
-        remarks = self._registry.registry.remarks
-        return await self._registry.call(remarks.take_alias, alias, actor, self._wall_clock(), why)
 
     async def publish(self, data: bytes, note: str, actor: str) -> VersionCard:
         """Make a policy that was trained elsewhere the next version; the head does not go on from it.

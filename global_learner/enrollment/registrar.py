@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -26,7 +26,6 @@ from global_learner.registry.registrations import forget
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.roles import PEOPLE, CallerRole
 from global_learner.storage.audit import KEEPER
-from global_learner.storage.audit_chain import AuditLine
 from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.signed_documents import SignedDocument
@@ -72,7 +71,7 @@ class Registrar:
         clock: Callable[[], float],
     ) -> None:
         self.enroll_port = 0
-        self._store = store
+        self.store = store
         self._thread = thread
         self._authority = authority
         self._rules = rules
@@ -117,7 +116,7 @@ class Registrar:
         if checked_name(cluster) in self._rules.reserved:
             raise BadRequest(f"{cluster} is the learner's or an administrator's name; name the cluster otherwise")
         seconds = self._rules.settings.token_minutes * _MINUTE_SECONDS
-        invitation = await self._thread.call(self._store.invite, cluster, actor, self._clock(), seconds)
+        invitation = await self._thread.call(self.store.invite, cluster, actor, self._clock(), seconds)
         self._count("invited", cluster, actor)
         return invitation
 
@@ -132,11 +131,11 @@ class Registrar:
             raise BadRequest(f"a token of {len(token)} characters; it is none of ours")
         checked_name(cluster)
         # Before anything that costs something: whoever has no token of ours gets no further.
-        if not self._store.invited(token):
+        if not self.store.invited(token):
             raise EnrollmentRefused(EnrollmentRefusal.UNKNOWN_TOKEN)
         key = await asyncio.to_thread(requested_key, request)
         grant = await self._thread.call(
-            self._store.redeem, cluster, token, _digest(key), self._clock(), lambda: self._issue(key, cluster)
+            self.store.redeem, cluster, token, _digest(key), self._clock(), lambda: self._issue(key, cluster)
         )
         self._count("repeated" if grant.repeated else "enrolled", cluster, cluster)
         return grant
@@ -152,30 +151,18 @@ class Registrar:
         self._signer()
         key = await asyncio.to_thread(requested_key, request)
         grant = await self._thread.call(
-            self._store.renew, cluster, presented, self._clock(), lambda: self._issue(key, cluster)
+            self.store.renew, cluster, presented, self._clock(), lambda: self._issue(key, cluster)
         )
         self._count("renewed", cluster, cluster)
         return grant
 
     async def clusters(self) -> list[ClusterIdentity]:
         """Every cluster that was ever invited or turned out, by name."""
-        return await self._thread.call(self._store.clusters, self._clock())
+        return await self._thread.call(self.store.clusters, self._clock())
 
     def turned_out(self, cluster: str, unix_seconds: float) -> bool:
         """Whether what a cluster said at a moment counts no longer, as it was revoked; callable from any thread."""
-        return self._store.turned_out(cluster, unix_seconds)
-
-    async def audit(self, since_unix_seconds: float) -> list[AuditLine]:
-        """What was done with identities since a moment, oldest first."""
-        return await self._thread.call(self._store.audit, since_unix_seconds)
-
-    async def acts(self, actions: Collection[str], most: int) -> list[AuditLine]:
-        """What people did with identities, newest first."""
-        return await self._thread.call(self._store.acts, actions, most)
-
-    async def audit_head(self) -> tuple[int, str]:
-        """How many lines the log of identities has, and the digest of the last one."""
-        return await self._thread.call(self._store.audit_head)
+        return self.store.turned_out(cluster, unix_seconds)
 
     async def revoke(self, cluster: str, actor: str, why: str = "", *, dry_run: bool = False) -> tuple[int, int]:
         """Turn a cluster out, or only say what would come of it; how many certificates and tokens are good until then.
@@ -190,9 +177,9 @@ class Registrar:
             if not self._rules.revocable:
                 raise NoAuthority(f"this learner signs no certificates, so that none can be revoked; {NEVER_ENROLLED}")
             if not dry_run:
-                await self._thread.call(self._store.revoke_name, cluster, actor, self._clock(), why)
+                await self._thread.call(self.store.revoke_name, cluster, actor, self._clock(), why)
         else:
-            counts = await self._thread.call(self._store.revoke, cluster, actor, self._clock(), why, dry_run)
+            counts = await self._thread.call(self.store.revoke, cluster, actor, self._clock(), why, dry_run)
         if dry_run:
             return counts
         self._count("revoked", cluster, actor)
@@ -221,7 +208,7 @@ class Registrar:
         return registered
 
     def _forget(self, cluster: str, actor: str, why: str, dry_run: bool, unheard_seconds: float | None) -> bool:
-        enrolled = self._store.is_turned_out(cluster, self._clock())
+        enrolled = self.store.is_turned_out(cluster, self._clock())
         registry = self._thread.registry
         if not enrolled:
             if all(entry.cluster != cluster for entry in registry.registrations()):
@@ -236,7 +223,7 @@ class Registrar:
 
         def note() -> None:
             said = "was registered" if registered else "had never registered"
-            self._store.forget(cluster, actor, self._clock(), f"{said}: {why}" if why else said)
+            self.store.forget(cluster, actor, self._clock(), f"{said}: {why}" if why else said)
 
         # What a session changed that only reads is given up at its end. Who was killed in between asks again, and finds
         # the cluster listed: an enrolled one by the store of identities, and so that is told last; another one here.
@@ -262,14 +249,14 @@ class Registrar:
             raise BadRequest(f"{name} is the learner's own name; name the person otherwise")
         key, given = await asyncio.to_thread(requested_key, request), CallerRole(role)
         grant, replaced = await self._thread.call(
-            self._store.enroll_person, name, given, actor, self._clock(), lambda: self._issue(key, name, given)
+            self.store.enroll_person, name, given, actor, self._clock(), lambda: self._issue(key, name, given)
         )
         self._count("operator-enrolled", name, actor)
         return grant, replaced
 
     async def people(self) -> list[PersonIdentity]:
         """Everybody who was ever enrolled, by name."""
-        return await self._thread.call(self._store.people, self._clock())
+        return await self._thread.call(self.store.people, self._clock())
 
     async def revoke_person(self, name: str, actor: str, why: str = "", *, dry_run: bool = False) -> int:
         """Turn a person out, or only say what would come of it; how many certificates are good until then.
@@ -285,7 +272,7 @@ class Registrar:
                 f"{name} is the name in the learner's own identity file: remove identity/admin.pem of its state "
                 "directory and start it again; a new one is made, and the old one counts no more"
             )
-        certificates = await self._thread.call(self._store.revoke_person, name, actor, self._clock(), why, dry_run)
+        certificates = await self._thread.call(self.store.revoke_person, name, actor, self._clock(), why, dry_run)
         if not dry_run:
             self._count("operator-revoked", name, actor)
         return certificates

@@ -114,7 +114,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             acts=[
                 fleet_pb2.AuditEntry(**dataclasses.asdict(line))
                 for log in (
-                    await self._registrar.acts(ACTS, MOST_EVENTS),
+                    await self._ask(self._registrar.store.acts, ACTS, MOST_EVENTS),
                     await self._ask(self._registry.acts, ACTS, MOST_EVENTS),
                 )
                 for line in log
@@ -306,13 +306,17 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     @for_people
     async def PinVersion(self, request: fleet_pb2.PinVersionRequest, actor: str) -> fleet_pb2.PinVersionReply:
         """Keep a version whatever its age, or no longer."""
-        changed = await self._learner.operator.pin(request.version, request.pinned, actor, request.reason)
+        check_reason(request.reason)
+        pin, now = self._registry.remarks.pin, self._wall_clock()
+        changed = await self._ask(pin, request.version, request.pinned, actor, now, request.reason)
         return fleet_pb2.PinVersionReply(changed=changed)
 
     @for_people
     async def NoteVersion(self, request: fleet_pb2.NoteVersionRequest, actor: str) -> fleet_pb2.NoteVersionReply:
         """Have a version's card say something to people."""
-        changed = await self._learner.operator.note_version(request.version, request.text, actor)
+        check_reason(request.text, "note")
+        note, now = self._registry.remarks.note, self._wall_clock()
+        changed = await self._ask(note, request.version, request.text.strip(), actor, now)
         return fleet_pb2.NoteVersionReply(changed=changed)
 
     @for_people
@@ -334,11 +338,13 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     @for_people
     async def AliasVersion(self, request: fleet_pb2.AliasVersionRequest, actor: str) -> fleet_pb2.AliasVersionReply:
         """Let a word mean a version, or nothing any more."""
-        operator = self._learner.operator
-        if request.version:
-            before = await operator.give_alias(request.alias, request.version, actor, request.reason, move=request.move)
+        check_reason(request.reason)
+        remarks, now = self._registry.remarks, self._wall_clock()
+        alias, version, why = request.alias, request.version, request.reason
+        if version:
+            before = await self._ask(remarks.give_alias, alias, version, request.move, actor, now, why)
         else:
-            before = await operator.take_alias(request.alias, actor, request.reason)
+            before = await self._ask(remarks.take_alias, alias, actor, now, why)
         return fleet_pb2.AliasVersionReply(from_version=before)
 
     @for_people
@@ -376,7 +382,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         since = request.since_unix_seconds
         if not math.isfinite(since):
             raise BadRequest(f"since is {since}; it must be a moment in Unix seconds")
-        logs = (await self._registrar.audit(since), await self._ask(self._registry.audit, since))
+        logs = [await self._ask(log, since) for log in (self._registrar.store.audit, self._registry.audit)]
         # Each log keeps its own order, in which it is chained, also where a clock was set back.
         merged = heapq.merge(*logs, key=lambda line: line.unix_seconds)
         return fleet_pb2.ListAuditReply(entries=[fleet_pb2.AuditEntry(**dataclasses.asdict(line)) for line in merged])

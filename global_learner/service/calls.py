@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NoReturn, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar
 
-import grpc
 import structlog
+from grpc import StatusCode
 
 from foundation.text import plain_line
 from global_learner.errors import (
@@ -25,7 +25,6 @@ from global_learner.errors import (
     EnrollmentRefused,
     FleetFull,
     IdentityRefused,
-    LearnerError,
     LogBroken,
     MessageTooLarge,
     NoAuthority,
@@ -46,61 +45,57 @@ from policy_net.errors import SpecMismatch
 
 _log = structlog.get_logger()
 
-_STATUSES: dict[type[Exception], grpc.StatusCode] = {
-    BadRequest: grpc.StatusCode.INVALID_ARGUMENT,
-    IdentityRefused: grpc.StatusCode.PERMISSION_DENIED,
-    EnrollmentRefused: grpc.StatusCode.PERMISSION_DENIED,
-    NoAuthority: grpc.StatusCode.FAILED_PRECONDITION,
-    UnknownIncarnation: grpc.StatusCode.FAILED_PRECONDITION,
-    NoRounds: grpc.StatusCode.FAILED_PRECONDITION,
-    RolloutRefused: grpc.StatusCode.FAILED_PRECONDITION,
-    ChangedSince: grpc.StatusCode.ABORTED,
-    SpecMismatch: grpc.StatusCode.FAILED_PRECONDITION,
-    FleetFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    MessageTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
-    TooBusy: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    TooFast: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Unknown: grpc.StatusCode.NOT_FOUND,
-    StateUnusable: grpc.StatusCode.DATA_LOSS,
-    DiskFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    DatabaseAway: grpc.StatusCode.UNAVAILABLE,
-    NotActive: grpc.StatusCode.UNAVAILABLE,
-    NoHeadYet: grpc.StatusCode.UNAVAILABLE,
-    LogBroken: grpc.StatusCode.UNAVAILABLE,
-    LearnerError: grpc.StatusCode.INTERNAL,
-}
 
-_REASONS: dict[type[Exception], CallRefusal] = {
-    BadRequest: CallRefusal.BAD_REQUEST,
-    IdentityRefused: CallRefusal.WRONG_IDENTITY,
-    EnrollmentRefused: CallRefusal.NOT_ENROLLED,
-    NoAuthority: CallRefusal.NO_AUTHORITY,
-    UnknownIncarnation: CallRefusal.UNKNOWN_INCARNATION,
-    NoRounds: CallRefusal.NO_ROUNDS,
-    RolloutRefused: CallRefusal.ROLLOUT_REFUSED,
-    ChangedSince: CallRefusal.CHANGED_SINCE,
-    SpecMismatch: CallRefusal.WRONG_SPEC,
-    FleetFull: CallRefusal.FLEET_FULL,
-    MessageTooLarge: CallRefusal.TOO_LARGE,
-    ShareTaken: CallRefusal.SHARE_TAKEN,
-    TooOften: CallRefusal.TOO_OFTEN,
-    TooBusy: CallRefusal.TOO_BUSY,
-    TooFast: CallRefusal.TOO_FAST,
-    Unknown: CallRefusal.NOT_FOUND,
-    DiskFull: CallRefusal.DISK_FULL,
-    DatabaseAway: CallRefusal.DATABASE_AWAY,
-    NotActive: CallRefusal.NOT_ACTIVE,
-    NoHeadYet: CallRefusal.NO_HEAD,
+class _Ending(NamedTuple):
+    """How a call ends that raised an error; `line` stands in place of the error's own words."""
+
+    status: StatusCode
+    reason: CallRefusal
+    line: str = ""
+
+
+_ENDINGS: dict[type[Exception], _Ending] = {
+    BadRequest: _Ending(StatusCode.INVALID_ARGUMENT, CallRefusal.BAD_REQUEST),
+    IdentityRefused: _Ending(StatusCode.PERMISSION_DENIED, CallRefusal.WRONG_IDENTITY),
+    EnrollmentRefused: _Ending(StatusCode.PERMISSION_DENIED, CallRefusal.NOT_ENROLLED),
+    NoAuthority: _Ending(StatusCode.FAILED_PRECONDITION, CallRefusal.NO_AUTHORITY),
+    UnknownIncarnation: _Ending(StatusCode.FAILED_PRECONDITION, CallRefusal.UNKNOWN_INCARNATION),
+    NoRounds: _Ending(StatusCode.FAILED_PRECONDITION, CallRefusal.NO_ROUNDS),
+    RolloutRefused: _Ending(StatusCode.FAILED_PRECONDITION, CallRefusal.ROLLOUT_REFUSED),
+    ChangedSince: _Ending(StatusCode.ABORTED, CallRefusal.CHANGED_SINCE),
+    SpecMismatch: _Ending(StatusCode.FAILED_PRECONDITION, CallRefusal.WRONG_SPEC),
+    FleetFull: _Ending(StatusCode.RESOURCE_EXHAUSTED, CallRefusal.FLEET_FULL),
+    MessageTooLarge: _Ending(StatusCode.INVALID_ARGUMENT, CallRefusal.TOO_LARGE),
+    ShareTaken: _Ending(StatusCode.RESOURCE_EXHAUSTED, CallRefusal.SHARE_TAKEN),
+    TooOften: _Ending(StatusCode.RESOURCE_EXHAUSTED, CallRefusal.TOO_OFTEN),
+    TooBusy: _Ending(StatusCode.RESOURCE_EXHAUSTED, CallRefusal.TOO_BUSY),
+    TooFast: _Ending(StatusCode.RESOURCE_EXHAUSTED, CallRefusal.TOO_FAST),
+    Unknown: _Ending(StatusCode.NOT_FOUND, CallRefusal.NOT_FOUND),
+    DiskFull: _Ending(
+        StatusCode.RESOURCE_EXHAUSTED,
+        CallRefusal.DISK_FULL,
+        "the learner's disk is full; send this again later",
+    ),
+    DatabaseAway: _Ending(
+        StatusCode.UNAVAILABLE,
+        CallRefusal.DATABASE_AWAY,
+        "the learner's database does not answer; come again",
+    ),
+    NotActive: _Ending(
+        StatusCode.UNAVAILABLE,
+        CallRefusal.NOT_ACTIVE,
+        "this learner is not the active one; try the next address, or come again",
+    ),
+    NoHeadYet: _Ending(StatusCode.UNAVAILABLE, CallRefusal.NO_HEAD),
+    StateUnusable: _Ending(
+        StatusCode.DATA_LOSS, CallRefusal.FAILED, "the learner's state is damaged; its log says where"
+    ),
+    LogBroken: _Ending(
+        StatusCode.UNAVAILABLE, CallRefusal.FAILED, "the learner cannot write its log and ends; come again"
+    ),
 }
+_FAILED = _Ending(StatusCode.INTERNAL, CallRefusal.FAILED, "the learner failed; its log says why")
 """All others are the learner's own failures, of which a caller learns no more than that."""
-
-_FAILURES: dict[type[Exception], str] = {
-    StateUnusable: "the learner's state is damaged; its log says where",
-    DiskFull: "the learner's disk is full; send this again later",
-    DatabaseAway: "the learner's database does not answer; come again",
-    NotActive: "this learner is not the active one; try the next address, or come again",
-    LogBroken: "the learner cannot write its log and ends; come again",
-}
 
 _LONGEST_LOGGED = 2000
 _PAUSE_SECONDS = 0.5
@@ -122,7 +117,6 @@ class Service(Protocol):
 ServiceT = TypeVar("ServiceT", bound=Service)
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
-Found = TypeVar("Found")
 Method = Callable[[ServiceT, Request, Context], Awaitable[Reply]]
 
 
@@ -147,17 +141,14 @@ async def refuse(
     telemetry: LearnerTelemetry, context: Context, method: str, error: Exception, seconds: float = 0.0
 ) -> NoReturn:
     """End a call with an error's status and line; counted and logged."""
-    status = _of(_STATUSES, error, grpc.StatusCode.INTERNAL)
-    reason = _of(_REASONS, error, CallRefusal.FAILED)
-    message = plain_line(str(error))
+    found = next((ending for kind, ending in _ENDINGS.items() if isinstance(error, kind)), _FAILED)
+    status, reason, line = found
     if isinstance(error, (TooOften, TooFast)):
         await pause()
     if reason is not CallRefusal.FAILED:
         telemetry.refusal_log.on_refusal(context.peer(), reason, method, status.name, str(error)[:_LONGEST_LOGGED])
-        message = _of(_FAILURES, error, message)
     else:
         _log.error("call-failed", method=method, status=status.name, reason=str(error), exc_info=error)
-        message = _of(_FAILURES, error, "the learner failed; its log says why")
     if isinstance(error, IdentityRefused):
         telemetry.identity_refusals.labels(error.reason).inc()
     if isinstance(error, DiskFull):
@@ -167,7 +158,7 @@ async def refuse(
     telemetry.on_refusal(method, reason)
     telemetry.on_call(method, status.name.lower(), seconds)
     _end_after(_REFUSAL_SECONDS)
-    await context.abort(status, message)
+    await context.abort(status, line or plain_line(str(error)))
     raise AssertionError("abort raises") from error
 
 
@@ -182,7 +173,3 @@ def _end_after(seconds: float) -> None:
     assert task is not None  # noqa: S101  (gRPC runs each call in one)
     timer = asyncio.get_running_loop().call_later(seconds, task.cancel)
     task.add_done_callback(lambda _: timer.cancel())
-
-
-def _of(table: Mapping[type[Exception], Found], error: Exception, otherwise: Found) -> Found:
-    return next((found for kind, found in table.items() if isinstance(error, kind)), otherwise)

@@ -17,9 +17,7 @@ from global_learner.learner import Learner
 from global_learner.registry.cards import signed_message
 from global_learner.report.savings import latest_comparison
 from global_learner.service.calls import Context, Pause, answered, pause
-from global_learner.service.heartbeats.clusters_ahead import ClustersAhead
-from global_learner.service.heartbeats.heartbeat_check import check_status
-from global_learner.service.heartbeats.version_refusals import VersionRefusals
+from global_learner.service.heartbeats import ClustersAhead, VersionRefusals, check_status
 from global_learner.telemetry import LearnerTelemetry
 from global_learner.updates.pushes import UpdateAnswer, UpdateOutcome
 from policy_net.errors import SpecMismatch

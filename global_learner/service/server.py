@@ -265,7 +265,7 @@ async def _close(scorer: Scorer, learner: Learner, identities: Identities) -> No
 async def _report_heads(identities: Identities, learner: Learner) -> None:
     """Say where the audit logs end: what is logged may be kept where this machine's user cannot write."""
     heads = {
-        IDENTITIES: await identities.registrar.audit_head(),
+        IDENTITIES: await learner.registry.call(identities.registrar.store.audit_head),
         VERSIONS: await learner.registry.call(learner.registry.registry.audit_head),
     }
     for log, (lines, head) in heads.items():

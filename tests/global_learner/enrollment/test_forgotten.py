@@ -42,7 +42,7 @@ async def test_a_revoked_cluster_is_forgotten_and_stays_refused(tmp_path: Path) 
         assert [entry.cluster for entry in await registrar.clusters()] == ["south"]
         with pytest.raises(IdentityRefused, match="revoked"):
             here.identities.identity.cluster("", here.context(north))
-        (line,) = [line for line in await registrar.audit(0.0) if line.action == "forgotten"]
+        (line,) = [line for line in registrar.store.audit(0.0) if line.action == "forgotten"]
         assert (line.actor, line.subject, line.detail) == ("ada", "north", "was registered: sold")
         assert here.counted("forgotten") == 1
         with pytest.raises(UnknownCluster, match="no cluster north is listed"):
@@ -79,7 +79,7 @@ async def test_a_cluster_that_was_never_enrolled_is_forgotten_once_it_is_away(tm
         assert names(here) == ["south"]
         assert await registrar.forget("south", "ada", "its machine is sold")
         assert names(here) == []
-        (line,) = [line for line in await registrar.audit(0.0) if line.action == "forgotten"]
+        (line,) = [line for line in registrar.store.audit(0.0) if line.action == "forgotten"]
         assert (line.actor, line.subject, line.detail) == ("ada", "south", "was registered: its machine is sold")
         with pytest.raises(UnknownCluster, match="no cluster south is listed here"):
             await registrar.forget("south", "ada")
@@ -97,7 +97,7 @@ async def test_a_rollout_keeps_a_cluster_that_was_never_enrolled_too_and_nothing
         with pytest.raises(BadRequest, match="rollout 3 still counts cluster south"):
             await here.identities.registrar.forget("south", "ada")
         assert names(here) == ["south"]
-        assert "forgotten" not in [line.action for line in await here.identities.registrar.audit(0.0)]
+        assert "forgotten" not in [line.action for line in here.identities.registrar.store.audit(0.0)]
 
 
 def test_without_identities_too_who_is_away_is_forgotten_and_others_are_not(tmp_path: Path) -> None:

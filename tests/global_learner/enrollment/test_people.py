@@ -53,7 +53,7 @@ async def test_a_certificate_says_name_and_role_and_is_good_for_them(tmp_path: P
         (person,) = [entry for entry in await here.identities.registrar.people() if entry.name == "ada"]
         assert (person.role, person.state, person.fingerprint) == (role, EnrollmentState.ENROLLED, ada.fingerprint)
         assert "ada" not in [entry.cluster for entry in await here.identities.registrar.clusters()]
-        line = (await here.identities.registrar.audit(0.0))[-1]
+        line = here.identities.registrar.store.audit(0.0)[-1]
         assert (line.actor, line.action, line.subject) == ("policyctl", "operator-enrolled", "ada")
         assert line.detail == f"as {role}, certificate {ada.fingerprint[:16]}, in place of 0"
 

@@ -17,7 +17,7 @@ from global_learner.report.page import as_json, live_page, live_policy, static_p
 from global_learner.report.savings import headline, latest_comparison
 from global_learner.report.versions import MOST_VERSIONS
 from global_learner.report.words import change, listed
-from global_learner.service.heartbeats.heartbeat_check import check_timelines
+from global_learner.service.heartbeats import check_status
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 DRAW = random.Random(7)
@@ -326,7 +326,7 @@ def views(draw: st.DrawFn) -> pb.ClusterView:
         guard_interventions=draw(st.dictionaries(NAMES, COUNTS, max_size=3)),
         job_timelines=[pb.JobTimeline(job_type=draw(NAMES), held=held, interventions=marks, seconds=draw(SECONDS))],
     )
-    check_timelines(status)
+    check_status(status)
     heard = draw(st.floats(-1.0, 1e9))
     return pb.ClusterView(
         cluster=draw(NAMES), incarnation=draw(st.integers(0, 2)), seconds_since_heard=heard, status=status

@@ -9,7 +9,7 @@ from learner_in_process import serving
 
 from global_learner.errors import DiskFull
 from global_learner.registry.version_words import PASSING_REFUSALS, refused_words
-from global_learner.service.heartbeats.version_refusals import VersionRefusals
+from global_learner.service.heartbeats import VersionRefusals
 from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.signed_documents import VERSION_REFUSALS

@@ -13,14 +13,13 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from learner_process import LearnerProcess
 
 from global_learner.errors import BadRequest
-from global_learner.service.heartbeats.heartbeat_check import (
+from global_learner.service.heartbeats import (
     MOST_INTERVENTIONS,
     MOST_JOBS,
     MOST_POINTS,
     MOST_SCHEDULERS,
     MOST_STEPS,
     check_status,
-    check_timelines,
 )
 from global_learner.settings import TelemetrySettings
 from policy_net.exchange.generated import fleet_pb2 as pb
@@ -42,7 +41,7 @@ def status(**changes) -> pb.ClusterStatus:
 
 
 def test_a_sound_timeline_is_taken() -> None:
-    check_timelines(status())
+    check_status(status())
 
 
 @pytest.mark.parametrize(
@@ -62,16 +61,16 @@ def test_a_sound_timeline_is_taken() -> None:
 )
 def test_an_unsound_timeline_is_refused_by_its_number(changes: dict) -> None:
     with pytest.raises(BadRequest, match="job 7"):
-        check_timelines(status(**changes))
+        check_status(status(**changes))
 
 
 def test_too_many_jobs_and_a_long_baseline_are_refused() -> None:
     with pytest.raises(BadRequest, match="at most 16"):
-        check_timelines(pb.ClusterStatus(job_timelines=[JOB] * (MOST_JOBS + 1)))
+        check_status(pb.ClusterStatus(job_timelines=[JOB] * (MOST_JOBS + 1)))
     with pytest.raises(BadRequest, match="no job takes that long"):
-        check_timelines(pb.ClusterStatus(avg_jct_seconds=1e300))
+        check_status(pb.ClusterStatus(avg_jct_seconds=1e300))
     with pytest.raises(BadRequest, match="baseline_policy"):
-        check_timelines(pb.ClusterStatus(baseline_policy="x" * 300))
+        check_status(pb.ClusterStatus(baseline_policy="x" * 300))
 
 
 LOAD = {

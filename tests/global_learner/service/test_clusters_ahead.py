@@ -15,7 +15,7 @@ from learner_makers import settings as learner_settings
 from global_learner.errors import DiskFull
 from global_learner.loss import find_losses
 from global_learner.policyctl.views import fleet_facts, fleet_table
-from global_learner.service.heartbeats.clusters_ahead import MOST_AHEAD, ClustersAhead
+from global_learner.service.heartbeats import MOST_AHEAD, ClustersAhead
 from global_learner.upkeep.backup import back_up
 from policy_net.exchange.generated import fleet_pb2 as pb
 
