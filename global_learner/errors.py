@@ -268,10 +268,25 @@ class IdentityRefused(LearnerError):
         self.reason = reason
 
 
+class EnrollmentRefusal(StrEnum):
+    """Why no certificate is given; metrics know exactly these words."""
+
+    UNKNOWN_TOKEN = "unknown-token"  # noqa: S105  (a word, no secret)
+    """Made by another learner, or replaced by a newer token."""
+    EXPIRED_TOKEN = "expired-token"  # noqa: S105
+    """Not used within `identity.token_minutes`."""
+    USED_TOKEN = "used-token"  # noqa: S105
+    """Traded for a certificate already, with another key."""
+    WRONG_NAME = "wrong-name"
+    """Made for another cluster's name."""
+    REVOKED = "revoked"
+    """The present certificate was revoked, and is not renewed."""
+
+
 class EnrollmentRefused(LearnerError):
     """No certificate is given; `reason` is one of a fixed set of words."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: EnrollmentRefusal) -> None:
         super().__init__(f"{reason}: {_ENROLLMENT_ADVICE[reason]}")
         self.reason = reason
 

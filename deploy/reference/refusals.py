@@ -8,8 +8,14 @@ import textwrap
 from enum import StrEnum
 from itertools import pairwise
 
-from global_learner.enrollment.types import EnrollmentRefusal
-from global_learner.errors import BeliefRefusal, CallRefusal, EvidenceRefusal, IdentityRefusal, Rejection
+from global_learner.errors import (
+    BeliefRefusal,
+    CallRefusal,
+    EnrollmentRefusal,
+    EvidenceRefusal,
+    IdentityRefusal,
+    Rejection,
+)
 from global_learner.service.http_server import HttpRefusal
 
 _HEAD = """# What is refused

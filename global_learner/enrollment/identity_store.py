@@ -20,24 +20,28 @@ from sqlalchemy.orm import Session
 from foundation.figures import counted
 from global_learner.enrollment.authority import Issued
 from global_learner.enrollment.tables import (
+    CertificateGrant,
     CertificateRow,
+    ClusterIdentity,
+    EnrollmentState,
     EnrollmentTables,
     ForgottenRow,
     IdentityAuditRow,
+    Invitation,
     InvitationRow,
+    PersonIdentity,
     RevocationRow,
     people,
     statuses,
 )
-from global_learner.enrollment.types import (
-    CertificateGrant,
-    ClusterIdentity,
+from global_learner.errors import (
+    BadRequest,
     EnrollmentRefusal,
-    EnrollmentState,
-    Invitation,
-    PersonIdentity,
+    EnrollmentRefused,
+    StateUnusable,
+    UnknownCluster,
+    UnknownPerson,
 )
-from global_learner.errors import BadRequest, EnrollmentRefused, StateUnusable, UnknownCluster, UnknownPerson
 from global_learner.identity import KnownCertificate
 from global_learner.roles import PEOPLE, CallerRole
 from global_learner.storage.audit import AuditLog

@@ -13,14 +13,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, PublicKey, requested_key
 from global_learner.enrollment.identity_store import NEVER_ENROLLED, IdentityStore
 from global_learner.enrollment.settings import IdentitySettings
-from global_learner.enrollment.types import (
+from global_learner.enrollment.tables import (
     CertificateGrant,
     ClusterIdentity,
-    EnrollmentRefusal,
     Invitation,
     PersonIdentity,
 )
-from global_learner.errors import BadRequest, EnrollmentRefused, NoAuthority, UnknownCluster
+from global_learner.errors import BadRequest, EnrollmentRefusal, EnrollmentRefused, NoAuthority, UnknownCluster
 from global_learner.identity import OPERATOR, checked_name
 from global_learner.registry.registrations import forget
 from global_learner.registry.registry_thread import RegistryThread

@@ -1,4 +1,4 @@
-"""Tables of identities, and what a cluster's rows amount to: invited, enrolled, expired or revoked.
+"""Tables of identities, and what a holder's rows amount to: invited, enrolled, expired or revoked.
 
 They are in a file of their own: they hold what the rest of the learner need not read.
 """
@@ -6,13 +6,82 @@ They are in a file of their own: they hold what the rest of the learner need not
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 
 from sqlalchemy import Float, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from global_learner.enrollment.types import ClusterIdentity, EnrollmentState, PersonIdentity
 from global_learner.roles import CallerRole
 from global_learner.storage.audit import AuditColumns
+from policy_net.exchange.generated import fleet_pb2
+
+
+class EnrollmentState(StrEnum):
+    """A cluster's status."""
+
+    INVITED = "invited"
+    ENROLLED = "enrolled"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """A cluster's status; seconds are 0 where there is no such moment."""
+
+    cluster: str
+    state: EnrollmentState
+    issued_unix_seconds: float = 0.0
+    expires_unix_seconds: float = 0.0
+    fingerprint: str = ""
+    revoked_unix_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PersonIdentity:
+    """A person's newest certificate; `revoked_unix_seconds` is 0 if it is not."""
+
+    name: str
+    role: CallerRole
+    state: EnrollmentState
+    issued_unix_seconds: float
+    expires_unix_seconds: float
+    fingerprint: str
+    revoked_unix_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateGrant:
+    """A certificate as an agent gets it; `repeated` if it had been made before and not arrived."""
+
+    pem: bytes
+    fingerprint: str
+    expires_unix_seconds: float
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A token, the only time that it is seen.
+
+    Attributes:
+        voided_tokens: earlier ones of the name, still good and not used, that count no longer.
+    """
+
+    token: str
+    expires_unix_seconds: float
+    voided_tokens: int = 0
+
+
+def identity_message(entry: ClusterIdentity) -> fleet_pb2.ClusterIdentity:
+    """The status's message, which has the same fields."""
+    return fleet_pb2.ClusterIdentity(**asdict(entry))
+
+
+def person_message(entry: PersonIdentity) -> fleet_pb2.OperatorIdentity:
+    """The message of a person's certificate, which has the same fields."""
+    return fleet_pb2.OperatorIdentity(**asdict(entry))
 
 
 class EnrollmentTables(DeclarativeBase):
@@ -77,54 +146,32 @@ def statuses(
     now: float,
 ) -> list[ClusterIdentity]:
     """Every cluster's status, by name; an enrolled cluster that was invited again is still enrolled."""
-    found = {row.name: _turned_out(row) for row in revocations}
+    found = {
+        row.name: ClusterIdentity(row.name, EnrollmentState.REVOKED, revoked_unix_seconds=row.unix_seconds)
+        for row in revocations
+    }
     for certificate in sorted(certificates, key=lambda row: row.issued_unix_seconds):
-        found[certificate.name] = _holder(certificate, now)
+        found[certificate.name] = ClusterIdentity(certificate.name, *_status(certificate, now))
     for invitation in invitations:
         present = found.get(invitation.cluster)
         if present is None or present.state is not EnrollmentState.ENROLLED:
-            found[invitation.cluster] = _invited(invitation, now)
+            expires = invitation.expires_unix_seconds
+            state = EnrollmentState.INVITED if expires > now else EnrollmentState.EXPIRED
+            found[invitation.cluster] = ClusterIdentity(invitation.cluster, state, expires_unix_seconds=expires)
     return [found[name] for name in sorted(found)]
 
 
 def people(certificates: Sequence[CertificateRow], now: float) -> list[PersonIdentity]:
     """Every person's newest certificate, by name."""
     newest = {row.name: row for row in sorted(certificates, key=lambda row: row.issued_unix_seconds)}
-    return [
-        PersonIdentity(
-            row.name,
-            CallerRole(row.role),
-            _state(row, now),
-            row.issued_unix_seconds,
-            row.expires_unix_seconds,
-            row.fingerprint,
-            row.revoked_unix_seconds or 0.0,
-        )
-        for _, row in sorted(newest.items())
-    ]
+    return [PersonIdentity(row.name, CallerRole(row.role), *_status(row, now)) for _, row in sorted(newest.items())]
 
 
-def _state(row: CertificateRow, now: float) -> EnrollmentState:
+def _status(row: CertificateRow, now: float) -> tuple[EnrollmentState, float, float, str, float]:
+    """The fields that a cluster's and a person's status share."""
     if row.revoked_unix_seconds is not None:
-        return EnrollmentState.REVOKED
-    return EnrollmentState.ENROLLED if row.expires_unix_seconds > now else EnrollmentState.EXPIRED
-
-
-def _holder(row: CertificateRow, now: float) -> ClusterIdentity:
-    return ClusterIdentity(
-        row.name,
-        _state(row, now),
-        row.issued_unix_seconds,
-        row.expires_unix_seconds,
-        row.fingerprint,
-        row.revoked_unix_seconds or 0.0,
-    )
-
-
-def _invited(row: InvitationRow, now: float) -> ClusterIdentity:
-    state = EnrollmentState.INVITED if row.expires_unix_seconds > now else EnrollmentState.EXPIRED
-    return ClusterIdentity(row.cluster, state, expires_unix_seconds=row.expires_unix_seconds)
-
-
-def _turned_out(row: RevocationRow) -> ClusterIdentity:
-    return ClusterIdentity(row.name, EnrollmentState.REVOKED, revoked_unix_seconds=row.unix_seconds)
+        state = EnrollmentState.REVOKED
+    else:
+        state = EnrollmentState.ENROLLED if row.expires_unix_seconds > now else EnrollmentState.EXPIRED
+    revoked = row.revoked_unix_seconds or 0.0
+    return state, row.issued_unix_seconds, row.expires_unix_seconds, row.fingerprint, revoked

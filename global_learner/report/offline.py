@@ -8,7 +8,7 @@ from pathlib import Path
 
 from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
 from global_learner.enrollment.identity_store import IdentityStore
-from global_learner.enrollment.types import identity_message
+from global_learner.enrollment.tables import identity_message
 from global_learner.errors import BadLearnerConfig, StateUnusable
 from global_learner.fleet import ClusterEntry, Fleet
 from global_learner.registry.cards import version_message

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from global_learner.enrollment.registrar import Registrar
-from global_learner.enrollment.types import identity_message, person_message
+from global_learner.enrollment.tables import identity_message, person_message
 from global_learner.errors import BadRequest
 from global_learner.identity import CallerIdentity, checked_name
 from global_learner.learner import Learner

@@ -14,7 +14,7 @@ from identity_makers import NOON, Clock, enrolling
 from made_certificates import MadeAuthority
 
 from global_learner.enrollment.identity_store import IdentityStore
-from global_learner.enrollment.types import EnrollmentState
+from global_learner.enrollment.tables import EnrollmentState
 from global_learner.errors import (
     BadLearnerConfig,
     BadRequest,

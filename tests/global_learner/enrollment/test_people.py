@@ -15,7 +15,7 @@ from identity_makers import NOON, Enrolling, enrolling
 
 from global_learner.enrollment.authority import Authority
 from global_learner.enrollment.authority_files import read_authority
-from global_learner.enrollment.types import EnrollmentState
+from global_learner.enrollment.tables import EnrollmentState
 from global_learner.errors import BadRequest, IdentityRefused, NoAuthority, UnknownPerson
 from global_learner.identity import Caller, CallerIdentity
 from global_learner.roles import PEOPLE, CallerRole, role_uri
