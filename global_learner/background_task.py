@@ -1,7 +1,6 @@
 """Work in the background of the learner's event loop, one piece at a time, with an end.
 
-A store, a process or another learner is asked in a task of its own, so that whoever needs the answer goes on without it
-and looks again. Two pieces beside each other would ask for the same thing twice.
+Two pieces beside each other would ask the same store, process or learner for the same thing twice.
 """
 
 from __future__ import annotations
@@ -13,22 +12,14 @@ from typing import Any
 
 
 class BackgroundTask:
-    """At most one task at a time; used on the learner's event loop.
-
-    Args:
-        name: of the task, as it stands in logs.
-    """
+    """At most one task at a time, of a name that stands in logs; used on the learner's event loop."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Begin a piece of work, unless the one before is still under way; whether it was begun.
-
-        Args:
-            work: makes what is to run; is not called where nothing is begun.
-        """
+        """Begin a piece of work, unless the one before is still under way; whether it was begun."""
         if self._task is not None and not self._task.done():
             return False
         self._task = asyncio.create_task(work(), name=self._name)

@@ -1,6 +1,6 @@
-"""Fleet of clusters as the learner sees them now: registrations, last words, and what did not change the head.
+"""Fleet of clusters as the learner sees them now, in memory.
 
-Kept in memory; registrations come from the registry, the counters from the last snapshot, the rest from heartbeats.
+Registrations come from the registry, the counters from the last snapshot, the rest from heartbeats.
 """
 
 from __future__ import annotations
@@ -30,13 +30,7 @@ _CONTEST_LASTS_SECONDS = 660.0
 
 @dataclass(slots=True)
 class ClusterEntry:
-    """One cluster. Seconds are on the fleet's clock: when it was heard, and when an update of its was applied.
-
-    None if that has not happened since the start.
-
-    Attributes:
-        heard_before: what the learner before kept of when it was heard.
-    """
+    """One cluster. Seconds are on the fleet's clock; None if something has not happened since the start."""
 
     cluster: str
     incarnation: int
@@ -154,9 +148,9 @@ class Fleet:
         return entry
 
     def is_contested(self, entry: ClusterEntry) -> bool:
-        """Whether two agents call themselves by this name: each takes it from the other, again and again.
+        """Whether two agents use this name, and take it from each other again and again.
 
-        An agent that ends and begins is none: it never calls by the number that it had before.
+        An agent that ends and begins does not count: it never calls by the number that it had before.
         """
         times, now = entry.taken_over_seconds, self.clock()
         return (

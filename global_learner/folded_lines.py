@@ -1,8 +1,6 @@
 """Log lines of floods: whoever floods the learner fills counters, and not its log.
 
 Of like events the first has a line with all that is known, and those that follow within a while one with their number.
-Refused calls are alike by the caller's host and the reason; every one is counted all the same
-(`fedl2_learner_refusals_total`).
 """
 
 from __future__ import annotations
@@ -37,7 +35,6 @@ class FoldedLines(Generic[Key]):
     Args:
         others: the key that stands for one more kind, once there are too many to tell apart.
         tell: logs how many had no line, and within how many seconds.
-        clock: seconds, never back.
         later: calls after so many seconds.
     """
 
@@ -69,7 +66,7 @@ class FoldedLines(Generic[Key]):
 
 
 class CallRefusalLog:
-    """Log lines of refused calls, for one event loop."""
+    """Log lines of refused calls, alike by the caller's host and the reason; for one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, later: Later = on_loop) -> None:
         self._lines: FoldedLines[tuple[str, CallRefusal]] = FoldedLines(
@@ -77,12 +74,7 @@ class CallRefusalLog:
         )
 
     def on_refusal(self, peer: str, reason: CallRefusal, method: str, status: str, text: str) -> None:
-        """Log a call, or count it into the line to come.
-
-        Args:
-            peer: as gRPC names it; connections from one host are one caller.
-            text: what the caller was told, or more.
-        """
+        """Log a call, or count it into the line to come; connections from one host are one caller."""
         kind = self._lines.first((host_of(peer), reason))
         if kind is not None:
             _log.warning("call-refused", method=method, status=status, reason=text, peer=kind[0])

@@ -77,9 +77,9 @@ class CallerIdentity:
 
     Args:
         authenticated: whether they must show a certificate.
-        admin_names: names of people, where certificates are made elsewhere: admins, unless their certificate states a
+        admin_names: of people, where certificates are made elsewhere: admins, unless their certificate states a
             lesser role. No cluster may bear one.
-        certificates: what is known of them; `issuing` is whether only known ones count.
+        certificates: what is known of them; with `issuing` only known ones count.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class OperatorIdentity(CallerIdentity):
 
 
 def checked_name(name: str, whose: str = "cluster") -> str:
-    """A name of a cluster, or of whom else, if it is one.
+    """A name, if it is one of a cluster or whoever else.
 
     Raises:
         BadRequest: it is not.

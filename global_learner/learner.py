@@ -1,7 +1,6 @@
 """Learner without its transport: registers clusters, applies their updates, hands out heads and versions.
 
-Runs on one event loop; whatever leaves the learner (an acknowledgement, a head, a version) waits until what it tells is
-on disk.
+Whatever leaves it (an acknowledgement, a head, a version) waits until what it tells is on disk.
 """
 
 from __future__ import annotations
@@ -171,7 +170,7 @@ class Learner:
 
         Raises:
             SpecMismatch: the agent runs policies of another spec.
-            FleetFull: there is no room for another cluster.
+            FleetFull: no further cluster is taken.
         """
         if spec_digest not in ("", self.spec.digest):
             raise SpecMismatch(
@@ -254,7 +253,7 @@ class Learner:
     async def record(self, make: MakeRecords) -> Sequence[AppliedUpdate]:
         """Log and apply what no cluster pushed: a round, or what passed between a region and the learner above.
 
-        It waits for room; all records are on disk when this returns.
+        It waits for free disk and backlog; all records are on disk when this returns.
         """
         await self.maintenance.room_at_last()
         records = make(self.head.step + 1)

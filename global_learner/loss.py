@@ -73,12 +73,7 @@ def accept_losses(settings: LearnerSettings, initial: PolicyFile, actor: str, un
 
 @dataclass(frozen=True, slots=True)
 class StateStores:
-    """All that a state directory holds, opened and checked.
-
-    Attributes:
-        found: where the learner was.
-        keys_usable: whether the fleet's keys can be gone on from.
-    """
+    """All that a state directory holds, opened and checked; `keys_usable` is whether the fleet's keys are."""
 
     registry: Registry
     identities: IdentityStore | None

@@ -1,9 +1,7 @@
-"""Commit of updates to the log and the head, the one place where these go on; versions and snapshots when due.
-
-Versions, snapshots, and the cut of the log behind these are made beside the updates.
+"""Commit of updates to the log and the head, and what follows from them: versions, snapshots, cuts of the log.
 
 A full disk is waited for: the task that met it is tried again until it succeeds. Meanwhile updates are taken for as
-long as the log has room under its limit, and refused beyond it.
+long as the log stays under its limit, and refused beyond it.
 """
 
 from __future__ import annotations
@@ -278,10 +276,7 @@ class Maintenance:
         self._add(lambda: self._write(snapshot))
 
     async def close(self) -> None:
-        """Finish what is queued.
-
-        What does not fit on a full disk is given up: everything acknowledged is in the log.
-        """
+        """Finish what is queued. What a full disk refuses is given up: everything acknowledged is in the log."""
         self._closing.set()
         await self._queue.close()
 

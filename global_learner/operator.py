@@ -1,9 +1,7 @@
 """Operator's commands on versions and the head: publish, restore, reset; what is assigned, `RolloutDriver` looks after.
 
-Each is durable, and in the audit log, before it is answered.
-
-Everything that changes the registry runs on its one thread, in the order in which it was asked; two operators at once
-are therefore one after the other. The head is reset on the event loop, between two updates, as a record of the log.
+Each is durable, and in the audit log, before it is answered. What changes the registry runs on its one thread, in the
+order in which it was asked. The head is reset on the event loop, between two updates, as a record of the log.
 """
 
 from __future__ import annotations
@@ -38,11 +36,10 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class HeadReset:
-    """What a reset did.
+    """What a reset did; `changed` is False if the head was just that already.
 
     Attributes:
         moments_kept: whether the moments are those of the version; otherwise they begin at zero.
-        changed: False if the head was just that already.
     """
 
     from_step: int
@@ -52,11 +49,7 @@ class HeadReset:
 
 
 class Operator:
-    """Carries out an operator's commands on one event loop.
-
-    Args:
-        rounds: begun anew when the head is another one.
-    """
+    """Carries out an operator's commands on one event loop; `rounds` begin anew when the head is another one."""
 
     def __init__(
         self,
@@ -176,7 +169,6 @@ class Operator:
         """Write down that a cluster knows what this learner does not, and give no version a number that it knows.
 
         Args:
-            cluster: whose word it is.
             version: the highest number that it knows; 0: none above the newest version.
             detail: what it knows, for people.
 
@@ -247,7 +239,7 @@ class Operator:
         anything was learned changes nothing.
 
         Args:
-            why: for people; stands in the audit log as a line of its own.
+            why: stands in the audit log as a line of its own.
             dry_run: only say what would come of it.
             seen_step: the head's when the operator looked; None: not compared.
 

@@ -1,7 +1,4 @@
-"""Unix socket of operators: a way to the learner that only its own user has, and that no cluster can fill.
-
-It lies in the state directory, which is its owner's alone; there is nothing to show, to guess or to be overheard.
-"""
+"""Unix socket of operators in the state directory: it lets in the learner's own user alone, and no cluster fills it."""
 
 from __future__ import annotations
 
@@ -18,10 +15,9 @@ _LONGEST_PATH = 100
 
 
 def socket_name(fence: int | None) -> str:
-    """The socket's name in the folder of a term: a learner that ends late removes its own, not its successor's.
+    """The socket's name in the folder of a term, with its fencing number; None of a learner that shares no database.
 
-    Args:
-        fence: the fencing number; None of a learner that shares no database.
+    So a learner that ends late removes its own, not its successor's.
     """
     return OPERATOR_SOCKET if fence is None else f"operator-{fence}.sock"
 

@@ -65,7 +65,6 @@ class Recovered:
     """Where to go on.
 
     Attributes:
-        counters: see `Snapshot.counters`.
         replayed: updates taken from the log.
         checksum: of the log's record of the head's step; 0 where it is not known.
         unsettled: versions that fell due and resets that could not be entered, as the disk is full; None if all was.
@@ -87,9 +86,7 @@ def recover(
     unix_seconds: float,
     priors: PriorsSource | None = None,
 ) -> Recovered:
-    """Read the state directory, or begin one with `initial` as v1.
-
-    `priors` go into versions that were due and are published now.
+    """Read the state directory, or begin one with `initial` as v1; `priors` go into versions that are published now.
 
     Raises:
         StateUnusable: damaged, behind what was acknowledged, not writable, or of another spec than `initial`.
@@ -200,10 +197,9 @@ class Found:
     Attributes:
         first: v1.
         events: versions that fell due in the log, and resets, in order.
-        logged: the settings of the log.
+        logged: the settings of the log; with `settings_lost` the configuration's, as those cannot be read.
         lost_files: of versions.
         earlier: the snapshot that was gone on from, where the newest is lost.
-        settings_lost: these are the configuration's, as those of the log cannot be read.
     """
 
     first: PolicyFile

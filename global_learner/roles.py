@@ -1,9 +1,8 @@
 """Roles of callers, and the least role that every method of the learner's services needs.
 
 People are viewers, operators or admins: each may do what those before it may. A cluster's agent is no person, and may
-do nothing of theirs. A certificate says which of the three its holder is, by a URI among its alternative names, so that
-it can be read off the certificate by anybody and cannot be changed behind its holder's back. One without such a URI is
-a cluster's, or an admin's of before there were roles.
+do nothing of theirs. A certificate says which of the three its holder is, by a URI among its alternative names; one
+without such a URI is a cluster's, or an admin's of before there were roles.
 
 A new method of fleet.proto needs a line in `NEEDS`: without one nobody may call it, and a test fails.
 """

@@ -1,10 +1,9 @@
-"""Driver of rollouts: tells the running one what heartbeats and evidence say, judges it, and tells the fleet.
+"""Driver of rollouts: gives the running one what clusters and operators say, judges it, and tells the fleet.
 
-It looks every few seconds, on the learner's event loop; databases are asked on the registry's thread, verdicts are
-computed beside it, replays in a process of their own (`scores`). Nothing of it stands between a cluster and its update:
-whatever fails here is logged, and tried again when it looks next. What it is told by operators goes the same way as
-what it sees, as events; so it can be killed at any moment, and goes on where the database says that it was. A change
-whose answer was lost, or for which nobody waited any more, may be on disk: it is read again before anything else.
+It polls every few seconds, on the learner's event loop; databases are asked on the registry's thread, verdicts are
+computed beside it, replays in a process of their own (`scores`). No update waits for any of it: whatever fails here is
+logged and tried again. All it is told are events, so it can be killed at any moment, and goes on where the database
+says that it was. A change whose answer was lost may be on disk: it is read again before anything else.
 """
 
 from __future__ import annotations
@@ -60,11 +59,8 @@ _KEEP_GROWTH = 1.1
 class RolloutDriver:
     """Create, `start`, use and `close` it on one event loop.
 
-    Args:
-        spec_digest: of the fleet's policies.
-        auto_assign: whether every new version acts at once on clusters of which nobody decides.
-
     Attributes:
+        auto_assign: whether every new version acts at once on clusters of which nobody decides.
         gate: what is replayed at the gate.
         queries: what Prometheus servers are asked.
         turned_out: whether a cluster no longer belongs to the fleet.
@@ -390,7 +386,7 @@ class RolloutDriver:
         return await (taking if dry_run else self._reported_of(taking))
 
     async def _reported_of(self, change: Awaitable[Taken]) -> Taken:
-        """Wait for a change, and tell the fleet of it; what may have come of one that failed is read at the next look.
+        """Wait for a change, and tell the fleet of it; what may have come of one that failed is read at the next poll.
 
         A caller that hangs up ends the wait, and not the change.
         """

@@ -43,11 +43,7 @@ ReplaySketch = Callable[[Mapping[str, Any], int, Policies], Awaitable[dict[str, 
 
 
 class GateReplays:
-    """Used on the learner's event loop.
-
-    Args:
-        wall_clock: Unix seconds.
-        on_done: called when more is known.
+    """Used on the learner's event loop; `on_done` is called when more is known.
 
     Attributes:
         score: has a version replayed on the fixed set; None where this learner replays nothing.

@@ -67,11 +67,9 @@ class QueryStore:
 
 
 class RolloutQueries:
-    """Used on the learner's event loop.
+    """Used on the learner's event loop; `on_done` is called when more is known.
 
     Args:
-        wall_clock: Unix seconds.
-        on_done: called when more is known.
         command: the interpreter and the module that asks; tests put others in its place.
     """
 

@@ -308,6 +308,7 @@ def test_without_a_score_there_is_no_curve() -> None:
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+WORDS = st.from_regex(r"[a-z0-9][a-z0-9-]{0,9}", fullmatch=True)
 SECONDS = st.floats(0.0, 1e10)
 COUNTS = st.integers(0, 2**32 - 1)
 
@@ -321,9 +322,9 @@ def views(draw: st.DrawFn) -> pb.ClusterView:
         jobs_done=draw(COUNTS),
         avg_jct_seconds=draw(SECONDS),
         baseline_jct_seconds=draw(SECONDS),
-        baseline_policy=draw(NAMES),
-        acting_version=draw(st.integers(0, 2**64 - 1)),
-        guard_interventions=draw(st.dictionaries(NAMES, COUNTS, max_size=3)),
+        baseline_policy=draw(st.just("") | WORDS),
+        acting_version=draw(st.integers(0, 2**63 - 1)),
+        guard_interventions=draw(st.dictionaries(WORDS, COUNTS, max_size=3)),
         job_timelines=[pb.JobTimeline(job_type=draw(NAMES), held=held, interventions=marks, seconds=draw(SECONDS))],
     )
     check_status(status)
