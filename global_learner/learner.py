@@ -107,7 +107,7 @@ class Learner:
         self._heard_kept_seconds = clock()
         self._keeping = BackgroundTask("last-heard")
         self._looking = BackgroundTask("clock")
-        process = Process(telemetry, wall_clock, self.failed)
+        self.process = process = Process(telemetry, wall_clock, self.failed)
         self._lease = opened.state.lease
         end = LogEnd(
             opened.state.log,
@@ -229,7 +229,7 @@ class Learner:
         Raises:
             UnknownIncarnation: the cluster has to register (again).
         """
-        self._on_heard(cluster, incarnation)
+        self.on_heard(cluster, incarnation)
         self._check_head()
         step = self.head.step
         weights = None if have_step == step else self.head.weights_bytes()
@@ -298,11 +298,6 @@ class Learner:
             self.quarantine.on_judged(cluster, None)
         return taken
 
-    def fail(self, error: BaseException) -> None:
-        """End: another learner is the active one."""
-        if not self.failed.done():
-            self.failed.set_result(error)
-
     def check_active(self) -> None:
         """See that this is the active learner.
 
@@ -318,8 +313,12 @@ class Learner:
         if self.fleet.get(cluster) is not None:
             self.quarantine.on_judged(cluster, reason)
 
-    def _on_heard(self, cluster: str, incarnation: int) -> None:
-        """Note that a cluster was heard; it must be registered with this incarnation."""
+    def on_heard(self, cluster: str, incarnation: int) -> None:
+        """Note that a cluster was heard.
+
+        Raises:
+            UnknownIncarnation: it is not registered with this incarnation.
+        """
         if self.fleet.on_heard(cluster, incarnation) is None:
             raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
 
@@ -330,7 +329,7 @@ class Learner:
             raise NoHeadYet("this region has no head of the learner above yet; come again")
 
     def _rounds_of(self, cluster: str, incarnation: int) -> Rounds:
-        self._on_heard(cluster, incarnation)
+        self.on_heard(cluster, incarnation)
         if self.rounds is None:
             raise NoRounds("this learner does not work in rounds; register again, and push")
         return self.rounds

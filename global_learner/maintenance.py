@@ -126,7 +126,8 @@ class Maintenance:
         self._priors = priors
         self.retry_seconds = retry_seconds
         self.lease = stores.state.lease
-        self._full: NotNow | None = None
+        self.full: NotNow | None = None
+        """Why a version or a snapshot waits, for free disk or for the database."""
         self._closing = asyncio.Event()
         self._moved = asyncio.Event()
         self._queue = WorkQueue(process.fail, self._moved.set)
@@ -139,18 +140,13 @@ class Maintenance:
         self._queue.start()
 
     @property
-    def full(self) -> NotNow | None:
-        """Why a version or a snapshot waits, for room on the disk or for the database, or None."""
-        return self._full
-
-    @property
     def refusal(self) -> NotNow | None:
         """Why one more update would be refused now, or None."""
         if self.lease is not None and (late := self.lease.refusal) is not None:
             return late
         if self._log.full is not None:
             return self._log.full
-        return None if self._has_room else self._full
+        return None if self._has_room else self.full
 
     @property
     def _has_room(self) -> bool:
@@ -297,14 +293,14 @@ class Maintenance:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), self.retry_seconds)
             else:
-                self._full = None
+                self.full = None
                 self._moved.set()
                 return
 
     def _meet(self, error: NotNow) -> None:
-        if self._full is None:
+        if self.full is None:
             _log.error("disk-full" if isinstance(error, DiskFull) else "maintenance-waits", reason=str(error))
-        self._full = error
+        self.full = error
         if isinstance(error, DiskFull):
             self._log.files.remove_spares()
         self._moved.set()

@@ -40,9 +40,7 @@ class BeliefStandard:
     def after(
         self, newest: Types, reports: Sequence[Types], first: Collection[tuple[str, JobKind]], enough: int
     ) -> BeliefStandard:
-        """What counts once `newest` is out.
-
-        Only published versions are taken into account, so it may be called as often as one likes.
+        """What counts once `newest` is out; only published versions count, so it may be called at any time.
 
         Args:
             newest: what the newest version says, by type.

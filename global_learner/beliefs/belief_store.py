@@ -1,11 +1,8 @@
 """Store of the clusters' reports of speeds: one a cluster, replaced whole by its next.
 
-So nothing is ever counted twice. A report holds everything that a cluster has seen since its beginning. A retry, a
-duplicate, one that was overtaken on the way, a restart, a new registration: the newest (incarnation, revision) stands,
-and what stood before is forgotten.
-Every method blocks, and the learner calls them on the registry's thread.
-
-The vocabulary of job types is the learner's: a type gets the next position when a cluster first reports it, for good.
+So nothing is ever counted twice: of retries, duplicates, restarts and new registrations the newest (incarnation,
+revision) stands. Every method blocks, and the learner calls them on the registry's thread. The vocabulary of job types
+is the learner's: a type gets the next position when a cluster first reports it, for good.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 from sqlalchemy import JSON, BigInteger, Float, Integer, LargeBinary, String, UniqueConstraint, func, select
@@ -36,7 +34,6 @@ _log = structlog.get_logger()
 _NAME = "beliefs.sqlite"
 STORE = "beliefs"
 """Its name in the commit record."""
-_TypeKey = tuple[str, str]
 LONGEST_STANDING = 8
 """Versions after which a cluster is as well known as any other."""
 
@@ -100,7 +97,7 @@ class BeliefSummary:
     Attributes:
         statistics: splits whose speed it told.
         observations: intervals behind them.
-        left_out: types for which there was no room in the vocabulary.
+        left_out: types for which there was no place in the vocabulary.
     """
 
     statistics: int
@@ -109,7 +106,11 @@ class BeliefSummary:
 
 
 class BeliefStore:
-    """Reports and vocabulary in one database; `summaries` is replaced whole after each commit."""
+    """Reports and vocabulary in one database (`open_database`); `summaries` is replaced whole after each commit.
+
+    Raises:
+        StateUnusable: the database is no such store, cannot be opened, or fell back to an older state.
+    """
 
     def __init__(
         self,
@@ -118,17 +119,6 @@ class BeliefStore:
         commits: Commits | None = None,
         shared: SharedDatabase | None = None,
     ) -> None:
-        """Open or create.
-
-        Args:
-            state_dir: where it lies.
-            settings: how much is taken.
-            commits: the state directory's record, which it is checked against.
-            shared: where its tables lie; unless given, in an SQLite file.
-
-        Raises:
-            StateUnusable: the database is no such store, cannot be opened, or fell back to an older state.
-        """
         path = state_dir / _NAME
         begun = shared is None and (state_dir / AGGREGATION_NAME).exists()
         if begun and not (path.exists() and path.stat().st_size):
@@ -164,7 +154,7 @@ class BeliefStore:
                 return False
             positions = self._positions(session, cluster, statistics, unix_seconds)
             known = [entry for entry in statistics if (entry.job_type, entry.kind.value) in positions]
-            content = _packed(known, positions)
+            content = _packed([[positions[e.job_type, e.kind.value], *_split(e)] for e in known])
             session.merge(
                 ReportRow(
                     cluster=cluster,
@@ -191,7 +181,14 @@ class BeliefStore:
             rows = session.scalars(select(ReportRow).order_by(ReportRow.cluster)).all()
             # Afterwards: types are only ever added, so none is missing, whoever else reads and writes meanwhile.
             types = {row.position: row for row in session.scalars(select(TypeRow))}
-            return {row.cluster: self._unpacked(row, types) for row in rows if counts(row.cluster, row.unix_seconds)}
+            return {
+                row.cluster: tuple(
+                    SpeedStatistic(types[position].name, JobKind(types[position].kind), *rest)
+                    for position, *rest in self._unpacked(row, f"the report of cluster {row.cluster}")
+                )
+                for row in rows
+                if counts(row.cluster, row.unix_seconds)
+            }
 
     def standings(self) -> dict[str, int]:
         """In how many versions in a row each cluster had a part, up to `LONGEST_STANDING`."""
@@ -218,13 +215,16 @@ class BeliefStore:
             rows = session.scalars(select(BeliefStandardRow).order_by(BeliefStandardRow.job_type)).all()
             found: dict[str, dict[str, tuple[SpeedStatistic, ...]]] = {"silenced": {}, "agreed": {}}
             for row in rows:
-                found[row.role][row.job_type] = self._held(row)
+                found[row.role][row.job_type] = tuple(
+                    SpeedStatistic(row.job_type, JobKind(kind), *rest)
+                    for kind, *rest in self._unpacked(row, f"what versions are held to of job type {row.job_type}")
+                )
         return BeliefStandard(**found)
 
     def hold_to(self, held_to: BeliefStandard) -> None:
         """Replace what versions are held to."""
         wanted = {
-            (job_type, role): _content([[e.kind.value, e.ps, e.workers, e.mean_log_speed, e.count] for e in entries])
+            (job_type, role): _packed([[e.kind.value, *_split(e)] for e in entries])
             for role, types in (("silenced", held_to.silenced), ("agreed", held_to.agreed))
             for job_type, entries in types.items()
         }
@@ -251,7 +251,7 @@ class BeliefStore:
 
     def _positions(
         self, session: Session, cluster: str, statistics: Sequence[SpeedStatistic], unix_seconds: float
-    ) -> dict[_TypeKey, int]:
+    ) -> dict[tuple[str, str], int]:
         """Of the reported types, those of the vocabulary; new ones are added while there is room."""
         wanted = {(entry.job_type, entry.kind.value) for entry in statistics}
         known = {(row.name, row.kind): row.position for row in session.scalars(select(TypeRow))}
@@ -267,27 +267,14 @@ class BeliefStore:
             mine += 1
         return {key: known[key] for key in wanted if key in known}
 
-    def _unpacked(self, row: ReportRow, types: Mapping[int, TypeRow]) -> tuple[SpeedStatistic, ...]:
+    def _unpacked(self, row: ReportRow | BeliefStandardRow, what: str) -> list[list[Any]]:
         if hashlib.sha256(row.content).hexdigest() != row.digest:
             raise StateUnusable(
-                f"{self._where}: the report of cluster {row.cluster} is damaged; restore the file from a copy, or "
-                "remove it: agents tell again what they know"
+                f"{self._where}: {what} is damaged; restore the file from a copy, or remove it: agents tell again what "
+                "they know"
             )
-        return tuple(
-            SpeedStatistic(types[position].name, JobKind(types[position].kind), ps, workers, mean, count)
-            for position, ps, workers, mean, count in json.loads(zlib.decompress(row.content))
-        )
-
-    def _held(self, row: BeliefStandardRow) -> tuple[SpeedStatistic, ...]:
-        if hashlib.sha256(row.content).hexdigest() != row.digest:
-            raise StateUnusable(
-                f"{self._where}: what versions are held to of job type {row.job_type} is damaged; restore the file "
-                "from a copy, or remove it: agents tell again what they know"
-            )
-        return tuple(
-            SpeedStatistic(row.job_type, JobKind(kind), ps, workers, mean, count)
-            for kind, ps, workers, mean, count in json.loads(zlib.decompress(row.content))
-        )
+        rows: list[list[Any]] = json.loads(zlib.decompress(row.content))
+        return rows
 
     def _reread(self) -> None:
         with self._database.session() as session:
@@ -299,13 +286,9 @@ class BeliefStore:
             self.types = session.scalars(select(func.count()).select_from(TypeRow)).one()
 
 
-def _packed(statistics: Sequence[SpeedStatistic], positions: Mapping[_TypeKey, int]) -> bytes:
-    rows = [
-        [positions[entry.job_type, entry.kind.value], entry.ps, entry.workers, entry.mean_log_speed, entry.count]
-        for entry in statistics
-    ]
-    return _content(rows)
+def _split(entry: SpeedStatistic) -> tuple[int, int, float, int]:
+    return entry.ps, entry.workers, entry.mean_log_speed, entry.count
 
 
-def _content(rows: Sequence[Sequence[object]]) -> bytes:
+def _packed(rows: Sequence[Sequence[object]]) -> bytes:
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)

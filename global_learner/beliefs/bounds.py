@@ -43,11 +43,7 @@ Rows = Sequence[SpeedStatistic]
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """Priors within the bounds.
-
-    Attributes:
-        held_back: types of which the reports would have moved something further.
-    """
+    """Priors within the bounds; `held_back` are types of which the reports would have moved something further."""
 
     statistics: tuple[SpeedStatistic, ...]
     held_back: tuple[str, ...] = ()

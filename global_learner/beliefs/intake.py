@@ -1,7 +1,4 @@
-"""Intake of what clusters tell of speeds: it is checked, kept and counted.
-
-Checked is whether a report can be true at all; what can be is not yet believed (see `fleet_priors`).
-"""
+"""Intake of what clusters tell of speeds: checked for whether it can be true, kept and counted; not yet believed."""
 
 from __future__ import annotations
 
@@ -29,11 +26,7 @@ _LARGEST_REVISION = 2**63 - 1
 
 
 class FleetBeliefs:
-    """All that a learner has to do with beliefs.
-
-    Attributes:
-        priors: what the next version says.
-    """
+    """All that a learner has to do with beliefs; `priors` is what the next version says."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ def priors_for(spec: WeightSpec, source: PriorsSource | None) -> VersionPriors |
 
 
 class PriorsSource:
-    """Makes priors of what is in the store; called on the registry's thread."""
+    """Makes priors of what is in the store, of v1 and of the newest version; called on the registry's thread."""
 
     def __init__(
         self,

@@ -79,11 +79,6 @@ def follow_authority(
 
     Agents know the learner by the authority of their enrollment: another one would shut all of them out.
 
-    Args:
-        clock: Unix seconds.
-        on_replaced: is called when another certificate is taken.
-        look_clock: seconds that never go back.
-
     Raises:
         BadConfig, SecretExposed: at the start: the files cannot be used.
     """
@@ -115,10 +110,7 @@ def follow_authority(
 
 
 def read_authority(certificate_file: Path, key_file: Path, now: float, content: Content = content_of) -> Authority:
-    """An authority from its files (PEM).
-
-    Args:
-        content: reads a file.
+    """An authority from its files (PEM), which `content` reads.
 
     Raises:
         BadConfig: a file cannot be read, has expired or is not what it should be.

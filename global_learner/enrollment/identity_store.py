@@ -1,6 +1,4 @@
-"""Store of identities: who is invited, who holds which certificate, who was turned out.
-
-One SQLite file, durable before anything is told.
+"""Store of identities: who is invited, who holds which certificate, who was turned out; durable before it is told.
 
 Tokens are kept as hashes. Every change and its line in the audit log are one transaction. Methods that change something
 block; the learner calls them on the registry's thread. `known`, `revocations` and the tokens are replaced whole after a
@@ -64,19 +62,13 @@ Sign = Callable[[], Issued]
 
 
 class IdentityStore:
-    """Invitations, certificates, revocations, and the audit log of them."""
+    """Invitations, certificates, revocations, and the audit log of them, in a database (`open_database`).
+
+    Raises:
+        StateUnusable: the database is no store of identities, cannot be opened, or fell back to an older state.
+    """
 
     def __init__(self, folder: Path, commits: Commits | None = None, shared: SharedDatabase | None = None) -> None:
-        """Open or create.
-
-        Args:
-            folder: where it lies.
-            commits: the state directory's record, which it is checked against.
-            shared: where its tables lie; unless given, in an SQLite file.
-
-        Raises:
-            StateUnusable: the database is no store of identities, cannot be opened, or fell back to an older state.
-        """
         path = folder / "identities.sqlite"
         self.known: Mapping[str, KnownCertificate] = {}
         self.revocations: Mapping[str, float] = {}
@@ -229,10 +221,7 @@ class IdentityStore:
         return grant, replaced
 
     def revoke_person(self, name: str, actor: str, now: float, why: str = "", dry_run: bool = False) -> int:
-        """Turn a person out: all certificates of that name; how many were good.
-
-        Args:
-            dry_run: only count.
+        """Turn a person out, or with `dry_run` only count: all certificates of that name; how many were good.
 
         Raises:
             UnknownPerson: there are none.
@@ -253,10 +242,7 @@ class IdentityStore:
             return people(session.scalars(select(CertificateRow).where(CertificateRow.role.in_(PEOPLE))).all(), now)
 
     def revoke(self, cluster: str, actor: str, now: float, why: str = "", dry_run: bool = False) -> tuple[int, int]:
-        """Turn a cluster out: all its certificates and tokens; how many were good.
-
-        Args:
-            dry_run: only count.
+        """Turn a cluster out, or with `dry_run` only count: all its certificates and tokens; how many were good.
 
         Raises:
             UnknownCluster: it has none.

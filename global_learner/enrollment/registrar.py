@@ -54,11 +54,7 @@ class EnrollmentRules:
 
 
 class Registrar:
-    """Answers everything about identities.
-
-    Args:
-        authority: signs; None where certificates are made elsewhere, or there are none.
-    """
+    """Answers everything about identities; `authority` is None where certificates are made elsewhere, if at all."""
 
     def __init__(
         self,
@@ -190,10 +186,6 @@ class Registrar:
         """List a cluster no longer, or only say what would come of it; whether it had registered.
 
         Args:
-            cluster: that was turned out, or was never enrolled.
-            actor: who wants it.
-            why: their words.
-            dry_run: change nothing.
             unheard_seconds: one that was never enrolled has to be silent for so long; None: it is.
 
         Raises:

@@ -1,7 +1,4 @@
-"""Tables of identities, and what a holder's rows amount to: invited, enrolled, expired or revoked.
-
-They are in a file of their own: they hold what the rest of the learner need not read.
-"""
+"""Tables of identities, and what a holder's rows amount to: invited, enrolled, expired or revoked."""
 
 from __future__ import annotations
 

@@ -234,14 +234,13 @@ class LeaseKeeper:
 
     Args:
         lost: is called once, in that thread, if another learner took it.
-        clock: seconds, as the lease's.
     """
 
     def __init__(
         self,
         lease: Lease,
         table: LeaseTable,
-        lost: Callable[[LeaseLost], None],
+        lost: Callable[[LeaseLost], object],
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
         self._lease = lease

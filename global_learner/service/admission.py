@@ -1,12 +1,12 @@
-"""Admission of calls: each is looked at for who makes it, with which role, whether it finds room and can be read.
+"""Admission of calls: each is looked at for who makes it, with which role, whether it finds a seat and can be read.
 
 The caller is known from its connection, before anything of its message is: a call first gets a seat of its caller's
 share, and only then is its message taken from the connection. The seat is given back when the answer has been sent. So
 a caller that sends slowly, or reads nothing, keeps its own share busy, nobody else's, and not for ever.
 
 gRPC itself refuses, without a word to us, what is larger than the largest message, and what is compressed (a bomb would
-be unpacked in full before anybody could measure it). Everything else is refused here: with a line that says what to do,
-and counted. What never arrives whole, or is never read, is counted when its call ends.
+be unpacked in full before anybody could measure it). Everything else is refused here in a line that says what to do,
+and counted; what never arrives whole, or is never read, when its call ends.
 """
 
 from __future__ import annotations

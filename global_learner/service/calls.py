@@ -1,7 +1,6 @@
 """Boundary of every call: the learner's errors become gRPC statuses with their one line, anything else is logged.
 
-A caller never sees a traceback or a word about what failed inside, neither a path nor a statement of SQL: that is the
-log's. Whatever is refused is counted by a reason of a fixed set.
+A caller never sees a traceback or a word about what failed inside, neither a path nor a statement of SQL.
 """
 
 from __future__ import annotations

@@ -41,10 +41,7 @@ class CheckedConfig:
 
 
 def read_named_files(settings: LearnerSettings, on_replaced: Callable[[str], None] = lambda _: None) -> CheckedConfig:
-    """Read what the settings name, and see that it fits.
-
-    Args:
-        on_replaced: is told the name of a secret whose files were replaced later.
+    """Read what the settings name, and see that it fits; `on_replaced` is told of secrets that are replaced later.
 
     Raises:
         BadConfig, PolicyFileError, SecretExposed: something cannot be used; nothing was begun.
@@ -57,10 +54,7 @@ def read_named_files(settings: LearnerSettings, on_replaced: Callable[[str], Non
 
 
 def check_config(settings: LearnerSettings) -> list[str]:
-    """Read what the settings name and begin nothing; ports may be taken, as by the learner that runs on it.
-
-    Returns:
-        what was found, one line each.
+    """Read what the settings name and begin nothing; what was found, one line each. Ports are not tried.
 
     Raises:
         BadConfig, PolicyFileError, SecretExposed: something cannot be used, as a start would find.

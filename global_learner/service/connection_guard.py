@@ -75,8 +75,7 @@ class ConnectionGuard:
     def _connections(self, port: int) -> dict[Peer, int]:
         """This process's connections at a port: each one's peer, and its file's number.
 
-        Files that are none of them are asked once: on the port for enrollment this looks again and again as soon as
-        there are some dozens of clusters, whose connections at the other port are all of the process's files.
+        Files that are none of them are asked once: most may be connections at the other port.
         """
         found: dict[Peer, int] = {}
         others: dict[int, tuple[int, int]] = {}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from global_learner.enrollment.registrar import Registrar
-from global_learner.errors import BadRequest, UnknownIncarnation
+from global_learner.errors import BadRequest
 from global_learner.folded_lines import OTHERS, FoldedLines, Later, on_loop
 from global_learner.identity import CallerIdentity
 from global_learner.learner import Learner
@@ -212,7 +212,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     ) -> fleet_pb2.ReturnPolicyReply:
         """Put a version's policy file back that the learner lost; answered when it is on disk."""
         cluster = self._caller(request.cluster, context)
-        self._check_registered(cluster, request.incarnation)
+        self._learner.on_heard(cluster, request.incarnation)
         taken = await self._learner.operator.take_back(request.policy_file, cluster)
         return fleet_pb2.ReturnPolicyReply(taken=taken)
 
@@ -222,7 +222,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     ) -> fleet_pb2.ShareEvidenceReply:
         """Keep what a cluster found out about a rollout's candidate; answered when it is on disk."""
         cluster = self._caller(request.cluster, context)
-        self._check_registered(cluster, request.incarnation)
+        self._learner.on_heard(cluster, request.incarnation)
         taken, next_block = await self._learner.rollouts.on_evidence(cluster, request)
         return fleet_pb2.ShareEvidenceReply(taken=taken, next_block=next_block)
 
@@ -233,7 +233,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         """Keep what a cluster has seen of speeds, in place of what it said before; answered when it is on disk."""
         cluster = self._caller(request.cluster, context)
         beliefs = self._learner.beliefs
-        self._check_registered(cluster, request.incarnation)
+        self._learner.on_heard(cluster, request.incarnation)
         taken = await beliefs.on_report(cluster, request.incarnation, request.revision, request.types)
         held = beliefs.summary(cluster)
         return fleet_pb2.ShareBeliefsReply(taken=taken, statistics=held.statistics, left_out=held.left_out)
@@ -242,7 +242,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def ShareSketch(self, request: fleet_pb2.ShareSketchRequest, context: Context) -> fleet_pb2.ShareSketchReply:
         """Keep what kind of work a cluster has, in place of what it said before; answered when it is on disk."""
         cluster = self._caller(request.cluster, context)
-        self._check_registered(cluster, request.incarnation)
+        self._learner.on_heard(cluster, request.incarnation)
         sketch = request.sketch if request.HasField("sketch") else None
         return fleet_pb2.ShareSketchReply(taken=await self._learner.rollouts.gate.on_sketch(cluster, sketch))
 
@@ -305,10 +305,6 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         fleet = self._learner.fleet
         entry = fleet.get(cluster)
         return entry is not None and fleet.is_contested(entry)
-
-    def _check_registered(self, cluster: str, incarnation: int) -> None:
-        if self._learner.fleet.on_heard(cluster, incarnation) is None:
-            raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
 
     def _timestamp(
         self, cluster: str, assigned_version: int, rollout_assignment: RolloutAssignment | None

@@ -10,13 +10,7 @@ from policy_net.exchange.generated import fleet_pb2
 
 
 async def fleet_message(learner: Learner, registrar: Registrar, *, with_jobs: bool = False) -> fleet_pb2.GetFleetReply:
-    """The head and all clusters, as they are now; only on the learner's event loop.
-
-    Args:
-        learner: whose fleet it is.
-        registrar: knows who was invited and turned out.
-        with_jobs: also the timelines of jobs and the curves of load, which are long.
-    """
+    """The head and all clusters, as they are now; `with_jobs` also timelines of jobs and curves of load."""
     statuses = {entry.cluster: entry.state for entry in await registrar.clusters()}
     return fleet_pb2.GetFleetReply(
         head_step=learner.log.durable_step,

@@ -34,7 +34,18 @@ _FOREIGN = HttpAnswer(
 
 
 class HttpEndpoint:
-    """A small server on threads of its own; it only tells, and changes nothing."""
+    """A small server on threads of its own; it only tells, and changes nothing.
+
+    Args:
+        not_ready: why updates are not taken; empty while they are.
+        live: the page at `/`; None if nothing about the fleet is shown here.
+        refused: is told of everything that gets no page.
+        health: what /healthz says.
+        remark: what /readyz says besides while updates are taken; empty where there is nothing.
+
+    Raises:
+        BadConfig: the address cannot be listened on.
+    """
 
     def __init__(
         self,
@@ -47,18 +58,6 @@ class HttpEndpoint:
         health: Callable[[], str] = lambda: "ok",
         remark: Callable[[], str] = lambda: "",
     ) -> None:
-        """Listen.
-
-        Args:
-            not_ready: why updates are not taken; empty while they are.
-            live: the page at `/`; None if nothing about the fleet is shown here.
-            refused: is told of everything that gets no page.
-            health: what /healthz says.
-            remark: what /readyz says besides while updates are taken; empty where there is nothing.
-
-        Raises:
-            BadConfig: the address cannot be listened on.
-        """
         pages: dict[str, Callable[[], HttpAnswer]] = {
             "/healthz": lambda: HttpAnswer(200, f"{health()}\n".encode()),
             "/readyz": lambda: _readiness(not_ready(), remark),

@@ -55,11 +55,7 @@ class HeadTooLarge(Exception):
 
 
 class HeadReader:
-    """Lines of a request's head, of so many bytes at most; stands where the base class reads its request.
-
-    Args:
-        stream: what the caller sends.
-    """
+    """Lines of a request's head, of so many bytes at most; stands where the base class reads its request."""
 
     def __init__(self, stream: BufferedIOBase) -> None:
         self._stream = stream

@@ -1,7 +1,6 @@
 """Identity setup: what tells callers apart, opened from the settings and the state directory.
 
-It holds the service `Enrollment` of fleet.proto too, on a port of its own: the only call for which nobody shows a
-certificate.
+It has the service `Enrollment` of fleet.proto too, on a port of its own: the only call that needs no certificate.
 """
 
 # ruff: noqa: N802  # methods are named by fleet.proto
@@ -93,9 +92,7 @@ def read_external_credentials(
     """Read what was made elsewhere, before anything is begun; later it is read again when it changes.
 
     Args:
-        clock: Unix seconds.
         on_replaced: is told the name of a secret whose files were replaced.
-        look_clock: seconds that never go back.
 
     Raises:
         BadConfig, SecretExposed: a certificate or key cannot be used.
@@ -143,12 +140,7 @@ def _follow_files(
 
 
 class OwnCertificate:
-    """The learner's certificate under its own authority: made at the start, and again when it is time.
-
-    Args:
-        names: what agents may dial.
-        clock: Unix seconds.
-    """
+    """The learner's certificate under its own authority, for the names that agents may dial; made anew in time."""
 
     def __init__(self, authority: Authority, names: tuple[str, ...], clock: Callable[[], float]) -> None:
         self._authority, self._names, self._clock = authority, names, clock
@@ -286,10 +278,7 @@ class EnrollmentService(fleet_pb2_grpc.EnrollmentServicer):
 async def start_enrollment(
     settings: LearnerSettings, identities: Identities, telemetry: LearnerTelemetry
 ) -> tuple[grpc.aio.Server, ConnectionGuard]:
-    """Answer on the port for enrollment, if there is one.
-
-    Returns:
-        the server, to be stopped at the end, and the guard of its connections, to watch meanwhile.
+    """Answer on the port for enrollment, if there is one; the server to be stopped, and the guard of its connections.
 
     Raises:
         BadConfig: the address cannot be listened on.

@@ -77,7 +77,6 @@ class Lanes:
     """The lanes of one server.
 
     Args:
-        callers: tells callers apart.
         shares: of the lanes that there are; what belongs into another one goes into the registry's.
         rates: of clusters; operators have none.
     """

@@ -23,10 +23,7 @@ _OWN_FILES = 512
 
 
 def room_for_connections(wanted: int) -> int:
-    """How many connections may be open, so that files can be opened beside them; raises the process's limit for it.
-
-    Whoever opens connections without end must not keep the learner from opening its log.
-    """
+    """How many connections may be open beside the files that the log needs; raises the process's limit for it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _OWN_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -41,11 +38,8 @@ def room_for_connections(wanted: int) -> int:
 def bind(setting: str, server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
     """Add a port to a server that has not started, in plain text without credentials; the bound port.
 
-    Args:
-        setting: that names the port, for the message.
-
     Raises:
-        BadConfig: the address cannot be listened on.
+        BadConfig: the address of this setting cannot be listened on.
     """
     try:
         if credentials is None:
@@ -90,9 +84,7 @@ def warn_if_exposed(key_file: Path) -> None:
 
 
 def server_credentials(current: Callable[[], ConnectionFiles], *, only_certified: bool) -> grpc.ServerCredentials:
-    """The server's side of TLS; each handshake is made with what is in force by then.
-
-    Connections that are open stay as they are.
+    """The server's side of TLS; each handshake is made with what is in force by then, and open connections stay.
 
     Args:
         current: the learner's certificate, its key, and what callers' are checked against; from any thread.

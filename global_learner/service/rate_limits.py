@@ -16,7 +16,6 @@ class RateLimits:
     Args:
         per_minute: calls a minute of one caller, by method; others have no rate.
         burst: calls at once, after a pause.
-        clock: seconds, never back.
     """
 
     def __init__(self, per_minute: Mapping[str, float], burst: int, clock: Callable[[], float]) -> None:

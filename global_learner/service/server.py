@@ -93,11 +93,7 @@ def only_young() -> Iterator[None]:
 async def collect_seldom(
     every_seconds: float = COLLECT_EVERY_SECONDS, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
-    """Look through everything now and then, for as long as this runs, and otherwise at young objects alone.
-
-    Args:
-        sleep: waits so many seconds.
-    """
+    """Look through everything now and then, for as long as this runs, and otherwise at young objects alone."""
     with only_young():
         while True:
             await sleep(every_seconds)
@@ -106,22 +102,22 @@ async def collect_seldom(
 
 def report_settings(settings: LearnerSettings, spec: WeightSpec, telemetry: LearnerTelemetry) -> None:
     """Say how versions come to act, how updates become steps, and in what these are counted."""
-    _warn_of_auto_assign(settings)
-    _report_aggregation(settings)
-    _report_optimizer(settings, spec, telemetry)
-
-
-def _warn_of_auto_assign(settings: LearnerSettings) -> None:
     if settings.publish.auto_assign:
         _log.warning(
             "auto-assign-enabled",
             meaning="every new version acts on every cluster at once, unjudged, unless policyctl assign holds it",
             advice="for simulations and demonstrations; elsewhere set publish.auto_assign to false",
         )
-
-
-def _report_optimizer(settings: LearnerSettings, spec: WeightSpec, telemetry: LearnerTelemetry) -> None:
-    """Say in what steps are counted, which the policy's kind decides where the settings do not."""
+    chosen = settings.aggregation
+    facts = {"mode": chosen.mode.value}
+    if chosen.mode is not AggregationMode.ASYNC:
+        facts["strategy"] = chosen.strategy
+    if chosen.mode is AggregationMode.ROBUST:
+        facts["listen"] = settings.listen
+        facts["advice"] = (
+            "with one or two clusters nobody can be outvoted; set aggregation for another mode (docs/guide)"
+        )
+    _log.info("aggregation", **facts)
     only_replays = settings.only_replays(spec)
     telemetry.only_replays.set(float(only_replays))
     if settings.upstream is not None:
@@ -137,18 +133,6 @@ def _report_optimizer(settings: LearnerSettings, spec: WeightSpec, telemetry: Le
         decay_steps=found.decay_steps,
         only_replays=only_replays,
     )
-
-
-def _report_aggregation(settings: LearnerSettings) -> None:
-    chosen = settings.aggregation
-    facts = {"mode": chosen.mode.value} | (
-        {} if chosen.mode is AggregationMode.ASYNC else {"strategy": chosen.strategy}
-    )
-    if chosen.mode is AggregationMode.ROBUST:
-        advice = "with one or two clusters nobody can be outvoted; set aggregation for another mode (docs/guide)"
-        _log.info("aggregation", **facts, listen=settings.listen, advice=advice)
-    else:
-        _log.info("aggregation", **facts)
 
 
 async def serve(settings: LearnerSettings) -> None:
@@ -195,7 +179,7 @@ async def _serve_term(
         beliefs = FleetBeliefs(store, priors, settings.beliefs, registry, telemetry, time.time)
         learner = recovered_learner(settings, state, registry, initial, telemetry, beliefs)
         learner.check_active()
-        term.lost = learner.fail
+        term.lost = learner.process.fail
         lanes = lanes_of(identities.identity, settings, limits.message_bytes)
         lanes.report_to(telemetry)
         guard = ConnectionGuard(limits.connections)

@@ -52,8 +52,7 @@ _PREFIX = "term-"
 def directory_number(state_dir: Path, *, make: bool) -> str | None:
     """The number of a state directory, by which learners that share a database see that they share the directory too.
 
-    Args:
-        make: whether one that has none gets one.
+    With `make`, one that has none gets one.
 
     Raises:
         StateUnusable: the directory cannot be used.
@@ -110,10 +109,7 @@ def take_term(state_dir: Path, fence: int) -> Path:
 
 
 def point_to(term: Path, name: str, there: str = "") -> None:
-    """Let a name in the state directory lead to what this term has under it, in place of an earlier term's.
-
-    Args:
-        there: the name that it has in the term's folder, if that is another.
+    """Let a name in the state directory lead to what this term has under it, or `there`, in place of an earlier term's.
 
     Raises:
         StateUnusable: the directory cannot be written.
@@ -150,18 +146,10 @@ def _folder(state_dir: Path, fence: int) -> Path:
 
 @dataclass(slots=True)
 class Term:
-    """The time in which this learner is the active one.
-
-    Attributes:
-        lost: is called once, on the event loop, if another learner takes the lease.
-    """
+    """The time in which this learner is the active one; `lost` is called once if another learner takes the lease."""
 
     state: StateDir
     lost: Callable[[BaseException], None] = field(default=lambda _: None)
-
-    def lose(self, error: BaseException) -> None:
-        """Another learner has the lease."""
-        self.lost(error)
 
 
 @contextlib.asynccontextmanager
@@ -190,9 +178,9 @@ async def term_of(
 
         def lost(error: LeaseLost) -> None:
             for term in terms:
-                loop.call_soon_threadsafe(term.lose, error)
+                term.lost(error)
 
-        keeper = LeaseKeeper(lease, table, lost)
+        keeper = LeaseKeeper(lease, table, lambda error: loop.call_soon_threadsafe(lost, error))
         keeper.start()
         try:
             path = take_term(settings.state_dir, lease.fence)

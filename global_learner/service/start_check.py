@@ -1,7 +1,6 @@
 """Check before a start: who holds the state directory, and whether the ports are free.
 
-It needs nothing of what serves, which takes seconds to load, and is worth that only where the learner can begin. What
-it finds free is asked for once more as it is taken.
+It needs nothing of what serves, which takes seconds to load. What it finds free is asked for again as it is taken.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ def check_start(settings: LearnerSettings) -> None:
 
 
 def check_free(setting: str, address: str | None) -> None:
-    """Try to listen, so that a port in use gets one plain line rather than gRPC's own.
-
-    Args:
-        address: None where nothing is to listen.
+    """Try to listen at an address, if there is one, so that a port in use gets one plain line rather than gRPC's own.
 
     Raises:
         BadConfig: the address is taken, not this machine's, or not allowed.

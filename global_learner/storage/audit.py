@@ -4,12 +4,10 @@ Identities and versions are in databases of their own, hence two tables of one f
 log. An act of one kind to one subject that changes nothing is written once a minute at most, so that a caller who is
 refused again and again cannot fill the disk.
 
-Lines are chained: each has a digest of itself and of the line before, and all are recomputed at every start. A line
-that was changed, removed or put in between by anything but the learner is named; so is a log that was cut at its end,
-by the count and the checksum of its database. Whoever can write the file can also recompute the chain: it protects from
-damage and from hands in a hurry, not from the machine's own administrator. From him it protects as far as a digest was
-noted elsewhere: `policyctl audit verify` shows the newest one, and says whether an earlier one still stands in the log.
-Lines are never dropped; what an export begins with names the digest that it follows.
+Lines are chained (`audit_chain.py`), and the chain is recomputed at every start: a line that was changed, removed or
+put in between by anything but the learner is named; so is a log that was cut at its end, by the count and the checksum
+of its database. Whoever can write the file can also recompute the chain: from the machine's own administrator it
+protects as far as a digest was noted elsewhere (`policyctl audit verify`). Lines are never dropped.
 """
 
 from __future__ import annotations
@@ -132,12 +130,7 @@ class AuditLog:
         return lines
 
     def acts(self, session: Session, actions: Collection[str], most: int) -> list[AuditLine]:
-        """The newest lines that people brought about, newest first; without digests.
-
-        Args:
-            actions: that are meant.
-            most: of the lines.
-        """
+        """The newest lines of these actions that people brought about, newest first, `most` at most; no digests."""
         table = self._table
         chosen = select(table).where(table.action.in_(actions), table.actor.not_in(_OWN_ACTORS))
         return [

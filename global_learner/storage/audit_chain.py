@@ -29,10 +29,9 @@ _DIGEST_CHARACTERS = 64
 
 @dataclass(frozen=True, slots=True)
 class AuditLine:
-    """One line of one of the logs.
+    """One line of one of the logs; numbers are 1, 2, 3 … within it.
 
     Attributes:
-        number: 1, 2, 3 … within its log.
         before: digest of the line before it; empty for the first.
     """
 
@@ -53,11 +52,10 @@ class AuditLine:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """The first line that is not what was written.
+    """The first line that is not what was written; `what` is for people.
 
     Attributes:
         line: its number in its log, or in the file where it cannot be read.
-        what: one line for people.
     """
 
     log: str
@@ -92,7 +90,6 @@ def checked_chain(log: str, lines: Sequence[AuditLine], after: Sequence[str] = (
     """Recompute the digests of one log's lines, in the order in which they stand.
 
     Args:
-        log: its name.
         lines: all of them, or those from some line on.
         after: digests that the first line may follow if it is not line 1, as they were noted elsewhere.
     """

@@ -86,7 +86,6 @@ class Commits:
     """The record of one state directory, held by the one process that holds the directory's lock.
 
     Args:
-        state_dir: whose record.
         rule: whether a loss is refused, or noted in `losses`.
         afresh: the first write makes a new file, as an earlier learner may still have the present one open.
 
@@ -142,12 +141,7 @@ class Commits:
                 self.found(store, *self._found[store])
 
     def found(self, store: str, count: int, where: str) -> None:
-        """Check where a store is against all that was seen of it.
-
-        Args:
-            store: its name here.
-            count: how far it has come.
-            where: its file, for people.
+        """Check how far a store has come against all that was seen of it; `where` is its file, for people.
 
         Raises:
             StateUnusable: it has fallen back.
@@ -183,12 +177,7 @@ class Commits:
         self.losses.append(what)
 
     def committed(self, store: str, count: int, check: int | None = None) -> None:
-        """Note that a store is durable up to here.
-
-        Args:
-            store: its name here.
-            count: how far it has come.
-            check: the checksum of its file, or of its last record.
+        """Note that a store is durable up to here; `check` is the checksum of its file, or of its last record.
 
         Raises:
             OSError: the disk refused.

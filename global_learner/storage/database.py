@@ -31,7 +31,7 @@ class Database(ABC):
     """Tables of one store, used by one thread at a time.
 
     Attributes:
-        where: it lies, for people.
+        where: its place, for people.
         read_only: nothing is written, as losses are only being listed.
     """
 

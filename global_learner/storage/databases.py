@@ -34,15 +34,7 @@ _COUNT_ON = text(
 
 
 class PostgresSchema(Database):
-    """One schema, used by one thread at a time.
-
-    Args:
-        server: which has it, or will.
-        store: its name in the commit record; the schema is called by it.
-        what: it is, for people.
-        tables: of the present program; what an earlier one's schema lacks of them is added.
-        commits: the state directory's record; None: nothing is counted against anything.
-        hold: see `Hold`.
+    """One schema, used by one thread at a time; see `SqliteFile` for the arguments.
 
     Raises:
         StateUnusable: it fell back to an older state, or is no such store.

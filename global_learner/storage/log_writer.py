@@ -47,16 +47,15 @@ SPARES = 2
 
 
 class SegmentFiles:
-    """The files of one log folder; may be used from several threads."""
+    """The files of one log folder, beginning with the segments that are there; may be used from several threads."""
 
     def __init__(self, folder: Path, spares: int = SPARES) -> None:
-        """Begin with the segments that are there; spares of an earlier life are removed."""
         self._folder = folder
         self._most_spares = spares
         self._lock = threading.Lock()
         self._named = 0
         self._spares: list[Path] = []
-        for path in folder.glob("spare-*.log"):
+        for path in folder.glob("spare-*.log"):  # of an earlier life
             path.unlink()
         self._sizes = {path: path.stat().st_size for path in folder.glob("updates-*.log")}
 
@@ -169,6 +168,12 @@ class LogWriter:
         failed: is called once if a write fails.
         on_flush: is told each group's updates and bytes, on the log's thread.
         retry_seconds: how often a full disk is tried again.
+
+    Attributes:
+        durable_step: all updates up to this step are on disk.
+        full: why nothing more is taken at the moment, or None.
+        broken: why nothing can be written any more, or None.
+        segment_bytes: what the newest segment was given of `size_bytes`.
     """
 
     def __init__(
@@ -186,7 +191,7 @@ class LogWriter:
         self._sync = sync
         self._on_flush = on_flush
         self.retry_seconds = retry_seconds
-        self._durable_step = end.durable_step
+        self.durable_step = end.durable_step
         self._descriptor: int | None = None
         self._first_step = end.durable_step + 1
         self._end = 0
@@ -197,39 +202,19 @@ class LogWriter:
         self._written_step = end.durable_step
         self._queue: list[AppliedUpdate | _NewSegment] = [_NewSegment(end.durable_step + 1)]
         self._queued_bytes = 0
-        self._segment_bytes = 0
+        self.segment_bytes = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
-        self._full: NotNow | None = None
-        self._broken: LogBroken | None = None
+        self.full: NotNow | None = None
+        self.broken: LogBroken | None = None
         self._closing = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="update-log")
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def durable_step(self) -> int:
-        """All updates up to this step are on disk."""
-        return self._durable_step
-
-    @property
-    def full(self) -> NotNow | None:
-        """Why nothing more is taken at the moment, or None."""
-        return self._full
-
-    @property
-    def broken(self) -> LogBroken | None:
-        """Why nothing can be written any more, or None."""
-        return self._broken
-
-    @property
     def size_bytes(self) -> int:
         """What the log takes on disk, spare files too, once all that is queued is written."""
         return self.files.size_bytes + self._queued_bytes
-
-    @property
-    def segment_bytes(self) -> int:
-        """Of these, what the newest segment was given."""
-        return self._segment_bytes
 
     def start(self) -> None:
         """Begin to flush."""
@@ -246,13 +231,13 @@ class LogWriter:
         self._check()
         self._queue.append(applied)
         self._queued_bytes += applied.update.gradient.nbytes
-        self._segment_bytes += applied.update.gradient.nbytes
+        self.segment_bytes += applied.update.gradient.nbytes
         self._wake.set()
 
     def new_segment(self, first_step: int) -> None:
         """What is appended from now on goes into another file, so that the older ones can be cut."""
         self._queue.append(_NewSegment(first_step))
-        self._segment_bytes = 0
+        self.segment_bytes = 0
         self._wake.set()
 
     async def durable(self, step: int) -> None:
@@ -262,7 +247,7 @@ class LogWriter:
             NotNow: not yet; they may be later.
             LogBroken: they will never be.
         """
-        if step <= self._durable_step and self._broken is None:
+        if step <= self.durable_step and self.broken is None:
             return
         self._check()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -278,16 +263,16 @@ class LogWriter:
         self._thread.shutdown()
 
     def _check(self) -> None:
-        if self._broken is not None:
-            raise self._broken
-        if self._full is not None:
-            raise self._full
+        if self.broken is not None:
+            raise self.broken
+        if self.full is not None:
+            raise self.full
 
     async def _flush_groups(self) -> None:
-        while not (self._closing.is_set() and not self._queue) and self._broken is None:
+        while not (self._closing.is_set() and not self._queue) and self.broken is None:
             await self._wake.wait()
             self._wake.clear()
-            while self._queue and self._broken is None:
+            while self._queue and self.broken is None:
                 await self._keep(self._next_group())
         if self._descriptor is not None:
             os.close(self._descriptor)
@@ -302,7 +287,7 @@ class LogWriter:
     async def _keep(self, group: list[AppliedUpdate | _NewSegment]) -> None:
         """Write a group until it is on disk, or the log is broken."""
         loop = asyncio.get_running_loop()
-        while self._broken is None:
+        while self.broken is None:
             try:
                 step = await loop.run_in_executor(self._thread, self._write, group)
             except Exception as caught:  # whatever it was, what is on disk is now unknown
@@ -320,14 +305,14 @@ class LogWriter:
                 return
 
     def _kept(self, group: Sequence[AppliedUpdate | _NewSegment], step: int) -> None:
-        if self._full is not None:
-            self._full = None
-            _log.warning("log-goes-on", folder=str(self._folder), durable_step=max(self._durable_step, step))
+        if self.full is not None:
+            self.full = None
+            _log.warning("log-goes-on", folder=str(self._folder), durable_step=max(self.durable_step, step))
         self._queued_bytes -= sum(entry.update.gradient.nbytes for entry in group if isinstance(entry, AppliedUpdate))
-        self._durable_step = max(self._durable_step, step)
+        self.durable_step = max(self.durable_step, step)
         still = []
         for wanted, future in self._waiting:
-            if wanted > self._durable_step:
+            if wanted > self.durable_step:
                 still.append((wanted, future))
             elif not future.done():
                 future.set_result(None)
@@ -335,16 +320,16 @@ class LogWriter:
 
     async def _wait_for_room(self, error: BaseException) -> None:
         if isinstance(error, NotActive):
-            if self._full is None:
-                _log.error("log-waits", folder=str(self._folder), durable_step=self._durable_step, reason=str(error))
-            self._full = error
-        elif self._full is None:
-            self._full = DiskFull(
+            if self.full is None:
+                _log.error("log-waits", folder=str(self._folder), durable_step=self.durable_step, reason=str(error))
+            self.full = error
+        elif self.full is None:
+            self.full = DiskFull(
                 f"{self._folder}: no room for the update log ({error}); nothing is applied until there is: free space, "
                 "and send the update again"
             )
-            _log.error("disk-full", folder=str(self._folder), durable_step=self._durable_step, reason=str(error))
-        self._tell(self._full)
+            _log.error("disk-full", folder=str(self._folder), durable_step=self.durable_step, reason=str(error))
+        self._tell(self.full)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._closing.wait(), self.retry_seconds)
 
@@ -393,11 +378,11 @@ class LogWriter:
 
     def _break(self, error: BaseException) -> None:
         if isinstance(error, LeaseLost):
-            self._broken = LogBroken(str(error))
+            self.broken = LogBroken(str(error))
         else:
-            self._broken = LogBroken(
+            self.broken = LogBroken(
                 f"{self._folder}: the update log cannot be written ({error}); free space or mend the "
                 "disk, then start again: everything acknowledged is kept"
             )
-        self._tell(self._broken)
-        self._failed(self._broken)
+        self._tell(self.broken)
+        self._failed(self.broken)

@@ -53,8 +53,7 @@ _TAIL_BYTES = 128
 class Sealed:
     """Where a file's last seal ends, the checksum of all bytes up to there, and the step that it names.
 
-    Attributes:
-        through: None in a file of an earlier program, which has no seal: all whole lines count.
+    That is None in a file of an earlier program, which has no seal: all whole lines count.
     """
 
     end: int

@@ -121,11 +121,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A snapshot before the newest one, to go on from where that one is lost.
-
-    Attributes:
-        path: its file, which may have been kept to be written over.
-    """
+    """A snapshot before the newest one, to go on from; its file may have been kept to be written over."""
 
     path: Path
     snapshot: Snapshot

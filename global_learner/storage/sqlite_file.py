@@ -40,10 +40,9 @@ _PRIMARY_CODE = 0xFF
 
 
 class SqliteFile(Database):
-    """One SQLite file, used by one thread at a time.
+    """One SQLite file, made if it is not there, and used by one thread at a time.
 
     Args:
-        path: the file, which is made if it is not there.
         store: its name in the commit record.
         what: it is, for people.
         tables: of the present program; what an earlier one's file lacks of them is added.
@@ -51,9 +50,6 @@ class SqliteFile(Database):
 
     Raises:
         StateUnusable: it is damaged, was changed by somebody else, or fell back to an older state.
-
-    Attributes:
-        read_only: nothing is written, as losses are only being listed.
     """
 
     def __init__(self, path: Path, store: str, what: str, tables: MetaData, commits: Commits | None) -> None:
@@ -193,7 +189,6 @@ class SqliteFile(Database):
         """Make what is missing of the tables, in one transaction with the count: no count means two states of a file.
 
         Args:
-            tables: that the present program needs.
             counted: whether it is a change of what was there.
         """
         with self._engine.begin() as connection:
@@ -264,9 +259,7 @@ def _refusal(folder: Path, size_bytes: int) -> OSError | None:
 
 
 def check_whole(engine: Engine, path: Path) -> None:
-    """Read through a database, its indexes against its tables.
-
-    SQLite itself looks only at the pages that a query needs.
+    """Read through a database, its indexes against its tables; SQLite itself looks only at pages that a query needs.
 
     Raises:
         StateUnusable: pages are missing or damaged.

@@ -69,14 +69,7 @@ class Later:
 
 
 def look_behind(data: mmap.mmap, end: int, next_step: int, form: int) -> Later:
-    """Find what stands behind the last record that can be read.
-
-    Args:
-        data: a segment's file.
-        end: the byte at which the readable records end.
-        next_step: the step that would come there.
-        form: the segment's format.
-    """
+    """Find what stands in a segment's file behind byte `end`, where the records end and `next_step` would come."""
     lead = PREFIXES[form]
     smallest = lead + LAYOUTS[form].size
     highest = next_step + (len(data) - end) // smallest

@@ -148,13 +148,7 @@ class Encoded:
 
 
 def encode(applied: AppliedUpdate, previous: int = 0, durable_step: int = 0) -> Encoded:
-    """A record's bytes.
-
-    Args:
-        applied: what it says.
-        previous: checksum of the record before it.
-        durable_step: all steps up to here are on disk by now.
-    """
+    """A record's bytes, with the checksum of the record before it, and up to which step all is on disk by now."""
     update = applied.update
     name = update.cluster.encode()
     noised = applied.noise_multiplier > 0.0

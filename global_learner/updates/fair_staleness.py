@@ -25,8 +25,8 @@ clusters, whatever one of them does, the others' steps stay above a third of the
 def most_staleness(moves: int, active_clusters: int) -> int:
     """The largest fair staleness of an update since whose base the head moved so often.
 
-    Where every update moves it this is no limit; where a cohort does, all active clusters contributed to one. An update
-    that follows its own cluster's reply at once has the others' parts behind it: one step less.
+    Where every update moves it this is no limit; where a cohort does, all active clusters contributed to one, and an
+    update that follows its own cluster's reply at once has the others' parts behind it: one step less.
     """
     return max(moves, moves * active_clusters - 1)
 

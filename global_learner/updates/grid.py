@@ -51,6 +51,9 @@ class FleetGrid(Grid):
         life: makes task names of this process differ from those of an earlier one.
         live_seconds: a cluster that has not polled for so long is no node.
         wake: is called when there are new tasks.
+
+    Attributes:
+        trained: answers to train tasks that the strategy was given since somebody last took them away.
     """
 
     def __init__(
@@ -73,7 +76,6 @@ class FleetGrid(Grid):
         self._count = 0
         self._closed = False
         self.trained: list[tuple[str, RoundAnswer]] = []
-        """Answers to train tasks that the strategy was given since somebody last took them away."""
 
     # What the event loop calls.
 

@@ -23,7 +23,12 @@ _WAITING_KNOWN = 1024
 
 
 class Head:
-    """Weights, moments and ledger, changed by one update at a time."""
+    """Weights, moments and ledger, changed by one update at a time.
+
+    Args:
+        average_decay: 0 publishes the head itself, otherwise its exponential average.
+        region: where the weights stay; everywhere unless given.
+    """
 
     def __init__(
         self,
@@ -33,12 +38,6 @@ class Head:
         average_decay: float = 0.0,
         region: TrustRegion | None = None,
     ) -> None:
-        """Go on from a state.
-
-        Args:
-            average_decay: 0 publishes the head itself, otherwise its exponential average.
-            region: where the weights stay; everywhere unless given.
-        """
         self.state = state
         self.ledger = ledger
         self.aggregator = aggregator

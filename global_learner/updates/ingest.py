@@ -28,9 +28,9 @@ class Judgement:
 
     Attributes:
         staleness: in head steps, each counted.
-        update: with the gradient that is to be applied and logged: its own, or one that was clipped.
         gradient_norm: as the cluster sent it.
-        applied_norm: of the update's gradient; None where only the gradient can tell.
+        update: with the gradient that is to be applied and logged: its own, or one that was clipped.
+        applied_norm: of that gradient; None where only the gradient can tell.
     """
 
     staleness: int

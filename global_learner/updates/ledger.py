@@ -165,10 +165,10 @@ class Ledger:
         return record.sequences
 
     def record(self, applied: AppliedUpdate, norm: float | None = None) -> None:
-        """Note an update as applied, or a reset: what led to the head before it is no part of the next version.
+        """Note an update as applied; after a reset, what led to the head before it is no part of the next version.
 
         Args:
-            norm: of its gradient, where somebody knows it already.
+            norm: of its gradient, where it is known already.
         """
         update = applied.update
         if applied.kind is UpdateKind.RESET:

@@ -67,11 +67,7 @@ class UsualNorms:
             self._votes[cluster] = _nine_of_ten(of_one)
 
     def limit(self, factor: float) -> float:
-        """The norm beyond which a gradient is clipped now; infinite for factor 0.
-
-        Args:
-            factor: how many times the usual norm is still taken as it is.
-        """
+        """The norm beyond which a gradient is clipped now: `factor` times the usual one; infinite for factor 0."""
         if factor == 0.0:
             return math.inf
         votes = list(islice(reversed(self._votes.values()), _VOTERS))

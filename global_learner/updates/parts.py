@@ -39,11 +39,7 @@ class DurableStores:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What every part reports to.
-
-    Attributes:
-        failed: resolves if the learner cannot go on: nothing more can be promised, and whoever runs it has to end it.
-    """
+    """What every part reports to; `failed` resolves if the learner cannot go on, and whoever runs it has to end it."""
 
     telemetry: LearnerTelemetry
     wall_clock: Callable[[], float]

@@ -1,7 +1,4 @@
-"""Fit of a policy's spec and a learner's settings: what is refused before anything is begun.
-
-It stands apart from what learns, so that a configuration is checked without loading that.
-"""
+"""Fit of a policy's spec and a learner's settings; apart from what learns, so that a check loads nothing of that."""
 
 from __future__ import annotations
 

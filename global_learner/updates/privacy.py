@@ -31,11 +31,7 @@ _log = structlog.get_logger()
 
 
 class Protection:
-    """What privacy does with updates; use on one event loop.
-
-    Args:
-        seed: tells the seed of each update's noise.
-    """
+    """What privacy does with updates, on one event loop; `seed` tells the seed of each update's noise."""
 
     def __init__(self, settings: PrivacySettings, seed: Callable[[], int] = fresh_seed) -> None:
         self._settings = settings

@@ -1,7 +1,7 @@
 """Pushed updates, judged and applied one at a time; the counterpart of `rounds.py`.
 
-Runs on the learner's event loop. Between two awaits nothing else happens, so judging, applying and queueing an update
-for the log are one step.
+Between two awaits of the learner's event loop nothing else happens, so judging, applying and queueing an update for the
+log are one step.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ class UpdateAnswer:
     """The answer to an update.
 
     Attributes:
-        reason: a `Rejection`, or empty; `detail` is for people.
         head_step: on disk when this is read; `weights` are of this step, None unless asked for.
+        reason: a `Rejection`, or empty; `detail` is for people.
         learning_rate: what the update was applied with.
-        clipped: whether its gradient was applied shorter than it came.
         is_beyond_rate: it applies nothing, and the cluster gets such answers faster than it may send updates.
     """
 
@@ -57,12 +56,7 @@ class UpdateAnswer:
 
 
 class Pushes:
-    """Applies updates to the head, and counts what becomes of them.
-
-    Args:
-        commit: logs and applies an update, whose gradient's norm it is told where that is known.
-        on_rejected: notes that a cluster's update was rejected, and why.
-    """
+    """Applies updates to the head by `commit`, which is told a gradient's norm where that is known, and counts them."""
 
     def __init__(
         self,

@@ -31,12 +31,10 @@ forgets at most the faults of so long."""
 
 
 class Quarantine:
-    """Remembers how each cluster's updates were judged.
+    """Remembers how each cluster's updates were judged; nothing depends on `wall_clock`, which is for people.
 
-    Args:
-        wall_clock: Unix seconds, for people; nothing depends on it.
-        clock: monotonic seconds.
-        commits: the state directory's record, which its own is counted in.
+    Raises:
+        StateUnusable: the record in the state directory is damaged, gone or an older one.
     """
 
     def __init__(
@@ -47,11 +45,6 @@ class Quarantine:
         clock: Callable[[], float] = time.monotonic,
         commits: Commits | None = None,
     ) -> None:
-        """Go on from what the state directory says.
-
-        Raises:
-            StateUnusable: the record is damaged, gone or an older one.
-        """
         self._settings = settings
         self._wall_clock = wall_clock
         self._clock = clock

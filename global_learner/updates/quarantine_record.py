@@ -33,7 +33,6 @@ class Judgements:
     """What is known of clusters that were faulty.
 
     Attributes:
-        remaining_seconds: of each quarantine.
         faults: of each budget, how many are used up; a part of one where some was forgiven.
         events: when which quarantine began or was ended, and why, for people.
     """
@@ -51,7 +50,6 @@ class QuarantineRecord:
     """The record of one state directory; reading it changes nothing.
 
     Args:
-        state_dir: where it lies.
         commits: the state directory's record, which it is counted in; None: it is counted against nothing.
         unix_seconds: now, for records of an earlier program.
 

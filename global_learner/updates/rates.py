@@ -1,11 +1,9 @@
 """Rate of each cluster's updates: no faster for long than its decisions can produce them.
 
-A token bucket a cluster. An agent sends at most one update a decision, and decisions are a minute apart unless somebody
-sets them closer; after an outage it sends what its queue held, which the bucket's depth allows for. Who is faster is
-told when to come again and keeps its update: agents take that as a learner that is busy, wait, and offer it again.
-Only applied updates cost of it. Answers that apply nothing (duplicates, rejections) have a bucket of their own, as deep
-and as fast: an agent that sends again what it had no answer to never empties it, and who does is answered after a
-pause, so that asking again at once costs the others little.
+A token bucket a cluster. An agent sends at most one update a decision, and after an outage what its queue held, which
+the bucket's depth allows for. Who is faster is told when to come again and keeps its update: agents wait and offer it
+again, as to a learner that is busy. Answers that apply nothing (duplicates, rejections) have a bucket of their own, as
+deep and as fast; who empties it is answered after a pause, so that asking again at once costs the others little.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ class UpdateRates:
     Args:
         per_second: updates that a cluster may send in the long run; 0: no limit.
         burst: how many it may send at once after a while of silence.
-        clock: monotonic seconds.
     """
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float]) -> None:

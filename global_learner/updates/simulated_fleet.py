@@ -74,10 +74,7 @@ class SimulatedHead:
         return self._head.publishable
 
     def offer(self, cluster: str, base_step: int, result: GradientResult) -> None:
-        """Apply a cluster's update.
-
-        Args:
-            base_step: of the head that the gradient was computed at.
+        """Apply a cluster's update, whose gradient was computed at the head of `base_step`.
 
         Raises:
             UpdateRejected: the learner would not apply it.
@@ -106,14 +103,7 @@ def train_fleet(
     updates: int,
     on_step: Callable[[int, Weights], None],
 ) -> Weights:
-    """Let the clusters learn until the head has taken so many updates, each applied as it comes.
-
-    Args:
-        learning_rate: Adam's.
-        on_step: is told of every step, and the head's weights then.
-
-    Returns:
-        The head's weights.
+    """Let the clusters learn by Adam until the head has taken so many updates, each applied as it comes; its weights.
 
     Raises:
         FloatingPointError: what the clusters learn from is not finite.

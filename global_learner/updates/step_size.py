@@ -38,10 +38,8 @@ class StepSize:
         """The rate of one update.
 
         Args:
-            kind: what the update does. Samples count only where it is a step of its own: a cohort weighs its updates
-                itself.
-            moves: how often the head was moved before it, in these units; updates that only wait for their cohort are
-                none.
+            kind: what it does. Samples count only where it is a step of its own: a cohort weighs its updates itself.
+            moves: how often the head was moved before it, in these units.
             scale: what its staleness leaves, see `staleness_scale`.
             samples: 1 or more, as the cluster says.
             usual: tells the usual number of samples, see `usual_samples`; asked where they count.
@@ -70,13 +68,7 @@ def usual_samples(of_clusters: Iterable[float]) -> float:
 
 
 def sample_weight(samples: int, usual: float, largest: float) -> float:
-    """Factor on the learning rate: samples over the usual number, at most `largest`; 1 where `largest` is 0.
-
-    Args:
-        samples: 1 or more, as the cluster says.
-        usual: what is usual in the fleet; 0 if nothing is known.
-        largest: limit of the factor; 0 weighs all updates alike.
-    """
+    """Factor on the learning rate: samples over the usual number, at most `largest`; 1 where either of these is 0."""
     if largest == 0.0 or usual <= 0.0:
         return 1.0
     return min(largest, samples / usual)

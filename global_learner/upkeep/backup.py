@@ -74,7 +74,6 @@ class Backup:
         head_step: updates up to this one.
         version: the newest.
         audit_lines: of both audit logs, whose chains hold.
-        size_bytes: of all files.
     """
 
     head_step: int
@@ -85,13 +84,7 @@ class Backup:
 
 
 def back_up(settings: LearnerSettings, initial: PolicyFile, target: Path, clock: Callable[[], float]) -> Backup:
-    """Copy the state directory of a learner that runs, or does not.
-
-    Args:
-        settings: the learner's.
-        initial: the policy that it began with.
-        target: a folder that is not there yet, or is empty.
-        clock: Unix seconds.
+    """Copy the state directory of a learner that runs, or does not, to a folder that is not there yet, or is empty.
 
     Raises:
         BadConfig: there is nothing to copy, it may not be read by this user, or the target cannot be one.
@@ -199,13 +192,10 @@ def _read(settings: LearnerSettings, initial: PolicyFile, partial: Path, copy: S
 
 
 class StateCopy:
-    """One attempt at copying a state directory.
+    """One attempt at copying a state directory into an empty folder.
 
     Args:
-        source: the state directory.
-        target: an empty folder.
         databases: the names of its SQLite files within it, with those of their stores; some may not be there.
-        sleep: waits so many seconds.
     """
 
     def __init__(
@@ -255,11 +245,7 @@ class StateCopy:
                 waited += 1.0
 
     def drop_unfinished(self, spec_digest: str) -> None:
-        """Let the log end where its newest segment can be read: what follows was being written while it was copied.
-
-        Args:
-            spec_digest: of the learner's policies.
-        """
+        """Let the log end where its newest segment can be read: what follows was being written while it was copied."""
         try:
             for _ in read_records(self._target / "log", spec_digest):
                 pass

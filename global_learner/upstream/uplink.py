@@ -67,12 +67,7 @@ EVERY_SECONDS = 60.0
 
 
 class BeliefsUpwards:
-    """Used by the uplink's task alone.
-
-    Args:
-        clock: monotonic seconds.
-        wall_clock: Unix seconds.
-    """
+    """Used by the uplink's task alone."""
 
     def __init__(
         self,
@@ -110,12 +105,7 @@ class BeliefsUpwards:
 
 
 def update_of(parcel: Parcel, region: str, spec_digest: str, *, only_replays: bool) -> GradientUpdate:
-    """A push to the learner above.
-
-    Args:
-        region: its name there.
-        only_replays: nothing else than updates from replays is gathered here.
-    """
+    """A push to the learner above, of a region by its name there; `only_replays` if nothing else is gathered here."""
     return GradientUpdate(
         region,
         parcel.incarnation,
@@ -148,8 +138,6 @@ class Uplink:
 
     Args:
         client: blocks, and is asked in a thread; the region's clusters are served meanwhile.
-        clock: monotonic seconds.
-        wall_clock: Unix seconds.
         only_replays: nothing else than updates from replays is gathered here.
 
     Attributes:

@@ -31,7 +31,6 @@ class VersionsFromAbove:
 
     Args:
         next_step: makes a step of the head that no other version was entered at.
-        clock: Unix seconds.
 
     Attributes:
         above: the number, there, of what this region's clusters act on; 0 while nothing was assigned.
