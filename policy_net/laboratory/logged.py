@@ -354,5 +354,4 @@ def _kind_of(entry: PlainJob) -> JobKind:
 
 
 def _first(*values: Any) -> Any:
-    """The first that is told."""
     return next(value for value in values if value is not None)

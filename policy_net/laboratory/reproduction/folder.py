@@ -203,7 +203,6 @@ def _test(claim: Claim, points: Sequence[Point]) -> ClaimFinding:
 
 
 def _seeds_of(point: Point, measure: Measure) -> tuple[int, int]:
-    """How many training seeds have a figure, and how many there are."""
     found = sum(1 for row in point.by_seed[measure] if row)
     return found, found + len(point.failures)
 
@@ -446,7 +445,6 @@ def claims_csv(figures: Mapping[str, Any]) -> str:
 
 
 def _seed_range(figures: Mapping[str, Any]) -> str:
-    """How many training seeds the figures are of."""
     found = sorted({figure[_SEEDS] for figure in figures.values()})
     if not found:
         return ""

@@ -70,7 +70,6 @@ class ExperimentRunner:
         return tuple(sorted({line.look for line in lines if self._training(line) == training and line.look > 0.0}))
 
     def _judging(self, line: ExperimentLine, experiment: Experiment) -> list[Judging]:
-        """The tasks of a line, one a training seed."""
         training = self._training(line)
         common = (line.look, line.judged, self.scale, experiment.timeline_of)
         if training is None:

@@ -62,7 +62,6 @@ def _cluster(environment: Environment) -> str:
 
 
 def _least(job: WorkloadJob) -> str:
-    """The least with which a job trains, in words."""
     parts = [_tasks(job.min_workers, "worker", job.worker_demand), _tasks(job.min_ps, "PS", job.ps_demand)]
     return " and ".join(filter(None, parts))
 

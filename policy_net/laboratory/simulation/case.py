@@ -87,7 +87,6 @@ def relative_speeds(
 
 
 def _demand_classes(jobs: Sequence[WorkloadJob]) -> list[Resources]:
-    """What tasks need, each once, in placing order."""
     demands = {job.worker_demand for job in jobs} | {job.ps_demand for job in jobs if job.max_ps}
     return sorted(demands, key=placing_order)
 

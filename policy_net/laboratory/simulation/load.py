@@ -107,7 +107,6 @@ def recorded_load(workload: Workload, gpus: int) -> Load | None:
 
 
 def _of_changes(changes: list[tuple[float, int, int]], gpus: int, ends: Sequence[float]) -> Load:
-    """The load by changes of GPUs in use and waiting jobs, in any order."""
     changes.sort()
     return Load(
         gpus=gpus,

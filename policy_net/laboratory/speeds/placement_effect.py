@@ -178,7 +178,6 @@ class FittedPlacementEffect:
 
 @lru_cache(maxsize=_KEPT_SHAPES)
 def _of_shape(job_type: str, shape: tuple[tuple[str, int], ...], apart: bool) -> float:
-    """The effect on workers that lie like this."""
     profile = CATALOGUE.get(job_type)
     workers = sum(count for _, count in shape)
     if profile is None or workers == 0:
@@ -202,7 +201,6 @@ def _pace(profile: ModelProfile, shape: tuple[tuple[str, int], ...], workers: in
 
 
 def _computing_share(profile: ModelProfile, workers: int) -> float:
-    """The part of a step that the GPUs spend computing."""
     if profile.kind is JobKind.ALLREDUCE:
         ring = FITTED_RINGS[profile.family]
         computing = ring.per_sample * profile.global_batch / workers

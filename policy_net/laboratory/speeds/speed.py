@@ -96,7 +96,6 @@ class TableSpeedModel:
 
 
 def _grid_of(profile: ModelProfile) -> NDArray[np.float64]:
-    """The grid of one type, by its kind."""
     if profile.kind is JobKind.ALLREDUCE:
         return allreduce_speeds(FITTED_RINGS[profile.family], profile.global_batch)[None]
     synchronous = fitted_grid(FITTED_SPEEDS[profile.family])

@@ -204,8 +204,6 @@ _HEADING = "# What this study searches; another study takes a part of it with `p
 
 
 class _Content(Section):
-    """What a file says, its parameters unread."""
-
     policy: Literal["dl2", "set"]
     method: SetMethod | None = None
     parameters: dict[str, Any] = Field(min_length=1)

@@ -184,7 +184,6 @@ def _storage(path: Path) -> RDBStorage:
 
 
 def _trial(frozen: Any) -> Trial:
-    """Of Optuna's frozen trial."""
     if not frozen.state.is_finished():
         return Trial(frozen.number, frozen.params, None)
     scores: Scores = tuple(frozen.intermediate_values[rung] for rung in sorted(frozen.intermediate_values))
@@ -198,7 +197,6 @@ def _trial(frozen: Any) -> Trial:
 
 
 def _check_identity(path: Path, found: Any, wanted: Mapping[str, Any]) -> None:
-    """Raises BadInput if the file holds a study of something else."""
     # As the file has it: tuples are lists there.
     wanted = json.loads(json.dumps(wanted))
     if found == wanted:

@@ -191,7 +191,6 @@ def _record_of(job: RecordedJob) -> JobRecord:
 
 
 def _notes_on_machines(machines: Machines, seen: SeenMachines | None, said_by: str) -> list[str]:
-    """Who says what the machines are."""
     notes = []
     if seen is not None:
         shown = f"{counted(seen.nodes, 'node')}, on one of which {seen.gpus_per_node} GPUs were held at a time at most"
@@ -275,7 +274,6 @@ def _to_job(
 def _notes_on_models(
     chosen: Sequence[RecordedJob], stated: Sequence[ModelProfile | None], profiles: Sequence[ModelProfile], seed: int
 ) -> list[str]:
-    """What the jobs are taken to train, and how many of them the record itself says it of."""
     believed = sum(profile is not None for profile in stated)
     unknown = sum(bool(job.model) and profile is None for job, profile in zip(chosen, stated, strict=True))
     kinds = Counter(profile.kind for profile in profiles)
@@ -294,7 +292,6 @@ def _notes_on_requests(
     requests: Sequence[GpuRequest],
     cluster: ClusterSize,
 ) -> list[str]:
-    """What the requests for GPUs are turned into."""
     notes = ["every GPU asked for is a worker"]
     if any(profile.kind.uses_ps for profile in profiles):
         notes.append(

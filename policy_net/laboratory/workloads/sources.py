@@ -220,7 +220,6 @@ def _parse_mix(text: str, where: str) -> dict[str, float]:
 
 
 def _window_of(workload: Workload, options: WorkloadOptions) -> Workload:
-    """The window that the options ask for, with time from zero at its first job."""
     if options.limit_jobs is None:
         return workload
     jobs = take_window(workload.jobs, options.limit_jobs, options.window, f"workload {workload.name!r}")

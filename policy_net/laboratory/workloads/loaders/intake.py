@@ -39,8 +39,6 @@ APART_SECONDS, APART_SHARE = 2.0, 0.01
 
 @dataclass(slots=True)
 class _Compared:
-    """Two columns of one length, over all jobs that have both."""
-
     counts: str
     jobs: int = 0
     apart: int = 0

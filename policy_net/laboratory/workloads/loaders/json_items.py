@@ -4,62 +4,94 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from policy_net.errors import BadInput, MalformedRow
 from policy_net.laboratory.csv_rows import open_bytes, shown
+from policy_net.laboratory.workloads.loaders.times import moment, stated_moment
 
 _LONGEST_LINE_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One record, and where it stands, for messages: its position from 1, and its name where it has one."""
+    """One object of a file, and where it stands, for messages.
+
+    Attributes:
+        number: position of the record that it is, or is a part of, from 1; `name` where the record has one.
+        place: which field of the record it is; empty of the record itself.
+    """
 
     path: Path
     number: int
     unit: str
     fields: Mapping[str, Any]
     name: str = ""
+    place: str = ""
 
-    def an_object(self, value: Any, field: str) -> Mapping[str, Any]:
-        """A nested object. Raises MalformedRow if the value is none."""
-        if not isinstance(value, dict):
-            raise self._other(value, field, "an object")
-        return value
+    def part(self, field: str, *, needed: bool = True) -> Item:
+        """A nested object; an empty one for one that is not `needed`. Raises MalformedRow if it is no object."""
+        value = self.fields.get(field)
+        return self._within(value if needed else value or {}, field)
 
-    def a_list(self, value: Any, field: str) -> list[Any]:
-        """A nested list. Raises MalformedRow if the value is none."""
+    def parts(self, field: str, *, needed: bool = True) -> list[Item]:
+        """The objects of a nested list, likewise."""
+        return [self._within(value, f"{field}[{at}]") for at, value in enumerate(self.a_list(field, needed=needed))]
+
+    def a_list(self, field: str, *, needed: bool = True) -> list[Any]:
+        """A nested list; an empty one for one that is not `needed`. Raises MalformedRow if it is no list."""
+        value = self.fields.get(field)
+        value = value if needed else value or []
         if not isinstance(value, list):
             raise self._other(value, field, "a list")
         return value
 
-    def a_text(self, value: Any, field: str) -> str:
-        """A text that is not empty. Raises MalformedRow if the value is none."""
+    def text(self, field: str) -> str:
+        """A text that is not empty. Raises MalformedRow if there is none."""
+        value = self.fields.get(field)
         if not isinstance(value, str):
             raise self._other(value, field, "a text")
         if not value.strip():
             raise self.bad(field, "is empty", "give every record its own")
         return value.strip()
 
-    def text_or_none(self, value: Any, field: str) -> str | None:
+    def text_or_none(self, field: str) -> str | None:
         """A text, which may be missing. Raises MalformedRow if the value is something else."""
+        value = self.fields.get(field)
         if value is not None and not isinstance(value, str):
             raise self._other(value, field, "a text")
         return value
 
-    def text_if_any(self, value: Any) -> str:
+    def word(self, field: str) -> str:
         """A text that nothing but words depends on: empty where it is missing or something else."""
+        value = self.fields.get(field)
         return value.strip() if isinstance(value, str) else ""
 
+    def moment(self, field: str) -> float | None:
+        """See `times.moment`."""
+        return moment(self.text_or_none(field), field, self)
+
+    def stated_moment(self, field: str) -> float:
+        """See `times.stated_moment`."""
+        return stated_moment(self.text_or_none(field), field, self)
+
     def bad(self, column: str, what: str, remedy: str) -> MalformedRow:
-        """The error that says what is wrong with a field of this record."""
+        """The error that says what is wrong with a field."""
         name = f" ({shown(self.name)})" if self.name else ""
+        column = self._full(column)
         return MalformedRow(
             f"{self.path}, {self.unit} {self.number}{name}: {column} {what}; {remedy}", f"{column}: {remedy}"
         )
+
+    def _within(self, value: Any, field: str) -> Item:
+        if not isinstance(value, dict):
+            raise self._other(value, field, "an object")
+        return replace(self, fields=value, place=self._full(field))
+
+    def _full(self, field: str) -> str:
+        return f"{self.place}.{field}" if self.place else field
 
     def _other(self, value: Any, field: str, wanted: str) -> MalformedRow:
         what = "is missing" if value is None else f"is {shown(value)}"

@@ -6,10 +6,9 @@ Source: the Kubernetes API reference (Pod, ownerReferences, well-known labels); 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from foundation.figures import counted
 from policy_net.accelerators import MOST_ON_A_NODE, Counted, counted_as, is_counted, not_counted, too_many
@@ -31,7 +30,7 @@ from policy_net.laboratory.workloads.loaders.record import (
     Recording,
     as_one_request,
 )
-from policy_net.laboratory.workloads.loaders.times import moment, moment_if_any, span, stated_moment
+from policy_net.laboratory.workloads.loaders.times import moment_if_any, span
 
 EXPECTED = "give what `kubectl get pods -A -o json` prints"
 UNIT = "pod"
@@ -68,8 +67,6 @@ PHASES = (*ENDED_PHASES, "Running", "Pending", "Unknown")
 
 @dataclass(slots=True)
 class _Job:
-    """What the pods of one job say."""
-
     first_pod: int
     created_seconds: float
     pieces: list[HeldGpus] = field(default_factory=list)
@@ -127,27 +124,26 @@ def read_k8s(path: Path, strict: bool = False) -> Recording:
 
 
 def _add(pod: Item, jobs: dict[_Key, _Job]) -> None:
-    """Enter one pod."""
-    meta = pod.an_object(pod.fields.get("metadata"), "metadata")
-    pod = Item(pod.path, pod.number, pod.unit, pod.fields, name=pod.a_text(meta.get("name"), "metadata.name"))
-    created = "metadata.creationTimestamp"
-    seconds = stated_moment(pod.text_or_none(meta.get("creationTimestamp"), created), created, pod)
-    asked = _gpus(pod)
+    pod = replace(pod, name=pod.part("metadata").text("name"))
+    meta = pod.part("metadata")
+    seconds = meta.stated_moment("creationTimestamp")
+    spec = pod.part("spec")
+    asked = _gpus(spec)
     gpus = sum(asked.values())
-    status = pod.an_object(pod.fields.get("status"), "status")
-    phase = pod.a_text(status.get("phase"), "status.phase")
+    status = pod.part("status")
+    phase = status.text("phase")
     if phase not in PHASES:
-        raise pod.bad("status.phase", f"is {shown(phase)}", f"use one of {', '.join(PHASES)}")
+        raise status.bad("phase", f"is {shown(phase)}", f"use one of {', '.join(PHASES)}")
     lost = False
     try:
-        times = _times(pod, status, ended=phase in ENDED_PHASES)
+        times = _times(status, ended=phase in ENDED_PHASES)
     except _TimesLost:
         times, lost = None, True
-    job = jobs.setdefault(_job_id(pod, meta), _Job(pod.number, seconds))
+    job = jobs.setdefault(_job_id(meta), _Job(pod.number, seconds))
     job.created_seconds = min(job.created_seconds, seconds)
     job.gpus += gpus
     job.parts |= any(counted_as(name) is Counted.PARTS for name in asked)
-    job.uncounted |= _uncounted(pod)
+    job.uncounted |= _uncounted(meta, spec)
     job.too_many = next((name for name, number in asked.items() if number > MOST_ON_A_NODE), job.too_many)
     if gpus and phase not in ENDED_PHASES:
         job.unfinished = True
@@ -155,7 +151,7 @@ def _add(pod: Item, jobs: dict[_Key, _Job]) -> None:
         job.times_lost = True
     elif gpus and times is not None:
         job.pieces.append(HeldGpus(*times, gpus))
-        node = pod.text_if_any(pod.an_object(pod.fields.get("spec"), "spec").get("nodeName"))
+        node = spec.word("nodeName")
         if node:
             job.shares.append(NodeShare(node, gpus, *times))
 
@@ -165,8 +161,7 @@ def _spoil(pod: Item | None, jobs: dict[_Key, _Job]) -> None:
     if pod is None:
         return
     try:
-        meta = pod.an_object(pod.fields.get("metadata"), "metadata")
-        jobs.setdefault(_job_id(pod, meta), _Job(pod.number, 0.0)).incomplete = True
+        jobs.setdefault(_job_id(pod.part("metadata")), _Job(pod.number, 0.0)).incomplete = True
     except MalformedRow:
         return  # it was counted already
 
@@ -198,93 +193,78 @@ def _record(job_id: str, job: _Job) -> RecordedJob:
     )
 
 
-def _job_id(pod: Item, meta: Mapping[str, Any]) -> _Key:
+def _job_id(meta: Item) -> _Key:
     """Namespace and name of the job that a pod belongs to: by group label, owner, job label, or the pod alone.
 
     And its uid as far as that is known: a job that was deleted and made again has another one.
     """
-    namespace = pod.text_or_none(meta.get("namespace"), "metadata.namespace") or "default"
-    labels = pod.an_object(meta.get("labels") or {}, "metadata.labels")
+    namespace = meta.text_or_none("namespace") or "default"
+    labels = meta.part("labels", needed=False)
     for label in GROUP_LABELS:
-        if labels.get(label):
-            uid = pod.text_if_any(labels.get(JOBSET_UID))
-            return f"{namespace}/{pod.a_text(labels[label], f'metadata.labels.{label}')}", uid
-    owners = pod.a_list(meta.get("ownerReferences") or [], "metadata.ownerReferences")
-    references = [pod.an_object(owner, f"metadata.ownerReferences[{index}]") for index, owner in enumerate(owners)]
-    for owner in sorted(references, key=lambda owner: owner.get("controller") is not True):
-        name = pod.a_text(owner.get("name"), "metadata.ownerReferences.name")
-        return f"{namespace}/{name}", pod.text_if_any(owner.get("uid"))
+        if labels.fields.get(label):
+            return f"{namespace}/{labels.text(label)}", labels.word(JOBSET_UID)
+    owners = meta.parts("ownerReferences", needed=False)
+    for owner in sorted(owners, key=lambda owner: owner.fields.get("controller") is not True):
+        return f"{namespace}/{owner.text('name')}", owner.word("uid")
     for label in JOB_LABELS:
-        if labels.get(label):
-            return f"{namespace}/{pod.a_text(labels[label], f'metadata.labels.{label}')}", ""
-    return f"{namespace}/{pod.a_text(meta.get('name'), 'metadata.name')}", pod.text_if_any(meta.get("uid"))
+        if labels.fields.get(label):
+            return f"{namespace}/{labels.text(label)}", ""
+    return f"{namespace}/{meta.text('name')}", meta.word("uid")
 
 
-def _gpus(pod: Item) -> Mapping[str, int]:
+def _gpus(spec: Item) -> Mapping[str, int]:
     """Requests of a pod by kind: all its containers together or, if that is more, one init container.
 
     Source: Kubernetes' rule for init containers; those that are always restarted run beside the containers.
     """
-    spec = pod.an_object(pod.fields.get("spec"), "spec")
     together: Counter[str] = Counter()
     before: Counter[str] = Counter()
-    for _, asked in _asked(pod, "spec.containers", spec.get("containers")):
+    for _, asked in _asked(spec.parts("containers")):
         together.update(asked)
-    for value, asked in _asked(pod, "spec.initContainers", spec.get("initContainers") or []):
-        if value.get("restartPolicy") == "Always":
+    for container, asked in _asked(spec.parts("initContainers", needed=False)):
+        if container.fields.get("restartPolicy") == "Always":
             together.update(asked)
         before |= Counter(asked)  # the most of each
     return together | before
 
 
-def _uncounted(pod: Item) -> set[str]:
-    """Names of accelerators that a pod asks for and that are no number of devices."""
-    spec = pod.an_object(pod.fields.get("spec"), "spec")
-    meta = pod.an_object(pod.fields.get("metadata"), "metadata")
-    annotations = pod.an_object(meta.get("annotations") or {}, "metadata.annotations")
+def _uncounted(meta: Item, spec: Item) -> set[str]:
+    annotations = meta.part("annotations", needed=False).fields
     found = {name for name in SHARE_ANNOTATIONS if name in annotations}
-    found |= {CLAIMS} if spec.get("resourceClaims") else set()
+    found |= {CLAIMS} if spec.fields.get("resourceClaims") else set()
     for kind in ("containers", "initContainers"):
-        for _, place, resources in _resources(pod, f"spec.{kind}", spec.get(kind) or []):
-            found |= {name for name in _names(pod, place, resources) if counted_as(name) is Counted.NOT}
+        for container in spec.parts(kind, needed=False):
+            names = _names(container.part("resources", needed=False))
+            found |= {name for name in names if counted_as(name) is Counted.NOT}
     return found
 
 
-def _asked(pod: Item, name: str, containers: Any) -> Iterator[tuple[Mapping[str, Any], Mapping[str, int]]]:
+def _asked(containers: Iterable[Item]) -> Iterator[tuple[Item, Mapping[str, int]]]:
     """Each container, and what it asks for of every kind that is counted."""
-    for value, place, resources in _resources(pod, name, containers):
-        named = [resource for resource in _names(pod, place, resources) if is_counted(resource)]
-        yield value, {resource: _quantity(pod, place, resources, resource) for resource in named}
+    for container in containers:
+        resources = container.part("resources", needed=False)
+        yield container, {name: _quantity(resources, name) for name in _names(resources) if is_counted(name)}
 
 
-def _resources(pod: Item, name: str, containers: Any) -> Iterator[tuple[Mapping[str, Any], str, Mapping[str, Any]]]:
-    for index, value in enumerate(pod.a_list(containers, name)):
-        place = f"{name}[{index}].resources"
-        container = pod.an_object(value, f"{name}[{index}]")
-        yield container, place, pod.an_object(container.get("resources") or {}, place)
+def _names(resources: Item) -> list[str]:
+    return list({name: None for kind in ("requests", "limits") for name in resources.part(kind, needed=False).fields})
 
 
-def _names(pod: Item, place: str, resources: Mapping[str, Any]) -> list[str]:
-    """All that a container asks for."""
-    kinds = ("requests", "limits")
-    return list({name: None for kind in kinds for name in pod.an_object(resources.get(kind) or {}, f"{place}.{kind}")})
-
-
-def _quantity(pod: Item, place: str, resources: Mapping[str, Any], resource: str) -> int:
+def _quantity(resources: Item, name: str) -> int:
     """The request or, as Kubernetes has it, the limit where no request is stated."""
     for kind in ("requests", "limits"):
-        field_name = f"{place}.{kind}.{resource}"
-        value = pod.an_object(resources.get(kind) or {}, f"{place}.{kind}").get(resource)
+        asked = resources.part(kind, needed=False)
+        value = asked.fields.get(name)
         if value is None:
             continue
         text = str(value) if isinstance(value, (str, int)) else ""
         if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_GPUS)) and int(text) <= MOST_GPUS):
-            raise pod.bad(field_name, f"is {shown(value)}", f"use a whole number from 0 to {MOST_GPUS}")
+            raise asked.bad(name, f"is {shown(value)}", f"use a whole number from 0 to {MOST_GPUS}")
         return int(text)
     return 0
 
 
-def _times(pod: Item, status: Mapping[str, Any], *, ended: bool) -> tuple[float, float] | None:
+def _times(status: Item, *, ended: bool) -> tuple[float, float] | None:
     """From the first start of a container to the last end, restarts included; None if none ran.
 
     Only the last two runs of a container are recorded. One that ran more often has held its GPUs since the pod started.
@@ -294,29 +274,25 @@ def _times(pod: Item, status: Mapping[str, Any], *, ended: bool) -> tuple[float,
     starts: list[float] = []
     ends: list[float] = []
     untimed = restarted = False
-    began = moment(pod.text_or_none(status.get("startTime"), "status.startTime"), "status.startTime", pod)
-    values = pod.a_list(status.get("containerStatuses") or [], "status.containerStatuses")
-    for index, value in enumerate(values):
-        container = pod.an_object(value, f"status.containerStatuses[{index}]")
-        restarts = container.get("restartCount")
+    began = status.moment("startTime")
+    containers = status.parts("containerStatuses", needed=False)
+    for container in containers:
+        restarts = container.fields.get("restartCount")
         restarted = restarted or (isinstance(restarts, int) and restarts > 1)
         for kind in ("lastState", "state"):
-            place = f"status.containerStatuses[{index}].{kind}"
-            state = pod.an_object(container.get(kind) or {}, place)
-            terminated = pod.an_object(state.get("terminated") or {}, f"{place}.terminated")
-            names = f"{place}.terminated.startedAt", f"{place}.terminated.finishedAt"
-            start = moment(pod.text_or_none(terminated.get("startedAt"), names[0]), names[0], pod)
-            end = moment(pod.text_or_none(terminated.get("finishedAt"), names[1]), names[1], pod)
+            state = container.part(kind, needed=False)
+            terminated = state.part("terminated", needed=False)
+            start, end = terminated.moment("startedAt"), terminated.moment("finishedAt")
             if start is not None and end is not None:
-                span(start, end, names, pod)
+                span(start, end, ("startedAt", "finishedAt"), terminated)
                 starts.append(start)
                 ends.append(end)
-            elif terminated and kind == "lastState":
+            elif terminated.fields and kind == "lastState":
                 restarted = True
-            elif terminated or (ended and state.get("running")):
+            elif terminated.fields or (ended and state.fields.get("running")):
                 untimed = True
-    disrupted, unready = _ends_by_conditions(pod, status)
-    if not values and ended and began is not None and disrupted is not None:
+    disrupted, unready = _ends_by_conditions(status)
+    if not containers and ended and began is not None and disrupted is not None:
         untimed = True  # kubelets of before 1.22 dropped the containers of a pod that they evicted
     if untimed and ended:
         end = disrupted if disrupted is not None else unready
@@ -329,18 +305,17 @@ def _times(pod: Item, status: Mapping[str, Any], *, ended: bool) -> tuple[float,
     return (min(starts), max(ends)) if ends else None
 
 
-def _ends_by_conditions(pod: Item, status: Mapping[str, Any]) -> tuple[float | None, float | None]:
+def _ends_by_conditions(status: Item) -> tuple[float | None, float | None]:
     """When the pod was to be disrupted, and since when it is not ready; None where no condition says it."""
     disrupted: float | None = None
     unready: float | None = None
-    for index, value in enumerate(pod.a_list(status.get("conditions") or [], "status.conditions")):
-        place = f"status.conditions[{index}]"
-        condition = pod.an_object(value, place)
-        since = moment_if_any(pod.text_if_any(condition.get("lastTransitionTime")))
+    for condition in status.parts("conditions", needed=False):
+        since = moment_if_any(condition.word("lastTransitionTime"))
         if since is None:
             continue
-        if (condition.get("type"), condition.get("status")) == ("DisruptionTarget", "True"):
+        kind, holds = condition.fields.get("type"), condition.fields.get("status")
+        if (kind, holds) == ("DisruptionTarget", "True"):
             disrupted = since
-        elif condition.get("type") in ("Ready", "ContainersReady") and condition.get("status") == "False":
+        elif kind in ("Ready", "ContainersReady") and holds == "False":
             unready = since if unready is None else max(unready, since)
     return disrupted, unready

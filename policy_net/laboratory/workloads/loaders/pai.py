@@ -36,8 +36,6 @@ _ROUNDING = 1e-6
 
 @dataclass(slots=True)
 class _Job:
-    """What the task table says of one job."""
-
     line: int
     pieces: list[HeldGpus] = field(default_factory=list)
     left_out: str | None = None
@@ -105,7 +103,6 @@ def _submissions(path: Path, intake: Intake) -> tuple[dict[str, float], dict[str
 
 
 def _add(row: CsvRow, jobs: dict[str, _Job]) -> None:
-    """Enter one task."""
     name = row.text("job_name")
     instances = row.gpus("inst_num")
     percent = row.number_from_zero("plan_gpu") if row.optional("plan_gpu") else 0.0

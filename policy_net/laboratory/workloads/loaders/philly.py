@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from policy_net.errors import BadInput
 from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, NO_GPU, UNFINISHED, Intake, LeftOut, Selection
@@ -20,7 +20,7 @@ from policy_net.laboratory.workloads.loaders.record import (
     Recording,
     as_one_request,
 )
-from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, moment, span, stated_moment
+from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, span
 
 EXPECTED = "give the trace's cluster_job_log"
 UNIT = "record"
@@ -42,13 +42,13 @@ def read_philly(path: Path, strict: bool = False, vc: str | None = None) -> Reco
     for number, value in enumerate(log, start=1):
         with intake.one():
             job = item(path, number, UNIT, value)
-            job = Item(path, number, UNIT, value, name=job.a_text(job.fields.get("jobid"), "jobid"))
-            if not selection.wants(job.text_or_none(job.fields.get("vc"), "vc") or ""):
+            job = replace(job, name=job.text("jobid"))
+            if not selection.wants(job.text_or_none("vc") or ""):
                 continue
             record, gaps = _record(job)
             intake.keep(record)
             untimed += gaps
-            ends[job.text_or_none(job.fields.get("status"), "status") or "unstated"] += 1
+            ends[job.text_or_none("status") or "unstated"] += 1
     notes = [
         *selection.notes(path),
         "GPUs: the most that a job's attempts held at one time; duration: GPU-seconds of its attempts over that",
@@ -63,11 +63,11 @@ def read_philly(path: Path, strict: bool = False, vc: str | None = None) -> Reco
 
 def _record(job: Item) -> tuple[RecordedJob, int]:
     """The job, and the number of its attempts that lack a time."""
-    submit = stated_moment(job.text_or_none(job.fields.get("submitted_time"), "submitted_time"), "submitted_time", job)
-    attempts = job.a_list(job.fields.get("attempts"), "attempts")
+    submit = job.stated_moment("submitted_time")
+    attempts = job.parts("attempts")
     if not attempts:
         raise LeftOut(NEVER_STARTED)
-    pieces, shares, last_end = _pieces(job, attempts)
+    pieces, shares, last_end = _pieces(attempts)
     if last_end is None:
         raise LeftOut(UNFINISHED)
     if not pieces:
@@ -83,32 +83,23 @@ def _record(job: Item) -> tuple[RecordedJob, int]:
         round(held.gpus),
         start_seconds=min(piece.start_seconds for piece in pieces),
         end_seconds=max(piece.end_seconds for piece in pieces),
-        user=job.text_if_any(job.fields.get("user")),
-        partition=job.text_or_none(job.fields.get("vc"), "vc") or "",
+        user=job.word("user"),
+        partition=job.text_or_none("vc") or "",
         shares=tuple(shares),
     )
     return record, len(attempts) - len(pieces)
 
 
-def _pieces(job: Item, attempts: Sequence[Any]) -> tuple[list[HeldGpus], list[NodeShare], float | None]:
+def _pieces(attempts: Sequence[Item]) -> tuple[list[HeldGpus], list[NodeShare], float | None]:
     """The attempts that have both times, what they held of which server, and the end of the last one."""
     pieces: list[HeldGpus] = []
     shares: list[NodeShare] = []
     end: float | None = None
-    for index, value in enumerate(attempts):
-        field = f"attempts[{index}]"
-        attempt = job.an_object(value, field)
-        names = f"{field}.start_time", f"{field}.end_time"
-        start = moment(job.text_or_none(attempt.get("start_time"), names[0]), names[0], job)
-        end = moment(job.text_or_none(attempt.get("end_time"), names[1]), names[1], job)
-        held: list[tuple[str, int]] = []
-        for place, value_there in enumerate(job.a_list(attempt.get("detail"), f"{field}.detail")):
-            name = f"{field}.detail[{place}]"
-            server = job.an_object(value_there, name)
-            there = len(job.a_list(server.get("gpus"), f"{name}.gpus"))
-            held.append((job.text_if_any(server.get("ip")), there))
+    for attempt in attempts:
+        start, end = attempt.moment("start_time"), attempt.moment("end_time")
+        held = [(server.word("ip"), len(server.a_list("gpus"))) for server in attempt.parts("detail")]
         if start is not None and end is not None:
-            span(start, end, names, job)
+            span(start, end, ("start_time", "end_time"), attempt)
             pieces.append(HeldGpus(start, end, sum(gpus for _, gpus in held)))
             shares += [NodeShare(ip, gpus, start, end) for ip, gpus in held if ip]
     return pieces, shares, end

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -263,11 +263,10 @@ def _json_rows(path: Path, intake: Intake) -> Iterator[CsvRow]:
 
 
 def _cells(job: Item) -> dict[str, str]:
-    fields = job.fields
-    owner = job.an_object(fields.get("association") or {}, "association")
-    times = job.an_object(fields.get("time"), "time")
-    state = job.an_object(fields.get("state"), "state").get("current")
-    tres = job.an_object(fields.get("tres") or {}, "tres")
+    owner = job.part("association", needed=False)
+    times = job.part("time").fields
+    state = job.part("state").fields.get("current")
+    tres = job.part("tres", needed=False)
     stamps = {name: _number(times.get(name)) for name in ("submission", "start", "end", "elapsed", "suspended")}
     known = [word for word in (state if isinstance(state, list) else [state]) if word in ENDED | ACTIVE]
     return {
@@ -278,25 +277,22 @@ def _cells(job: Item) -> dict[str, str]:
         "ElapsedRaw": stamps["elapsed"],
         "Suspended": stamps["suspended"],
         "State": known[0] if known else str(state or ""),
-        "AllocTRES": _tres(job, tres, "allocated"),
-        "ReqTRES": _tres(job, tres, "requested"),
-        "NodeList": job.text_if_any(fields.get("nodes")),
-        "Cluster": job.text_if_any(fields.get("cluster")) or job.text_if_any(owner.get("cluster")),
-        **{
-            name.capitalize(): job.text_if_any(fields.get(name)) or job.text_if_any(owner.get(name))
-            for name in ("user", "account", "partition")
-        },
+        "AllocTRES": _tres(tres, "allocated"),
+        "ReqTRES": _tres(tres, "requested"),
+        "NodeList": job.word("nodes"),
+        "Cluster": job.word("cluster") or owner.word("cluster"),
+        **{name.capitalize(): job.word(name) or owner.word(name) for name in ("user", "account", "partition")},
     }
 
 
 def _json_id(job: Item) -> str:
     """As `sacct -P` has it: of an array's task, and of a component of a heterogeneous job."""
-    array = job.an_object(job.fields.get("array") or {}, "array")
+    array = job.part("array", needed=False).fields
     task = array.get("task_id")
     whole, number = _number(array.get("job_id")), _number(task)
     if whole not in ("", "0") and number and not (isinstance(task, dict) and task.get("set") is False):
         return f"{whole}_{number}"
-    parts = job.an_object(job.fields.get("het") or {}, "het")
+    parts = job.part("het", needed=False).fields
     whole, number = _number(parts.get("job_id")), _number(parts.get("job_offset"))
     return f"{whole}+{number}" if whole not in ("", "0") and number else _number(job.fields.get("job_id"))
 
@@ -308,13 +304,11 @@ def _number(value: Any) -> str:
     return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
 
 
-def _tres(job: Item, tres: Mapping[str, Any], kind: str) -> str:
-    """Trackable resources as `sacct -P` writes them."""
+def _tres(tres: Item, kind: str) -> str:
     found = []
-    for index, value in enumerate(job.a_list(tres.get(kind) or [], f"tres.{kind}")):
-        each = job.an_object(value, f"tres.{kind}[{index}]")
-        of_kind, name = job.text_if_any(each.get("type")), job.text_if_any(each.get("name"))
-        found.append(f"{of_kind}{name and '/'}{name}={_number(each.get('count'))}")
+    for each in tres.parts(kind, needed=False):
+        name = each.word("name")
+        found.append(f"{each.word('type')}{name and '/'}{name}={_number(each.fields.get('count'))}")
     return ",".join(found)
 
 
@@ -359,7 +353,6 @@ def _run(row: CsvRow, intake: Intake) -> _Run:
 
 
 def _record(job_id: str, runs: Sequence[_Run]) -> RecordedJob:
-    """The job of these runs, one after the other."""
     if runs[-1].unfinished or runs[-1].state in GOES_ON:
         raise LeftOut(UNFINISHED)
     pieces = [
