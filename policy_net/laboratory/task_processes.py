@@ -129,7 +129,7 @@ class _Worker:
         if isinstance(raised, ExpectedError):
             raise raised
         if raised is not None:
-            raise TaskFailed(raised)
+            raise TaskFailed(f"a task ended by {raised}")
         return index, said
 
     def end(self) -> None:

@@ -18,9 +18,11 @@ import pytest
 from policy_net.errors import BadInput
 from policy_net.laboratory.commands.tune import OptionsLoader
 from policy_net.laboratory.commands.world_options import WorldOptions
-from policy_net.laboratory.tuning.engine import Engine, TrialFailed
+from policy_net.laboratory.task_processes import TaskFailed
+from policy_net.laboratory.tuning.engine import Engine
+from policy_net.laboratory.tuning.proposing import TrialReport
 from policy_net.laboratory.tuning.space import space_of
-from policy_net.laboratory.tuning.trial import Budget, TrialReport, TrialTask, run_trial
+from policy_net.laboratory.tuning.trial import Budget, TrialTask, run_trial
 from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
 
 LOADER = OptionsLoader(WorldOptions(nodes=2))
@@ -110,7 +112,7 @@ class EngineContract:
             list(engine.reports(tasks(4)))
 
     def test_a_fault_ends_the_study_and_says_what_it_is(self, processes: int) -> None:
-        with closing(self.make(processes, broken)) as engine, pytest.raises(TrialFailed, match="ZeroDivisionError"):
+        with closing(self.make(processes, broken)) as engine, pytest.raises(TaskFailed, match="ZeroDivisionError"):
             list(engine.reports(tasks(4)))
 
     def test_nothing_to_do_is_done(self) -> None:

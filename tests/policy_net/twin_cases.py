@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from policy_net.domain import Allocation, CapacityMode, JobKind, PlacementEffect, Resources, SpeedModel
 from policy_net.errors import BadInput, NoProgress
 from policy_net.laboratory.catalogue import CATALOGUE
-from policy_net.laboratory.simulation.case import CompiledRun
+from policy_net.laboratory.simulation.case import FinishedRun
 from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, NodeChange, PlacementStrategy
 from policy_net.laboratory.simulation.replay import ReplayResult, replay, run_compiled
@@ -188,7 +188,7 @@ def reference(
         return str(error)
 
 
-def assert_equal(found: ReplayResult, run: CompiledRun) -> None:
+def assert_equal(found: ReplayResult, run: FinishedRun) -> None:
     assert run.standstill is None
     for one, other in zip(found.outcomes, run.outcomes, strict=True):
         assert one.job_id == other.job_id

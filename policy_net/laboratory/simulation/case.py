@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -97,16 +97,14 @@ def _job_rows(
     numbers = {job_type: number for number, job_type in enumerate(types)}
     places = {demand: place for place, demand in enumerate(classes)}
     keys = [job_key(environment.seed, job.job_id) for job in jobs]
-    columns: dict[str, Sequence[float]] = {
+    same = ("total_epochs", "samples_per_epoch", "work_known", "max_workers", "max_ps", "min_workers", "min_ps")
+    columns: dict[str, list[Any]] = {name: [getattr(job, name) for job in jobs] for name in same} | {
         "submit_seconds": [job.submit_time_seconds for job in jobs],
-        "total_epochs": [job.total_epochs for job in jobs],
         "declared_epochs": [math.nan if job.declared_epochs is None else job.declared_epochs for job in jobs],
-        "samples_per_epoch": [job.samples_per_epoch for job in jobs],
         "speed_factor": [noise_factor(key, JOB_PART, environment.job_noise) for key in keys],
         "noise_key": keys,
         "type": [numbers[job.job_type] for job in jobs],
         "uses_ps": [job.kind.uses_ps for job in jobs],
-        "work_known": [job.work_known for job in jobs],
         "worker_cpu": [job.worker_demand.cpu_milli for job in jobs],
         "worker_gpu": [job.worker_demand.gpu for job in jobs],
         "ps_cpu": [job.ps_demand.cpu_milli for job in jobs],
@@ -115,10 +113,6 @@ def _job_rows(
         "ps_class": [places[job.ps_demand if job.max_ps else job.worker_demand] for job in jobs],
         "requested_workers": [job.requested.workers for job in jobs],
         "requested_ps": [job.requested.ps for job in jobs],
-        "max_workers": [job.max_workers for job in jobs],
-        "max_ps": [job.max_ps for job in jobs],
-        "min_workers": [job.min_workers for job in jobs],
-        "min_ps": [job.min_ps for job in jobs],
     }
     rows = np.zeros(len(jobs), dtype=JOB)
     for name, values in columns.items():
@@ -176,8 +170,8 @@ class Standstill:
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledRun:
-    """Outcome of a run; `standstill` where it never came to its end."""
+class FinishedRun:
+    """Outcome of a run, compiled or not; `standstill` where it never came to its end."""
 
     outcomes: tuple[JobOutcome, ...]
     counters: RunCounters
@@ -336,30 +330,21 @@ class Case:
         found = self._believed.failure if isinstance(self._believed, FittedTypes) else None
         return found or self._nodes.failure or MemoryError("no memory for a simulation")
 
-    def result(self, standing: Standing) -> CompiledRun:
+    def result(self, standing: Standing) -> FinishedRun:
         """What the run gave."""
         outcomes = tuple(
             JobOutcome(spec.job_id, spec.submit_time_seconds, *(None if math.isnan(at) else at for at in times))
             for spec, *times in zip(self._jobs, self._start.tolist(), self._end.tolist(), strict=True)
         )
-        counters = RunCounters(
-            decisions=standing.decisions,
-            unusable_allocations=standing.unusable_allocations,
-            gpu_seconds=standing.gpu_seconds,
-            available_gpu_seconds=standing.available_gpu_seconds,
-            allocated_until_seconds=standing.allocated_until_seconds,
-            resizes=standing.resizes,
-            resumes=standing.resumes,
-            pause_seconds=standing.pause_seconds,
-            lost_training_seconds=standing.lost_training_seconds,
-        )
+        counted = [each.name for each in fields(RunCounters) if hasattr(standing, each.name)]
+        counters = RunCounters(**{name: getattr(standing, name) for name in counted})
         gaps = dict(zip((spec.job_id for spec in self._jobs), self._gap.tolist(), strict=True))
         still = None
         if standing.status in (NO_PROGRESS, LOSES):
             loses, first = standing.status == LOSES, self._jobs[standing.first].job_id
             decisions = standing.losing_decisions if loses else standing.waiting_decisions
             still = Standstill(standing.present, first, decisions, standing.time_seconds, loses=loses)
-        return CompiledRun(outcomes, counters, standing.training_gpu_seconds, gaps, still)
+        return FinishedRun(outcomes, counters, standing.training_gpu_seconds, gaps, still)
 
 
 def _learned(

@@ -14,7 +14,7 @@ import numpy as np
 from policy_net.domain import SUSPENDED, PlacementEffect, Progress, SpeedModel
 from policy_net.laboratory.simulation import case
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
-from policy_net.laboratory.simulation.case import Case, CompiledRun, Standstill
+from policy_net.laboratory.simulation.case import Case, FinishedRun, Standstill
 from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
@@ -48,7 +48,7 @@ def run_compiled(
     on_progress: Callable[[float], None] | None = None,
     *,
     keep_beliefs: bool = True,
-) -> CompiledRun:
+) -> FinishedRun:
     """Run a case that is not `uncovered` to its end; the policy then believes what it has found out, if it is to.
 
     Raises:
@@ -170,7 +170,9 @@ def replay(
         run = run_compiled(
             workload, environment, policy, speeds, placement_effect, on_progress, keep_beliefs=keep_beliefs
         )
-        return _compiled_result(run, workload, policy, speeds, lambda: clock() - started)
+        if run.standstill is not None:
+            raise run.standstill.error(policy.name, workload.name)
+        return _result(run, workload, policy, speeds, lambda: clock() - started)
     if not keep_beliefs:
         policy = copy.deepcopy(policy)
     simulation = Simulation(workload, environment, speeds, placement_effect)
@@ -212,27 +214,18 @@ def replay(
             break
     inference: Sequence[float] = getattr(policy, "inference_seconds", ())
     outcomes = tuple(simulation.outcomes())
-    return ReplayResult(
-        workload=workload.name,
-        policy=policy.name,
-        outcomes=outcomes,
-        counters=simulation.counters,
-        gpu_utilization=simulation.counters.gpu_utilization(),
+    run = FinishedRun(outcomes, simulation.counters, watch.training_gpu_seconds, watch.longest_gaps)
+    return replace(
+        _result(run, workload, policy, speeds, lambda: clock() - started),
         inference_p50_us=float(np.median(inference)) * 1e6 if len(inference) else None,
         slot_decide_p99_ms=float(np.percentile(decide_seconds, 99)) * 1e3,
-        wall_seconds=clock() - started,
         timeline=timeline,
-        gpu_training_share=simulation.counters.share_of_gpu_time(watch.training_gpu_seconds),
-        job_results=job_results(workload, speeds, outcomes, watch.longest_gaps),
     )
 
 
-def _compiled_result(
-    run: CompiledRun, workload: Workload, policy: SchedulerPolicy, speeds: SpeedModel, wall_seconds: Callable[[], float]
+def _result(
+    run: FinishedRun, workload: Workload, policy: SchedulerPolicy, speeds: SpeedModel, wall_seconds: Callable[[], float]
 ) -> ReplayResult:
-    """The result of a run in the compiled twin, which times no single decision."""
-    if run.standstill is not None:
-        raise run.standstill.error(policy.name, workload.name)
     return ReplayResult(
         workload=workload.name,
         policy=policy.name,

@@ -15,19 +15,16 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from foundation.errors import ExpectedError
-from policy_net.errors import BadInput, PolicyNetError
+from policy_net.errors import BadInput
 from policy_net.laboratory.task_processes import TaskFailed, TaskProcesses, Unanswered
-from policy_net.laboratory.tuning.trial import TrialReport, TrialTask, run_trial
+from policy_net.laboratory.tuning.proposing import TrialReport
+from policy_net.laboratory.tuning.trial import TrialTask, run_trial
 
 Work = Callable[[TrialTask], TrialReport]
 """What an engine does with a task; it is sent to other processes by its name."""
 
 LONGEST_TRIAL_SECONDS = 24 * 3600.0
 """A trial takes minutes; what takes a day hangs."""
-
-
-class TrialFailed(PolicyNetError):
-    """A trial ended by an error that is no property of its settings; the study stops, and can go on."""
 
 
 class Engine(Protocol):
@@ -37,7 +34,7 @@ class Engine(Protocol):
         """Run all tasks; each one's index and report, in the order in which they end.
 
         A trial whose process is killed, or that takes a day, has a report with a failure. Raises the ExpectedError that
-        a trial raised, such as BadInput for a file that is gone, and TrialFailed if a trial ended by any other error.
+        a trial raised, such as BadInput for a file that is gone, and TaskFailed if a trial ended by any other error.
         """
         ...
 
@@ -70,11 +67,8 @@ class LocalEngine:
 
     def reports(self, tasks: Sequence[TrialTask]) -> Iterator[tuple[int, TrialReport]]:
         """See `Engine`."""
-        try:
-            for index, answer in self._processes.answers(tasks):
-                yield index, TrialReport(failure=answer.reason) if isinstance(answer, Unanswered) else answer
-        except TaskFailed as error:
-            raise TrialFailed(f"a trial ended by {error}") from error
+        for index, answer in self._processes.answers(tasks):
+            yield index, TrialReport(failure=answer.reason) if isinstance(answer, Unanswered) else answer
 
     def close(self) -> None:
         """See `Engine`."""
@@ -151,7 +145,7 @@ class RayEngine:
             cause = error.cause
             if isinstance(cause, ExpectedError):
                 raise cause from error
-            raise TrialFailed(f"a trial ended by {type(cause).__name__}: {cause}") from error
+            raise TaskFailed(f"a task ended by {type(cause).__name__}: {cause}") from error
         except self._ray.exceptions.RayError as error:
             return TrialReport(failure=f"its process ended ({type(error).__name__}); there may be too little memory")
 

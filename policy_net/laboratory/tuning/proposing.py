@@ -32,24 +32,29 @@ TRIALS_BEFORE_GIVING_UP = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A trial that ended.
+class TrialReport:
+    """What became of a trial.
 
     Attributes:
-        scores: at its rungs; none where it failed.
-        given_up: whether it ended before the last.
+        scores: at each rung that it reached.
+        by_world: the log of the average JCT in each world, at the last of them.
+        given_up: whether it ended early, as others did better.
+        failure: why it has no score, in a few words; None where it has one.
     """
 
-    values: Values
-    scores: Scores
+    scores: Scores = ()
+    by_world: tuple[float, ...] = ()
     given_up: bool = False
+    failure: str | None = None
 
 
-def propose(space: Space, seed: int, known: Sequence[Known], under_way: Sequence[Values]) -> dict[str, Value]:
+def propose(
+    space: Space, seed: int, known: Sequence[tuple[Values, TrialReport]], under_way: Sequence[Values]
+) -> dict[str, Value]:
     """Values for the next trial; the defaults for the first.
 
     Args:
-        known: the trials of earlier batches, in order.
+        known: the trials of earlier batches, in order, and what became of them.
         under_way: values of the trials before this one of the same batch, from which it keeps away.
     """
     number = len(known) + len(under_way)
@@ -64,8 +69,8 @@ def propose(space: Space, seed: int, known: Sequence[Known], under_way: Sequence
             constant_liar=True,
         )
         study = optuna.create_study(direction="minimize", sampler=sampler)
-        for trial in known:
-            study.add_trial(_ended(trial, distributions))
+        for values, report in known:
+            study.add_trial(_ended(values, report, distributions))
         for values in under_way:
             study.add_trial(
                 optuna.trial.create_trial(
@@ -105,16 +110,19 @@ def _distribution(item: TunedParameter) -> optuna.distributions.BaseDistribution
     return distributions.FloatDistribution(item.low, item.high, log=item.log)
 
 
-def _ended(trial: Known, distributions: dict[str, optuna.distributions.BaseDistribution]) -> optuna.trial.FrozenTrial:
+def _ended(
+    values: Values, report: TrialReport, distributions: dict[str, optuna.distributions.BaseDistribution]
+) -> optuna.trial.FrozenTrial:
     from optuna.trial import TrialState, create_trial  # noqa: PLC0415  (as above)
 
-    state = TrialState.PRUNED if trial.given_up else TrialState.COMPLETE
+    scores = () if report.failure is not None else report.scores
+    state = TrialState.PRUNED if report.given_up else TrialState.COMPLETE
     return create_trial(
-        state=state if trial.scores else TrialState.FAIL,
-        value=trial.scores[-1] if trial.scores else None,
-        params=dict(trial.values),
+        state=state if scores else TrialState.FAIL,
+        value=scores[-1] if scores else None,
+        params=dict(values),
         distributions=distributions,
-        intermediate_values=dict(enumerate(trial.scores)),
+        intermediate_values=dict(enumerate(scores)),
     )
 
 

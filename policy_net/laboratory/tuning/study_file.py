@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from foundation.files import PARTIAL, sync_folder
 from policy_net.errors import BadInput, PolicyNetError
-from policy_net.laboratory.tuning.proposing import Scores, distributions_of
+from policy_net.laboratory.tuning.proposing import Scores, TrialReport, distributions_of
 from policy_net.laboratory.tuning.space import Space, Value
-from policy_net.laboratory.tuning.trial import TrialReport
 
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage

@@ -36,7 +36,7 @@ from policy_net.laboratory.training.set_training import NumberedWorlds, learn_pr
 from policy_net.laboratory.training.settings import Dl2Settings, SetSettings, SetTwinSettings
 from policy_net.laboratory.training.twin_teaching import begin, teach
 from policy_net.laboratory.training.twin_windows import TwinWindow
-from policy_net.laboratory.tuning.proposing import Scores, is_given_up
+from policy_net.laboratory.tuning.proposing import Scores, TrialReport, is_given_up
 from policy_net.laboratory.tuning.space import Space, Values
 from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
 from policy_net.policy import SchedulerPolicy
@@ -121,23 +121,6 @@ class TrialTask:
     part: WorldPart
     earlier: tuple[Scores, ...] = ()
     can_be_given_up: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TrialReport:
-    """What became of a trial.
-
-    Attributes:
-        scores: at each rung that it reached.
-        by_world: the log of the average JCT in each world, at the last of them.
-        given_up: whether it ended early, as others did better.
-        failure: why it has no score, in a few words; None where it has one.
-    """
-
-    scores: Scores = ()
-    by_world: tuple[float, ...] = ()
-    given_up: bool = False
-    failure: str | None = None
 
 
 class _GivenUp(Exception):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from policy_net.laboratory.tuning.comparing import JctChange, best_of, confirmation
 from policy_net.laboratory.tuning.engine import Engine
-from policy_net.laboratory.tuning.proposing import Known, propose
+from policy_net.laboratory.tuning.proposing import propose
 from policy_net.laboratory.tuning.space import Space
 from policy_net.laboratory.tuning.study_file import StudyFile, Trial
 from policy_net.laboratory.tuning.trial import Budget, TrialTask
@@ -99,7 +99,7 @@ def _next_batch(plan: StudyPlan, study: StudyFile, most: int) -> list[Trial]:
     open_ones = [trial for trial in found if trial.report is None]
     first = open_ones[0].number if open_ones else len(found)
     first -= first % plan.batch
-    known = [_known(trial) for trial in found[:first]]
+    known = [(trial.values, trial.report) for trial in found[:first] if trial.report is not None]
     under_way = [trial.values for trial in found[first:]]
     batch = [trial for trial in found[first:] if trial.report is None]
     for _ in range(len(found), min(first + plan.batch, most)):
@@ -107,12 +107,6 @@ def _next_batch(plan: StudyPlan, study: StudyFile, most: int) -> list[Trial]:
         batch.append(Trial(study.begin(values), values, None))
         under_way.append(values)
     return batch
-
-
-def _known(trial: Trial) -> Known:
-    report = trial.report
-    assert report is not None  # noqa: S101  (earlier batches have ended; narrows the type)
-    return Known(trial.values, () if report.failure is not None else report.scores, report.given_up)
 
 
 def _task(plan: StudyPlan, trial: Trial, earlier: Sequence[Trial]) -> TrialTask:

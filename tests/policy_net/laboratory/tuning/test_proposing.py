@@ -1,28 +1,30 @@
 import pytest
 
-from policy_net.laboratory.tuning.proposing import STARTUP_TRIALS, Known, is_given_up, propose
-from policy_net.laboratory.tuning.space import space_of
+from policy_net.laboratory.tuning.proposing import STARTUP_TRIALS, TrialReport, is_given_up, propose
+from policy_net.laboratory.tuning.space import Values, space_of
 
 SPACE = space_of("dl2")
 
 
-def known(count: int) -> list[Known]:
+def known(count: int) -> list[tuple[Values, TrialReport]]:
     """Trials whose values were proposed; every third failed, and every fourth was given up."""
-    found: list[Known] = []
+    found: list[tuple[Values, TrialReport]] = []
     for number in range(count):
         values = propose(SPACE, 0, found, ())
         scores = () if number % 3 == 2 else (11.0, 10.0 + float(values["entropy_weight"]))
-        found.append(Known(values, scores[:1] if number % 4 == 3 else scores, number % 4 == 3))
+        failure = None if scores else "it found nothing to learn from"
+        scores = scores[:1] if number % 4 == 3 else scores
+        found.append((values, TrialReport(scores, given_up=number % 4 == 3, failure=failure)))
     return found
 
 
 def test_what_is_proposed_follows_from_what_is_known_and_lies_within_the_space() -> None:
     trials = known(STARTUP_TRIALS + 4)
-    assert dict(trials[0].values) == SPACE.defaults
-    assert [trial.values for trial in known(STARTUP_TRIALS + 4)] == [trial.values for trial in trials]
-    for trial in trials:
+    assert dict(trials[0][0]) == SPACE.defaults
+    assert known(STARTUP_TRIALS + 4) == trials
+    for values, _ in trials:
         for item in SPACE.parameters:
-            value = trial.values[item.name]
+            value = values[item.name]
             assert value in item.choices if item.choices else item.low <= float(value) <= item.high
             assert isinstance(value, int) or not item.whole or item.choices
 
