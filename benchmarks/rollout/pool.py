@@ -214,5 +214,5 @@ class _Recorder:
         while not simulation.finished and simulation.time_seconds < until:
             state, trigger = simulation.observe()
             policy.observe(simulation.apply(policy.decide(state, trigger)))
-        ends = [outcome.end_seconds for outcome in simulation.outcomes()]
+        ends = [outcome.end_seconds for outcome in simulation.jobs.outcomes()]
         return simulation.snapshot(), np.array([math.inf if at is None else at for at in ends])

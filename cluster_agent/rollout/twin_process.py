@@ -119,7 +119,7 @@ def _simulated(
             state, trigger = simulation.observe()
             policy.observe(simulation.apply(policy.decide(state, trigger)))
             on_decision()
-    for outcome, each in zip(simulation.outcomes(), replayed, strict=True):
+    for outcome, each in zip(simulation.jobs.outcomes(), replayed, strict=True):
         stays[outcome.job_id] = (each.came, math.inf if outcome.end_seconds is None else outcome.end_seconds)
     return stays
 

@@ -16,7 +16,7 @@ from policy_net.exchange.workload_sketch import PARTS_OF_DAY, QUANTILES, KindSke
 from policy_net.laboratory.catalogue import CATALOGUE, model_names
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.workloads.recorded import ClusterSize, suitable_ps
-from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob, job_of
 
 LEAST_JOBS, MOST_JOBS = 48, 192
 """Of a replay; as many as come in two days between these."""
@@ -95,17 +95,5 @@ def _job(
     reported_ps = round(drawn(entry.ps, size_place)) if entry.kind.uses_ps else 0
     ps = min(reported_ps, suitable_ps(profile, workers, cluster, speeds))
     speed = speeds.samples_per_second(profile.name, ps, workers)
-    return WorkloadJob(
-        job_id=f"job-{number:04d}",
-        job_type=profile.name,
-        submit_time_seconds=at,
-        total_epochs=max(drawn(entry.run_seconds, length_place) * speed / profile.samples_per_epoch, 1e-6),
-        samples_per_epoch=profile.samples_per_epoch,
-        worker_demand=profile.worker_demand,
-        ps_demand=profile.ps_demand,
-        requested=Allocation(workers, ps),
-        max_workers=profile.kind.usual_max_workers(workers),
-        max_ps=profile.most_ps,
-        kind=profile.kind,
-        min_ps=profile.least_ps,
-    )
+    epochs = max(drawn(entry.run_seconds, length_place) * speed / profile.samples_per_epoch, 1e-6)
+    return job_of(profile, f"job-{number:04d}", at, epochs, Allocation(workers, ps))

@@ -256,7 +256,7 @@ class ClusterSchedulingEnv(gymnasium.Env[Observation, np.int64]):
             "invalid_actions": self._invalid_actions,
         }
         if self._open is None:
-            figures = summarise(simulation.outcomes())
+            figures = summarise(simulation.jobs.outcomes())
             info |= {"completed": figures.completed, "avg_jct_seconds": figures.avg_jct_seconds}
         return info
 

@@ -297,7 +297,7 @@ class SimulatedBackend:
         """Completion times of the done jobs of this episode."""
         return {
             outcome.job_id: outcome.jct_seconds
-            for outcome in self._simulation.outcomes()
+            for outcome in self._simulation.jobs.outcomes()
             if outcome.jct_seconds is not None
         }
 

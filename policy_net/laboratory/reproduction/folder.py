@@ -408,16 +408,11 @@ def markdown(scale: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
     ]
     for name, figure in figures.items():
         why = figure["why"]
-        for claim in figure["claims"]:
+        for claim in _claims_of(figure):
             lines.append(
                 f"| {name} | {claim['text']} | {claim['paper']} | {claim['ours']} | {claim['verdict']} | {why} |"
             )
             why = "as above"
-        if figure["best"]:
-            paper, ours = figure["best"]["paper"], figure["best"]["ours"]
-            lines.append(
-                f"| {name} | the best | {paper} | {ours} | {'same' if paper == ours else 'other'} | as above |"
-            )
     for name, figure in figures.items():
         lines += ["", f"## {name}: {figure['title']}", "", f"Of {counted(figure[_SEEDS], 'training seed')}.", ""]
         lines += [f"![{figure['title']}]({name}.png)", ""]
@@ -432,16 +427,16 @@ def claims_csv(figures: Mapping[str, Any]) -> str:
     writer = csv.DictWriter(text, CLAIM_COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for name, figure in figures.items():
-        for claim in figure["claims"]:
+        for claim in _claims_of(figure):
             writer.writerow({"figure": name, "what": claim["text"], "seeds": figure[_SEEDS], **claim})
-        if figure["best"]:
-            paper, ours = figure["best"]["paper"], figure["best"]["ours"]
-            verdict = "same" if paper == ours else "other"
-            writer.writerow(
-                {"figure": name, "what": "the best", "paper": paper, "ours": ours, "verdict": verdict}
-                | {"seeds": figure[_SEEDS]}
-            )
     return text.getvalue()
+
+
+def _claims_of(figure: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The claims, and which line is the best where the paper names one."""
+    best = figure["best"]
+    verdict = "same" if best and best["paper"] == best["ours"] else "other"
+    return [*figure["claims"], *([{"text": "the best", "verdict": verdict, **best}] if best else [])]
 
 
 def _seed_range(figures: Mapping[str, Any]) -> str:

@@ -39,7 +39,7 @@ from policy_net.laboratory.simulation.environment import (
     decision_on_nodes,
     next_decision,
 )
-from policy_net.laboratory.simulation.metrics import JobOutcome, RunCounters
+from policy_net.laboratory.simulation.metrics import RunCounters
 from policy_net.laboratory.simulation.node_changes import NodeTimeline
 from policy_net.laboratory.simulation.simulated_job import SimulatedJob, SimulatedJobTable
 from policy_net.laboratory.workloads.workload import Workload
@@ -155,7 +155,7 @@ class TaskPlacing:
 
 
 class Simulation:
-    """One workload on one cluster; drive it with `observe` and `apply` until `finished`.
+    """One workload on one cluster, its `jobs` and `nodes`; drive it with `observe` and `apply` until `finished`.
 
     Args:
         placement_effect: how much slower jobs train where their workers lie; None if that makes no difference, as with
@@ -177,34 +177,24 @@ class Simulation:
         self.counters = RunCounters()
         grids = {name: speeds.grid(name).tolist() for name in {spec.job_type for spec in workload.jobs}}
         check_jobs_can_run(workload, environment, grids)
-        self._jobs = SimulatedJobTable(workload, environment, grids)
+        self.jobs = SimulatedJobTable(workload, environment, grids)
         self._placing = TaskPlacing(environment, placement_effect)
-        self._nodes = NodeTimeline(environment)
+        self.nodes = NodeTimeline(environment)
         self._observed: ClusterState | None = None
-        self._time, self._trigger = decision_on_arrival(environment, self._jobs.next_arrival_seconds, earliest=0.0)
-        self._nodes.advance(self._time)
-        self._jobs.admit(self._time)
+        self._time, self._trigger = decision_on_arrival(environment, self.jobs.next_arrival_seconds, earliest=0.0)
+        self.nodes.advance(self._time)
+        self.jobs.admit(self._time)
         self._await_nodes()
 
     @property
     def finished(self) -> bool:
         """Whether every job has ended."""
-        return not self._jobs.present and not self._jobs.arrivals_pending
+        return not self.jobs.present and not self.jobs.arrivals_pending
 
     @property
     def time_seconds(self) -> float:
         """The time of the next decision; once finished, the end of the last job."""
         return self._time
-
-    @property
-    def arrivals_pending(self) -> bool:
-        """Whether jobs are still to arrive."""
-        return self._jobs.arrivals_pending
-
-    @property
-    def nodes_pending(self) -> bool:
-        """Whether nodes are still to come, return or go by plan."""
-        return self._nodes.planned_changes_pending
 
     def observe(self) -> tuple[ClusterState, Trigger]:
         """The state at the next decision, and why it is taken.
@@ -217,8 +207,8 @@ class Simulation:
         if self._observed is None:
             self._observed = ClusterState(
                 self._time,
-                self._nodes.nodes,
-                tuple([job.view() for job in self._jobs.present.values()]),
+                self.nodes.nodes,
+                tuple([job.view() for job in self.jobs.present.values()]),
                 self.environment.slot_seconds,
                 self.environment.capacity_mode,
                 self._shares_now() if self._placing.matters else None,
@@ -235,13 +225,13 @@ class Simulation:
             InvalidAllocation: it names a job that is not there, breaks a cap, or needs more than the cluster has
                 (pooled), or the placement that it brings is impossible. Nothing has changed then.
         """
-        check_decision(decision, self._jobs.present, self.environment, layout_of(self._nodes.nodes).total)
+        check_decision(decision, self.jobs.present, self.environment, layout_of(self.nodes.nodes).total)
         moved = self._placing.moved_by(decision)
         held = self._place(decision)
         counters, now, placing = self.counters, self._time, self._placing
         running: list[tuple[SimulatedJob, float]] = []
         completion = math.inf
-        for job_id, job in self._jobs.present.items():
+        for job_id, job in self.jobs.present.items():
             allocation = held.get(job_id, SUSPENDED)
             job.hold(allocation, counters, moved=job_id in moved)
             if not job.can_train:
@@ -255,7 +245,7 @@ class Simulation:
             running.append((job, speed))
             completion = min(completion, job.end_seconds(now, speed))
         until, self._trigger = next_decision(
-            self.environment, now, completion, self._jobs.next_arrival_seconds, self._nodes.next_change_seconds
+            self.environment, now, completion, self.jobs.next_arrival_seconds, self.nodes.next_change_seconds
         )
         stops, losses, lost_gpu_seconds = self._change_nodes(until)
         ends_free = self.environment.decide_on is DecideOn.EVENT
@@ -271,11 +261,11 @@ class Simulation:
             else:
                 counters.gpu_seconds += gpus * (until - now)
         for job_id, lost in losses.items():
-            if self._jobs.present[job_id].end is None:
-                self._jobs.present[job_id].lose(lost, counters)
+            if self.jobs.present[job_id].end is None:
+                self.jobs.present[job_id].lose(lost, counters)
         counters.decisions += 1
         counters.allocated_until_seconds = until
-        counters.available_gpu_seconds = self._nodes.available_gpu_seconds(until)
+        counters.available_gpu_seconds = self.nodes.available_gpu_seconds(until)
         self._observed = None
         self._move_to(until)
         return progress
@@ -286,21 +276,17 @@ class Simulation:
 
     def _shares_now(self) -> Placement:
         """Where the tasks of the jobs lie that are still there, on nodes that are."""
-        nodes = {node.node_id for node in self._nodes.nodes}
+        nodes = {node.node_id for node in self.nodes.nodes}
         found: dict[str, tuple[Share, ...]] = {}
         for job_id, shares in self._placing.shares.items():
-            job = self._jobs.present.get(job_id)
+            job = self.jobs.present.get(job_id)
             if job is not None and job.allocation.tasks:
                 found[job_id] = tuple(share for share in shares if share.node_id in nodes)
         return found
 
-    def outcomes(self) -> list[JobOutcome]:
-        """Submission, first start and end of every job of the workload, in order."""
-        return self._jobs.outcomes()
-
     def _place(self, decision: Decision) -> Mapping[str, Allocation]:
         """What every job gets; what no node has capacity for is trimmed and counted."""
-        unplaced = self._placing.place(decision, self._jobs.present, self._nodes.nodes)
+        unplaced = self._placing.place(decision, self.jobs.present, self.nodes.nodes)
         if not unplaced:
             return decision.allocation
         held = dict(decision.allocation)
@@ -319,15 +305,15 @@ class Simulation:
         stops: dict[str, float] = {}
         losses: dict[str, Allocation] = {}
         lost_gpu_seconds: dict[str, float] = {}
-        if self._nodes.next_change_seconds > until:
+        if self.nodes.next_change_seconds > until:
             return stops, losses, lost_gpu_seconds
         first_lost: dict[str, float] = {}
-        for time_seconds, node_id in self._nodes.advance(until):
+        for time_seconds, node_id in self.nodes.advance(until):
             first_lost.setdefault(node_id, time_seconds)
         on_nodes = self._placing.on_nodes(set(first_lost)) if first_lost else {}
         for node_id, shares in on_nodes.items():
             for job_id, share in shares:
-                job, tasks = self._jobs.present[job_id], share.allocation
+                job, tasks = self.jobs.present[job_id], share.allocation
                 stops[job_id] = min(stops.get(job_id, math.inf), first_lost[node_id])
                 before = losses.get(job_id, SUSPENDED)
                 losses[job_id] = Allocation(before.workers + tasks.workers, before.ps + tasks.ps)
@@ -340,26 +326,26 @@ class Simulation:
     def _move_to(self, until: float) -> None:
         """Go to the next decision point: drop ended jobs, admit arrived ones, skip time without any job or node."""
         earliest = self._time + self.environment.debounce_seconds
-        self._jobs.drop_ended()
+        self.jobs.drop_ended()
         self._time = until
-        self._jobs.admit(until)
-        if not self._jobs.present:
-            if not self._jobs.arrivals_pending:
-                self._time = self._jobs.last_end_seconds
+        self.jobs.admit(until)
+        if not self.jobs.present:
+            if not self.jobs.arrivals_pending:
+                self._time = self.jobs.last_end_seconds
                 return
-            next_arrival = self._jobs.next_arrival_seconds
+            next_arrival = self.jobs.next_arrival_seconds
             self._time, self._trigger = decision_on_arrival(self.environment, next_arrival, earliest)
-            self._nodes.advance(self._time)
-            self._jobs.admit(self._time)
+            self.nodes.advance(self._time)
+            self.jobs.admit(self._time)
         self._await_nodes()
 
     def _await_nodes(self) -> None:
         """While no node is up there is nothing to decide: every job waits for the first that comes."""
-        while not self._nodes.nodes:
-            self._time, self._trigger = decision_on_nodes(self.environment, self._nodes.next_change_seconds)
-            self._nodes.advance(self._time)
-            self._jobs.admit(self._time)
-            for job in self._jobs.present.values():
+        while not self.nodes.nodes:
+            self._time, self._trigger = decision_on_nodes(self.environment, self.nodes.next_change_seconds)
+            self.nodes.advance(self._time)
+            self.jobs.admit(self._time)
+            for job in self.jobs.present.values():
                 job.hold(SUSPENDED, self.counters)
 
     def snapshot(self) -> dict[str, Any]:
@@ -369,7 +355,7 @@ class Simulation:
             "time_seconds": self._time,
             "trigger": self._trigger.value,
             "counters": self.counters.to_json(),
-            "jobs": self._jobs.to_snapshot(),
+            "jobs": self.jobs.to_snapshot(),
         }
         if self._placing.matters:
             snapshot["placement"] = encode_placement(self._shares_now())
@@ -381,19 +367,19 @@ class Simulation:
         Raises:
             BadInput: the snapshot is of another workload or environment; nothing has changed then.
         """
-        self._jobs.check_snapshot(snapshot["jobs"])
+        self.jobs.check_snapshot(snapshot["jobs"])
         if snapshot["environment"] != self.environment.as_json:
             raise BadInput(
                 f"the snapshot was taken in {snapshot['environment']}, this is {self.environment.as_json}:"
                 " start again, or use the same environment"
             )
-        self._jobs.restore(snapshot["jobs"])
+        self.jobs.restore(snapshot["jobs"])
         self._time = snapshot["time_seconds"]
         self._trigger = Trigger(snapshot["trigger"])
         self.counters = RunCounters(**snapshot["counters"])
-        self._nodes = NodeTimeline(self.environment)
-        self._nodes.advance(self._time)
+        self.nodes = NodeTimeline(self.environment)
+        self.nodes.advance(self._time)
         self._placing.clear()
         if self._placing.matters and "placement" in snapshot:
-            self._placing.restore(decode_placement(snapshot["placement"]), self._nodes.nodes)
+            self._placing.restore(decode_placement(snapshot["placement"]), self.nodes.nodes)
         self._observed = None

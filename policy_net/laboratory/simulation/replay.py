@@ -186,7 +186,7 @@ def replay(
         before = clock()
         decision = policy.decide(state, trigger)
         decide_seconds.append(clock() - before)
-        may_change = simulation.arrivals_pending
+        may_change = simulation.jobs.arrivals_pending
         progress = simulation.apply(decision)
         policy.observe(progress)
         watch.on_progress(state.time_seconds, progress)
@@ -194,7 +194,7 @@ def replay(
         completed += ended
         may_change = may_change or any(entry.epochs > 0 or entry.paused_seconds > 0 for entry in progress)
         waiting_decisions = 0 if may_change else waiting_decisions + 1
-        idle_decisions = 0 if may_change or simulation.nodes_pending else idle_decisions + 1
+        idle_decisions = 0 if may_change or simulation.nodes.planned_changes_pending else idle_decisions + 1
         left = (len(state.jobs), state.jobs[0].job_id)
         if idle_decisions >= case.MAX_IDLE_DECISIONS or waiting_decisions >= case.MAX_WAITING_DECISIONS:
             still = Standstill(*left, waiting_decisions, simulation.time_seconds)
@@ -213,7 +213,7 @@ def replay(
         if until_done is not None and any(entry.finished and entry.job_id == until_done for entry in progress):
             break
     inference: Sequence[float] = getattr(policy, "inference_seconds", ())
-    outcomes = tuple(simulation.outcomes())
+    outcomes = tuple(simulation.jobs.outcomes())
     run = FinishedRun(outcomes, simulation.counters, watch.training_gpu_seconds, watch.longest_gaps)
     return replace(
         _result(run, workload, policy, speeds, lambda: clock() - started),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from policy_net.domain import SUSPENDED, Allocation, Job, Progress, Resources
@@ -24,59 +25,35 @@ LEAST_SHOWN_EPOCHS = 300.0
 two. The same for all jobs, since anything that followed from a job's speed or length would give it away."""
 
 
+@dataclass(slots=True, eq=False)
 class SimulatedJob:
-    """A job in the cluster; mutable.
+    """A job in the cluster; the environment's seed draws its noise.
 
-    Args:
+    Attributes:
         speed: true samples/s, indexed [ps][workers].
-        environment: its seed draws the job's noise; its pauses and checkpoints hold for every job.
     """
 
-    __slots__ = (
-        "_environment",
-        "_job_factor",
-        "_key",
-        "_speed",
-        "_trained_since_checkpoint_seconds",
-        "_view",
-        "allocation",
-        "can_train",
-        "checkpoint_epochs",
-        "done_epochs",
-        "end",
-        "pause_seconds",
-        "ps_demand",
-        "run_seconds",
-        "spec",
-        "start",
-        "worker_demand",
-    )
+    spec: WorkloadJob
+    speed: Sequence[Sequence[float]]
+    environment: Environment
+    worker_demand: Resources
+    ps_demand: Resources
+    done_epochs: float = 0.0
+    run_seconds: float = 0.0
+    start: float | None = None
+    end: float | None = None
+    allocation: Allocation = SUSPENDED
+    can_train: bool = False
+    pause_seconds: float = 0.0
+    checkpoint_epochs: float = 0.0
+    _trained_since_checkpoint_seconds: float = 0.0
+    _view: Job | None = None
+    _key: int = field(init=False)
+    _job_factor: float = field(init=False)
 
-    def __init__(
-        self,
-        spec: WorkloadJob,
-        speed: Sequence[Sequence[float]],
-        environment: Environment,
-        worker_demand: Resources,
-        ps_demand: Resources,
-    ) -> None:
-        self.spec = spec
-        self._speed = speed
-        self._environment = environment
-        self._key = job_key(environment.seed, spec.job_id)
-        self._job_factor = noise_factor(self._key, JOB_PART, environment.job_noise)
-        self.worker_demand = worker_demand
-        self.ps_demand = ps_demand
-        self.done_epochs = 0.0
-        self.run_seconds = 0.0
-        self.start: float | None = None
-        self.end: float | None = None
-        self.allocation = SUSPENDED
-        self.can_train = False
-        self.pause_seconds = 0.0
-        self.checkpoint_epochs = 0.0
-        self._trained_since_checkpoint_seconds = 0.0
-        self._view: Job | None = None
+    def __post_init__(self) -> None:
+        self._key = job_key(self.environment.seed, self.spec.job_id)
+        self._job_factor = noise_factor(self._key, JOB_PART, self.environment.job_noise)
 
     def view(self) -> Job:
         """The job as schedulers see it; the same object as long as nothing happens to it."""
@@ -134,20 +111,20 @@ class SimulatedJob:
             self.pause_seconds = 0.0
         elif could_train:
             counters.resizes += 1
-            self.pause_seconds = max(self.pause_seconds, self._environment.resize_seconds)
+            self.pause_seconds = max(self.pause_seconds, self.environment.resize_seconds)
         elif self.start is not None:
             counters.resumes += 1
-            self.pause_seconds = self._environment.resume_seconds
+            self.pause_seconds = self.environment.resume_seconds
         else:
-            self.pause_seconds = self._environment.start_seconds
+            self.pause_seconds = self.environment.start_seconds
 
     def samples_per_second(self, decision_index: int) -> float:
         """True speed after one decision with what the job holds, once it does not pause."""
         if not self.can_train:
             return 0.0
-        by_workers, workers = self._speed[self.allocation.ps], self.allocation.workers
+        by_workers, workers = self.speed[self.allocation.ps], self.allocation.workers
         speed = by_workers[workers] * self._job_factor if workers < len(by_workers) else 0.0
-        noise_sd = self._environment.speed_noise
+        noise_sd = self.environment.speed_noise
         return speed * noise_factor(self._key, decision_index, noise_sd) if speed and noise_sd else speed
 
     def end_seconds(self, now: float, speed: float) -> float:
@@ -193,7 +170,7 @@ class SimulatedJob:
         else:
             epochs = speed * seconds / spec.samples_per_epoch
             self.done_epochs += epochs
-            if self._environment.checkpoint_seconds:
+            if self.environment.checkpoint_seconds:
                 self._checkpoint_regularly(speed, seconds)
         self.run_seconds += paused + seconds
         if self.start is None:
@@ -207,7 +184,7 @@ class SimulatedJob:
         """Lose tasks with their node: stop until the next decision, and go back to the last checkpoint."""
         self._view = None
         self.allocation = Allocation(self.allocation.workers - lost.workers, self.allocation.ps - lost.ps)
-        if self.can_train and self._environment.checkpoint_seconds:
+        if self.can_train and self.environment.checkpoint_seconds:
             counters.lost_training_seconds += self._trained_since_checkpoint_seconds
             self.done_epochs = self.checkpoint_epochs
             self._trained_since_checkpoint_seconds = 0.0
@@ -217,7 +194,7 @@ class SimulatedJob:
         self.checkpoint_epochs, self._trained_since_checkpoint_seconds = self.done_epochs, 0.0
 
     def _checkpoint_regularly(self, speed: float, seconds: float) -> None:
-        every = self._environment.checkpoint_seconds
+        every = self.environment.checkpoint_seconds
         since = self._trained_since_checkpoint_seconds + seconds
         if since >= every:
             since %= every

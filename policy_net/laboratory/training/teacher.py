@@ -198,8 +198,7 @@ class Teacher:
         before, after, reachable = Agreement(), Agreement(), Agreement()
         residuals = (Residual(spec, start.weights), before), (Residual(spec, weights), after)
         for position, view in enumerate(log_views(self._decisions, GaussianProcessBeliefs(start.priors))):
-            jobs = view.decision.state.jobs
-            if len(jobs) < 2 or not self._split.is_held_out(position):
+            if len(view.decision.state.jobs) < 2 or not self._split.is_held_out(position):
                 continue
             wanted = _wanted(view.decision)
             for residual, agreement in residuals:

@@ -168,6 +168,20 @@ def rung_steps(steps: int, rungs: int) -> set[int]:
     return {round(steps * (rung + 1) / rungs) for rung in range(rungs)}
 
 
+def _at_rungs(
+    task: TrialTask, steps: int, rung: Rung, policy_of: Callable[[Weights], SchedulerPolicy]
+) -> Callable[..., None]:
+    """What a training of so many steps calls with how many are done and the weights then."""
+    rungs = rung_steps(steps, task.budget.rungs)
+
+    def on_step(done: int, weights: Weights, *_: float) -> None:
+        if done in rungs:
+            check_finite(weights)
+            rung(lambda: policy_of(weights))
+
+    return on_step
+
+
 def _scored(task: TrialTask, policy_of: Callable[[], SchedulerPolicy]) -> tuple[float, ...]:
     truth, effect = task.worlds.loader.speeds(), task.worlds.loader.placement_effect()
     found = []
@@ -186,13 +200,6 @@ def _train_dl2(task: TrialTask, settings: Dl2Settings, rung: Rung) -> None:
         imitation = settings.imitation.model_copy(update={"micro_states": MICRO_STATES})
         shown = _demonstrations(task, settings.imitate, _usual_hidden(spec), imitation.softness)
         weights = imitate(weights, spec, shown, imitation, steps=settings.imitation_steps, seed=task.seed)
-    rungs = rung_steps(budget.steps, budget.rungs)
-
-    def on_step(done: int, weights: Weights) -> None:
-        if done in rungs:
-            check_finite(weights)
-            rung(lambda: LearnedPolicy(spec, weights))
-
     train_offline(
         weights,
         spec,
@@ -203,7 +210,7 @@ def _train_dl2(task: TrialTask, settings: Dl2Settings, rung: Rung) -> None:
         steps=budget.steps,
         placement_effect=loader.placement_effect(),
         stop=until_stuck(budget.steps),
-        on_step=on_step,
+        on_step=_at_rungs(task, budget.steps, rung, lambda weights: LearnedPolicy(spec, weights)),
     )
 
 
@@ -215,19 +222,12 @@ def _evolve_set(task: TrialTask, settings: SetSettings, rung: Rung) -> None:
     )
     priors = _remembered(("priors", task.worlds, task.seed), lambda: learn_priors(worlds, SetSpec()))
     generations = max(budget.rungs, round(budget.steps * REPLAYS_A_STEP / (2 * settings.pairs)))
-    rungs = rung_steps(generations, budget.rungs)
-
-    def on_average(done: int, weights: Weights) -> None:
-        if done in rungs:
-            check_finite(weights)
-            rung(lambda: SetPolicy(spec, weights, priors))
-
     evolve(
         initial_residual(spec, task.seed),
         log_losses(worlds, spec, priors, _FIRST_EVOLUTION_WORLD),
         EvolutionSettings(settings.pairs, settings.sigma, settings.learning_rate, task.seed),
         generations=generations,
-        on_average=on_average,
+        on_average=_at_rungs(task, generations, rung, lambda weights: SetPolicy(spec, weights, priors)),
     )
 
 
@@ -236,13 +236,7 @@ def _teach_set(task: TrialTask, settings: SetSettings, rung: Rung) -> None:
     spec = set_spec_of(start, "what a trial begins with")
     windows = _remembered(("windows", task.worlds, task.seed), lambda: TaughtWindows(task.worlds, task.seed))
     updates = max(task.budget.rungs, twin_updates(task.budget.steps, settings.twin, windows.jobs))
-    rungs = rung_steps(updates, task.budget.rungs)
-
-    def on_update(done: int, weights: Weights, _: float) -> None:
-        if done in rungs:
-            check_finite(weights)
-            rung(lambda: SetPolicy(spec, weights, start.priors))
-
+    on_update = _at_rungs(task, updates, rung, lambda weights: SetPolicy(spec, weights, start.priors))
     teach(start, windows.draw, settings.twin, task.seed, updates=updates, on_update=on_update)
 
 

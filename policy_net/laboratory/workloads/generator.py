@@ -23,7 +23,7 @@ import numpy as np
 
 from foundation.figures import counted
 from policy_net.laboratory.catalogue import CATALOGUE, MODEL_NAMES, SLOT_SECONDS, UNSTATED_REQUEST
-from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
+from policy_net.laboratory.workloads.workload import Workload, job_of
 
 SIZES = ("fixed", "varied")
 
@@ -94,21 +94,8 @@ def generate(settings: GeneratorSettings) -> Workload:
         zip(np.repeat(np.arange(len(slots)), slots), models, factors, strict=True)
     ):
         profile = CATALOGUE[names[model]]
-        jobs.append(
-            WorkloadJob(
-                job_id=f"job-{index:04d}",
-                job_type=profile.name,
-                submit_time_seconds=float(slot) * SLOT_SECONDS,
-                total_epochs=profile.nominal_epochs * (float(factor) if settings.sizes == "varied" else 1.0),
-                samples_per_epoch=profile.samples_per_epoch,
-                worker_demand=profile.worker_demand,
-                ps_demand=profile.ps_demand,
-                requested=profile.unstated_request,
-                max_ps=profile.most_ps,
-                kind=profile.kind,
-                min_ps=profile.least_ps,
-            )
-        )
+        epochs = profile.nominal_epochs * (float(factor) if settings.sizes == "varied" else 1.0)
+        jobs.append(job_of(profile, f"job-{index:04d}", float(slot) * SLOT_SECONDS, epochs, profile.unstated_request))
     suggested = math.ceil(min(NODES_PER_JOB * settings.jobs, NODES_PER_ARRIVAL * settings.max_arrivals))
     return Workload(
         name=_describe(settings),

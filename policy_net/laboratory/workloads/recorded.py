@@ -36,6 +36,7 @@ from policy_net.laboratory.workloads.workload import (
     Workload,
     WorkloadJob,
     WorkloadOptions,
+    job_of,
     take_window,
 )
 
@@ -255,20 +256,8 @@ def _to_job(
             f"asks for {job.gpus} GPUs, but {profile.name} has no speed with {workers} workers",
             "mend the speeds",
         )
-    return WorkloadJob(
-        job_id=job.job_id,
-        job_type=profile.name,
-        submit_time_seconds=request.submit_seconds,
-        total_epochs=request.duration_seconds * speed / profile.samples_per_epoch,
-        samples_per_epoch=profile.samples_per_epoch,
-        worker_demand=profile.worker_demand,
-        ps_demand=profile.ps_demand,
-        requested=Allocation(workers, ps),
-        max_workers=profile.kind.usual_max_workers(workers),
-        max_ps=profile.most_ps,
-        kind=profile.kind,
-        min_ps=profile.least_ps,
-    )
+    epochs = request.duration_seconds * speed / profile.samples_per_epoch
+    return job_of(profile, job.job_id, request.submit_seconds, epochs, Allocation(workers, ps))
 
 
 def _notes_on_models(

@@ -31,7 +31,7 @@ from policy_net.laboratory.workloads.generator import ARRIVAL_PATTERNS, SIZES, G
 from policy_net.laboratory.workloads.loaders.formats import FORMATS, read_csv, read_recording, shown_path
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.recorded import trace_of, workload_of
-from policy_net.laboratory.workloads.workload import Workload, WorkloadJob, WorkloadOptions, take_window
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob, WorkloadOptions, job_of, take_window
 
 GENERATOR_PREFIX = "dl2:"
 REFERENCE_PREFIX = "reference:"
@@ -71,18 +71,8 @@ def read_reference(path: Path, trace: str) -> Workload:
         epochs = row.number("epochs")
         if epochs <= 0:
             raise row.bad("epochs", f"is {row.text('epochs')!r}", "use a number above 0")
-        jobs.append(
-            WorkloadJob(
-                job_id=job_id,
-                job_type=profile.name,
-                submit_time_seconds=row.whole("arrival_slot", at_least=0) * SLOT_SECONDS,
-                total_epochs=epochs,
-                samples_per_epoch=profile.samples_per_epoch,
-                worker_demand=profile.worker_demand,
-                ps_demand=profile.ps_demand,
-                requested=UNSTATED_REQUEST,
-            )
-        )
+        submit_seconds = row.whole("arrival_slot", at_least=0) * SLOT_SECONDS
+        jobs.append(job_of(profile, job_id, submit_seconds, epochs, UNSTATED_REQUEST))
     if not jobs:
         raise BadInput(f"{path}: no trace {trace!r}; it has {', '.join(others)}")
     jobs.sort(key=lambda job: job.submit_time_seconds)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources, SpeedModel
 from policy_net.errors import BadInput
+from policy_net.laboratory.catalogue import ModelProfile
 from policy_net.laboratory.speeds.speed import default_speeds
 
 Item = TypeVar("Item")
@@ -99,6 +100,26 @@ class WorkloadJob:
     def shown_epochs(self) -> float:
         """The total that schedulers are told."""
         return self.total_epochs if self.declared_epochs is None else self.declared_epochs
+
+
+def job_of(
+    profile: ModelProfile, job_id: str, submit_time_seconds: float, total_epochs: float, requested: Allocation
+) -> WorkloadJob:
+    """A job that trains a model of the catalogue, with the caps that are usual for what it asks for."""
+    return WorkloadJob(
+        job_id=job_id,
+        job_type=profile.name,
+        submit_time_seconds=submit_time_seconds,
+        total_epochs=total_epochs,
+        samples_per_epoch=profile.samples_per_epoch,
+        worker_demand=profile.worker_demand,
+        ps_demand=profile.ps_demand,
+        requested=requested,
+        max_workers=profile.kind.usual_max_workers(requested.workers),
+        max_ps=profile.most_ps,
+        kind=profile.kind,
+        min_ps=profile.least_ps,
+    )
 
 
 @dataclass(frozen=True, slots=True)

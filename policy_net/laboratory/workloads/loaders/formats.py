@@ -74,7 +74,7 @@ def read_recording(source: str, strict: bool) -> Recording:
         of_part = "" if part is None else f"@{part}"
         remedy = f"write {usage}" if near is None else f"did you mean {name}:{shown_path(near)}{of_part}?"
         raise BadInput(f"workload {shown(source)}: {missing}; {remedy}")
-    if _is_ours(path):
+    if _columns_in(path) == (True, False):
         raise BadInput(
             f"{path}: is a csv with {', '.join(COLUMNS)}, which no {name} writes; leave out {name}: before it"
         )
@@ -87,7 +87,7 @@ def read_csv(path: Path, strict: bool = False) -> Recording:
     Raises:
         BadInput: the file cannot be used; in strict reading, a row is malformed.
     """
-    if _is_of_sacct(path):
+    if _columns_in(path) == (False, True):
         recording = read_sacct(path, strict)
         return replace(recording, notes=("read as sacct:FILE, by its header", *recording.notes))
     if is_json(path):
@@ -112,20 +112,10 @@ def shown_path(path: Path) -> str:
     return plain_line(str(path), _LONGEST_PATH)
 
 
-def _is_of_sacct(path: Path) -> bool:
-    """Whether the first line has columns of `sacct`, however it divides them, and not our own."""
+def _columns_in(path: Path) -> tuple[bool, bool]:
+    """Whether the first line has our own columns, and whether those of `sacct`, however it divides them."""
     header = _header_of(path)
-    return looks_like_sacct(header) and not _has_our_columns(header)
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether the first line has our own columns, and none of `sacct`."""
-    header = _header_of(path)
-    return _has_our_columns(header) and not looks_like_sacct(header)
-
-
-def _has_our_columns(header: str) -> bool:
-    return set(re.split(r"[,\s\"]+", header)) >= set(COLUMNS)
+    return set(re.split(r"[,\s\"]+", header)) >= set(COLUMNS), looks_like_sacct(header)
 
 
 def _header_of(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from foundation.figures import duration
@@ -55,23 +55,23 @@ class LeftOut(Exception):
     """A row is well-formed but no job of the workload; the text is the reason."""
 
 
+@dataclass
 class Intake:
     """The jobs of one file, as they are read."""
 
-    def __init__(self, path: Path, strict: bool, id_field: str, unit: str = "line") -> None:
-        self.path = path
-        self._strict = strict
-        self._id_field = id_field
-        self._unit = unit
-        self._records: list[RecordedJob] = []
-        self._numbers: dict[str, int] = {}
-        self._left_out: Counter[str] = Counter()
-        self._malformed: Counter[str] = Counter()
-        self._examples: dict[str, str] = {}
-        self._compared: dict[tuple[str, str], _Compared] = {}
-        self._cluster_of: dict[str, str] = {}
-        self._clusters: set[str] = set()
-        self._early = 0
+    path: Path
+    strict: bool
+    id_field: str
+    unit: str = "line"
+    _records: list[RecordedJob] = field(default_factory=list)
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _left_out: Counter[str] = field(default_factory=Counter)
+    _malformed: Counter[str] = field(default_factory=Counter)
+    _examples: dict[str, str] = field(default_factory=dict)
+    _compared: dict[tuple[str, str], _Compared] = field(default_factory=dict)
+    _cluster_of: dict[str, str] = field(default_factory=dict)
+    _clusters: set[str] = field(default_factory=set)
+    _early: int = 0
 
     @contextmanager
     def one(self) -> Iterator[None]:
@@ -93,7 +93,7 @@ class Intake:
         Raises:
             MalformedRow: in strict reading.
         """
-        if self._strict:
+        if self.strict:
             raise error
         self._malformed[error.reason] += 1
         self._examples.setdefault(error.reason, str(error))
@@ -123,9 +123,9 @@ class Intake:
         """The error of a job whose id stood in an earlier row."""
         remedy = "give every job its own id"
         return MalformedRow(
-            f"{self.path}, {self._unit} {number}: {self._id_field} {job_id!r} stands in {self._unit} {first} too;"
+            f"{self.path}, {self.unit} {number}: {self.id_field} {job_id!r} stands in {self.unit} {first} too;"
             f" {remedy}",
-            f"{self._id_field}: {remedy}",
+            f"{self.id_field}: {remedy}",
         )
 
     def keep(self, record: RecordedJob, cluster: str = "") -> None:
@@ -163,10 +163,10 @@ class Intake:
         """
         counts = self._counts()
         if not self._records:
-            found = "; ".join(counts) or f"there is no {self._unit}"
+            found = "; ".join(counts) or f"there is no {self.unit}"
             raise BadInput(f"{self.path}: no usable job: {found}" + (f"; {hint}" if hint else ""))
         self._records.sort(key=lambda record: record.submit_seconds)
-        return Recording(self.path, self._records, (*notes, *counts), self._unit, part or "", self._skipped())
+        return Recording(self.path, self._records, (*notes, *counts), self.unit, part or "", self._skipped())
 
     def _skipped(self) -> Skipped | None:
         if not self._malformed:
@@ -174,7 +174,7 @@ class Intake:
         count = sum(self._malformed.values())
         every = count + len(self._records) + sum(self._left_out.values())
         [(reason, alike)] = self._malformed.most_common(1)
-        return Skipped(count, count / every, self._unit, self._examples[reason], alike)
+        return Skipped(count, count / every, self.unit, self._examples[reason], alike)
 
     def _counts(self) -> list[str]:
         lines = [f"left out: {count} × {reason}" for reason, count in self._left_out.most_common(MOST_REASONS)]
@@ -194,18 +194,18 @@ class Intake:
         return lines
 
 
+@dataclass
 class Selection:
     """The rows with one value of a field, or all of them."""
 
-    def __init__(self, field: str, wanted: str | None) -> None:
-        self._field = field
-        self._wanted = wanted
-        self._others: set[str] = set()
-        self._found = 0
+    of_field: str
+    wanted: str | None
+    _others: set[str] = field(default_factory=set)
+    _found: int = 0
 
     def wants(self, value: str) -> bool:
         """Whether a row with this value belongs to the part."""
-        if self._wanted is None or value == self._wanted:
+        if self.wanted is None or value == self.wanted:
             self._found += 1
             return True
         if len(self._others) < _MOST_LISTED:
@@ -218,9 +218,9 @@ class Selection:
         Raises:
             BadInput: no row has the value.
         """
-        if self._wanted is None:
+        if self.wanted is None:
             return ()
         if not self._found:
             known = ", ".join(sorted(shown(value) for value in self._others))
-            raise BadInput(f"{path}: no row with {self._field} {self._wanted!r}; it has {known or 'no such field'}")
-        return (f"only {self._field} {self._wanted}",)
+            raise BadInput(f"{path}: no row with {self.of_field} {self.wanted!r}; it has {known or 'no such field'}")
+        return (f"only {self.of_field} {self.wanted}",)

@@ -148,7 +148,7 @@ def test_work_is_conserved_and_no_more_is_held_than_there_is(workload: Workload,
             assert trained[job.job_id] == pytest.approx(job.total_epochs, rel=1e-9)
         else:
             assert trained[job.job_id] >= job.total_epochs * (1 - 1e-9)
-    for outcome in simulation.outcomes():
+    for outcome in simulation.jobs.outcomes():
         assert outcome.start_seconds is not None
         assert outcome.end_seconds is not None
         assert outcome.submit_seconds <= outcome.start_seconds <= outcome.end_seconds
@@ -167,7 +167,7 @@ def test_a_run_restored_in_the_middle_goes_on_identically(
     if not whole.finished:
         assert resumed.observe() == whole.observe()
     assert run(resumed, seed) == run(whole, seed)
-    assert resumed.outcomes() == whole.outcomes()
+    assert resumed.jobs.outcomes() == whole.jobs.outcomes()
     assert resumed.counters == whole.counters
 
 
@@ -185,4 +185,4 @@ def test_only_what_is_in_the_cluster_is_kept_of_jobs_beyond_their_outcome() -> N
         assert len(simulation.observe()[0].jobs) == 1
         simulation.apply(RandomPolicy(0).decide(*simulation.observe()))
         assert len(simulation.snapshot()["jobs"]["present"]) <= 1
-    assert len(simulation.outcomes()) == 50
+    assert len(simulation.jobs.outcomes()) == 50

@@ -26,7 +26,9 @@ def test_a_job_ends_at_its_fraction_of_the_slot() -> None:
     assert (second.seconds, second.epochs, second.remaining_epochs, second.finished) == (600.0, 6.0, 6.0, True)
     assert simulation.finished
     assert simulation.time_seconds == 1800.0
-    assert [(o.start_seconds, o.end_seconds, o.jct_seconds) for o in simulation.outcomes()] == [(0.0, 1800.0, 1800.0)]
+    assert [(o.start_seconds, o.end_seconds, o.jct_seconds) for o in simulation.jobs.outcomes()] == [
+        (0.0, 1800.0, 1800.0)
+    ]
 
 
 def test_an_arrival_waits_for_the_next_slot_and_its_waiting_counts() -> None:
@@ -37,7 +39,7 @@ def test_an_arrival_waits_for_the_next_slot_and_its_waiting_counts() -> None:
     state, _ = simulation.observe()
     assert ([job.job_id for job in state.jobs], state.time_seconds) == (["job-1"], 1200.0)
     simulation.apply(one_pair_each(state))
-    assert simulation.outcomes()[1].jct_seconds == 2399.0
+    assert simulation.jobs.outcomes()[1].jct_seconds == 2399.0
 
 
 def test_an_arrival_at_a_slot_start_takes_part_in_that_slot() -> None:
@@ -67,7 +69,7 @@ def test_a_suspended_job_neither_trains_nor_ends_and_keeps_its_progress() -> Non
     (job,) = simulation.observe()[0].jobs
     assert (job.remaining_epochs, job.run_seconds, job.current) == (6.0, 1200.0, Allocation(0, 0))
     simulation.apply(give(job_0=(1, 1)))
-    assert simulation.outcomes()[0].end_seconds == 3 * 1200.0 + 600.0
+    assert simulation.jobs.outcomes()[0].end_seconds == 3 * 1200.0 + 600.0
 
 
 @pytest.mark.parametrize("tasks", [(2, 0), (0, 3)])
@@ -78,7 +80,7 @@ def test_a_one_sided_allocation_makes_no_progress_and_is_counted(tasks: tuple[in
     assert simulation.counters.unusable_allocations == 1
     (job,) = simulation.observe()[0].jobs
     assert (job.run_seconds, job.current) == (0.0, Allocation(*tasks))
-    assert simulation.outcomes()[0].start_seconds is None
+    assert simulation.jobs.outcomes()[0].start_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -169,7 +171,7 @@ def test_a_wrong_declaration_is_what_is_shown_but_the_truth_decides_the_end() ->
         ("job-0", 10.0, 0.1),  # it has outrun its declaration: little is shown, but something
         ("job-0", 10.0, 0.1),
     ]
-    assert [outcome.end_seconds for outcome in simulation.outcomes()] == [3000.0, 600.0]
+    assert [outcome.end_seconds for outcome in simulation.jobs.outcomes()] == [3000.0, 600.0]
 
 
 @pytest.mark.parametrize(

@@ -90,18 +90,18 @@ def test_times_are_in_order(workload: Workload, env: Environment, seed: int) -> 
     assert times == sorted(times)
     if env.decide_on is DecideOn.SLOT:
         assert all(now % env.slot_seconds == 0 for now in times)
-    for outcome in simulation.outcomes():
+    for outcome in simulation.jobs.outcomes():
         assert outcome.start_seconds is not None
         assert outcome.end_seconds is not None
         assert outcome.submit_seconds <= outcome.start_seconds <= outcome.end_seconds
-    assert simulation.time_seconds == max(outcome.end_seconds or 0 for outcome in simulation.outcomes())
+    assert simulation.time_seconds == max(outcome.end_seconds or 0 for outcome in simulation.jobs.outcomes())
 
 
 @given(workloads(), ENVIRONMENTS, st.integers(0, 9))
 def test_the_same_seed_gives_the_same_result_bit_for_bit(workload: Workload, env: Environment, seed: int) -> None:
     first, second = (Simulation(workload, env, PairSpeeds()) for _ in range(2))
     assert run(first, RandomPolicy(seed)) == run(second, RandomPolicy(seed))
-    assert first.outcomes() == second.outcomes()
+    assert first.jobs.outcomes() == second.jobs.outcomes()
     assert first.counters == second.counters
 
 
@@ -118,5 +118,5 @@ def test_a_run_restored_in_the_middle_goes_on_identically(
     if not whole.finished:
         assert resumed.observe() == whole.observe()
     assert run(resumed, RandomPolicy(seed)) == run(whole, RandomPolicy(seed))
-    assert resumed.outcomes() == whole.outcomes()
+    assert resumed.jobs.outcomes() == whole.jobs.outcomes()
     assert resumed.counters == whole.counters

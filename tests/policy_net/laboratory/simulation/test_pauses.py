@@ -106,7 +106,7 @@ def test_a_job_that_ends_after_a_pause_ends_that_much_later_and_is_decided_on_th
     simulation.apply(Decision({"job-0": Allocation(1, 1), **both}))  # a tick after 1200 s: 600 samples are left
     (progress, _) = simulation.apply(Decision({"job-0": Allocation(2, 2), **both}))
     assert (progress.finished, progress.seconds, progress.paused_seconds) == (True, 300.0, 100.0)
-    assert simulation.outcomes()[0].end_seconds == 1600.0
+    assert simulation.jobs.outcomes()[0].end_seconds == 1600.0
     assert simulation.observe()[1] is Trigger.COMPLETION
     assert simulation.time_seconds == 1600.0
 

@@ -48,4 +48,4 @@ def test_both_parts_add_up_and_a_job_keeps_its_luck_under_any_company() -> None:
     simulation = Simulation(workload, Environment(2, seed=7, job_noise=0.2, decide_on=DecideOn.EVENT), PairSpeeds())
     while not simulation.finished:
         simulation.apply(one_pair_each(simulation.observe()[0]))
-    assert simulation.outcomes()[0].end_seconds == pytest.approx(completion_times(8, 12, job_noise=0.2)[7])
+    assert simulation.jobs.outcomes()[0].end_seconds == pytest.approx(completion_times(8, 12, job_noise=0.2)[7])

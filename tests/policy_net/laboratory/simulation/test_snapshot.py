@@ -30,4 +30,4 @@ def test_a_snapshot_taken_before_the_first_decision_starts_over() -> None:
     used.apply(one_pair_each(used.observe()[0]))
     used.restore(fresh.snapshot())
     assert used.observe() == fresh.observe()
-    assert used.outcomes() == fresh.outcomes()
+    assert used.jobs.outcomes() == fresh.jobs.outcomes()
