@@ -226,11 +226,6 @@ class Fleet:
         """Rejected updates of all clusters, by reason."""
         return sum((entry.rejected for entry in self._entries.values()), Counter())
 
-    @property
-    def rejections(self) -> int:
-        """Rejected updates of all clusters."""
-        return sum(entry.rejected.total() for entry in self._entries.values())
-
     def counters(self) -> dict[str, Any]:
         """What a snapshot keeps."""
         return {

@@ -93,7 +93,24 @@ def read_stores(
         OSError, SQLAlchemyError: it cannot be read.
     """
     try:
-        return _read(state, settings, initial, unix_seconds, opened)
+        registry = opened.enter_context(contextlib.closing(Registry(state.path, state.commits)))
+        folder = state.path / IDENTITY_FOLDER
+        identities = None
+        if folder.is_dir() or state.commits.count(IDENTITIES):
+            if state.commits.rule is Losses.ACCEPT:
+                make_private_folder(folder)
+            identities = IdentityStore(folder, state.commits)
+            opened.callback(identities.close)
+        beliefs = opened.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
+        if registry.newest() is None:
+            raise StateUnusable(
+                f"{state.path / 'registry.sqlite'}: holds no version to go on from; restore the state directory from a "
+                "backup; without one, begin in an empty state_dir"
+            )
+        keys_usable = check_keys(state.path / SIGNING_FOLDER, state.commits)
+        quarantine = QuarantineRecord(state.path, state.commits, unix_seconds)
+        found = read_state(state, registry, settings, initial, unix_seconds)
+        return StateStores(registry, identities, beliefs, quarantine, keys_usable, found)
     except (SQLAlchemyError, ValueError, TypeError, KeyError) as error:
         # A start would have refused the damaged file; whoever reads on may meet any value in it.
         if not state.commits.losses:
@@ -102,29 +119,6 @@ def read_stores(
             f"{'; '.join(state.commits.losses)}; it cannot be gone on from, as what it holds cannot be read "
             f"({type(error).__name__}): restore it from a backup"
         ) from error
-
-
-def _read(
-    state: StateDir, settings: LearnerSettings, initial: PolicyFile, unix_seconds: float, opened: contextlib.ExitStack
-) -> StateStores:
-    registry = opened.enter_context(contextlib.closing(Registry(state.path, state.commits)))
-    folder = state.path / IDENTITY_FOLDER
-    identities = None
-    if folder.is_dir() or state.commits.count(IDENTITIES):
-        if state.commits.rule is Losses.ACCEPT:
-            make_private_folder(folder)
-        identities = IdentityStore(folder, state.commits)
-        opened.callback(identities.close)
-    beliefs = opened.enter_context(contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits)))
-    if registry.newest() is None:
-        raise StateUnusable(
-            f"{state.path / 'registry.sqlite'}: holds no version to go on from; restore the state directory from a "
-            "backup; without one, begin in an empty state_dir"
-        )
-    keys_usable = check_keys(state.path / SIGNING_FOLDER, state.commits)
-    quarantine = QuarantineRecord(state.path, state.commits, unix_seconds)
-    found = read_state(state, registry, settings, initial, unix_seconds)
-    return StateStores(registry, identities, beliefs, quarantine, keys_usable, found)
 
 
 def _accept(state: StateDir, stores: StateStores, losses: list[str], actor: str, unix_seconds: float) -> None:

@@ -402,9 +402,8 @@ def _replay(
     events: list[Publication | AppliedUpdate] = []
     replayed = 0
     try:
-        for record in read_records(state.log, spec_digest):
-            applied = record.applied
-            if applied.step == commits.step and None not in (expected, record.checksum) and record.checksum != expected:
+        for applied, found in read_records(state.log, spec_digest):
+            if applied.step == commits.step and None not in (expected, found) and found != expected:
                 commits.lose(f"{state.log}: update {applied.step} is another one than was acknowledged")
             if applied.step <= head.step:
                 continue
@@ -419,7 +418,7 @@ def _replay(
             except StateUnusable as error:  # of a kind that the settings do not know
                 commits.lose(str(error).rpartition("; ")[0])
                 break
-            replayed, checksum = replayed + 1, record.checksum or 0
+            replayed, checksum = replayed + 1, found or 0
             if applied.kind is UpdateKind.RESET:
                 events.append(applied)
             due = due_publication(head, publish_every_steps, applied.unix_seconds)

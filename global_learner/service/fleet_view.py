@@ -15,7 +15,7 @@ async def fleet_message(learner: Learner, registrar: Registrar, *, with_jobs: bo
     return fleet_pb2.GetFleetReply(
         head_step=learner.log.durable_step,
         updates_accepted=learner.head.ledger.accepted,
-        updates_rejected=learner.fleet.rejections,
+        updates_rejected=learner.fleet.rejections_by_reason().total(),
         staleness_p50=learner.head.ledger.staleness_p50,
         clusters=[
             _cluster_view(learner, entry, with_jobs, statuses.get(entry.cluster, ""))

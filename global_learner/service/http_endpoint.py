@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -13,6 +14,7 @@ from global_learner.errors import BadLearnerConfig
 from global_learner.report.live import LiveReport
 from global_learner.service.http_server import BoundedHttpServer, HttpAnswer, HttpRefusal
 from global_learner.settings import is_loopback, split_address
+from global_learner.telemetry import LearnerTelemetry
 
 _POLL_SECONDS = 0.2
 """How often to look for connections that are open for too long."""
@@ -97,6 +99,35 @@ class HttpEndpoint:
         if self._thread.is_alive():
             self._server.shutdown()
         self._server.server_close()
+
+
+@contextlib.contextmanager
+def http_pages(
+    address: str | None,
+    telemetry: LearnerTelemetry,
+    not_ready: Callable[[], str],
+    live: LiveReport | None = None,
+    health: Callable[[], str] = lambda: "ok",
+    remark: Callable[[], str] = lambda: "",
+) -> Iterator[int | None]:
+    """The endpoint for as long as the block lasts, if there is an address; its port.
+
+    Raises:
+        BadConfig: the address cannot be listened on.
+    """
+    if address is None:
+        yield None
+        return
+
+    def refused(reason: HttpRefusal) -> None:
+        telemetry.http_refusals.labels(reason).inc()
+
+    endpoint = HttpEndpoint(address, telemetry.registry, not_ready, live, refused, health=health, remark=remark)
+    endpoint.start()
+    try:
+        yield endpoint.port
+    finally:
+        endpoint.close()
 
 
 def _readiness(not_ready: str, remark: Callable[[], str]) -> HttpAnswer:

@@ -32,7 +32,7 @@ from global_learner.enrollment.authority_files import (
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.registrar import EnrollmentRules, Registrar
 from global_learner.enrollment.settings import IdentitySettings
-from global_learner.errors import EnrollmentRefused, LearnerError, StateUnusable
+from global_learner.errors import BadLearnerConfig, EnrollmentRefused, LearnerError, StateUnusable
 from global_learner.identity import CallerIdentity
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.section_settings import CallSettings
@@ -41,11 +41,12 @@ from global_learner.service.calls import Context, answered
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fair_queue import QueueShare
 from global_learner.service.lanes import Hosts, one_lane
-from global_learner.service.listener import bind, read_server_files, server_credentials, warn_if_exposed
+from global_learner.service.listener import bind, server_credentials
 from global_learner.settings import LearnerSettings, TlsSettings, split_address
 from global_learner.storage.state_dir import IDENTITY_FOLDER
 from global_learner.telemetry import LearnerTelemetry
-from policy_net.exchange.connection_files import ConnectionFiles, follow_connection_files
+from policy_net.errors import IdentityFileError
+from policy_net.exchange.connection_files import ConnectionFiles, follow_connection_files, read_connection_files
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import make_private_folder
 from policy_net.exchange.secrets_in_use import SecretInUse, Validity, validity_of
@@ -125,10 +126,14 @@ def _follow_files(
         _log.error("certificate-not-replaced", reason=reason, meaning="the one before serves on")
 
     def read(content: Content) -> ConnectionFiles:
-        return read_server_files(tls, content)
+        try:
+            return read_connection_files(tls.client_ca_file, tls.certificate_file, tls.key_file, content)
+        except IdentityFileError as error:
+            raise BadLearnerConfig(f"setting tls: {error}") from error
 
     files = follow_connection_files(read, replaced, refused, poll_clock, clock)
-    warn_if_exposed(tls.key_file)
+    if tls.key_file.stat().st_mode & 0o007:
+        _log.warning("key-exposed", file=str(tls.key_file), advice="others on this machine may read it: chmod 600")
 
     def refusal() -> str:
         return files.refusal

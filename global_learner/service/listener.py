@@ -9,12 +9,9 @@ from pathlib import Path
 import grpc
 import structlog
 
-from foundation.followed_files import Content
 from global_learner.errors import BadLearnerConfig
 from global_learner.operator_socket import SocketAddress
-from global_learner.settings import TlsSettings
-from policy_net.errors import IdentityFileError
-from policy_net.exchange.connection_files import ConnectionFiles, read_connection_files
+from policy_net.exchange.connection_files import ConnectionFiles
 
 _log = structlog.get_logger()
 
@@ -63,24 +60,6 @@ def bind_socket(server: grpc.aio.Server, address: SocketAddress, path: Path) -> 
         raise BadLearnerConfig(
             f"{path}: no socket can be made there; use a state_dir on another file system"
         ) from error
-
-
-def read_server_files(tls: TlsSettings, content: Content) -> ConnectionFiles:
-    """The learner's certificate, its key, and the certificates that callers' are checked against.
-
-    Raises:
-        BadConfig: a file cannot be read or is not what it should be.
-    """
-    try:
-        return read_connection_files(tls.client_ca_file, tls.certificate_file, tls.key_file, content)
-    except IdentityFileError as error:
-        raise BadLearnerConfig(f"setting tls: {error}") from error
-
-
-def warn_if_exposed(key_file: Path) -> None:
-    """Say so where others may read a private key."""
-    if key_file.stat().st_mode & 0o007:
-        _log.warning("key-exposed", file=str(key_file), advice="others on this machine may read it: chmod 600")
 
 
 def server_credentials(current: Callable[[], ConnectionFiles], *, only_certified: bool) -> grpc.ServerCredentials:

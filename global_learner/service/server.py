@@ -36,7 +36,7 @@ from global_learner.service.admission import AdmissionLimits, bounded_server
 from global_learner.service.config_check import UPSTREAM_FOLDER, CheckedConfig, read_named_files
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fleet_service import FleetService
-from global_learner.service.http_endpoint import HttpEndpoint
+from global_learner.service.http_endpoint import http_pages
 from global_learner.service.identity_setup import (
     Identities,
     follow_secrets,
@@ -191,7 +191,13 @@ async def _serve_term(
         port = bind("listen", server, settings.listen, identities.credentials)
         operators = stack.enter_context(_operators(settings, state, limits, learner, identities, telemetry))
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
-        with _http(settings, telemetry, learner, lanes, ending, live) as http_port:
+        with http_pages(
+            settings.telemetry.http_listen,
+            telemetry,
+            lambda: _not_ready(telemetry, learner, lanes, ending),
+            live,
+            remark=lambda: what_expired(telemetry.secrets, time.time()),
+        ) as http_port:
             report_settings(settings, learner.spec, telemetry)
             scorer = Scorer(settings.scores, state.path, registry, telemetry, time.time)
             learner.maintenance.on_version = scorer.add
@@ -360,43 +366,15 @@ async def _until_ending(ending: asyncio.Event, learner: Learner, *meanwhile: Cor
         task.cancel()
 
 
-@contextlib.contextmanager
-def _http(
-    settings: LearnerSettings,
-    telemetry: LearnerTelemetry,
-    learner: Learner,
-    lanes: Lanes,
-    ending: asyncio.Event,
-    live: LiveReport | None,
-) -> Iterator[int | None]:
-    """Health, metrics and the live page, for as long as the learner serves; yields the port."""
-    address = settings.telemetry.http_listen
-    if address is None:
-        yield None
-        return
-
-    def not_ready() -> str:
-        if ending.is_set() or learner.failed.done():
-            return "the learner ends"
-        refusal = learner.maintenance.refusal
-        if refusal is not None:
-            return str(refusal)
-        serving = (secret for secret in telemetry.secrets if secret.serves)
-        return what_expired(serving, time.time()) or lanes.starved()
-
-    endpoint = HttpEndpoint(
-        address,
-        telemetry.registry,
-        not_ready,
-        live,
-        lambda reason: telemetry.http_refusals.labels(reason).inc(),
-        remark=lambda: what_expired(telemetry.secrets, time.time()),
-    )
-    endpoint.start()
-    try:
-        yield endpoint.port
-    finally:
-        endpoint.close()
+def _not_ready(telemetry: LearnerTelemetry, learner: Learner, lanes: Lanes, ending: asyncio.Event) -> str:
+    """Why no updates are taken; empty while they are."""
+    if ending.is_set() or learner.failed.done():
+        return "the learner ends"
+    refusal = learner.maintenance.refusal
+    if refusal is not None:
+        return str(refusal)
+    serving = (secret for secret in telemetry.secrets if secret.serves)
+    return what_expired(serving, time.time()) or lanes.starved()
 
 
 def _write_ports(path: Path | None, ports: Mapping[str, object]) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from global_learner.errors import BadLearnerConfig, DatabaseAway, LeaseLost, Sta
 from global_learner.operator_socket import OPERATOR_SOCKET, socket_name
 from global_learner.postgres.lease import Lease, LeaseKeeper, LeaseTable
 from global_learner.postgres.server import Server
-from global_learner.service.http_endpoint import HttpEndpoint
+from global_learner.service.http_endpoint import http_pages
 from global_learner.settings import LearnerSettings
 from global_learner.storage.databases import SharedDatabase
 from global_learner.storage.snapshot import PARTIAL_NAME
@@ -168,7 +168,8 @@ async def term_of(
         return
     server = Server(settings.database)
     with contextlib.closing(LeaseTable(server)) as table:
-        with _http(settings, telemetry) as standby:
+        standby = _Standby()
+        with http_pages(settings.telemetry.http_listen, telemetry, standby.health, health=standby.health):
             lease = await _taken(settings, table, ending, standby)
         if lease is None:
             yield None
@@ -256,25 +257,3 @@ def _check_shared(settings: LearnerSettings, table: LeaseTable) -> None:
             "learners that share a database share the directory too, on a volume that all of them may write "
             f"(ReadWriteMany); name that one (its {DIRECTORY_FILE} says {known})"
         )
-
-
-@contextlib.contextmanager
-def _http(settings: LearnerSettings, telemetry: LearnerTelemetry) -> Iterator[_Standby]:
-    """Health and metrics while waiting."""
-    standby, address = _Standby(), settings.telemetry.http_listen
-    if address is None:
-        yield standby
-        return
-    endpoint = HttpEndpoint(
-        address,
-        telemetry.registry,
-        standby.health,
-        None,
-        lambda reason: telemetry.http_refusals.labels(reason).inc(),
-        health=standby.health,
-    )
-    endpoint.start()
-    try:
-        yield standby
-    finally:
-        endpoint.close()

@@ -6,7 +6,6 @@ import contextlib
 import os
 import stat
 from pathlib import Path
-from types import TracebackType
 
 import structlog
 
@@ -122,7 +121,7 @@ class StateDir:
     def __enter__(self) -> StateDir:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

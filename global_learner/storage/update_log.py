@@ -131,14 +131,6 @@ class LogDamaged(StateUnusable):
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateRecord:
-    """A record as it was read; `checksum` is None in formats that have no chain."""
-
-    applied: AppliedUpdate
-    checksum: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Header:
     form: int
     digest: str
@@ -173,16 +165,12 @@ def read_log(folder: Path, spec_digest: str) -> Iterator[AppliedUpdate]:
     Raises:
         StateUnusable: a segment is of another spec, unreadable, or damaged before its end.
     """
-    for record in read_records(folder, spec_digest):
-        yield record.applied
+    for applied, _ in read_records(folder, spec_digest):
+        yield applied
 
 
-def read_records(folder: Path, spec_digest: str) -> Iterator[UpdateRecord]:
-    """As `read_log`, with what the chain says.
-
-    Raises:
-        StateUnusable: as `read_log`.
-    """
+def read_records(folder: Path, spec_digest: str) -> Iterator[tuple[AppliedUpdate, int | None]]:
+    """As `read_log`, each with its record's checksum; None in formats that have no chain."""
     files = segments(folder)
     ends = [*(first_step(path) for path in files[1:]), None]
     previous: int | None = None
@@ -192,7 +180,7 @@ def read_records(folder: Path, spec_digest: str) -> Iterator[UpdateRecord]:
 
 def _read_segment(
     path: Path, spec_digest: str, end_step: int | None, previous: int | None
-) -> Generator[UpdateRecord, None, int | None]:
+) -> Generator[tuple[AppliedUpdate, int | None], None, int | None]:
     """The records of one segment, which has to reach to `end_step` (exclusive); None for the last one.
 
     `previous` and what it returns are the checksums of the records before and at its end, None where there are none.
@@ -225,7 +213,7 @@ def _read_segment(
                     )
                 link = None if link is None else prefix.checksum
                 next_step, end = next_step + 1, stream.tell()
-                yield UpdateRecord(applied, link)
+                yield applied, link
             if end_step is None:
                 _check_tail(path, end, next_step, header.form)
             elif next_step < end_step:

@@ -65,7 +65,7 @@ def write_segment(
     path = folder / segment_name(first_step)
     path.unlink(missing_ok=True)
     before = list(read_records(folder, spec.digest)) if segments(folder) < [path] else []
-    checksum = before[-1].checksum or 0 if before else 0
+    checksum = before[-1][1] or 0 if before else 0
     data = segment_header(spec.digest, first_step, checksum)
     durable = first_step - 1
     for place, record in enumerate(records):

@@ -17,7 +17,7 @@ from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.settings import read_settings
 from global_learner.storage.state_dir import StateDir
-from global_learner.storage.update_log import read_records
+from global_learner.storage.update_log import read_log
 from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.ledger import Ledger
 from policy_net.exchange.generated import fleet_pb2 as pb
@@ -31,7 +31,7 @@ MOST = 4
 
 
 def logged(folder: Path) -> list[AppliedUpdate]:
-    return [record.applied for record in read_records(folder / "state" / "log", SPEC.digest)]
+    return list(read_log(folder / "state" / "log", SPEC.digest))
 
 
 async def test_raw_gradients_reach_neither_the_log_nor_the_head(tmp_path) -> None:
