@@ -80,6 +80,9 @@ class CallerIdentity:
         admin_names: of people, where certificates are made elsewhere: admins, unless their certificate states a
             lesser role. No cluster may bear one.
         certificates: what is known of them; with `issuing` only known ones count.
+
+    Raises of all methods:
+        IdentityRefused: the certificate counts no longer, or says another role than it was given.
     """
 
     def __init__(
@@ -97,11 +100,7 @@ class CallerIdentity:
         self._clock = clock
 
     def caller(self, context: AuthContext, peer: str) -> Caller:
-        """Who calls, before anything of the request is known; without certificates the connection.
-
-        Raises:
-            IdentityRefused: its certificate counts no longer, or says another role than it was given.
-        """
+        """Who calls, before anything of the request is known; without certificates the connection."""
         if not self._authenticated:
             return Caller(peer, CallerRole.UNCERTIFIED)
         names, role = self._names(context)
@@ -131,11 +130,7 @@ class CallerIdentity:
         return checked_name(claimed)
 
     def person(self, context: AuthContext) -> str:
-        """The name of the person who calls; what its role may do was looked at before (`roles.check_role`).
-
-        Raises:
-            IdentityRefused: nobody who may ask about the fleet, or its certificate counts no longer.
-        """
+        """The name of the person who calls; what its role may do was looked at before (`roles.check_role`)."""
         names, role = self._names(context) if self._authenticated else ([], CallerRole.UNCERTIFIED)
         if role not in PEOPLE or not names:
             raise IdentityRefused(
@@ -146,11 +141,7 @@ class CallerIdentity:
         return names[0]
 
     def anybody(self, context: AuthContext) -> None:
-        """Check that the caller's certificate still counts, whoever it is.
-
-        Raises:
-            IdentityRefused: it does not.
-        """
+        """Check that the caller's certificate still counts, whoever it is."""
         if self._authenticated:
             self._names(context)
 

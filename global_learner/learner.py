@@ -75,7 +75,11 @@ class Opened:
 
 
 class Learner:
-    """Owns the head, the log, the registry and the fleet; `start` it, use it, `close` it on one event loop."""
+    """Owns the head, the log, the registry and the fleet; `start` it, use it, `close` it on one event loop.
+
+    Raises of all methods that a cluster calls:
+        UnknownIncarnation: it has to register (again).
+    """
 
     def __init__(
         self,
@@ -224,11 +228,7 @@ class Learner:
             keep_heard(session, heard)
 
     async def pull(self, cluster: str, incarnation: int, have_step: int | None) -> tuple[int, bytes | None]:
-        """The head's step and weights; no weights if it is still at `have_step`.
-
-        Raises:
-            UnknownIncarnation: the cluster has to register (again).
-        """
+        """The head's step and weights; no weights if it is still at `have_step`."""
         self.on_heard(cluster, incarnation)
         self._check_head()
         step = self.head.step
@@ -273,7 +273,7 @@ class Learner:
         """What a round asks of a cluster; None after a while without.
 
         Raises:
-            UnknownIncarnation, NoRounds: the cluster has to register (again).
+            NoRounds: this learner does not work in rounds.
         """
         rounds = self._rounds_of(cluster, incarnation)
         if self.quarantine.until(cluster) is not None:
@@ -285,7 +285,7 @@ class Learner:
         """Take a cluster's answer; False if the task is over.
 
         Raises:
-            UnknownIncarnation, NoRounds: the cluster has to register (again).
+            NoRounds: this learner does not work in rounds.
         """
         rounds = self._rounds_of(cluster, incarnation)
         try:
@@ -314,11 +314,7 @@ class Learner:
             self.quarantine.on_judged(cluster, reason)
 
     def on_heard(self, cluster: str, incarnation: int) -> None:
-        """Note that a cluster was heard.
-
-        Raises:
-            UnknownIncarnation: it is not registered with this incarnation.
-        """
+        """Note that a cluster was heard."""
         if self.fleet.on_heard(cluster, incarnation) is None:
             raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
 

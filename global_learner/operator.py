@@ -49,7 +49,13 @@ class HeadReset:
 
 
 class Operator:
-    """Carries out an operator's commands on one event loop; `rounds` begin anew when the head is another one."""
+    """Carries out an operator's commands on one event loop; `rounds` begin anew when the head is another one.
+
+    Raises of all methods:
+        UnknownPolicyVersion: there is no version of this number, or its file is no longer kept.
+        BadRequest: the reason or the note cannot be used.
+        LearnerError: it cannot be written, as the disk is full (NotNow) or broken (LogBroken: the learner ends).
+    """
 
     def __init__(
         self,
@@ -81,9 +87,7 @@ class Operator:
         acts on it by that, unless every new version does (`publish.auto_assign`).
 
         Raises:
-            BadRequest: no policy file, one of another spec, or a note that cannot be used.
-            NotNow: there is no room on the disk.
-            LogBroken: it could not be kept; the learner ends.
+            BadRequest: no policy file, or one of another spec.
         """
         check_reason(note, "note")
         head = self._head
@@ -128,11 +132,7 @@ class Operator:
         return next((damaged[version, False] for version in versions if (version, False) in damaged), "")
 
     async def take_back(self, data: bytes, cluster: str) -> bool:
-        """Put a policy file back of which a cluster has a copy; False if no file of this digest is missed.
-
-        Raises:
-            LearnerError: it cannot be written now.
-        """
+        """Put a policy file back of which a cluster has a copy; False if no file of this digest is missed."""
         digest = await asyncio.to_thread(digest_of, data)
         missed = list(self._registry.registry.damaged.items())
         version = next((version for (version, is_head), lost in missed if lost == digest and not is_head), 0)
@@ -143,7 +143,6 @@ class Operator:
 
         Raises:
             UnknownCluster: no such cluster is registered.
-            BadRequest: the reason cannot be used.
         """
         check_reason(why)
         if self._fleet.get(cluster) is None:
@@ -158,11 +157,7 @@ class Operator:
         await self._registry.call(self._registry.registry.note, actor, action, subject, detail, self._wall_clock())
 
     async def note_refusal(self, cluster: str, version: int, reason: str) -> None:
-        """Write down, once, that a cluster does not act on a version, and why.
-
-        Raises:
-            LearnerError: it cannot be written now.
-        """
+        """Write down, once, that a cluster does not act on a version, and why."""
         await self._registry.call(self._registry.registry.note_refusal, cluster, version, reason, self._wall_clock())
 
     async def note_ahead(self, cluster: str, version: int, detail: str) -> None:
@@ -171,9 +166,6 @@ class Operator:
         Args:
             version: the highest number that it knows; 0: none above the newest version.
             detail: what it knows, for people.
-
-        Raises:
-            LearnerError: it cannot be written now.
         """
         await self._registry.call(self._note_ahead, cluster, version, detail)
 
@@ -203,7 +195,6 @@ class Operator:
         Raises:
             BadRequest: no such role, or a root that does not follow the present one.
             ChangedSince: another root is the newest by now.
-            LearnerError: the disk refuses.
         """
         if role not in list(KeyRole):
             raise BadRequest(f"there is no role {role[:20]!r}: it is root, version or timestamp")
@@ -244,11 +235,9 @@ class Operator:
             seen_step: the head's when the operator looked; None: not compared.
 
         Raises:
-            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-            StateUnusable: one of its files is damaged.
-            BadRequest: it is of another spec, or the reason cannot be used.
+            StateUnusable: one of the version's files is damaged.
+            BadRequest: it is of another spec.
             ChangedSince: the head was reset since the operator looked.
-            LogBroken: it could not be kept; the learner ends.
         """
         check_reason(why)
         if isinstance(self._head.aggregator, RegionAggregator):

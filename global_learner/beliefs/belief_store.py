@@ -20,7 +20,7 @@ from sqlalchemy import JSON, BigInteger, Float, Integer, LargeBinary, String, Un
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from global_learner.aggregation.settings import AGGREGATION_NAME
-from global_learner.beliefs.belief_standard import BeliefStandard
+from global_learner.beliefs.bounds import BeliefStandard
 from global_learner.errors import StateUnusable
 from global_learner.section_settings import BeliefSettings
 from global_learner.storage.commits import Commits
@@ -92,13 +92,7 @@ class BeliefStandardRow(BeliefTables):
 
 @dataclass(frozen=True, slots=True)
 class BeliefSummary:
-    """What the learner holds of one cluster.
-
-    Attributes:
-        statistics: splits whose speed it told.
-        observations: intervals behind them.
-        left_out: types for which there was no place in the vocabulary.
-    """
+    """What the learner holds of one cluster: splits whose speed it told, intervals behind them, types left out."""
 
     statistics: int
     observations: int
@@ -108,8 +102,8 @@ class BeliefSummary:
 class BeliefStore:
     """Reports and vocabulary in one database (`open_database`); `summaries` is replaced whole after each commit.
 
-    Raises:
-        StateUnusable: the database is no such store, cannot be opened, or fell back to an older state.
+    Raises of all methods:
+        StateUnusable: the database is no such store, cannot be opened, or is not what was written.
     """
 
     def __init__(
@@ -172,11 +166,7 @@ class BeliefStore:
         return True
 
     def reports(self, counts: Callable[[str, float], bool]) -> dict[str, tuple[SpeedStatistic, ...]]:
-        """What the clusters told, by name; only those that count, asked with the Unix seconds of their report.
-
-        Raises:
-            StateUnusable: what is on disk is not what was written.
-        """
+        """What the clusters told, by name; only those that count, asked with the Unix seconds of their report."""
         with self._database.session() as session:
             rows = session.scalars(select(ReportRow).order_by(ReportRow.cluster)).all()
             # Afterwards: types are only ever added, so none is missing, whoever else reads and writes meanwhile.
@@ -206,11 +196,7 @@ class BeliefStore:
                 session.merge(StandingRow(cluster=cluster, versions=versions))
 
     def held_to(self) -> BeliefStandard:
-        """What versions are held to beside the newest and the first one.
-
-        Raises:
-            StateUnusable: what is on disk is not what was written.
-        """
+        """What versions are held to beside the newest and the first one."""
         with self._database.session() as session:
             rows = session.scalars(select(BeliefStandardRow).order_by(BeliefStandardRow.job_type)).all()
             found: dict[str, dict[str, tuple[SpeedStatistic, ...]]] = {"silenced": {}, "agreed": {}}

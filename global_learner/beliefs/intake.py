@@ -65,11 +65,7 @@ class FleetBeliefs:
         return taken
 
     async def reported(self) -> tuple[SpeedStatistic, ...]:
-        """What this learner's clusters have told, merged: a region's word to the learner above.
-
-        Raises:
-            StateUnusable: what is on disk is not what was written.
-        """
+        """What this learner's clusters have told, merged: a region's word above. Raises as `PriorsSource`."""
         return await self._thread.call(self.priors.reported)
 
     def summary(self, cluster: str) -> BeliefSummary:

@@ -28,11 +28,9 @@ Excluded = Callable[[str, float], bool]
 
 @dataclass(frozen=True, slots=True)
 class VersionPriors:
-    """What a version says of speeds, and where that comes from.
+    """What a version says of speeds, from how many clusters (0: v1's file) and from how many observed intervals.
 
     Attributes:
-        clusters: how many told it; 0 for what stood in the first policy file.
-        observations: intervals behind their reports.
         held_back: types of which a report would have moved something further than one cluster may.
     """
 
@@ -54,16 +52,16 @@ class VersionPriors:
 
 
 def priors_for(spec: WeightSpec, source: PriorsSource | None) -> VersionPriors | None:
-    """What a version of this spec says of speeds; None for policies that do not ask.
-
-    Raises:
-        StateUnusable: what is on disk is not what was written.
-    """
+    """What a version of this spec says of speeds; None for policies that do not ask. Raises as `PriorsSource`."""
     return source.now() if source is not None and isinstance(spec, SetSpec) else None
 
 
 class PriorsSource:
-    """Makes priors of what is in the store, of v1 and of the newest version; called on the registry's thread."""
+    """Makes priors of what is in the store, of v1 and of the newest version; called on the registry's thread.
+
+    Raises of all methods:
+        StateUnusable: what is on disk is not what was written.
+    """
 
     def __init__(
         self,
@@ -89,11 +87,7 @@ class PriorsSource:
         self._base = first
 
     def now(self) -> VersionPriors:
-        """What a version that is made now says.
-
-        Raises:
-            StateUnusable: what is on disk is not what was written.
-        """
+        """What a version that is made now says."""
         if self._base is None:
             self._base = self._registry.first_priors()
         if not self._settings.into_versions:
@@ -137,11 +131,7 @@ class PriorsSource:
         return VersionPriors(bounds.statistics, merged.clusters, merged.observations, bounds.held_back)
 
     def reported(self) -> tuple[SpeedStatistic, ...]:
-        """What the clusters of a region have told, merged, for the learner above; nothing of its versions is in it.
-
-        Raises:
-            StateUnusable: what is on disk is not what was written.
-        """
+        """What the clusters of a region have told, merged, for the learner above; nothing of its versions is in it."""
         reports = self._store.reports(lambda cluster, at: not self._is_out(cluster, at))
         merged = merge_fleet(
             _weighted(reports, self._store.standings()), (), self._settings.min_clusters, self._known_kinds()

@@ -54,7 +54,12 @@ class EnrollmentRules:
 
 
 class Registrar:
-    """Answers everything about identities; `authority` is None where certificates are made elsewhere, if at all."""
+    """Answers everything about identities; `authority` is None where certificates are made elsewhere, if at all.
+
+    Raises of all methods:
+        BadRequest: a name, role or signing request that cannot be, or a reserved name.
+        NoAuthority: this learner signs no certificates.
+    """
 
     def __init__(
         self,
@@ -80,11 +85,7 @@ class Registrar:
 
     @property
     def authority_pem(self) -> bytes:
-        """What certificates are checked against.
-
-        Raises:
-            NoAuthority: this learner signs none.
-        """
+        """What certificates are checked against."""
         return self._signer().pem
 
     @property
@@ -99,12 +100,7 @@ class Registrar:
         return fleet_pb2.CertificateReply(certificate=grant.pem, authority=self.authority_pem, roots=roots)
 
     async def invite(self, cluster: str, actor: str) -> Invitation:
-        """A one-time token for a name.
-
-        Raises:
-            BadRequest: it is no cluster name, or a reserved one.
-            NoAuthority: nobody can be enrolled here.
-        """
+        """A one-time token for a name; NoAuthority also where nobody can be enrolled."""
         self._signer()
         if self.enroll_port == 0:
             raise NoAuthority("this learner enrolls nobody: identity.enroll_port is null; set it and start again")
@@ -119,7 +115,6 @@ class Registrar:
         """Trade a token for a certificate.
 
         Raises:
-            BadRequest: no cluster name, no token, or no sound request.
             EnrollmentRefused: the token is not good, or not for this name.
         """
         if not 0 < len(token) <= _MAX_TOKEN_CHARACTERS:
@@ -139,9 +134,7 @@ class Registrar:
         """The next certificate, for the holder of the present one.
 
         Raises:
-            BadRequest: no sound request.
             EnrollmentRefused: the present one was revoked meanwhile.
-            NoAuthority: this learner signs none.
         """
         self._signer()
         key = await asyncio.to_thread(requested_key, request)
@@ -164,7 +157,6 @@ class Registrar:
 
         Raises:
             UnknownCluster: it was never enrolled.
-            NoAuthority: there are no certificates.
         """
         checked_name(cluster)
         counts = (0, 0)
@@ -227,12 +219,7 @@ class Registrar:
         return registered
 
     async def enroll_person(self, name: str, role: str, request: bytes, actor: str) -> tuple[CertificateGrant, int]:
-        """A certificate for a person, in place of all of that name; how many of those were good.
-
-        Raises:
-            BadRequest: no such role, no name, a reserved or a cluster's one, or no sound request.
-            NoAuthority: this learner signs none.
-        """
+        """A certificate for a person, in place of all of that name; how many of those were good."""
         self._signer()
         if role not in list(PEOPLE):
             raise BadRequest(f"there is no role {role[:20]!r} for people: it is {', '.join(PEOPLE)}")
@@ -253,9 +240,7 @@ class Registrar:
         """Turn a person out, or only say what would come of it; how many certificates are good until then.
 
         Raises:
-            BadRequest: no name, or of the learner's own identity file.
             UnknownPerson: nobody of this name was ever enrolled.
-            NoAuthority: certificates are made elsewhere.
         """
         self._signer()
         if checked_name(name, "person") in self._rules.reserved:

@@ -180,13 +180,11 @@ def _lost(fence: int) -> str:
 
 
 class Lease:
-    """What is held, under which number and until when; may be asked from any thread.
+    """What is held, under which fencing number and until when; may be asked from any thread.
 
     Args:
-        fence: the fencing number.
         seconds: how long it holds from a renewal.
         asked_at: the clock before the request that took it.
-        clock: seconds.
     """
 
     def __init__(self, fence: int, seconds: float, asked_at: float, clock: Callable[[], float] = boot_seconds) -> None:

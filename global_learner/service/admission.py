@@ -25,9 +25,9 @@ from global_learner.errors import BadRequest, CallRefusal, LearnerError, Message
 from global_learner.identity import AuthContext, Caller
 from global_learner.roles import check_role
 from global_learner.section_settings import CallSettings
+from global_learner.service.call_limits import FairQueue, Seat
 from global_learner.service.calls import Context, refuse
 from global_learner.service.connection_guard import ConnectionGuard
-from global_learner.service.fair_queue import FairQueue, Seat
 from global_learner.service.lanes import Lanes
 from global_learner.telemetry import LearnerTelemetry
 
@@ -196,7 +196,7 @@ class _Call:
 
     async def _be_seated(self, context: Context) -> None:
         desk = self._desk
-        caller = desk.lanes.caller(context.auth_context(), context.peer())
+        caller = desk.lanes.callers.caller(context.auth_context(), context.peer())
         if desk.open_calls[caller.name] >= _MOST_OPEN:
             desk.telemetry.on_refusal(self._method, CallRefusal.SHARE_TAKEN)
             raise asyncio.CancelledError  # without a word: it does not read them

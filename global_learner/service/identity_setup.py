@@ -37,9 +37,9 @@ from global_learner.identity import CallerIdentity
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.section_settings import CallSettings
 from global_learner.service.admission import AdmissionLimits, bounded_server
+from global_learner.service.call_limits import QueueShare
 from global_learner.service.calls import Context, answered
 from global_learner.service.connection_guard import ConnectionGuard
-from global_learner.service.fair_queue import QueueShare
 from global_learner.service.lanes import Hosts, one_lane
 from global_learner.service.listener import bind, server_credentials
 from global_learner.settings import LearnerSettings, TlsSettings, split_address

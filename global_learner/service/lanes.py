@@ -19,8 +19,7 @@ from global_learner.errors import TooBusy
 from global_learner.folded_lines import host_of
 from global_learner.identity import AuthContext, Caller
 from global_learner.roles import PEOPLE, CallerRole
-from global_learner.service.fair_queue import FairQueue, QueueShare
-from global_learner.service.rate_limits import RateLimits
+from global_learner.service.call_limits import FairQueue, QueueShare, RateLimits
 from global_learner.settings import LearnerSettings
 from global_learner.telemetry import LearnerTelemetry
 
@@ -89,7 +88,7 @@ class Lanes:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queues = {lane: FairQueue(share) for lane, share in shares.items()}
-        self._callers = callers
+        self.callers = callers
         self._rates = rates
         self._clock = clock
         self._starved_at: dict[Lane, float] = {}
@@ -99,14 +98,6 @@ class Lanes:
         for lane, queue in self.queues.items():
             telemetry.seated.labels(lane).set_function(partial(getattr, queue, "seated"))
             telemetry.queued.labels(lane).set_function(partial(getattr, queue, "waiting"))
-
-    def caller(self, context: AuthContext, peer: str) -> Caller:
-        """Who calls, before anything of the message is read.
-
-        Raises:
-            IdentityRefused: nobody whose calls count.
-        """
-        return self._callers.caller(context, peer)
 
     def lane(self, caller: Caller, method: str) -> Lane:
         """The lane of a call.

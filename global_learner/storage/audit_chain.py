@@ -65,13 +65,7 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One log as far as it fits.
-
-    Attributes:
-        first: number of its first line; 0 if there is none.
-        lines: how many fit.
-        head: digest of the last one that fits.
-    """
+    """One log as far as it fits: its first line's number (0: none), how many fit, and the digest of the last one."""
 
     log: str
     first: int

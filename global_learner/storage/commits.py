@@ -89,8 +89,9 @@ class Commits:
         rule: whether a loss is refused, or noted in `losses`.
         afresh: the first write makes a new file, as an earlier learner may still have the present one open.
 
-    Raises:
-        OSError: it cannot be read.
+    Raises of all methods:
+        StateUnusable: something is lost, and losses are not accepted.
+        OSError: the disk refused.
     """
 
     def __init__(self, state_dir: Path, rule: Losses = Losses.REFUSE, afresh: bool = False) -> None:
@@ -129,11 +130,7 @@ class Commits:
             return dict(self._counts)
 
     def claim(self, by: str, counts: Mapping[str, int]) -> None:
-        """Take what somebody saw of the stores.
-
-        Raises:
-            StateUnusable: one of them has fallen back.
-        """
+        """Take what somebody saw of the stores, each of which is checked against it."""
         more = {store: count for store, count in counts.items() if count > self.count(store)}
         self._claims.update({store: _Claim(count, by) for store, count in more.items()})
         for store in more:
@@ -141,11 +138,7 @@ class Commits:
                 self.found(store, *self._found[store])
 
     def found(self, store: str, count: int, where: str) -> None:
-        """Check how far a store has come against all that was seen of it; `where` is its file, for people.
-
-        Raises:
-            StateUnusable: it has fallen back.
-        """
+        """Check how far a store has come against all that was seen of it; `where` is its file, for people."""
         seen = self.count(store)
         self._found[store] = (count, where)
         if count < seen and not (store == VERSIONS and seen <= self.count(VERSIONS_LOST)):
@@ -167,21 +160,13 @@ class Commits:
                 self.lose(f"{where}: {changes} fewer than {by} saw: it fell back to an older state")
 
     def lose(self, what: str) -> None:
-        """Refuse to go on over a loss, or note it.
-
-        Raises:
-            StateUnusable: unless losses are accepted.
-        """
+        """Refuse to go on over a loss, or note it."""
         if self.rule is Losses.REFUSE:
             raise StateUnusable(f"{what}; {WAY_OUT}")
         self.losses.append(what)
 
     def committed(self, store: str, count: int, check: int | None = None) -> None:
-        """Note that a store is durable up to here; `check` is the checksum of its file, or of its last record.
-
-        Raises:
-            OSError: the disk refused.
-        """
+        """Note that a store is durable up to here; `check` is the checksum of its file, or of its last record."""
         with self._lock:
             self._counts[store] = count
             self._found[store] = (count, self._found[store][1] if store in self._found else self._where)
@@ -190,21 +175,13 @@ class Commits:
                 self._write()
 
     def accept(self) -> None:
-        """From now on write again: what is lost is written down elsewhere.
-
-        Raises:
-            OSError: the disk refused.
-        """
+        """From now on write again: what is lost is written down elsewhere."""
         with self._lock:
             self._held = False
             self._write()
 
     def sync(self) -> None:
-        """Let what was noted outlast the machine too.
-
-        Raises:
-            OSError: the disk refused.
-        """
+        """Let what was noted outlast the machine too."""
         with self._lock:
             if self._descriptor is not None:
                 os.fsync(self._descriptor)

@@ -47,7 +47,11 @@ SPARES = 2
 
 
 class SegmentFiles:
-    """The files of one log folder, beginning with the segments that are there; may be used from several threads."""
+    """The files of one log folder, beginning with the segments that are there; may be used from several threads.
+
+    Raises of all methods:
+        OSError: the disk refused.
+    """
 
     def __init__(self, folder: Path, spares: int = SPARES) -> None:
         self._folder = folder
@@ -66,11 +70,7 @@ class SegmentFiles:
             return sum(self._sizes.values())
 
     def open(self, first_step: int, header: bytes, sync: Callable[[int], None]) -> int:
-        """A segment's file with its header in it, its name and its header on disk; the descriptor.
-
-        Raises:
-            OSError: the disk refused.
-        """
+        """A segment's file with its header in it, its name and its header on disk; the descriptor."""
         path = self._folder / segment_name(first_step)
         with self._lock:
             spare = self._spares.pop() if self._spares else None
@@ -97,11 +97,7 @@ class SegmentFiles:
             self._sizes[path] = max(self._sizes.get(path, 0), size_bytes)
 
     def cut(self, path: Path) -> None:
-        """Keep the file of a segment that nobody needs any more as a spare, or remove it.
-
-        Raises:
-            OSError: the disk refused.
-        """
+        """Keep the file of a segment that nobody needs any more as a spare, or remove it."""
         with self._lock:
             keep = len(self._spares) < self._most_spares
         if not keep:

@@ -3,7 +3,7 @@
 Together with the live log they name every update that was applied, in order: the audit that exactly-once is checked
 against. They are appended to few large files. Beyond a limit the oldest files go too; how many updates of which cluster
 they named stays. A segment's receipts are on disk before its file is given up; a crash between the two writes them
-again.
+again. All functions raise StateUnusable where what was written is damaged, and OSError where the disk refuses.
 """
 
 from __future__ import annotations
@@ -72,11 +72,7 @@ def seal(checksum: int, through: int) -> bytes:
 
 
 def read_end(path: Path) -> Sealed:
-    """Where to add to a file; only its end is read if that is a seal.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Where to add to a file; only its end is read if that is a seal."""
     with path.open("rb") as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(max(0, size - _TAIL_BYTES))
@@ -88,12 +84,7 @@ def read_end(path: Path) -> Sealed:
 
 
 def check_seals(path: Path, newest: bool) -> Sealed:
-    """Compute every checksum of a file again; where its last seal ends.
-
-    Raises:
-        StateUnusable: its bytes are not those that were written.
-        OSError: it cannot be read.
-    """
+    """Compute every checksum of a file again; where its last seal ends."""
     data = path.read_bytes()
     checksum, at = 0, 0
     last: Sealed | None = None
@@ -192,11 +183,7 @@ def receipt_files(folder: Path) -> list[Path]:
 
 
 def read_receipt_file(path: Path, newest: bool) -> Iterator[Receipt]:
-    """The receipts of one file; of the newest one without a line that a crash has torn.
-
-    Raises:
-        StateUnusable: a line is damaged.
-    """
+    """The receipts of one file; of the newest one without a line that a crash has torn."""
     lines = path.read_text(errors="replace").splitlines(keepends=True)
     if newest and lines and not lines[-1].endswith("\n"):
         lines.pop()
@@ -211,11 +198,7 @@ def read_receipt_file(path: Path, newest: bool) -> Iterator[Receipt]:
 
 
 def read_removed(folder: Path) -> Removed:
-    """What a folder of receipts keeps no longer.
-
-    Raises:
-        StateUnusable: the file that says so is damaged.
-    """
+    """What a folder of receipts keeps no longer."""
     path = folder / REMOVED_NAME
     try:
         content = parse_json(path.read_text())
@@ -236,12 +219,7 @@ def _checksum(through_step: int, applied: Sequence[Sequence[object]]) -> int:
 
 
 def check_receipts(folder: Path) -> int:
-    """See that the receipts are those that were written, without a gap; the step of the newest one, 0 if there is none.
-
-    Raises:
-        StateUnusable: they are damaged.
-        OSError: they cannot be read.
-    """
+    """See that the receipts are those that were written, without a gap; the step of the newest one, or 0."""
     through = read_removed(folder).through_step
     files = receipt_files(folder)
     for path in files:
@@ -258,12 +236,7 @@ def check_receipts(folder: Path) -> int:
 
 
 def drop_unfinished(folder: Path) -> None:
-    """Cut off what a crash left behind the last sound seal, before anything is added.
-
-    Raises:
-        StateUnusable: they are damaged.
-        OSError: the disk refused.
-    """
+    """Cut off what a crash left behind the last sound seal, before anything is added."""
     for path in receipt_files(folder)[-1:]:
         end = check_seals(path, newest=True).end
         if end < path.stat().st_size:
@@ -271,11 +244,7 @@ def drop_unfinished(folder: Path) -> None:
 
 
 def read_receipts(state_dir: Path, spec_digest: str) -> Iterator[Receipt]:
-    """Every update whose receipt is kept, in order; of a learner that has ended.
-
-    Raises:
-        StateUnusable: a file is damaged.
-    """
+    """Every update whose receipt is kept, in order; of a learner that has ended."""
     folder = state_dir / "receipts"
     done = read_removed(folder).through_step
     files = receipt_files(folder)
@@ -320,7 +289,6 @@ def append_receipts(folder: Path, receipts: Sequence[Receipt], max_bytes: int) -
 
     Raises:
         OSError: they could not be written; part of them may be there.
-        StateUnusable: older ones that had to go are damaged.
     """
     if not receipts:
         return

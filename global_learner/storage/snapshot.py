@@ -84,12 +84,7 @@ class AdamState:
 
 @dataclass(frozen=True, slots=True)
 class AggregatorState:
-    """What an aggregator remembers beside the head: part of every snapshot.
-
-    Attributes:
-        facts: JSON.
-        arrays: of any shape and dtype, by name; kept bit for bit.
-    """
+    """What an aggregator remembers beside the head, part of every snapshot: JSON facts, and arrays kept bit for bit."""
 
     facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     arrays: Mapping[str, NDArray[np.generic]] = field(default_factory=lambda: MappingProxyType({}))

@@ -64,7 +64,6 @@ class StateDir:
         """Create the folders where there are none, and take the lock.
 
         Args:
-            path: the directory.
             losses: whether what is lost is refused, or noted in `commits.losses`.
             lease: that protects it in place of the lock, which a frozen learner would not let go of; None: none does.
 

@@ -74,8 +74,7 @@ class NoiseSpent:
     """What noised updates have cost up to a head.
 
     Attributes:
-        updates: of the cluster that has given most.
-        spent: sum of 1/z² of the cluster that has spent most.
+        updates: of the cluster that has given most; `spent` is the sum of 1/z² of the one that has spent most.
         unprotected: updates of all clusters that came without noise.
     """
 

@@ -68,13 +68,7 @@ _CUT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What a backup that was read holds.
-
-    Attributes:
-        head_step: updates up to this one.
-        version: the newest.
-        audit_lines: of both audit logs, whose chains hold.
-    """
+    """What a backup that was read holds; the audit lines are of both logs, whose chains hold."""
 
     head_step: int
     version: int

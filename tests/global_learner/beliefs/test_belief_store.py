@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from global_learner.beliefs.belief_standard import BeliefStandard
 from global_learner.beliefs.belief_store import BeliefStore, BeliefSummary
+from global_learner.beliefs.bounds import BeliefStandard
 from global_learner.errors import StateUnusable
 from global_learner.section_settings import BeliefSettings
 from policy_net.domain import JobKind

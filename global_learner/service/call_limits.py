@@ -1,4 +1,4 @@
-"""Fair queue of calls: a bounded number of seats, and a bounded queue for each caller, served in turn.
+"""Limits of calls: a bounded number of seats with a bounded queue for each caller, served in turn; and rates.
 
 Source: Kubernetes API priority and fairness (seats, a queue a flow, a limit for each queue).
 Deviation: a caller has a queue of its own instead of a hand of shared ones, since callers are known by name and few;
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from global_learner.errors import ShareTaken
+from global_learner.errors import ShareTaken, TooOften
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +147,41 @@ class FairQueue:
             if seat.turn is not None:
                 seat.turn.set_result(None)
             self._line_up(caller, own)
+
+
+_MOST_BUCKETS = 8192
+"""Buckets that are full again are forgotten beyond so many; a caller without one has a full one."""
+
+
+class RateLimits:
+    """Rates of calls: a token bucket for each caller and method, of those that have a rate; for one event loop.
+
+    Args:
+        per_minute: calls a minute of one caller, by method; others have no rate.
+        burst: calls at once, after a pause.
+    """
+
+    def __init__(self, per_minute: Mapping[str, float], burst: int, clock: Callable[[], float]) -> None:
+        self._per_second = {method: rate / 60.0 for method, rate in per_minute.items()}
+        self._burst = float(burst)
+        self._clock = clock
+        self._full_at: dict[tuple[str, str], float] = {}
+        """When a bucket will be full again; that it lacks `rate` times what is left until then follows."""
+
+    def take(self, caller: str, method: str) -> None:
+        """Count one call.
+
+        Raises:
+            TooOften: the bucket is empty; the call does not count.
+        """
+        rate = self._per_second.get(method)
+        if rate is None:
+            return
+        now = self._clock()
+        full_at = max(now, self._full_at.get((caller, method), now)) + 1.0 / rate
+        if full_at - now > self._burst / rate:
+            wait = full_at - now - self._burst / rate
+            raise TooOften(f"{method}: more than {60.0 * rate:g} a minute; come again in {wait:.1f} s")
+        self._full_at[caller, method] = full_at
+        if len(self._full_at) > _MOST_BUCKETS:
+            self._full_at = {key: moment for key, moment in self._full_at.items() if moment > now}
