@@ -11,7 +11,7 @@ import threading
 from collections.abc import Container, Iterable
 from typing import TextIO
 
-from elastic_runtime.launcher.task_output import Stream
+from elastic_runtime.launcher.task_process import Stream
 
 _CLOSE_SECONDS = 2.0
 

@@ -20,8 +20,7 @@ from hostile_job import LAYOUT, HostileJob, make_job
 from elastic_runtime.checkpoint.catalog import folder_of
 from elastic_runtime.checkpoint.manifest import write_manifest
 from elastic_runtime.checkpoint.writer import ShardWriter
-from elastic_runtime.coordinator.__main__ import serve
-from elastic_runtime.coordinator.options import parse
+from elastic_runtime.coordinator.__main__ import parse, serve
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher.job_status import JobStateFile
 from elastic_runtime.launcher.supervisor import Supervisor

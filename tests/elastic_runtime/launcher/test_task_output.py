@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.launcher import task_output
+from elastic_runtime.launcher import task_process
 from elastic_runtime.launcher.display import Display
-from elastic_runtime.launcher.task_output import Stream, TaskLog, TaskOutput
+from elastic_runtime.launcher.task_process import Stream, TaskLog, TaskOutput
 
 LIMIT = 1000
 
@@ -63,7 +63,7 @@ def test_what_a_task_writes_right_before_its_end_is_read(tmp_path: Path, monkeyp
                 assert may_go_on.wait(100)
             return found
 
-    monkeypatch.setattr(task_output.selectors, "DefaultSelector", Slow)
+    monkeypatch.setattr(task_process.selectors, "DefaultSelector", Slow)
     pipes = Pipes(tmp_path)
     assert looked.wait(100)
     pipes.errors.write(b"ValueError: no\n")

@@ -14,8 +14,7 @@ from cluster_agent.backends.local.scripts.script_folder import ScriptRecord
 from elastic_runtime.checkpoint.rank_files import CHECKPOINT_SECONDS_VARIABLE, FOLDER_VARIABLE
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.settings import LauncherSettings
-from elastic_runtime.launcher.task_output import Stream
-from elastic_runtime.launcher.task_process import TaskProcess
+from elastic_runtime.launcher.task_process import Stream, TaskProcess
 from elastic_runtime.launcher.warm.starter import WarmStarter
 from foundation.text import describe_end
 

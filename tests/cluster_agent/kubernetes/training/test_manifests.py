@@ -13,7 +13,7 @@ from cluster_agent.kubernetes.capacity import requests_of
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.credentials import ServingPair
 from cluster_agent.kubernetes.training.training_job import TrainingJob, training_job
-from elastic_runtime.coordinator.options import parse
+from elastic_runtime.coordinator.__main__ import parse
 from policy_net.domain import Allocation
 
 Json = dict[str, Any]
