@@ -1,6 +1,6 @@
 """Check of every call for a job: caller and answerer prove to each other that they have the job's token.
 
-Services behind it raise `CallRefused`, and never see a call without the proof.
+Services behind it raise `CallRefused`, or errors of ours that refuse a request, and never see a call without the proof.
 """
 
 from __future__ import annotations
@@ -14,10 +14,18 @@ from google.protobuf.message import DecodeError
 
 from elastic_runtime.control.calls import REFUSAL_KEY, SESSION_KEY, UNKNOWN
 from elastic_runtime.control.sessions import CoordinatorSessions, ReceivedCall, UnknownSession, Unproven
+from elastic_runtime.errors import BadInput, ElasticError, ProtocolError, ResizeFailed
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import SessionsServicer, add_SessionsServicer_to_server
 
 _OPEN = f"/{pb.DESCRIPTOR.services_by_name['Sessions'].full_name}/Open"
+
+
+_CODES = {
+    ProtocolError: grpc.StatusCode.INVALID_ARGUMENT,
+    BadInput: grpc.StatusCode.FAILED_PRECONDITION,
+    ResizeFailed: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
 
 
 class CallRefused(Exception):
@@ -66,16 +74,16 @@ class CallCheck(grpc.ServerInterceptor, SessionsServicer):
             call = self._taken(method, data, context)
             try:
                 return call.answer(serialize(handler.unary_unary(_request(parse, call), context)))
-            except CallRefused as refused:
-                _refuse(context, call, refused)
+            except (CallRefused, ElasticError) as error:
+                _refuse(context, call, error)
 
         def stream(data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
             call = self._taken(method, data, context)
             try:
                 for reply in handler.unary_stream(_request(parse, call), context):
                     yield call.answer(serialize(reply))
-            except CallRefused as refused:
-                _refuse(context, call, refused)
+            except (CallRefused, ElasticError) as error:
+                _refuse(context, call, error)
 
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(stream)
@@ -103,9 +111,18 @@ def _request(parse: Callable[[bytes], Any], call: ReceivedCall) -> Any:
         raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, "bytes that are no request") from error
 
 
-def _refuse(context: grpc.ServicerContext, call: ReceivedCall, refused: CallRefused) -> NoReturn:
+def _refuse(context: grpc.ServicerContext, call: ReceivedCall, error: CallRefused | ElasticError) -> NoReturn:
+    refused = error if isinstance(error, CallRefused) else _as_refused(error)
     context.set_trailing_metadata(((REFUSAL_KEY, call.refusal(refused.code.name, refused.line)),))
     _abort(context, refused.code, refused.line)
+
+
+def _as_refused(error: ElasticError) -> CallRefused:
+    """One of our errors in gRPC's words; what is none of these is a fault of the coordinator's, and ends it."""
+    for kind, code in _CODES.items():
+        if isinstance(error, kind):
+            return CallRefused(code, str(error))
+    raise error
 
 
 def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, line: str) -> NoReturn:

@@ -1,15 +1,14 @@
-"""Service of a coordinator over gRPC: messages are read, the runner answers; who calls was checked before."""
+"""Service of a coordinator over gRPC: messages are read, the runner answers; `CallCheck` is around each call."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 import grpc
 
-from elastic_runtime.control.call_check import CallCheck, CallRefused
+from elastic_runtime.control.call_check import CallCheck
 from elastic_runtime.control.checks import MOST_TASKS, check_task, check_text
 from elastic_runtime.control.conversions import (
     enumeration_from_message,
@@ -22,7 +21,7 @@ from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredential
 from elastic_runtime.control.messages import RequestState, ResizeMode, Size
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.runner import CoordinatorRunner
-from elastic_runtime.errors import BadInput, ProtocolError, ResizeFailed
+from elastic_runtime.errors import BadInput, ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import (
     JobControlServicer,
@@ -32,25 +31,12 @@ from elastic_runtime.generated.elastic_pb2_grpc import (
 )
 from elastic_runtime.protocol.plan import TaskRole
 
-_T = TypeVar("_T")
 _FOLLOWERS = 2 * MOST_TASKS + 8
 """A thread waits for each stream of views. A resize may replace all tasks, and launchers and agents follow too; threads
 are made when they are needed."""
 _OTHER_CALLS = 32
 _POLL_SECONDS = 1.0
 """How often a stream looks whether its reader is still there."""
-
-
-def _answer(run: Callable[[], _T]) -> _T:
-    """Run, with our errors as `CallRefused`."""
-    try:
-        return run()
-    except ProtocolError as error:
-        raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
-    except BadInput as error:
-        raise CallRefused(grpc.StatusCode.FAILED_PRECONDITION, str(error)) from error
-    except ResizeFailed as error:
-        raise CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
 
 
 class ControlService(JobControlServicer):
@@ -61,33 +47,27 @@ class ControlService(JobControlServicer):
 
     def Resize(self, request: pb.ResizeRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
         """Another size."""
-        return _answer(
-            lambda: self._request(
-                RequestState(
-                    request.request_id,
-                    "resize",
-                    target=size_from_message(request.target),
-                    victims=_victims(request.victims),
-                    mode=enumeration_from_message(ResizeMode, request.mode),
-                ),
-                request.epoch,
-            ),
+        wanted = RequestState(
+            request.request_id,
+            "resize",
+            target=size_from_message(request.target),
+            victims=_victims(request.victims),
+            mode=enumeration_from_message(ResizeMode, request.mode),
         )
+        return self._request(wanted, request.epoch)
 
     def Suspend(self, request: pb.SuspendRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
         """Checkpoint, and end all tasks."""
-        return _answer(
-            lambda: self._request(RequestState(request.request_id, "suspend", target=Size(0, 0)), request.epoch)
-        )
+        return self._request(RequestState(request.request_id, "suspend", target=Size(0, 0)), request.epoch)
 
     def Resume(self, request: pb.ResumeRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
         """Go on after a suspend."""
         target = size_from_message(request.target)
-        return _answer(lambda: self._request(RequestState(request.request_id, "resume", target=target), request.epoch))
+        return self._request(RequestState(request.request_id, "resume", target=target), request.epoch)
 
     def Status(self, _request: pb.StatusRequest, _context: grpc.ServicerContext) -> pb.JobStatus:  # noqa: N802
         """How the job is doing."""
-        return _answer(lambda: status_to_message(self._runner.status()))
+        return status_to_message(self._runner.status())
 
     def _request(self, request: RequestState, epoch: int) -> pb.RequestReply:
         row = self._runner.on_request(request, epoch)
@@ -103,47 +83,6 @@ class MemberService(MembershipServicer):
 
     def Register(self, request: pb.RegisterRequest, _context: grpc.ServicerContext) -> pb.RegisterReply:  # noqa: N802
         """A task joins."""
-        return _answer(lambda: self._register(request))
-
-    def Follow(self, request: pb.FollowRequest, context: grpc.ServicerContext) -> Iterator[pb.View]:  # noqa: N802
-        """The newest view, and every newer one."""
-        task = _answer(lambda: check_task(request.task))
-        self._runner.on_stream(task, request.incarnation, True)
-        try:
-            number = 0
-            while context.is_active() and not self._runner.closed:
-                view = self._runner.next_view(number, _POLL_SECONDS)
-                if view is not None:
-                    number = view.number
-                    yield to_message(view)
-        finally:
-            self._runner.on_stream(task, request.incarnation, False)
-
-    def Report(self, request: pb.ReportRequest, _context: grpc.ServicerContext) -> pb.ReportReply:  # noqa: N802
-        """Where a member is."""
-        known, view = _answer(lambda: self._runner.on_report(report_from_message(request)))
-        return pb.ReportReply(view=view, expelled=not known)
-
-    def Lease(self, request: pb.LeaseRequest, _context: grpc.ServicerContext) -> pb.LeaseReply:  # noqa: N802
-        """Samples for an asynchronous worker."""
-        lent, finished = _answer(
-            lambda: self._runner.on_lease(
-                check_task(request.task), request.incarnation, request.generation, tuple(request.done), request.batches
-            ),
-        )
-        return pb.LeaseReply(leases=to_message(lent), finished=finished)
-
-    def TaskEnded(self, request: pb.TaskEndedRequest, _context: grpc.ServicerContext) -> pb.TaskEndedReply:  # noqa: N802
-        """A task's process ended."""
-        line = _answer(lambda: check_text(request.last_line, "a last line"))
-        _answer(
-            lambda: self._runner.on_task_ended(
-                check_task(request.task), request.exit_code, line.partition("\n")[0], request.epoch
-            ),
-        )
-        return pb.TaskEndedReply()
-
-    def _register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
         newcomer = Newcomer(
             task=check_task(request.task),
             role=enumeration_from_message(TaskRole, request.role),
@@ -161,6 +100,38 @@ class MemberService(MembershipServicer):
             training_json=training.encode(),
             report_every_seconds=self._report_every_seconds,
         )
+
+    def Follow(self, request: pb.FollowRequest, context: grpc.ServicerContext) -> Iterator[pb.View]:  # noqa: N802
+        """The newest view, and every newer one."""
+        task = check_task(request.task)
+        self._runner.on_stream(task, request.incarnation, True)
+        try:
+            number = 0
+            while context.is_active() and not self._runner.closed:
+                view = self._runner.next_view(number, _POLL_SECONDS)
+                if view is not None:
+                    number = view.number
+                    yield to_message(view)
+        finally:
+            self._runner.on_stream(task, request.incarnation, False)
+
+    def Report(self, request: pb.ReportRequest, _context: grpc.ServicerContext) -> pb.ReportReply:  # noqa: N802
+        """Where a member is."""
+        known, view = self._runner.on_report(report_from_message(request))
+        return pb.ReportReply(view=view, expelled=not known)
+
+    def Lease(self, request: pb.LeaseRequest, _context: grpc.ServicerContext) -> pb.LeaseReply:  # noqa: N802
+        """Samples for an asynchronous worker."""
+        lent, finished = self._runner.on_lease(
+            check_task(request.task), request.incarnation, request.generation, tuple(request.done), request.batches
+        )
+        return pb.LeaseReply(leases=to_message(lent), finished=finished)
+
+    def TaskEnded(self, request: pb.TaskEndedRequest, _context: grpc.ServicerContext) -> pb.TaskEndedReply:  # noqa: N802
+        """A task's process ended."""
+        line = check_text(request.last_line, "a last line").partition("\n")[0]
+        self._runner.on_task_ended(check_task(request.task), request.exit_code, line, request.epoch)
+        return pb.TaskEndedReply()
 
 
 def start_server(
