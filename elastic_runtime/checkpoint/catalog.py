@@ -26,17 +26,13 @@ def folder_of(checkpoints: Place, step: int) -> Place:
 
 
 def list_checkpoints(checkpoints: Place) -> list[tuple[int, Place]]:
-    """Step and folder of every checkpoint with a manifest, oldest first; they may be damaged.
-
-    Raises:
-        OSError: nobody can look there.
-    """
+    """Step and folder of every checkpoint with a manifest, oldest first; they may be damaged. Raises OSError."""
     return [(step, folder) for step, folder in _folders(checkpoints) if (folder / MANIFEST).exists()]
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a look for a sound checkpoint found.
+    """Result of a search for a sound checkpoint.
 
     Attributes:
         sound: the newest of which every digest is right; None: there is none.
@@ -57,13 +53,10 @@ class Search:
 
 
 def newest_sound(folders: Iterable[Place]) -> Search:
-    """The first sound checkpoint; damaged ones are passed over and logged.
-
-    Args:
-        folders: of finished checkpoints, newest first.
+    """The first sound checkpoint of these, newest first; damaged ones are passed over and logged.
 
     Raises:
-        CheckpointError: one cannot be read, or is of another version: whether it is sound is not known.
+        CheckpointError: one cannot be read, or is of another version: it is not known whether it is sound.
     """
     damaged: list[tuple[Place, str]] = []
     for folder in folders:
@@ -76,16 +69,12 @@ def newest_sound(folders: Iterable[Place]) -> Search:
 
 
 def latest_durable(checkpoints: Place) -> Manifest | None:
-    """The newest checkpoint of which every digest is right, or None; damaged ones are passed over and logged.
-
-    Raises:
-        CheckpointError: one cannot be read, or is of another version: whether it is sound is not known.
-    """
+    """The newest sound checkpoint of a folder, or None; see `newest_sound`."""
     return newest_sound(folder for _, folder in reversed(_folders(checkpoints))).sound
 
 
 def retain(checkpoints: Place, keep: int, protect: Collection[int] = ()) -> list[int]:
-    """Remove old checkpoints, and what is left of unfinished ones older than the newest that stays.
+    """Remove old checkpoints, and what is left of unfinished ones older than the newest that stays; their steps.
 
     Digests of the numbers are not computed here, so that this is cheap; a checkpoint whose files are missing, of
     another size, or have another head does not count among those kept.
@@ -93,9 +82,6 @@ def retain(checkpoints: Place, keep: int, protect: Collection[int] = ()) -> list
     Args:
         keep: how many complete ones to keep, at least 1.
         protect: steps whose checkpoints stay in any case, as somebody reads them.
-
-    Returns:
-        The steps whose folders were removed.
 
     Raises:
         CheckpointError: a folder cannot be removed, or a store cannot be asked.

@@ -31,14 +31,9 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint is of.
+    """Content of a checkpoint: `step` global steps are applied.
 
     Attributes:
-        folder: where it lies.
-        step: the global step: how many were applied.
-        layout: of the model.
-        optimizer: of the job that wrote it.
-        shards: the files.
         position: the caller's own JSON: what else is needed to go on, such as where the data stand.
     """
 
@@ -58,15 +53,7 @@ def write_manifest(
     shards: Sequence[ShardRecord],
     position: Mapping[str, Any],
 ) -> Manifest:
-    """Make a checkpoint count, once all its shards are written.
-
-    Args:
-        folder: of the checkpoint, with the shards.
-        step: how many steps were applied.
-        layout: of the model.
-        optimizer: of the job.
-        shards: what each `ShardWriter.finish` told.
-        position: the caller's own JSON.
+    """Make a checkpoint count, once all its shards are written; `position` is the caller's own JSON.
 
     Raises:
         CheckpointError: a shard is not there or damaged, a block is in none of them, or the disk refuses.

@@ -37,13 +37,7 @@ _T = TypeVar("_T")
 
 
 class ObjectStore:
-    """A file system of fsspec, whose calls have deadlines; several threads may use it.
-
-    Args:
-        system: of fsspec.
-        clock: seconds, monotonic.
-        wait: waits for some seconds, between two tries.
-    """
+    """A file system of fsspec, whose calls have deadlines; several threads may use it."""
 
     def __init__(
         self, system: Any, clock: Callable[[], float] = time.monotonic, wait: Callable[[float], object] = time.sleep
@@ -51,7 +45,7 @@ class ObjectStore:
         self._system, self._clock, self._wait = system, clock, wait
 
     def call(self, url: str, function: Callable[[Any], _T], size_bytes: int = 0) -> _T:
-        """What a function of the file system gives, which may be called several times.
+        """Result of a function of the file system, which may be called several times.
 
         Args:
             url: what it is about, for people.
@@ -111,7 +105,7 @@ class StorePath:
         return self.url.rpartition("/")[2]
 
     def exists(self) -> bool:
-        """Whether an object has this name, or a part of its name."""
+        """Whether there is an object of this name, or below it."""
         try:
             self._info()
         except FileNotFoundError:
@@ -244,11 +238,7 @@ def place_of(text: str) -> Place:
 
 
 def make_folder(place: Place) -> None:
-    """See that checkpoints can be written there.
-
-    Raises:
-        OSError: they cannot.
-    """
+    """Make a folder of checkpoints, or try to write to its store. Raises OSError."""
     if isinstance(place, Path):
         place.mkdir(parents=True, exist_ok=True)
     else:
@@ -256,11 +246,7 @@ def make_folder(place: Place) -> None:
 
 
 def put_whole(place: Place, data: bytes) -> None:
-    """Put a file or object in place, as a whole or not at all.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Put a file or object in place, as a whole or not at all. Raises OSError."""
     if isinstance(place, Path):
         write_whole(place, data, mode=0o644, alone=True)
     else:

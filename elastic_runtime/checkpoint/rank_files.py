@@ -63,11 +63,7 @@ _OBJECT = re.compile(r"ranks-(\d{10,18})-[0-9a-f]{16}\.pt")
 
 
 class RankStore:
-    """One job's checkpoints; written by its first process, read by all.
-
-    Args:
-        place: nobody else's.
-    """
+    """One job's checkpoints in a place of its own; written by its first process, read by all."""
 
     def __init__(self, place: StorePath) -> None:
         self._place = place
@@ -155,14 +151,12 @@ class RankStore:
 
 @dataclass(frozen=True, slots=True)
 class RankProgress:
-    """How far a job is.
+    """Progress of a job.
 
     Attributes:
         processes: of the run that says so; 0: no run has said anything.
         pid: of its first process.
         step: global steps that are applied.
-        samples: of these steps.
-        finished: nothing is left to train.
     """
 
     processes: int = 0
@@ -175,14 +169,7 @@ class RankProgress:
 
 
 class RankFiles:
-    """One job's folder.
-
-    Args:
-        folder: is there.
-        checkpoint_seconds: between two checkpoints.
-        clock: seconds, monotonic.
-        store: where checkpoints are, if not in the folder.
-    """
+    """One job's folder, which is there; `store`: where checkpoints are, if not in the folder."""
 
     def __init__(
         self,
@@ -310,11 +297,7 @@ def _archive(content: Mapping[str, Any]) -> io.BytesIO:
 
 
 def _content(file: IO[bytes], name: str) -> dict[str, Any]:
-    """What a checkpoint holds.
-
-    Raises:
-        CheckpointDamaged: it is not as it was written.
-    """
+    """Content of a checkpoint. Raises CheckpointDamaged if it is not as it was written."""
     import torch  # noqa: PLC0415  # see above
 
     try:
@@ -330,10 +313,10 @@ def _content(file: IO[bytes], name: str) -> dict[str, Any]:
 
 
 def rank_files(environment: Mapping[str, str]) -> RankFiles | None:
-    """The folder that a process was told of; None where nobody looks after it so, as under torchrun.
+    """Folder that a process was told of; None where nobody looks after it so, as under torchrun.
 
     Raises:
-        BadInput: what it was told cannot be.
+        BadInput: a variable cannot be used.
     """
     folder = environment.get(FOLDER_VARIABLE)
     if not folder:

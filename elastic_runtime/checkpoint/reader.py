@@ -23,9 +23,6 @@ def read_blocks(checkpoint: Place | Manifest, blocks: Iterable[int]) -> Iterator
         checkpoint: its folder, or its manifest if that was read.
         blocks: indices of the layout.
 
-    Yields:
-        The blocks, in memory of their own.
-
     Raises:
         CheckpointError: a file is missing, cut short or damaged.
         ValueError: the model has no such block.
@@ -37,9 +34,6 @@ def read_blocks(checkpoint: Place | Manifest, blocks: Iterable[int]) -> Iterator
 
 def read_model(checkpoint: Place | Manifest) -> dict[str, Tensor]:
     """The model's parameters and buffers by name, for `load_state_dict`; a tensor that two names share is there once.
-
-    Args:
-        checkpoint: its folder, or its manifest if that was read.
 
     Raises:
         CheckpointError: a file is missing, cut short or damaged.

@@ -35,13 +35,7 @@ _DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """What is told of a finished shard.
-
-    Attributes:
-        name: of the file, without a folder.
-        size_bytes: of the whole file.
-        sha256: hex, of the file's head, which holds the SHA-256 of each block.
-    """
+    """A finished shard: its file's name and size, and the SHA-256 (hex) of its head, which holds that of each block."""
 
     name: str
     size_bytes: int
@@ -117,7 +111,7 @@ def read_head(folder: Place, record: ShardRecord, layout: Layout) -> tuple[int, 
 
 
 def cannot_read(path: Place, error: OSError) -> CheckpointError:
-    """The error to raise where the system refuses to read a checkpoint's file.
+    """Error to raise where the system refuses to read a checkpoint's file.
 
     An older checkpoint is taken in place of a damaged one, and steps are computed again. A file that this process may
     not read may be sound: that is for a person to mend, and never passed over.

@@ -34,12 +34,7 @@ QUEUE_BYTES = 256 * 1024**2
 
 
 class _InFolder:
-    """File of a shard in its folder, until it has its name.
-
-    Attributes:
-        descriptor: to write to; closed by the caller.
-        place: where it will be, under a name that none had before.
-    """
+    """File of a shard in its folder, until it has its name; the caller closes its `descriptor`."""
 
     def __init__(self, folder: Path, name: str) -> None:
         make_durable_folder(folder)

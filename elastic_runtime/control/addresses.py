@@ -18,11 +18,7 @@ _ABSTRACT = "unix-abstract:"
 
 
 def check_coordinator(address: str) -> str:
-    """Where a coordinator answers: `host:port`, or a Unix socket on this machine.
-
-    Raises:
-        BadInput: it is neither.
-    """
+    """An address of a coordinator, `host:port` or a Unix socket on this machine. Raises BadInput otherwise."""
     if not address.startswith(_UNIX):
         return check_host_and_port(address)
     path = path_of_socket(address)
@@ -32,7 +28,7 @@ def check_coordinator(address: str) -> str:
 
 
 def socket_address(path: Path) -> str:
-    """How a coordinator on a Unix socket is addressed."""
+    """Address of a coordinator on a Unix socket."""
     return _UNIX + quote(str(path))
 
 

@@ -80,12 +80,6 @@ class SealedChannel:
         ResizeFailed: the coordinator takes no requests now, such as with a full disk.
         ProtocolError: it did not understand us, or failed.
         ValueError: the channel was closed.
-
-    Args:
-        address: of the coordinator.
-        job: its name.
-        credentials: token and TLS.
-        clock: seconds, monotonic.
     """
 
     def __init__(

@@ -21,9 +21,6 @@ class ControlClient:
     """One job's coordinator, asked by tools. Every request with an id may be sent again.
 
     Args:
-        address: of the coordinator.
-        job: its name.
-        credentials: token and TLS.
         timeout_seconds: of every call.
         epoch: of the caller's lease, where schedulers stand by for one another; 0: it has none.
 

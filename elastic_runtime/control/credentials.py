@@ -62,7 +62,6 @@ class ClientCredentials:
     """What a member or tool shows to the coordinator, and how it knows the coordinator.
 
     Attributes:
-        token: of the job; never printed.
         ca_pem: certificates (PEM) that the coordinator's has to be signed by; None: no TLS.
         insecure_allowed: without TLS also to addresses that are not loopback.
         ca: the same certificates as a file that is followed, in place of `ca_pem`.
@@ -89,11 +88,7 @@ class ServerCredentials:
 
 
 def read_token(path: Path, content: Content = Path.read_bytes) -> str:
-    """The token in a file's first line; `content` reads a file.
-
-    Raises:
-        BadInput: the file cannot be read or holds none.
-    """
+    """The token in a file's first line. Raises BadInput if the file cannot be read or holds none."""
     try:
         token = content(path).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -104,11 +99,7 @@ def read_token(path: Path, content: Content = Path.read_bytes) -> str:
 
 
 def read_pem(path: Path, what: str, content: Content = Path.read_bytes) -> bytes:
-    """A file of certificates or a key.
-
-    Raises:
-        BadInput: it cannot be read or is not PEM.
-    """
+    """A file of certificates or a key. Raises BadInput if it cannot be read or is not PEM."""
     try:
         pem = content(path)
     except OSError as error:
@@ -119,12 +110,9 @@ def read_pem(path: Path, what: str, content: Content = Path.read_bytes) -> bytes
 
 
 def read_ca(path: Path, content: Content = Path.read_bytes) -> bytes:
-    """A file of certificates that others are checked against.
+    """A file of certificates that others are checked against. Raises BadInput if it cannot be read or holds none.
 
     gRPC takes any file, and then no certificate: its calls fail as if nobody answered.
-
-    Raises:
-        BadInput: it cannot be read or holds no certificates.
     """
     pem = read_pem(path, "CA file", content)
     try:
@@ -137,8 +125,7 @@ def read_ca(path: Path, content: Content = Path.read_bytes) -> bytes:
 def follow_ca(path: Path, clock: Callable[[], float] = time.monotonic) -> FollowedFiles[bytes]:
     """The same file, read again when it changes; where it cannot be used, the certificates before are trusted.
 
-    Raises:
-        BadInput: at the start: as `read_ca`.
+    The first reading raises as `read_ca` does.
     """
     return FollowedFiles(lambda content: read_ca(path, content), BadInput, on_refused=_report_refused, clock=clock)
 
@@ -164,11 +151,7 @@ def follow_pair(
 
 
 def open_channel(address: str, credentials: ClientCredentials) -> grpc.Channel:
-    """A channel to a coordinator; nothing is sent yet.
-
-    Raises:
-        BadInput: TLS would be needed for this address.
-    """
+    """A channel to a coordinator; nothing is sent yet. Raises BadInput if TLS would be needed for this address."""
     import grpc  # noqa: PLC0415
 
     trusted = credentials.trusted

@@ -49,18 +49,14 @@ class MemberLink:
     """One worker's or parameter server's control plane; all its methods may be called from any thread.
 
     Args:
-        address: of the coordinator.
-        job: the job's name.
-        task: this task's, such as `worker-3`.
-        role: what it does.
         incarnation: random, of this process.
-        credentials: token and TLS.
         clock: seconds in which this process ran; looked at each time that a report may be due.
         ready_file: marked once the member reports that it is ready, and cleared when the link is closed.
         wait: `wait(event, seconds)` waits for an event so long at most; tests put their own time here.
 
     Attributes:
         expelled: set once the coordinator said that this process is no longer part of the job; it is to end.
+        failure: why the link has ended; None while it goes on.
     """
 
     def __init__(
@@ -149,11 +145,8 @@ class MemberLink:
     ) -> None:
         """Begin to follow views and to send reports; `on_view` gets each newer view, on a thread of this link.
 
-        What `on_view` raises ends the link: `failure` has it, and the process is to end.
-
-        Args:
-            on_view: see above.
-            refresh: brings a report up to date when it is sent, with what changes too often to be reported each time.
+        What `on_view` raises ends the link: `failure` has it, and the process is to end. `refresh` brings a report up
+        to date when it is sent, with what changes too often to be reported each time.
         """
         self._refresh = refresh or self._refresh
         for run, name in ((lambda: self._read(on_view), "views"), (self._send, "reports")):
@@ -171,11 +164,7 @@ class MemberLink:
             self._changed.notify_all()
 
     def flush(self, deadline_seconds: float) -> None:
-        """Wait until the coordinator has what was reported so far.
-
-        Raises:
-            CoordinatorUnreachable: not by the deadline.
-        """
+        """Wait until what was reported so far has arrived. Raises CoordinatorUnreachable if it does not in time."""
         with self._changed:
             wanted = self._version
             if not self._changed.wait_for(lambda: self._sent_version >= wanted, deadline_seconds):
@@ -282,10 +271,7 @@ class MemberLink:
 class ReadyFile:
     """An empty file that is there while a member takes part in its job: what a container's readiness probe looks for.
 
-    One that is left of an earlier process is removed.
-
-    Raises:
-        BadInput: there can be no such file.
+    One that is left of an earlier process is removed. BadInput: the file cannot be written, or removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -295,22 +281,14 @@ class ReadyFile:
         self.clear()
 
     def mark(self) -> None:
-        """The member takes part.
-
-        Raises:
-            BadInput: the file cannot be written.
-        """
+        """Say that the member takes part."""
         try:
             self._path.touch()
         except OSError as error:
             raise BadInput(f"the ready file {self._path} cannot be written: {error.strerror}") from error
 
     def clear(self) -> None:
-        """The member takes no part, or not yet.
-
-        Raises:
-            BadInput: the file is there and cannot be removed.
-        """
+        """Say that the member takes no part, or not yet."""
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:

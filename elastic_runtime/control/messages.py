@@ -163,11 +163,7 @@ class RequestState:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """One task, for people and schedulers. `state`: wanted, registered, member or leaving.
-
-    Attributes:
-        step_age_seconds: since it came to the step that it is at.
-    """
+    """One task, for people and schedulers; `state`: wanted, registered, member or leaving."""
 
     task: str
     role: TaskRole
@@ -184,12 +180,12 @@ class TaskStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """How a job is doing.
+    """Status of a job.
 
     Attributes:
         step: steps that every worker has finished.
         durable_step: steps that no failure can undo.
-        size: what works now; `target`: what was asked for.
+        size: running; `target`: desired.
         samples: trained in the job, the repeated ones once.
         stall_seconds: the longest wait of any worker in resizes.
         staleness: asynchronous training: median of the last updates, in versions.

@@ -50,10 +50,6 @@ class UnknownSession(Unproven):
     """It is of a session that is not known (any more): its sender is to open another one."""
 
 
-def _attach(payload: bytes, tag: bytes, tail: bytes) -> bytes:
-    return payload + tag + tail
-
-
 def _detach(data: bytes, tag: bytes, size_bytes: int) -> tuple[bytes, bytes]:
     start = len(data) - size_bytes - len(tag)
     if start < 0 or data[start : start + len(tag)] != tag:
@@ -89,35 +85,20 @@ class Opening:
     proof: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    """Of one session, made alike on both sides of the token and all that was said when it was opened."""
-
-    proof: bytes
-    session: bytes = field(repr=False)
-
-    @classmethod
-    def derive(cls, token: str, job: str, caller_number: bytes, session: bytes, coordinator_number: bytes) -> _Keys:
-        said = (job.encode(), caller_number, session, coordinator_number)
-        secret = token.encode()
-        return cls(_digest(secret, "coordinator", *said), _digest(secret, "session", *said))
+def _derive(token: str, job: str, number: bytes, session: bytes, coordinator_number: bytes) -> tuple[bytes, bytes]:
+    """The coordinator's proof and the session's key, made alike on both sides of all that was said at the opening."""
+    said = (job.encode(), number, session, coordinator_number)
+    return _digest(token.encode(), "coordinator", *said), _digest(token.encode(), "session", *said)
 
 
 class CallerSession:
-    """A caller's side of one session; from any thread.
-
-    Args:
-        clock: seconds, monotonic.
-
-    Raises:
-        Unproven: whoever answered does not have the token.
-    """
+    """A caller's side of one session; from any thread. Raises Unproven if whoever answered does not have the token."""
 
     def __init__(self, token: str, job: str, number: bytes, opening: Opening, clock: Callable[[], float]) -> None:
-        keys = _Keys.derive(token, job, number, opening.session, opening.number)
-        if not hmac.compare_digest(keys.proof, opening.proof):
+        proof, self._key = _derive(token, job, number, opening.session, opening.number)
+        if not hmac.compare_digest(proof, opening.proof):
             raise Unproven("the answer does not show that the coordinator has the job's token")
-        self._name, self._key = opening.session, keys.session
+        self._name = opening.session
         self._clock, self._opened_seconds = clock, clock()
         self._lock = threading.Lock()
         self._calls = 0
@@ -134,14 +115,10 @@ class CallerSession:
             number = self._calls
         age = int(1000.0 * (self._clock() - self._opened_seconds))
         digest = _digest(self._key, "request", method.encode(), _NUMBERS.pack(number, age), payload)
-        return number, _attach(payload, _CALL_TAG, _CALL.pack(self._name, number, age, digest))
+        return number, payload + _CALL_TAG + _CALL.pack(self._name, number, age, digest)
 
     def opened(self, method: str, number: int, index: int, data: bytes) -> bytes:
-        """An answer without its proof; `index` counts the answers to one request.
-
-        Raises:
-            Unproven: it is not the coordinator's answer to this request.
-        """
+        """An answer (`index` counts several) without its proof. Raises Unproven if it is not the coordinator's."""
         payload, digest = _detach(data, _REPLY_TAG, _DIGEST_BYTES)
         if not hmac.compare_digest(digest, _reply_digest(self._key, method, number, index, payload)):
             raise Unproven("the answer is not the coordinator's")
@@ -164,7 +141,7 @@ class ReceivedCall:
         """The next answer as it is sent."""
         digest = _reply_digest(self._key, self._method, self._number, self._answers, payload)
         self._answers += 1
-        return _attach(payload, _REPLY_TAG, digest)
+        return payload + _REPLY_TAG + digest
 
     def refusal(self, code: str, line: str) -> bytes:
         """The proof that goes with a refusal."""
@@ -193,12 +170,7 @@ class _Session:
 
 
 class CoordinatorSessions:
-    """All sessions of one coordinator's life; from any thread.
-
-    Args:
-        job: the job's name.
-        clock: seconds, monotonic.
-    """
+    """All sessions of one coordinator's life; from any thread."""
 
     def __init__(self, job: str, token: str, clock: Callable[[], float]) -> None:
         self._job, self._token, self._clock = job, token, clock
@@ -207,20 +179,16 @@ class CoordinatorSessions:
         self._proven: OrderedDict[bytes, _Session] = OrderedDict()
 
     def open(self, caller_number: bytes) -> Opening:
-        """Answer whoever opens a session.
-
-        Raises:
-            Unproven: that is no random number.
-        """
+        """Answer whoever opens a session; raises Unproven if that is no random number."""
         if len(caller_number) != RANDOM_BYTES:
             raise Unproven(f"a session is opened with a random number of {RANDOM_BYTES} bytes")
         name, number = secrets.token_bytes(RANDOM_BYTES), secrets.token_bytes(RANDOM_BYTES)
-        keys = _Keys.derive(self._token, self._job, caller_number, name, number)
+        proof, key = _derive(self._token, self._job, caller_number, name, number)
         with self._lock:
-            self._unproven[name] = _Session(keys.session, self._clock())
+            self._unproven[name] = _Session(key, self._clock())
             while len(self._unproven) > MOST_UNPROVEN:
                 self._unproven.popitem(last=False)
-        return Opening(name, number, keys.proof)
+        return Opening(name, number, proof)
 
     def take(self, method: str, data: bytes) -> ReceivedCall:
         """A request as it came.

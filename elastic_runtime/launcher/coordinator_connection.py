@@ -97,11 +97,7 @@ class _Report:
 
 
 class CoordinatorReporter:
-    """Sends from its making until it is closed.
-
-    Args:
-        wake: called from its thread when everything is sent.
-    """
+    """Reports to the coordinator, in order, each until it is taken; `wake` is called from its thread when all are."""
 
     def __init__(self, wake: Callable[[], None] = lambda: None, seed: int = 0) -> None:
         self._wake = wake
@@ -114,11 +110,9 @@ class CoordinatorReporter:
         self._thread.start()
 
     def post(self, send: Callable[[], object], refused: Callable[[ElasticError], None]) -> None:
-        """Send this.
+        """Send this: one call, which may be repeated, as it raises `CoordinatorUnreachable` if it has to be.
 
-        Args:
-            send: one call, which may be repeated; it raises `CoordinatorUnreachable` if it has to be.
-            refused: gets any other error, from the reporter's thread.
+        `refused` gets any other error, from the reporter's thread.
         """
         with self._lock:
             self._unsent += 1

@@ -59,11 +59,7 @@ class GpuSeats:
         return sum(gpu not in used for gpu in mine) < self._each <= sum(gpu not in kept for gpu in mine)
 
     def take(self, task: str) -> tuple[str, ...]:
-        """GPUs that no other worker of the job has, for one that is about to start.
-
-        Raises:
-            OSError: there are too few, or it cannot be written down.
-        """
+        """Take GPUs that no other worker has for a worker that starts. Raises OSError if there are too few."""
         used = {gpu for gpus in self._taken.values() for gpu in gpus}
         free = [gpu for gpu in read_gpus(self._file) if gpu not in used]
         if len(free) < self._each:

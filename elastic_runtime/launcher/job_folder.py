@@ -79,11 +79,7 @@ class JobFolder:
         return self.log_folder / f"{process}.log"
 
     def record(self) -> dict[str, Any]:
-        """What the job was started with.
-
-        Raises:
-            BadInput: damaged, or not there.
-        """
+        """What the job was started with. Raises BadInput if it is damaged, or not there."""
         try:
             found = parse_json(read_own(self.record_file))
         except OSError as error:
@@ -100,31 +96,19 @@ class JobFolder:
             ) from error
 
     def token(self) -> str:
-        """The job's secret.
-
-        Raises:
-            BadInput: it cannot be read, or is none.
-        """
+        """The job's secret. Raises BadInput if it cannot be read, or is none."""
         return read_token(self.token_file, read_own)
 
 
 class FolderPlace:
-    """A folder that a launcher looks after, by what it is: its script may put something else under the name.
-
-    Args:
-        path: of the folder; it need not be there.
-    """
+    """A folder that a launcher looks after, by its identity: its script may put something else under the name."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._first = self._poll()
 
     def check(self) -> None:
-        """See that nothing else stands in its place; nothing at all may.
-
-        Raises:
-            BadInput: something does, and what would be written there would be another's.
-        """
+        """Raise BadInput if something else stands in its place; nothing at all may."""
         now = self._poll()
         if now is not None and (self._first is None or not os.path.samestat(now, self._first)):
             raise BadInput(f"{self._path}: something else was put in the place of the job's folder; the job is ended")
@@ -157,10 +141,9 @@ def is_kept(folder: JobFolder) -> bool:
 
 
 def check_not_kept(folder: JobFolder, instead: Sequence[str], environment: Mapping[str, str], *, anyway: bool) -> None:
-    """See that nobody starts, resizes or ends a job behind the back of the agent that keeps it.
+    """Refuse to start, resize or end a job behind the back of the agent that keeps it.
 
     Args:
-        folder: the job's.
         instead: commands of `cluster-agent` that fit what was wanted.
         environment: which says whether that agent itself started this process.
         anyway: whether the user knows, as of an agent that is gone for good.
@@ -178,12 +161,10 @@ def check_not_kept(folder: JobFolder, instead: Sequence[str], environment: Mappi
 
 
 def resume_command(folder: JobFolder, environment: Mapping[str, str], *, anyway: bool = False) -> str:
-    """What to type to go on with a job: with its folder of jobs where that is not the one that is looked in anyway.
+    """Command that goes on with a job: with its folder of jobs where that is not the usual one.
 
-    A job that an agent keeps goes on by that agent alone, or its cores would be used twice.
-
-    Args:
-        anyway: whether the user has said that this agent is gone.
+    A job that an agent keeps goes on by that agent alone, or its cores would be used twice; `anyway`: the user has said
+    that the agent is gone.
     """
     kept = is_kept(folder)
     if kept and not anyway:
@@ -196,10 +177,7 @@ def resume_command(folder: JobFolder, environment: Mapping[str, str], *, anyway:
 
 
 def create(jobs: Path, name: str | None, script: Path, record: Mapping[str, Any]) -> JobFolder:
-    """Make a new job's folder, with its token and its record.
-
-    Args:
-        name: the job's; from the script's name and a counter if None.
+    """Make a new job's folder, with its token and its record; without a name it has the script's, and a counter.
 
     Raises:
         BadInput: the name is taken or is none, or the folder cannot be written.
@@ -240,11 +218,7 @@ def open_job(jobs: Path, name: str) -> JobFolder:
 
 
 def all_jobs(jobs: Path) -> list[JobFolder]:
-    """Every job below a folder, the oldest first; a folder that is not there yet holds none.
-
-    Raises:
-        BadInput: it is no folder, or cannot be read.
-    """
+    """All jobs of a folder, the oldest first; none where it is not there yet. Raises BadInput if it cannot be read."""
     try:
         inside = [JobFolder(path) for path in jobs.iterdir()]
     except FileNotFoundError:
@@ -265,11 +239,7 @@ def _written(job: JobFolder) -> tuple[int, str, int]:
 
 
 def read_own(path: Path) -> bytes:
-    """A small file of a job's folder.
-
-    Raises:
-        OSError: it, or the folder, is not there, is something else, or cannot be read.
-    """
+    """A small file of a job's folder. Raises OSError, also if it or the folder is something else."""
     return read_ordinary(path, below=path.parent.parent)
 
 
@@ -283,11 +253,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Put a small JSON object in the place of a file of a job's folder, whole or not at all, for nobody else to read.
-
-    Raises:
-        OSError: it could not be written, or the folder is none.
-    """
+    """Put a small JSON object in place, whole or not at all, for nobody else to read. Raises OSError."""
     text = json.dumps(content, indent=1) + "\n"
     write_whole(path, text, durable=False, mode=PRIVATE, below=path.parent.parent)
 
@@ -323,11 +289,7 @@ class JobLock(FileLock):
 
 
 def holder_of(folder: Path) -> int | None:
-    """Process number of the launcher that looks after a job now; None if none does.
-
-    Raises:
-        BadInput: it cannot be asked for.
-    """
+    """Process number of the launcher that looks after a job now, if any. Raises BadInput if the lock is unusable."""
     try:
         return lock_holder(folder / LOCK_FILE, folder.parent)
     except OSError as error:

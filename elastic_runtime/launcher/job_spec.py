@@ -1,6 +1,6 @@
-"""Specification of a job: what it was started with, and the command lines and environments that follow from it.
+"""Specification of a job: all that it takes to start it again from its folder, and command lines that follow from it.
 
-It is all that is needed to start the job again from its folder. Containers run the same command lines.
+Containers run the same command lines.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class JobSpec(BaseModel):
         return self.certificate is None and self.port == 0 and is_loopback(f"{self.bind}:0")
 
     def threads_of_a_worker(self, workers: int, servers: int, environment: Mapping[str, str]) -> int:
-        """How many threads a worker's computations get, given how many workers and parameter servers there are.
+        """Threads of a worker's computations, given how many workers and parameter servers there are.
 
         What the user set for OpenMP holds. Each parameter server has a core to itself: more threads than cores wait
         for each other in a loop, and make all slower.
@@ -97,11 +97,7 @@ class JobSpec(BaseModel):
 
 
 def spec_of(record: Mapping[str, Any], where: Path) -> JobSpec:
-    """Read a job's record.
-
-    Raises:
-        BadInput: something is missing or of another kind.
-    """
+    """Read a job's record. Raises BadInput if something is missing or of another kind."""
     try:
         return JobSpec.model_validate({key: value for key, value in record.items() if key != "name"})
     except ValidationError as error:
@@ -123,14 +119,7 @@ def _problem(error: ValidationError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """How one process is started.
-
-    Attributes:
-        command: the program and its arguments.
-        working_folder: where it runs; relative names in its arguments count from there.
-        log_file: gets what it writes.
-        descriptors: of ours, that it gets too.
-    """
+    """Start of one process; `descriptors`: of ours, that it gets too."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -141,11 +130,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """How to start what a job consists of.
-
-    Attributes:
-        environment: what the processes inherit; ours is added.
-    """
+    """Command lines and environments of a job's processes; `environment`: what they inherit."""
 
     spec: JobSpec
     folder: JobFolder
@@ -214,10 +199,9 @@ class Programs:
         return ProcessSpec(command, environment, self.spec.working_folder, log_file, descriptors)
 
     def task_process(self, task: str, address: str, workers: int, servers: int) -> ProcessSpec:
-        """How to start a task.
+        """How to start a task, given the coordinator's address.
 
         Args:
-            address: of the coordinator.
             workers: how many there are or will be, which share the cores.
             servers: how many parameter servers there are or will be, each with a core to itself.
         """
@@ -225,7 +209,7 @@ class Programs:
         return ProcessSpec(self.task(task), environment, self.spec.working_folder, self.folder.log_file(task))
 
     def fork_server_process(self) -> ProcessSpec:
-        """What a process that is to become any of the tasks has in common with them; the command is for it to extend.
+        """What a process that is to become any of the tasks has in common with them.
 
         It has a worker's threads: what is loaded in it reads their number once.
         """

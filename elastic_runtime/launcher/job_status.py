@@ -33,7 +33,7 @@ EVERY_SECONDS = 10.0
 
 
 def live_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
-    """What the job's coordinator says.
+    """Facts of a job from its coordinator.
 
     Raises:
         CoordinatorUnreachable: it does not answer.
@@ -45,11 +45,7 @@ def live_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
 
 
 def job_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
-    """What is known of a job, whether it runs or not.
-
-    Raises:
-        CoordinatorUnreachable: it runs, but does not answer.
-    """
+    """Facts of a job, whether it runs or not. Raises CoordinatorUnreachable if it runs and does not answer."""
     launcher = holder_of(folder.path)
     if launcher is None:
         return resting_facts(folder)
@@ -79,7 +75,7 @@ def resting_facts(folder: JobFolder) -> dict[str, Any]:
 
 
 def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
-    """The coordinator of a job that runs.
+    """Client of a job that runs.
 
     Raises:
         BadInput: nothing of it runs.
@@ -105,11 +101,7 @@ def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
 
 
 def credentials_of(job: JobFolder, spec: JobSpec) -> ClientCredentials:
-    """The job's token, and its certificate authority if it speaks TLS.
-
-    Raises:
-        BadInput: one of the files cannot be read.
-    """
+    """The job's token, and its certificate authority if it speaks TLS. Raises BadInput if a file cannot be read."""
     ca = None if spec.ca is None else follow_ca(spec.ca)
     return ClientCredentials(job.token(), insecure_allowed=spec.insecure, ca=ca)
 
@@ -130,7 +122,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_state(folder: JobFolder) -> dict[str, Any]:
-    """How far the job had come when its launcher last looked, as `status_record` says it; empty if it never did.
+    """Facts of a job when its launcher last looked, as `status_record` says them; empty if it never did.
 
     What is not as it was written, by another version or a failing disk, is left out.
     """

@@ -56,10 +56,7 @@ def launcher_clock() -> AwakeClock:
 
 
 class RestartLimit:
-    """How often something that must run is started again before it is given up; times are any one clock's seconds.
-
-    At most `limit` times in a window, with growing pauses.
-    """
+    """Restarts of something that must run: at most `limit` in a window, with growing pauses; by any one clock."""
 
     def __init__(self, limit: int, window_seconds: float, backoff_seconds: float, longest_seconds: float) -> None:
         self._limit = limit

@@ -69,10 +69,7 @@ class LauncherStopSignals(SignalHandlers):
 class Supervisor:
     """One job's launcher; everything but its small helper threads runs in the caller's, the main one.
 
-    Args:
-        credentials: for the job's coordinator.
-        display: what the user sees.
-        clock: seconds in which this process ran; looked at in each turn. None: `launcher_clock`.
+    `clock`: seconds in which this process ran, looked at in each turn; None: `launcher_clock`.
     """
 
     def __init__(
@@ -111,7 +108,7 @@ class Supervisor:
         self._ended_early: dict[str, int] = {}
 
     def run(self, first_request: FirstRequest | None = None) -> JobPhase:
-        """Until the job is finished, or suspended because of a signal.
+        """Look after the job until it is finished, or suspended because of a signal.
 
         Args:
             first_request: asked of the coordinator once it listens.

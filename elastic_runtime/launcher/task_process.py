@@ -46,14 +46,8 @@ Show = Callable[[str, Stream, bytes], None]
 class TaskLog:
     """A task's log file, bounded: at its limit it becomes TASK.log.1 and a new one begins.
 
-    A disk that takes no bytes costs the lines, never the task that writes them.
-
-    Args:
-        path: JOBS/NAME/logs/TASK.log; a link in the place of the last three is not followed.
-        limit_bytes: of the file.
-
-    Attributes:
-        lost_bytes: what could not be written.
+    A disk that takes no bytes costs the lines (`lost_bytes`), never the task that writes them. A link in the place of
+    the path's last three parts is not followed.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
@@ -92,12 +86,9 @@ class TaskLog:
 
 
 class TaskOutput:
-    """Reads a task's pipes to their end.
+    """Reader of a task's pipes to their end; they are its own.
 
-    Args:
-        out: read end of the task's stdout; owned from now on.
-        errors: of its stderr.
-        show: gets every whole line (without its end) from the reading thread; must not block.
+    `show` gets every whole line (without its end) from the reading thread; it must not block.
     """
 
     def __init__(self, out: IO[bytes], errors: IO[bytes], log: TaskLog, show: Callable[[Stream, bytes], None]) -> None:
@@ -112,13 +103,10 @@ class TaskOutput:
         self._thread.start()
 
     def finish(self, wait_seconds: float = 10.0) -> str:
-        """The task has ended: read what is left, close everything, and say its last words.
+        """Read what is left of an ended task, close everything, and return its last words, on stderr if there are any.
 
         Something that the task started and left behind may hold the pipes open for ever: they are read until nothing is
         there. If it writes for ever too, this waits no longer than `wait_seconds`.
-
-        Returns:
-            the last line on stderr, else the last one at all; empty if it wrote nothing.
         """
         self._over.set()
         self._thread.join(wait_seconds)
@@ -194,13 +182,9 @@ class TaskProcess:
 
     Args:
         name: the task, or `coordinator`.
-        spec: how to start it.
         log_bytes: the size at which its log is begun anew.
         show: gets the task, the stream and each line; must not block.
-        warm: forks it, where it can.
-
-    Attributes:
-        warm: it was forked.
+        warm: forks it, where it can; as an attribute: it was forked.
 
     Raises:
         OSError: the log cannot be opened, or no process can be made.

@@ -49,7 +49,7 @@ class _Ended:
 
 @dataclass(slots=True)
 class ProcessPlan:
-    """Remembers since when what lingers and how often what died; times are any one clock's seconds."""
+    """Memory of how often what died and since when what is not needed runs on; times are any one clock's seconds."""
 
     settings: LauncherSettings
     _ended: dict[str, _Ended] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class ProcessPlan:
     _registered: set[str] = field(default_factory=set)
 
     def on_ended(self, task: str, now_seconds: float) -> None:
-        """A task's process has ended, in whatever way."""
+        """Take note of the end of a task's process."""
         times = self._ended[task].times + 1 if task in self._ended else 1
         pause = self.settings.restart_backoff_seconds * 2.0 ** (times - 1)
         # Between hearing of the end and publishing what follows from it the coordinator still says that it wants it.
@@ -67,7 +67,7 @@ class ProcessPlan:
         self._terminated_at.pop(task, None)
 
     def on_terminated(self, task: str, now_seconds: float) -> None:
-        """A task was asked to end, for whatever reason."""
+        """Take note that a task was asked to end."""
         self._terminated_at.setdefault(task, now_seconds)
 
     def is_needless(self, task: str, view: View) -> bool:
@@ -76,11 +76,7 @@ class ProcessPlan:
         return not known and (view.phase in OVER or task not in view.wanted)
 
     def decide(self, view: View, running: Collection[str], now_seconds: float) -> Actions:
-        """What to do about one view.
-
-        Args:
-            running: tasks whose process runs.
-        """
+        """Actions that follow from a view and from the tasks whose process runs."""
         over = view.phase in OVER
         wanted = () if over else view.wanted
         start = tuple(task for task in wanted if task not in running and self._may_start(task, now_seconds))
@@ -123,12 +119,7 @@ class TaskEnd:
 
 
 class TaskTable:
-    """All running tasks; one thread, the launcher's main one.
-
-    Args:
-        clock: seconds, monotonic.
-        warm: forks tasks that it can fork; the others, and all if there is none, start cold.
-    """
+    """All running tasks; one thread, the launcher's main one. `warm` forks those that it can fork."""
 
     def __init__(
         self,
@@ -182,14 +173,7 @@ class TaskTable:
         return ended
 
     def follow(self, view: View, address: str) -> list[TaskEnd]:
-        """Start, terminate and kill what a view asks for.
-
-        Args:
-            address: of the coordinator.
-
-        Returns:
-            the tasks that could not even be started.
-        """
+        """Start, terminate and kill what a view asks for; the tasks that could not even be started."""
         actions = self._plan.decide(view, self._processes, self._clock())
         stay = {*view.wanted, *(member.task for member in view.members)}.difference(view.leaving)
         failed = self._start(actions.start, address, stay)
@@ -244,10 +228,7 @@ class TaskTable:
 class LateFailures:
     """Scripts that fail when their job is done: the model is trained, but what they had to do with it is not done.
 
-    A worker that failed is remembered until a later view shows that its job went on without it.
-
-    Attributes:
-        first: the first of those that failed since training ended, or as it did; None if none has.
+    A worker that failed is remembered (`first`) until a later view shows that its job went on without it.
     """
 
     def __init__(self) -> None:

@@ -80,7 +80,7 @@ def logs(
 
 
 class TaskLogs:
-    """The logs of a job's processes, or of one of them, which are printed as they grow.
+    """Logs of a job's processes, or of one of them, which are printed as they grow.
 
     Args:
         process: whose alone; None: everybody's, also of those that begin later.
@@ -109,14 +109,7 @@ class TaskLogs:
         return f"{self._job.name}: there is no log of {self._process!r}" + (f"; there are {shown}" if names else "")
 
     def print_new(self, *, last: bool) -> None:
-        """Print what is new.
-
-        Args:
-            last: also a line that has no end yet.
-
-        Raises:
-            BadInput: a log cannot be read.
-        """
+        """Print what is new, at `last` also a line that has no end yet. Raises BadInput if a log cannot be read."""
         sys.stdout.flush()
         for path in self.there():
             if path not in self._files:
@@ -156,7 +149,7 @@ def delete(
 
 
 def _delete(jobs: Path, job: JobFolder) -> tuple[dict[str, Any], str]:
-    """Remove one; what became of it, for programs and in a line.
+    """Remove a job; a record of that, and a line.
 
     Raises:
         BadInput: it runs, another job needs its checkpoints, or it cannot be removed.

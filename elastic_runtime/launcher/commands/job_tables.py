@@ -26,11 +26,7 @@ _Shown = tuple[Column, Callable[[Facts], str], Callable[[Facts], str] | None]
 
 
 def job_table(facts: Facts, *, whole: bool = False) -> Group:
-    """One job: what there is to say about it, its tasks, its newest requests.
-
-    Args:
-        whole: all requests, by their whole ids.
-    """
+    """One job: facts, tasks, newest requests; `whole`: all requests, by their whole ids."""
     parts: list[RenderableType] = [FactSheet("", [*_facts(facts)])]
     if facts["tasks"]:
         parts += ["", _table(_TASKS, facts["tasks"])]

@@ -26,11 +26,7 @@ _MOST_FLIGHTS = 10
 
 
 def check_script(script: Path) -> Path:
-    """The absolute path of a script that Python can run.
-
-    Raises:
-        BadInput: missing, a folder, unreadable, or no Python.
-    """
+    """The absolute path of a script that Python can run. Raises BadInput otherwise."""
     if not script.exists():
         if _STARTER.fullmatch(script.name):
             raise BadInput(
@@ -54,7 +50,7 @@ def check_script(script: Path) -> Path:
 
 
 def check_joins(script: Path) -> None:
-    """See that a script joins a job: each worker of one that does not would train all of it, and for itself.
+    """Refuse a script that does not join a job: each worker would train all of it, and for itself.
 
     Raises:
         BadInput: neither it nor a module beside it imports `elastic_runtime`.
@@ -78,12 +74,8 @@ def own_words(script: Path, arguments: Sequence[str], options: Collection[str]) 
     """Options of ours that stand behind the script, where nothing in its source says that they are the script's too.
 
     Args:
-        script: as `check_script` gives it.
         arguments: what stands behind it; after `--` all is meant for the script.
         options: of the command that starts it, such as `--ps`.
-
-    Returns:
-        Each once, in the order in which they were typed.
     """
     words = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
     typed = dict.fromkeys(word.partition("=")[0] for word in words)
@@ -93,13 +85,12 @@ def own_words(script: Path, arguments: Sequence[str], options: Collection[str]) 
 
 
 def check_checkpoints(folder: Path, restore: bool) -> None:
-    """See that a job can write its checkpoints there, or begin from those that are there.
+    """Refuse a folder where a job cannot write its checkpoints, or not begin from those that are there.
 
     What they hold is looked at by the coordinator, which reads all of it.
 
     Raises:
-        BadInput: no folder, none that can be made or written to; or checkpoints where none, or none where some, should
-            be.
+        BadInput: no folder, or none that can be written to; checkpoints where none should be, or none to restore.
     """
     if _SCHEME.fullmatch(folder.parts[0] if folder.parts else ""):
         raise BadInput(f"--checkpoints {folder}: elastic-run writes to folders, and to no URL; name a folder")
@@ -127,11 +118,7 @@ def check_checkpoints(folder: Path, restore: bool) -> None:
 
 
 def check_secrecy(bind: str, has_tls: bool, insecure: bool) -> None:
-    """See that a job that others can reach asks for TLS, or was told not to.
-
-    Raises:
-        BadInput: the address is not loopback, and neither was said.
-    """
+    """Refuse, with BadInput, a job that others can reach without TLS, unless that is allowed."""
     if not (has_tls or insecure or is_loopback(f"{bind}:0")):
         raise BadInput(
             f"--bind {bind}: other machines reach it; give --certificate, --key and --ca, or, on a network of your "
@@ -140,10 +127,7 @@ def check_secrecy(bind: str, has_tls: bool, insecure: bool) -> None:
 
 
 def check_address(bind: str, port: int, option: str) -> None:
-    """See that something can listen there now.
-
-    Args:
-        option: of the port, for the message.
+    """Refuse an address where nothing can listen now; `option`: of the port, for the message.
 
     Raises:
         BadInput: no address of this machine, a wildcard, or a port that is taken.
@@ -167,10 +151,9 @@ def check_address(bind: str, port: int, option: str) -> None:
 
 
 def check_tls(certificate: Path, key: Path, ca: Path, host: str) -> None:
-    """See that members that trust `ca` take `certificate` for the coordinator's at `host`; in memory, without a socket.
+    """Refuse a certificate at `host` that members who trust `ca` would refuse; in memory, without a socket.
 
-    Tried before anything is started, as members that refuse a certificate look like a network that is broken: they try
-    again and again.
+    Tried before anything is started, as such members see a network that is broken, and try again and again.
 
     Raises:
         BadInput: a file cannot be read or is of another kind, the key is another certificate's, or a member would

@@ -61,7 +61,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 class TaskCount(click.IntRange):
-    """A number of tasks: the whole size. A sign is refused, as `+1` reads like one more.
+    """A number of tasks, as the whole size. A sign is refused, as `+1` reads like one more.
 
     Relative sizes are none, as a request may be sent again, and another change may come in between.
     """
@@ -74,17 +74,11 @@ class TaskCount(click.IntRange):
 
 
 def open_own_job(folder: Path | None, name: str, *instead: str, anyway: bool) -> JobFolder:
-    """The folder of a job that is to be changed.
-
-    Args:
-        folder: as the option says.
-        name: the job's.
-        instead: commands of `cluster-agent` that fit a job that an agent keeps.
-        anyway: change that too.
+    """The folder of a job that is to be changed; `instead`: commands of `cluster-agent` for a job that an agent keeps.
 
     Raises:
         NoSuchJob: there is none of that name.
-        BadInput: an agent keeps it.
+        BadInput: an agent keeps it, and `anyway` is not said.
     """
     job = open_job(jobs_of(folder), name)
     check_not_kept(job, instead, os.environ, anyway=anyway)
@@ -100,11 +94,7 @@ def jobs_of(folder: Path | None) -> Path:
 
 
 class DefaultCommandGroup(typer.core.TyperGroup):
-    """Whatever does not begin with a command's name, and is no option of the group itself, is the default command's.
-
-    Attributes:
-        default_command: its name.
-    """
+    """Commands, of which one is the default: of all that begins with no command's name and no option of the group."""
 
     default_command = DEFAULT
 

@@ -166,7 +166,7 @@ def _warn_of_few_cores(workers: int) -> None:
 
 
 def chosen_id(given: str | None) -> str:
-    """The request's id: the one that was given, or one that nobody else has.
+    """The request's id: the one that was given, or a random one.
 
     Raises:
         BadInput: it is none; an empty one would make each try a request of its own.
@@ -177,11 +177,7 @@ def chosen_id(given: str | None) -> str:
 def ask(
     job: JobFolder, send: Send, done: str, request_id: str, wait: bool, patience_seconds: float, output: Form
 ) -> None:
-    """Send a request and print what became of it.
-
-    Args:
-        job: that it is about.
-        done: what to say when it is done.
+    """Send a request and print what became of it, in the line `done` if it was carried out.
 
     Raises:
         RequestAborted: the job gave it up, or has ended.
@@ -215,10 +211,9 @@ def carry_through(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[RequestOutcome, str]:
-    """Send a request until it is taken and, if wanted, until it has ended; the last state of it.
+    """Send a request until it is taken and, if `wait`, until it has ended; its last state.
 
-    Args:
-        ended: why nobody will ever answer, in a line; empty if somebody may.
+    `ended` says why nobody will ever answer, in a line; empty if somebody may.
     """
     deadline = clock() + patience_seconds
     pause = _FIRST_POLL_SECONDS

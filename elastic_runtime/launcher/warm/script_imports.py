@@ -39,12 +39,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class ScriptImports:
-    """Imports of a script, by its text.
-
-    Attributes:
-        ahead: may be imported before the script runs.
-        obstacle: why the script has to start with nothing imported, in a line; empty if it need not.
-    """
+    """Imports that may be done ahead of a script, or why it has to start with nothing imported, in a line."""
 
     ahead: tuple[Import, ...] = ()
     obstacle: str = ""
@@ -53,8 +48,7 @@ class ScriptImports:
 def imports_of(source: bytes, name: str) -> ScriptImports:
     """Read a script; what cannot be compiled has no imports, and says so itself when it runs.
 
-    Args:
-        name: the script's, for the line that says why it cannot start warm.
+    `name` is the script's, for the line that says why it cannot start warm.
     """
     try:
         tree = ast.parse(source)

@@ -51,11 +51,7 @@ class ForkedProcess:
         return self._exit_code
 
     def wait(self, timeout: float, clock: Callable[[], float] = time.monotonic) -> int:
-        """Wait for its end.
-
-        Raises:
-            TimeoutError: it does not come.
-        """
+        """Wait for its end. Raises TimeoutError."""
         deadline = clock() + timeout
         while (code := self.poll()) is None:
             if clock() >= deadline:
@@ -65,7 +61,7 @@ class ForkedProcess:
 
 
 class ForkServerProcess:
-    """One fork server: of launchers, or of a launcher's tasks.
+    """One fork server: of launchers, or of a launcher's tasks. Its methods raise ServerGone if it does not answer.
 
     Args:
         deadline_seconds: until when it is to be ready, by the clock of `hear`.
@@ -102,15 +98,12 @@ class ForkServerProcess:
         through: Sequence[str] = (),
         folder: Path | None = None,
     ) -> ForkServerProcess:
-        """Start one.
+        """Start one. Raises OSError.
 
         Args:
             words: of its command line, behind the channel's; see `fork_server`.
             log: where it writes; closed.
             through: a command that becomes the one behind it.
-
-        Raises:
-            OSError: no process can be started.
         """
         ours, its = socket.socketpair()
         try:
@@ -136,11 +129,7 @@ class ForkServerProcess:
         return None if self._process is None else self._process.pid
 
     def tell(self, request: Mapping[str, Any], descriptors: tuple[int, ...], deadline_seconds: float) -> None:
-        """Have it import more; it is not ready before it has.
-
-        Raises:
-            ServerGone: it does not answer.
-        """
+        """Have it import more; it is not ready before it has."""
         self._deadline_seconds = deadline_seconds
         try:
             wire.send(self._channel, request, descriptors)
@@ -148,11 +137,7 @@ class ForkServerProcess:
             raise ServerGone(_silent(error)) from error
 
     def with_imports(self, imports: Iterable[Import], now_seconds: float, seconds: float) -> ForkServerProcess:
-        """Have it fork a server that imports more within some seconds, and ends with it at the latest.
-
-        Raises:
-            ServerGone: it does not answer.
-        """
+        """Have it fork a server that imports more within some seconds, and ends with it at the latest."""
         ours, its = socket.socketpair()
         with its:
             try:
@@ -178,11 +163,7 @@ class ForkServerProcess:
         threading.Thread(target=wait, name="warm-start", daemon=True).start()
 
     def hear(self, now_seconds: float) -> None:
-        """Look whether it is ready, without waiting.
-
-        Raises:
-            ServerGone: it never will be, or is not any more.
-        """
+        """Look whether it is ready, without waiting."""
         if self._process is not None and self._process.poll() is not None:
             raise ServerGone(_ENDED)  # perhaps before a child that serves in its place has
         if _poll(self._channel, 0):
@@ -199,8 +180,7 @@ class ForkServerProcess:
     def fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
         """Have it fork, and give the fork leave to begin: its `pid`, or why there is none (`refused`).
 
-        Raises:
-            ServerGone: it does not answer. Nothing has begun.
+        If it does not answer, nothing has begun.
         """
         ours, its = socket.socketpair()
         try:
@@ -240,11 +220,7 @@ def _silent(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """A fork server with nothing of a script imported yet.
-
-    Attributes:
-        environment: that it began with.
-    """
+    """Fork server that a launcher was born with, with nothing of a script imported; `environment`: its first."""
 
     process: ForkedProcess
     channel: socket.socket

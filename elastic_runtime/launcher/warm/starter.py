@@ -59,12 +59,9 @@ class WarmStarter:
     """One launcher's fork server; all but one short thread runs in the launcher's main one.
 
     Args:
-        server: how to start the server: a task's environment and folder, and where it writes. Its command is the
-            interpreter and the job's script.
-        settings: of the launcher.
+        server: environment, folder and output of a task. Its command is the interpreter and the job's script.
         tell: says something to the user.
         wake: called from another thread when the server has something to say.
-        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -145,12 +142,9 @@ class WarmStarter:
         return FileIO(open_ordinary(path, flags, below=path.parents[1]), "wb")
 
     def poll(self, known: Collection[int], needed: bool) -> None:
-        """See how the server is, and let go of orphans that have ended.
+        """Look how the server is, and reap orphans that have ended, but no children that others wait for (`known`).
 
-        Args:
-            known: children of the launcher that others wait for.
-            needed: whether tasks may have to be started soon. One that was not needed for long is ended: it takes
-                memory.
+        A server that was not `needed` for long, as no task may have to be started, is ended: it takes memory.
         """
         now = self._clock()
         if needed:
