@@ -26,7 +26,11 @@ def folder_of(checkpoints: Place, step: int) -> Place:
 
 
 def list_checkpoints(checkpoints: Place) -> list[tuple[int, Place]]:
-    """Step and folder of every checkpoint with a manifest, oldest first; they may be damaged. Raises OSError."""
+    """Step and folder of every checkpoint with a manifest, oldest first; they may be damaged.
+
+    Raises:
+        OSError: nobody can look there.
+    """
     return [(step, folder) for step, folder in _folders(checkpoints) if (folder / MANIFEST).exists()]
 
 
@@ -69,12 +73,16 @@ def newest_sound(folders: Iterable[Place]) -> Search:
 
 
 def latest_durable(checkpoints: Place) -> Manifest | None:
-    """The newest sound checkpoint of a folder, or None; see `newest_sound`."""
+    """The newest sound checkpoint of a folder, or None; see `newest_sound`.
+
+    Raises:
+        CheckpointError: one cannot be read, or is of another version: whether it is sound is not known.
+    """
     return newest_sound(folder for _, folder in reversed(_folders(checkpoints))).sound
 
 
 def retain(checkpoints: Place, keep: int, protect: Collection[int] = ()) -> list[int]:
-    """Remove old checkpoints, and what is left of unfinished ones older than the newest that stays; their steps.
+    """Remove old checkpoints, and what is left of unfinished ones older than the newest that stays.
 
     Digests of the numbers are not computed here, so that this is cheap; a checkpoint whose files are missing, of
     another size, or have another head does not count among those kept.
@@ -82,6 +90,9 @@ def retain(checkpoints: Place, keep: int, protect: Collection[int] = ()) -> list
     Args:
         keep: how many complete ones to keep, at least 1.
         protect: steps whose checkpoints stay in any case, as somebody reads them.
+
+    Returns:
+        The steps whose folders were removed.
 
     Raises:
         CheckpointError: a folder cannot be removed, or a store cannot be asked.

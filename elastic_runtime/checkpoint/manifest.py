@@ -53,7 +53,11 @@ def write_manifest(
     shards: Sequence[ShardRecord],
     position: Mapping[str, Any],
 ) -> Manifest:
-    """Make a checkpoint count, once all its shards are written; `position` is the caller's own JSON.
+    """Make a checkpoint count, once all its shards are written.
+
+    Args:
+        step: how many steps were applied.
+        position: the caller's own JSON.
 
     Raises:
         CheckpointError: a shard is not there or damaged, a block is in none of them, or the disk refuses.

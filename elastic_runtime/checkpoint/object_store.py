@@ -238,7 +238,11 @@ def place_of(text: str) -> Place:
 
 
 def make_folder(place: Place) -> None:
-    """Make a folder of checkpoints, or try to write to its store. Raises OSError."""
+    """Make a folder of checkpoints, or try to write to its store.
+
+    Raises:
+        OSError: they cannot.
+    """
     if isinstance(place, Path):
         place.mkdir(parents=True, exist_ok=True)
     else:
@@ -246,7 +250,11 @@ def make_folder(place: Place) -> None:
 
 
 def put_whole(place: Place, data: bytes) -> None:
-    """Put a file or object in place, as a whole or not at all. Raises OSError."""
+    """Put a file or object in place, as a whole or not at all.
+
+    Raises:
+        OSError: it could not be written.
+    """
     if isinstance(place, Path):
         write_whole(place, data, mode=0o644, alone=True)
     else:

@@ -169,7 +169,11 @@ class RankProgress:
 
 
 class RankFiles:
-    """One job's folder, which is there; `store`: where checkpoints are, if not in the folder."""
+    """One job's folder.
+
+    Args:
+        store: where checkpoints are, if not in the folder.
+    """
 
     def __init__(
         self,
@@ -297,7 +301,11 @@ def _archive(content: Mapping[str, Any]) -> io.BytesIO:
 
 
 def _content(file: IO[bytes], name: str) -> dict[str, Any]:
-    """Content of a checkpoint. Raises CheckpointDamaged if it is not as it was written."""
+    """Content of a checkpoint.
+
+    Raises:
+        CheckpointDamaged: it is not as it was written.
+    """
     import torch  # noqa: PLC0415  # see above
 
     try:

@@ -35,7 +35,13 @@ _DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """A finished shard: its file's name and size, and the SHA-256 (hex) of its head, which holds that of each block."""
+    """A finished shard.
+
+    Attributes:
+        name: of the file, without a folder.
+        size_bytes: of the whole file.
+        sha256: hex, of the file's head, which holds the SHA-256 of each block.
+    """
 
     name: str
     size_bytes: int

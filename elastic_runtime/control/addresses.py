@@ -18,7 +18,11 @@ _ABSTRACT = "unix-abstract:"
 
 
 def check_coordinator(address: str) -> str:
-    """An address of a coordinator, `host:port` or a Unix socket on this machine. Raises BadInput otherwise."""
+    """An address of a coordinator, `host:port` or a Unix socket on this machine.
+
+    Raises:
+        BadInput: it is neither.
+    """
     if not address.startswith(_UNIX):
         return check_host_and_port(address)
     path = path_of_socket(address)

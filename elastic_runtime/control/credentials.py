@@ -88,7 +88,11 @@ class ServerCredentials:
 
 
 def read_token(path: Path, content: Content = Path.read_bytes) -> str:
-    """The token in a file's first line. Raises BadInput if the file cannot be read or holds none."""
+    """The token in a file's first line.
+
+    Raises:
+        BadInput: the file cannot be read or holds none.
+    """
     try:
         token = content(path).decode("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -99,7 +103,11 @@ def read_token(path: Path, content: Content = Path.read_bytes) -> str:
 
 
 def read_pem(path: Path, what: str, content: Content = Path.read_bytes) -> bytes:
-    """A file of certificates or a key. Raises BadInput if it cannot be read or is not PEM."""
+    """A file of certificates or a key.
+
+    Raises:
+        BadInput: it cannot be read or is not PEM.
+    """
     try:
         pem = content(path)
     except OSError as error:
@@ -110,9 +118,12 @@ def read_pem(path: Path, what: str, content: Content = Path.read_bytes) -> bytes
 
 
 def read_ca(path: Path, content: Content = Path.read_bytes) -> bytes:
-    """A file of certificates that others are checked against. Raises BadInput if it cannot be read or holds none.
+    """A file of certificates that others are checked against.
 
     gRPC takes any file, and then no certificate: its calls fail as if nobody answered.
+
+    Raises:
+        BadInput: it cannot be read or holds no certificates.
     """
     pem = read_pem(path, "CA file", content)
     try:
@@ -125,7 +136,8 @@ def read_ca(path: Path, content: Content = Path.read_bytes) -> bytes:
 def follow_ca(path: Path, clock: Callable[[], float] = time.monotonic) -> FollowedFiles[bytes]:
     """The same file, read again when it changes; where it cannot be used, the certificates before are trusted.
 
-    The first reading raises as `read_ca` does.
+    Raises:
+        BadInput: at the start: as `read_ca`.
     """
     return FollowedFiles(lambda content: read_ca(path, content), BadInput, on_refused=_report_refused, clock=clock)
 
@@ -151,7 +163,11 @@ def follow_pair(
 
 
 def open_channel(address: str, credentials: ClientCredentials) -> grpc.Channel:
-    """A channel to a coordinator; nothing is sent yet. Raises BadInput if TLS would be needed for this address."""
+    """A channel to a coordinator; nothing is sent yet.
+
+    Raises:
+        BadInput: TLS would be needed for this address.
+    """
     import grpc  # noqa: PLC0415
 
     trusted = credentials.trusted

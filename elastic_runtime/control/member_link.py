@@ -145,8 +145,10 @@ class MemberLink:
     ) -> None:
         """Begin to follow views and to send reports; `on_view` gets each newer view, on a thread of this link.
 
-        What `on_view` raises ends the link: `failure` has it, and the process is to end. `refresh` brings a report up
-        to date when it is sent, with what changes too often to be reported each time.
+        What `on_view` raises ends the link: `failure` has it, and the process is to end.
+
+        Args:
+            refresh: brings a report up to date when it is sent, with what changes too often to be reported each time.
         """
         self._refresh = refresh or self._refresh
         for run, name in ((lambda: self._read(on_view), "views"), (self._send, "reports")):
@@ -164,7 +166,11 @@ class MemberLink:
             self._changed.notify_all()
 
     def flush(self, deadline_seconds: float) -> None:
-        """Wait until what was reported so far has arrived. Raises CoordinatorUnreachable if it does not in time."""
+        """Wait until what was reported so far has arrived.
+
+        Raises:
+            CoordinatorUnreachable: not by the deadline.
+        """
         with self._changed:
             wanted = self._version
             if not self._changed.wait_for(lambda: self._sent_version >= wanted, deadline_seconds):
@@ -271,7 +277,10 @@ class MemberLink:
 class ReadyFile:
     """An empty file that is there while a member takes part in its job: what a container's readiness probe looks for.
 
-    One that is left of an earlier process is removed. BadInput: the file cannot be written, or removed.
+    One that is left of an earlier process is removed.
+
+    Raises:
+        BadInput: there can be no such file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -281,14 +290,22 @@ class ReadyFile:
         self.clear()
 
     def mark(self) -> None:
-        """Say that the member takes part."""
+        """Say that the member takes part.
+
+        Raises:
+            BadInput: the file cannot be written.
+        """
         try:
             self._path.touch()
         except OSError as error:
             raise BadInput(f"the ready file {self._path} cannot be written: {error.strerror}") from error
 
     def clear(self) -> None:
-        """Say that the member takes no part, or not yet."""
+        """Say that the member takes no part, or not yet.
+
+        Raises:
+            BadInput: the file is there and cannot be removed.
+        """
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:

@@ -92,7 +92,11 @@ def _derive(token: str, job: str, number: bytes, session: bytes, coordinator_num
 
 
 class CallerSession:
-    """A caller's side of one session; from any thread. Raises Unproven if whoever answered does not have the token."""
+    """A caller's side of one session; from any thread.
+
+    Raises:
+        Unproven: whoever answered does not have the token.
+    """
 
     def __init__(self, token: str, job: str, number: bytes, opening: Opening, clock: Callable[[], float]) -> None:
         proof, self._key = _derive(token, job, number, opening.session, opening.number)
@@ -118,7 +122,11 @@ class CallerSession:
         return number, payload + _CALL_TAG + _CALL.pack(self._name, number, age, digest)
 
     def opened(self, method: str, number: int, index: int, data: bytes) -> bytes:
-        """An answer (`index` counts several) without its proof. Raises Unproven if it is not the coordinator's."""
+        """An answer (`index` counts several) without its proof.
+
+        Raises:
+            Unproven: it is not the coordinator's answer to this request.
+        """
         payload, digest = _detach(data, _REPLY_TAG, _DIGEST_BYTES)
         if not hmac.compare_digest(digest, _reply_digest(self._key, method, number, index, payload)):
             raise Unproven("the answer is not the coordinator's")
@@ -179,7 +187,11 @@ class CoordinatorSessions:
         self._proven: OrderedDict[bytes, _Session] = OrderedDict()
 
     def open(self, caller_number: bytes) -> Opening:
-        """Answer whoever opens a session; raises Unproven if that is no random number."""
+        """Answer whoever opens a session.
+
+        Raises:
+            Unproven: that is no random number.
+        """
         if len(caller_number) != RANDOM_BYTES:
             raise Unproven(f"a session is opened with a random number of {RANDOM_BYTES} bytes")
         name, number = secrets.token_bytes(RANDOM_BYTES), secrets.token_bytes(RANDOM_BYTES)

@@ -37,7 +37,11 @@ class Restore(StrEnum):
 
 
 class CheckpointStore:
-    """A folder of checkpoints, or a place in an object store; `kept` complete ones stay."""
+    """A folder of checkpoints, or a place in an object store.
+
+    Args:
+        kept: how many complete ones stay.
+    """
 
     def __init__(self, folder: Place, kept: int) -> None:
         self._folder = folder

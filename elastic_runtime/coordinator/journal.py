@@ -168,7 +168,11 @@ class Journal:
         sync_folder(self._path.parent)
 
     def _check_place(self) -> None:
-        """Raise OSError if the name is another file's: a job's script can put a link in the folder's place."""
+        """See that the name is still this file's: a job's script can put a link in its folder's place.
+
+        Raises:
+            OSError: it is another one's.
+        """
         if not os.path.samestat(os.fstat(self._file), self._path.lstat()):
             raise OSError(errno.ESTALE, "something else stands in its place", str(self._path))
 

@@ -14,7 +14,11 @@ from elastic_runtime.errors import BadInput
 
 
 class JobMetrics(Collector):
-    """All metrics of one job, in a registry of its own; `status` is called at each scrape, from server threads."""
+    """All metrics of one job, in a registry of its own.
+
+    Args:
+        status: called at each scrape, from the server's threads.
+    """
 
     def __init__(self, status: Callable[[], JobStatus]) -> None:
         self._status = status
@@ -30,7 +34,10 @@ class JobMetrics(Collector):
 
 
 def serve_metrics(status: Callable[[], JobStatus], host: str, port: int) -> Callable[[], None]:
-    """Answer on `http://host:port/metrics`; returns what ends it.
+    """Answer on `http://host:port/metrics`.
+
+    Returns:
+        what ends it.
 
     Raises:
         BadInput: the port is taken, or the address is not this machine's.

@@ -97,7 +97,11 @@ class _Report:
 
 
 class CoordinatorReporter:
-    """Reports to the coordinator, in order, each until it is taken; `wake` is called from its thread when all are."""
+    """Reports to the coordinator, in order, each until it is taken.
+
+    Args:
+        wake: called from its thread when everything is sent.
+    """
 
     def __init__(self, wake: Callable[[], None] = lambda: None, seed: int = 0) -> None:
         self._wake = wake
@@ -110,9 +114,11 @@ class CoordinatorReporter:
         self._thread.start()
 
     def post(self, send: Callable[[], object], refused: Callable[[ElasticError], None]) -> None:
-        """Send this: one call, which may be repeated, as it raises `CoordinatorUnreachable` if it has to be.
+        """Send this.
 
-        `refused` gets any other error, from the reporter's thread.
+        Args:
+            send: one call, which may be repeated; it raises `CoordinatorUnreachable` if it has to be.
+            refused: gets any other error, from the reporter's thread.
         """
         with self._lock:
             self._unsent += 1

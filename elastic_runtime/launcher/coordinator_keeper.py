@@ -39,7 +39,11 @@ _BACKLOG = 512
 
 
 class ControlPort:
-    """Listening port (0: any that is free), from its making until it is closed. Raises BadInput if it cannot listen."""
+    """Listening port (0: any that is free), from its making until it is closed.
+
+    Raises:
+        BadInput: it cannot listen there.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         try:
@@ -57,7 +61,11 @@ class ControlPort:
 
 
 class ControlSocket:
-    """Place of a Unix socket; `close` removes what was made for it. Raises BadInput if there is no place for it."""
+    """Place of a Unix socket; `close` removes what was made for it.
+
+    Raises:
+        BadInput: there is no place for it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._own: Path | None = None
@@ -104,7 +112,11 @@ class JobFailed(ElasticError):
 
 
 class CoordinatorKeeper:
-    """One coordinator's process, and its address; `warm` forks it, where it can."""
+    """One coordinator's process, and its address.
+
+    Args:
+        warm: forks it, where it can.
+    """
 
     def __init__(
         self,
@@ -145,7 +157,10 @@ class CoordinatorKeeper:
         return set() if self._process is None else {self._process.pid}
 
     def poll(self, needed: bool = True) -> None:
-        """Start it, start it again if `needed`, or learn where it listens; it ends by itself after its job.
+        """Start it, start it again, or learn where it listens: whatever is due.
+
+        Args:
+            needed: whether it is to be started again should it have ended; it ends by itself after its job.
 
         Raises:
             BadInput: it cannot use what it was given.

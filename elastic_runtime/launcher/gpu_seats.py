@@ -26,7 +26,11 @@ def read_gpus(gpu_file: Path | None) -> tuple[str, ...]:
 
 
 def write_gpus(gpu_file: Path, gpus: Sequence[str]) -> None:
-    """List the GPUs that a job has. Raises OSError."""
+    """List the GPUs that a job has.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     write_whole(gpu_file, json.dumps(list(gpus)), mode=PRIVATE)
 
 
@@ -39,12 +43,21 @@ def read_used(gpu_file: Path) -> dict[str, tuple[str, ...]]:
 
 
 def write_used(gpu_file: Path, used: Mapping[str, Sequence[str]]) -> None:
-    """Write down the GPUs in use. Raises OSError."""
+    """Write down the GPUs in use.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     write_whole(used_file(gpu_file), json.dumps({task: list(gpus) for task, gpus in used.items()}), mode=PRIVATE)
 
 
 class GpuSeats:
-    """GPUs of one launcher's workers: `each` so many of those that the file lists."""
+    """GPUs of one launcher's workers.
+
+    Args:
+        gpu_file: lists those that the job has.
+        each: of one worker.
+    """
 
     def __init__(self, gpu_file: Path, each: int) -> None:
         self._file = gpu_file
@@ -52,14 +65,22 @@ class GpuSeats:
         self._taken: dict[str, tuple[str, ...]] = {}
 
     def is_to_wait(self, stay: Collection[str]) -> bool:
-        """Whether another worker has too few only as long as workers that do not `stay` still use theirs."""
+        """Whether another worker has too few only as long as the processes of some that go still use theirs.
+
+        Args:
+            stay: workers that do not go.
+        """
         used = {gpu for gpus in self._taken.values() for gpu in gpus}
         kept = {gpu for task, gpus in self._taken.items() if task in stay for gpu in gpus}
         mine = read_gpus(self._file)
         return sum(gpu not in used for gpu in mine) < self._each <= sum(gpu not in kept for gpu in mine)
 
     def take(self, task: str) -> tuple[str, ...]:
-        """Take GPUs that no other worker has for a worker that starts. Raises OSError if there are too few."""
+        """Take GPUs that no other worker has for a worker that starts.
+
+        Raises:
+            OSError: there are too few, or it cannot be written down.
+        """
         used = {gpu for gpus in self._taken.values() for gpu in gpus}
         free = [gpu for gpu in read_gpus(self._file) if gpu not in used]
         if len(free) < self._each:

@@ -79,7 +79,11 @@ class JobFolder:
         return self.log_folder / f"{process}.log"
 
     def record(self) -> dict[str, Any]:
-        """What the job was started with. Raises BadInput if it is damaged, or not there."""
+        """What the job was started with.
+
+        Raises:
+            BadInput: damaged, or not there.
+        """
         try:
             found = parse_json(read_own(self.record_file))
         except OSError as error:
@@ -96,7 +100,11 @@ class JobFolder:
             ) from error
 
     def token(self) -> str:
-        """The job's secret. Raises BadInput if it cannot be read, or is none."""
+        """The job's secret.
+
+        Raises:
+            BadInput: it cannot be read, or is none.
+        """
         return read_token(self.token_file, read_own)
 
 
@@ -108,7 +116,11 @@ class FolderPlace:
         self._first = self._poll()
 
     def check(self) -> None:
-        """Raise BadInput if something else stands in its place; nothing at all may."""
+        """See that nothing else stands in its place; nothing at all may.
+
+        Raises:
+            BadInput: something does, and what would be written there would be another's.
+        """
         now = self._poll()
         if now is not None and (self._first is None or not os.path.samestat(now, self._first)):
             raise BadInput(f"{self._path}: something else was put in the place of the job's folder; the job is ended")
@@ -163,8 +175,10 @@ def check_not_kept(folder: JobFolder, instead: Sequence[str], environment: Mappi
 def resume_command(folder: JobFolder, environment: Mapping[str, str], *, anyway: bool = False) -> str:
     """Command that goes on with a job: with its folder of jobs where that is not the usual one.
 
-    A job that an agent keeps goes on by that agent alone, or its cores would be used twice; `anyway`: the user has said
-    that the agent is gone.
+    A job that an agent keeps goes on by that agent alone, or its cores would be used twice.
+
+    Args:
+        anyway: whether the user has said that this agent is gone.
     """
     kept = is_kept(folder)
     if kept and not anyway:
@@ -218,7 +232,11 @@ def open_job(jobs: Path, name: str) -> JobFolder:
 
 
 def all_jobs(jobs: Path) -> list[JobFolder]:
-    """All jobs of a folder, the oldest first; none where it is not there yet. Raises BadInput if it cannot be read."""
+    """All jobs of a folder, the oldest first; none where it is not there yet.
+
+    Raises:
+        BadInput: it is no folder, or cannot be read.
+    """
     try:
         inside = [JobFolder(path) for path in jobs.iterdir()]
     except FileNotFoundError:
@@ -239,7 +257,11 @@ def _written(job: JobFolder) -> tuple[int, str, int]:
 
 
 def read_own(path: Path) -> bytes:
-    """A small file of a job's folder. Raises OSError, also if it or the folder is something else."""
+    """A small file of a job's folder.
+
+    Raises:
+        OSError: it, or the folder, is not there, is something else, or cannot be read.
+    """
     return read_ordinary(path, below=path.parent.parent)
 
 
@@ -253,7 +275,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Put a small JSON object in place, whole or not at all, for nobody else to read. Raises OSError."""
+    """Put a small JSON object in place, whole or not at all, for nobody else to read.
+
+    Raises:
+        OSError: it could not be written, or the folder is none.
+    """
     text = json.dumps(content, indent=1) + "\n"
     write_whole(path, text, durable=False, mode=PRIVATE, below=path.parent.parent)
 
@@ -289,7 +315,11 @@ class JobLock(FileLock):
 
 
 def holder_of(folder: Path) -> int | None:
-    """Process number of the launcher that looks after a job now, if any. Raises BadInput if the lock is unusable."""
+    """Process number of the launcher that looks after a job now, if any.
+
+    Raises:
+        BadInput: it cannot be asked for.
+    """
     try:
         return lock_holder(folder / LOCK_FILE, folder.parent)
     except OSError as error:

@@ -97,7 +97,11 @@ class JobSpec(BaseModel):
 
 
 def spec_of(record: Mapping[str, Any], where: Path) -> JobSpec:
-    """Read a job's record. Raises BadInput if something is missing or of another kind."""
+    """Read a job's record.
+
+    Raises:
+        BadInput: something is missing or of another kind.
+    """
     try:
         return JobSpec.model_validate({key: value for key, value in record.items() if key != "name"})
     except ValidationError as error:
@@ -119,7 +123,12 @@ def _problem(error: ValidationError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """Start of one process; `descriptors`: of ours, that it gets too."""
+    """Start of one process.
+
+    Attributes:
+        working_folder: where it runs; relative names in its arguments count from there.
+        descriptors: of ours, that it gets too.
+    """
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -130,7 +139,11 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Command lines and environments of a job's processes; `environment`: what they inherit."""
+    """Command lines and environments of a job's processes.
+
+    Attributes:
+        environment: what the processes inherit; ours is added.
+    """
 
     spec: JobSpec
     folder: JobFolder
@@ -199,9 +212,10 @@ class Programs:
         return ProcessSpec(command, environment, self.spec.working_folder, log_file, descriptors)
 
     def task_process(self, task: str, address: str, workers: int, servers: int) -> ProcessSpec:
-        """How to start a task, given the coordinator's address.
+        """How to start a task.
 
         Args:
+            address: of the coordinator.
             workers: how many there are or will be, which share the cores.
             servers: how many parameter servers there are or will be, each with a core to itself.
         """

@@ -45,7 +45,11 @@ def live_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
 
 
 def job_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
-    """Facts of a job, whether it runs or not. Raises CoordinatorUnreachable if it runs and does not answer."""
+    """Facts of a job, whether it runs or not.
+
+    Raises:
+        CoordinatorUnreachable: it runs, but does not answer.
+    """
     launcher = holder_of(folder.path)
     if launcher is None:
         return resting_facts(folder)
@@ -101,7 +105,11 @@ def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
 
 
 def credentials_of(job: JobFolder, spec: JobSpec) -> ClientCredentials:
-    """The job's token, and its certificate authority if it speaks TLS. Raises BadInput if a file cannot be read."""
+    """The job's token, and its certificate authority if it speaks TLS.
+
+    Raises:
+        BadInput: one of the files cannot be read.
+    """
     ca = None if spec.ca is None else follow_ca(spec.ca)
     return ClientCredentials(job.token(), insecure_allowed=spec.insecure, ca=ca)
 

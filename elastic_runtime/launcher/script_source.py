@@ -17,7 +17,12 @@ _MOST_MODULES = 200
 
 
 def joins(script: Path, tree: ast.AST) -> bool:
-    """Whether a script, or a module beside it that it imports, imports the elastic runtime; `tree`: of its source."""
+    """Whether a script, or a module beside it that it imports, imports the elastic runtime.
+
+    Args:
+        script: where it is; modules count from its folder.
+        tree: of its source.
+    """
     seen = {script}
     waiting = [(script, tree)]
     while waiting and len(seen) <= _MOST_MODULES:

@@ -69,7 +69,8 @@ class LauncherStopSignals(SignalHandlers):
 class Supervisor:
     """One job's launcher; everything but its small helper threads runs in the caller's, the main one.
 
-    `clock`: seconds in which this process ran, looked at in each turn; None: `launcher_clock`.
+    Args:
+        clock: seconds in which this process ran; looked at in each turn. None: `launcher_clock`.
     """
 
     def __init__(

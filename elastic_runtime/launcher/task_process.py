@@ -46,8 +46,13 @@ Show = Callable[[str, Stream, bytes], None]
 class TaskLog:
     """A task's log file, bounded: at its limit it becomes TASK.log.1 and a new one begins.
 
-    A disk that takes no bytes costs the lines (`lost_bytes`), never the task that writes them. A link in the place of
-    the path's last three parts is not followed.
+    A disk that takes no bytes costs the lines, never the task that writes them.
+
+    Args:
+        path: JOBS/NAME/logs/TASK.log; a link in the place of the last three is not followed.
+
+    Attributes:
+        lost_bytes: what could not be written.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
@@ -88,7 +93,8 @@ class TaskLog:
 class TaskOutput:
     """Reader of a task's pipes to their end; they are its own.
 
-    `show` gets every whole line (without its end) from the reading thread; it must not block.
+    Args:
+        show: gets every whole line (without its end) from the reading thread; must not block.
     """
 
     def __init__(self, out: IO[bytes], errors: IO[bytes], log: TaskLog, show: Callable[[Stream, bytes], None]) -> None:
@@ -103,10 +109,13 @@ class TaskOutput:
         self._thread.start()
 
     def finish(self, wait_seconds: float = 10.0) -> str:
-        """Read what is left of an ended task, close everything, and return its last words, on stderr if there are any.
+        """Read what is left of an ended task, and close everything.
 
         Something that the task started and left behind may hold the pipes open for ever: they are read until nothing is
         there. If it writes for ever too, this waits no longer than `wait_seconds`.
+
+        Returns:
+            the last line on stderr, else the last one at all; empty if it wrote nothing.
         """
         self._over.set()
         self._thread.join(wait_seconds)

@@ -119,7 +119,11 @@ class TaskEnd:
 
 
 class TaskTable:
-    """All running tasks; one thread, the launcher's main one. `warm` forks those that it can fork."""
+    """All running tasks; one thread, the launcher's main one.
+
+    Args:
+        warm: forks tasks that it can fork; the others, and all if there is none, start cold.
+    """
 
     def __init__(
         self,
@@ -173,7 +177,11 @@ class TaskTable:
         return ended
 
     def follow(self, view: View, address: str) -> list[TaskEnd]:
-        """Start, terminate and kill what a view asks for; the tasks that could not even be started."""
+        """Start, terminate and kill what a view asks for.
+
+        Returns:
+            the tasks that could not even be started.
+        """
         actions = self._plan.decide(view, self._processes, self._clock())
         stay = {*view.wanted, *(member.task for member in view.members)}.difference(view.leaving)
         failed = self._start(actions.start, address, stay)
@@ -228,7 +236,10 @@ class TaskTable:
 class LateFailures:
     """Scripts that fail when their job is done: the model is trained, but what they had to do with it is not done.
 
-    A worker that failed is remembered (`first`) until a later view shows that its job went on without it.
+    A worker that failed is remembered until a later view shows that its job went on without it.
+
+    Attributes:
+        first: the first of those that failed since training ended, or as it did; None if none has.
     """
 
     def __init__(self) -> None:

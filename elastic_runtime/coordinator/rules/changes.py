@@ -46,7 +46,13 @@ class _Written:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A change as a rule wants it, with `minimum_bytes` to move; number and clock are found when it is proposed."""
+    """A change as a rule wants it; number and clock are found when it is proposed.
+
+    Attributes:
+        halt: whether all workers stop at its clock.
+        barrier: whether nobody works while blocks move.
+        minimum_bytes: what has to move at the least.
+    """
 
     purpose: Purpose
     stages: tuple[ChangeStage, ...] = ()

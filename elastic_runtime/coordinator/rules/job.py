@@ -22,7 +22,11 @@ _END = 2**62
 
 
 class CoordinatedJob:
-    """State, reports and timers of one job, with the questions that all rules ask; `unix_clock` is for people."""
+    """State, reports and timers of one job, with the questions that all rules ask.
+
+    Args:
+        unix_clock: the time of day in seconds, for people to read.
+    """
 
     def __init__(self, settings: CoordinatorSettings, state: CoordinatorState, unix_clock: Callable[[], float]) -> None:
         self.settings = settings

@@ -129,7 +129,10 @@ class CoordinatorMachine:
         return self._settle(now)
 
     def on_request(self, request: RequestState, now: float, epoch: int = 0) -> tuple[RequestState, EventOutcome]:
-        """Take a scheduler's request; `epoch` is of its lease (0: it has none).
+        """Take a scheduler's request.
+
+        Args:
+            epoch: of its lease; 0: it has none.
 
         Raises:
             BadInput: it is refused, or comes from a scheduler that another one has followed; nothing has changed.
@@ -159,7 +162,11 @@ class CoordinatorMachine:
         return self._settle(now)
 
     def on_tick(self, now: float, missed_seconds: float = 0.0) -> EventOutcome:
-        """Let time pass; `missed_seconds`, in which this process did not run, are not in `now`."""
+        """Let time pass.
+
+        Args:
+            missed_seconds: that are not in `now`, as this process did not run.
+        """
         if missed_seconds:
             members.on_gap(self._job, now, missed_seconds)
         members.watch(self._job, now)

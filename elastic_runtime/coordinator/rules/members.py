@@ -51,7 +51,11 @@ _LEAST_ALIKE = 2
 
 @dataclass
 class Repeats:
-    """Newest end of a worker, its step, and how many workers have ended so one after the other; `last`: for a line."""
+    """Newest end of a worker, its step, and how many workers have ended so one after the other.
+
+    Attributes:
+        last: the newest end in words, for a line about all of them.
+    """
 
     what: str = ""
     step: int = -1
@@ -309,7 +313,8 @@ def on_failure(
     Of bad input, such as another model or a wrong token, the job fails at once: the task's successor would end like it.
     So it does where all workers fail alike. A resize that wanted the task is given up in place of that.
 
-    `raised`: the task says so itself, and knows its step.
+    Args:
+        raised: it says so itself, and knows its step.
     """
     line = plain_line(words)
     _log.warning("task-failed", task=name, line=line, bad_input=bad_input)

@@ -46,8 +46,11 @@ def submit(job: CoordinatedJob, request: RequestState) -> RequestState:
 def admit(job: CoordinatedJob, epoch: int) -> None:
     """Refuse a scheduler that another one has followed; what it still sends was decided before that.
 
+    Args:
+        epoch: of its lease; 0: it has none, and is not compared.
+
     Raises:
-        BadInput: the lease's `epoch` (0: none) is not the newest, or years ahead.
+        BadInput: it is not the newest, or of a time that is not to come for years.
     """
     highest = job.state.leader.epoch
     # Epochs begin at the Unix time and rise with each holder; taken once, a far one would shut out all others for ever.

@@ -109,7 +109,14 @@ class TaskLogs:
         return f"{self._job.name}: there is no log of {self._process!r}" + (f"; there are {shown}" if names else "")
 
     def print_new(self, *, last: bool) -> None:
-        """Print what is new, at `last` also a line that has no end yet. Raises BadInput if a log cannot be read."""
+        """Print what is new.
+
+        Args:
+            last: also a line that has no end yet.
+
+        Raises:
+            BadInput: a log cannot be read.
+        """
         sys.stdout.flush()
         for path in self.there():
             if path not in self._files:

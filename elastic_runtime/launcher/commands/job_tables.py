@@ -26,7 +26,11 @@ _Shown = tuple[Column, Callable[[Facts], str], Callable[[Facts], str] | None]
 
 
 def job_table(facts: Facts, *, whole: bool = False) -> Group:
-    """One job: facts, tasks, newest requests; `whole`: all requests, by their whole ids."""
+    """One job: facts, tasks, newest requests.
+
+    Args:
+        whole: all requests, by their whole ids.
+    """
     parts: list[RenderableType] = [FactSheet("", [*_facts(facts)])]
     if facts["tasks"]:
         parts += ["", _table(_TASKS, facts["tasks"])]

@@ -26,7 +26,11 @@ _MOST_FLIGHTS = 10
 
 
 def check_script(script: Path) -> Path:
-    """The absolute path of a script that Python can run. Raises BadInput otherwise."""
+    """The absolute path of a script that Python can run.
+
+    Raises:
+        BadInput: missing, a folder, unreadable, or no Python.
+    """
     if not script.exists():
         if _STARTER.fullmatch(script.name):
             raise BadInput(
@@ -118,7 +122,11 @@ def check_checkpoints(folder: Path, restore: bool) -> None:
 
 
 def check_secrecy(bind: str, has_tls: bool, insecure: bool) -> None:
-    """Refuse, with BadInput, a job that others can reach without TLS, unless that is allowed."""
+    """Refuse a job that others can reach without TLS, unless that is allowed.
+
+    Raises:
+        BadInput: the address is not loopback, and neither was said.
+    """
     if not (has_tls or insecure or is_loopback(f"{bind}:0")):
         raise BadInput(
             f"--bind {bind}: other machines reach it; give --certificate, --key and --ca, or, on a network of your "
@@ -127,7 +135,10 @@ def check_secrecy(bind: str, has_tls: bool, insecure: bool) -> None:
 
 
 def check_address(bind: str, port: int, option: str) -> None:
-    """Refuse an address where nothing can listen now; `option`: of the port, for the message.
+    """Refuse an address where nothing can listen now.
+
+    Args:
+        option: of the port, for the message.
 
     Raises:
         BadInput: no address of this machine, a wildcard, or a port that is taken.

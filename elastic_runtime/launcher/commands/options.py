@@ -74,11 +74,15 @@ class TaskCount(click.IntRange):
 
 
 def open_own_job(folder: Path | None, name: str, *instead: str, anyway: bool) -> JobFolder:
-    """The folder of a job that is to be changed; `instead`: commands of `cluster-agent` for a job that an agent keeps.
+    """The folder of a job that is to be changed.
+
+    Args:
+        instead: commands of `cluster-agent` that fit a job that an agent keeps.
+        anyway: change that too.
 
     Raises:
         NoSuchJob: there is none of that name.
-        BadInput: an agent keeps it, and `anyway` is not said.
+        BadInput: an agent keeps it.
     """
     job = open_job(jobs_of(folder), name)
     check_not_kept(job, instead, os.environ, anyway=anyway)

@@ -177,7 +177,10 @@ def chosen_id(given: str | None) -> str:
 def ask(
     job: JobFolder, send: Send, done: str, request_id: str, wait: bool, patience_seconds: float, output: Form
 ) -> None:
-    """Send a request and print what became of it, in the line `done` if it was carried out.
+    """Send a request and print what became of it.
+
+    Args:
+        done: what to say when it is done.
 
     Raises:
         RequestAborted: the job gave it up, or has ended.
@@ -211,9 +214,10 @@ def carry_through(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[RequestOutcome, str]:
-    """Send a request until it is taken and, if `wait`, until it has ended; its last state.
+    """Send a request until it is taken and, if wanted, until it has ended; its last state.
 
-    `ended` says why nobody will ever answer, in a line; empty if somebody may.
+    Args:
+        ended: why nobody will ever answer, in a line; empty if somebody may.
     """
     deadline = clock() + patience_seconds
     pause = _FIRST_POLL_SECONDS

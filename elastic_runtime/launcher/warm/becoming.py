@@ -29,7 +29,9 @@ _POLL_SECONDS = 0.0002
 def tie(launcher: int, forker: int, leash: socket.socket) -> None:
     """Be the launcher's own child, in a session of one's own, and wait for its word; end if it is not there any more.
 
-    `forker` is the process that forked this one, and ends now; the launcher has the other end of the `leash`.
+    Args:
+        forker: process number of the one that forked this one, and ends now.
+        leash: a socket of which the launcher has the other end.
     """
     # The kernel would take the forker's end for the launcher's, were it told before.
     while os.getppid() == forker:
@@ -50,9 +52,14 @@ def wait_for_leave(leash: socket.socket) -> None:
 
 
 def take_on(environment: Mapping[str, str], folder: str, output: Sequence[int], *, computes: bool = True) -> None:
-    """Take on a task's output (descriptors for stdout and stderr, which are closed), variables and folder.
+    """Write where the task writes, with its variables, in its folder.
 
-    `computes`: whether it uses several threads. They begin here, and a process that has them is not to be forked.
+    Args:
+        output: descriptors for stdout and stderr; closed.
+        computes: whether it uses several threads. They begin here, and a process that has them is not to be forked.
+
+    Raises:
+        OSError: the folder is gone.
     """
     for number, own in zip(output, (1, 2), strict=True):
         os.dup2(number, own)
@@ -135,9 +142,15 @@ def _begin_anew_at_random() -> None:
 
 
 def show_variable(room: str, name: str, value: str) -> bool:
-    """Show a variable among those that this process began with, in the place of the variable `room`; False: too long.
+    """Show a variable among those that this process began with, in the place of one that makes room for it.
 
     What a process sets later is seen by itself and what it starts alone; those it began with are in `/proc`.
+
+    Args:
+        room: the variable whose place is taken; it is gone, too.
+
+    Returns:
+        whether there was room.
     """
     with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
         block = file.read()

@@ -210,7 +210,11 @@ class LauncherStarter:
         return RestartLimit(self._settings.restarts, _WINDOW_SECONDS, 1.0, 60.0)
 
     def _best_for(self, imports: frozenset[Import], base: ForkServerProcess, now: float) -> ForkServerProcess:
-        """The server that has imported most of what a script does; the next time it is one that has all."""
+        """The server that has imported most of what a script does; the next time it is one that has all.
+
+        Raises:
+            ServerGone: the first does not answer.
+        """
         if not imports or imports in self._refused:
             return base
         found = self._with_more.pop(imports, None)

@@ -41,7 +41,12 @@ class ForkedTask:
 
 
 def run(task: ForkedTask) -> None:
-    """Run the command of a fork; nothing comes after it but the interpreter's own end."""
+    """Run the command of a fork; nothing comes after it but the interpreter's own end.
+
+    Raises:
+        SystemExit: as it ends.
+        BaseException: what a script does not catch.
+    """
     sys.orig_argv[:] = [task.python, *task.command]
     if runs_script(task.command):
         sys.argv[:] = task.command
@@ -55,7 +60,8 @@ def run(task: ForkedTask) -> None:
 def end_ours(main: Callable[[], int | None]) -> NoReturn:
     """Run a program of ours, and end without taking the interpreter apart (see `foundation.program_life.end`).
 
-    What `main` does not catch ends the interpreter as it always does.
+    Raises:
+        BaseException: what `main` does not catch; then the interpreter ends as it always does.
     """
     atexit._clear()  # what was imported for somebody else's task, before the fork, is not this program's to end
     try:
@@ -68,9 +74,11 @@ def end_ours(main: Callable[[], int | None]) -> NoReturn:
 
 
 def run_script(path: str) -> None:
-    """Run a script as the main module, in place of the one that the interpreter began with.
+    """Run a script as the main module, in place of the one that the interpreter began with; nothing comes after it.
 
-    The interpreter's own end follows. Whoever prints what the script does not catch sees the script's own frames only.
+    Raises:
+        SystemExit: as the script ends.
+        BaseException: what it did not catch; whoever prints it sees the script's own frames only.
     """
     # The module that the interpreter began with, of another program: there is none but that one in all threads.
     main = vars(sys.modules["__main__"])

@@ -39,7 +39,12 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class ScriptImports:
-    """Imports that may be done ahead of a script, or why it has to start with nothing imported, in a line."""
+    """Imports of a script, by its text.
+
+    Attributes:
+        ahead: may be imported before the script runs.
+        obstacle: why the script has to start with nothing imported, in a line; empty if it need not.
+    """
 
     ahead: tuple[Import, ...] = ()
     obstacle: str = ""
@@ -48,7 +53,8 @@ class ScriptImports:
 def imports_of(source: bytes, name: str) -> ScriptImports:
     """Read a script; what cannot be compiled has no imports, and says so itself when it runs.
 
-    `name` is the script's, for the line that says why it cannot start warm.
+    Args:
+        name: the script's, for the line that says why it cannot start warm.
     """
     try:
         tree = ast.parse(source)
@@ -104,7 +110,8 @@ def is_installed(top: str) -> bool:
 def shadowed(folder: Path, loaded: Mapping[str, str]) -> str:
     """Module that a script would find in its own folder, but that is loaded from elsewhere; empty if there is none.
 
-    `loaded`: files by the names of top-level modules that the interpreter has not loaded by itself; empty: it has none.
+    Args:
+        loaded: files of top-level modules that the interpreter has not loaded by itself; empty: it has none.
     """
     try:
         names = {entry.partition(".")[0]: entry for entry in sorted(_entries(folder))}

@@ -51,7 +51,11 @@ class ForkedProcess:
         return self._exit_code
 
     def wait(self, timeout: float, clock: Callable[[], float] = time.monotonic) -> int:
-        """Wait for its end. Raises TimeoutError."""
+        """Wait for its end.
+
+        Raises:
+            TimeoutError: it does not come.
+        """
         deadline = clock() + timeout
         while (code := self.poll()) is None:
             if clock() >= deadline:
@@ -61,7 +65,7 @@ class ForkedProcess:
 
 
 class ForkServerProcess:
-    """One fork server: of launchers, or of a launcher's tasks. Its methods raise ServerGone if it does not answer.
+    """One fork server: of launchers, or of a launcher's tasks.
 
     Args:
         deadline_seconds: until when it is to be ready, by the clock of `hear`.
@@ -98,12 +102,15 @@ class ForkServerProcess:
         through: Sequence[str] = (),
         folder: Path | None = None,
     ) -> ForkServerProcess:
-        """Start one. Raises OSError.
+        """Start one.
 
         Args:
             words: of its command line, behind the channel's; see `fork_server`.
             log: where it writes; closed.
             through: a command that becomes the one behind it.
+
+        Raises:
+            OSError: no process can be started.
         """
         ours, its = socket.socketpair()
         try:
@@ -129,7 +136,11 @@ class ForkServerProcess:
         return None if self._process is None else self._process.pid
 
     def tell(self, request: Mapping[str, Any], descriptors: tuple[int, ...], deadline_seconds: float) -> None:
-        """Have it import more; it is not ready before it has."""
+        """Have it import more; it is not ready before it has.
+
+        Raises:
+            ServerGone: it does not answer.
+        """
         self._deadline_seconds = deadline_seconds
         try:
             wire.send(self._channel, request, descriptors)
@@ -137,7 +148,11 @@ class ForkServerProcess:
             raise ServerGone(_silent(error)) from error
 
     def with_imports(self, imports: Iterable[Import], now_seconds: float, seconds: float) -> ForkServerProcess:
-        """Have it fork a server that imports more within some seconds, and ends with it at the latest."""
+        """Have it fork a server that imports more within some seconds, and ends with it at the latest.
+
+        Raises:
+            ServerGone: it does not answer.
+        """
         ours, its = socket.socketpair()
         with its:
             try:
@@ -163,7 +178,11 @@ class ForkServerProcess:
         threading.Thread(target=wait, name="warm-start", daemon=True).start()
 
     def hear(self, now_seconds: float) -> None:
-        """Look whether it is ready, without waiting."""
+        """Look whether it is ready, without waiting.
+
+        Raises:
+            ServerGone: it never will be, or is not any more.
+        """
         if self._process is not None and self._process.poll() is not None:
             raise ServerGone(_ENDED)  # perhaps before a child that serves in its place has
         if _poll(self._channel, 0):
@@ -178,9 +197,13 @@ class ForkServerProcess:
             raise ServerGone("not everything was imported in time")
 
     def fork(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
-        """Have it fork, and give the fork leave to begin: its `pid`, or why there is none (`refused`).
+        """Have it fork, and give the fork leave to begin.
 
-        If it does not answer, nothing has begun.
+        Returns:
+            `pid`: the fork's process number; or `refused`: why there is none.
+
+        Raises:
+            ServerGone: it does not answer. Nothing has begun.
         """
         ours, its = socket.socketpair()
         try:
@@ -220,7 +243,11 @@ def _silent(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """Fork server that a launcher was born with, with nothing of a script imported; `environment`: its first."""
+    """Fork server that a launcher was born with, with nothing of a script imported.
+
+    Attributes:
+        environment: that it began with.
+    """
 
     process: ForkedProcess
     channel: socket.socket

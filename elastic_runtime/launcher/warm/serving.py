@@ -45,7 +45,11 @@ _DRIVERS = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
 class ForkServer:
-    """Fork server of one launcher; `at_start`: top-level modules that the interpreter had loaded by itself."""
+    """The fork server of one launcher.
+
+    Args:
+        at_start: top-level modules that the interpreter had loaded by itself.
+    """
 
     def __init__(self, channel: socket.socket, launcher: int, at_start: frozenset[str]) -> None:
         self._channel = channel
@@ -56,7 +60,8 @@ class ForkServer:
     def answer(self) -> ForkedTask | None:
         """Fork as often as it is asked for; before the first script is forked, the launcher says which one it is.
 
-        Returns what a forked process is to run; in the server: None, when the launcher wants no more.
+        Returns:
+            in a forked process: what it is to run; in the server: None, when the launcher wants no more.
         """
         while True:
             try:
@@ -159,8 +164,9 @@ def serve_tasks(channel: socket.socket, launcher: int, at_start: frozenset[str])
 def serve_launchers(channel: socket.socket, at_start: frozenset[str]) -> ForkServer | list[str] | None:
     """Fork launchers as often as the agent asks for one, and servers like this one that have imported more.
 
-    Returns in a forked process the fork server that it is, or the launcher's module and arguments; else None, when the
-    agent is gone.
+    Returns:
+        in a forked process: the fork server that it is, or the launcher's module and arguments; else None, when the
+        agent is gone.
     """
     import_base()
     with importing():

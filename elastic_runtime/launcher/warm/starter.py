@@ -142,9 +142,11 @@ class WarmStarter:
         return FileIO(open_ordinary(path, flags, below=path.parents[1]), "wb")
 
     def poll(self, known: Collection[int], needed: bool) -> None:
-        """Look how the server is, and reap orphans that have ended, but no children that others wait for (`known`).
+        """Look how the server is, and reap orphans that have ended.
 
-        A server that was not `needed` for long, as no task may have to be started, is ended: it takes memory.
+        Args:
+            known: children of the launcher that others wait for.
+            needed: whether tasks may have to be started soon. A server that takes memory for nothing is ended.
         """
         now = self._clock()
         if needed:

@@ -12,7 +12,11 @@ _MOST_DESCRIPTORS = 8
 
 
 def send(channel: socket.socket, message: object, descriptors: tuple[int, ...] = ()) -> None:
-    """Send a message; the receiver gets descriptors of its own. Raises OSError, also after the socket's time-out."""
+    """Send a message; the receiver gets descriptors of its own.
+
+    Raises:
+        OSError: the other side is gone, or did not take it within the socket's time-out.
+    """
     body = json.dumps(message).encode()
     if descriptors:
         socket.send_fds(channel, [_LENGTH.pack(len(body))], descriptors)
@@ -24,7 +28,9 @@ def send(channel: socket.socket, message: object, descriptors: tuple[int, ...] =
 def receive(channel: socket.socket) -> tuple[Any, list[int]]:
     """The next message, and the descriptors that came with it; they are not inherited by programs.
 
-    Raises EOFError if there are no more, and OSError, also after the socket's time-out.
+    Raises:
+        EOFError: there are no more.
+        OSError: the other side is gone, or said nothing within the socket's time-out.
     """
     head, descriptors, _, _ = socket.recv_fds(channel, _LENGTH.size, _MOST_DESCRIPTORS)
     head += _rest(channel, _LENGTH.size - len(head))
