@@ -20,8 +20,8 @@ from policy_net.laboratory.commands.tune import OptionsLoader
 from policy_net.laboratory.commands.world_options import WorldOptions
 from policy_net.laboratory.task_processes import TaskFailed
 from policy_net.laboratory.tuning.engine import Engine
-from policy_net.laboratory.tuning.proposing import TrialReport
 from policy_net.laboratory.tuning.space import space_of
+from policy_net.laboratory.tuning.study_file import TrialReport
 from policy_net.laboratory.tuning.trial import Budget, TrialTask, run_trial
 from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
 

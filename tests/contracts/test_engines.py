@@ -20,7 +20,7 @@ from engine_suite import MARK, EngineContract, echo, hang, hang_the_first_time, 
 from policy_net.errors import BadInput
 from policy_net.laboratory.task_processes import usable_cores
 from policy_net.laboratory.tuning.engine import ADDRESS, Engine, LocalEngine, RayEngine, check_answers
-from policy_net.laboratory.tuning.proposing import TrialReport
+from policy_net.laboratory.tuning.study_file import TrialReport
 from policy_net.laboratory.tuning.trial import TrialTask
 
 Work = Callable[[TrialTask], TrialReport]

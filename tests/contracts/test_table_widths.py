@@ -40,8 +40,7 @@ from policy_net.laboratory.report.tables import TableRow
 from policy_net.laboratory.report.tables import TextTable as OwnerTable
 from policy_net.laboratory.speeds.measured_speeds import FitQuality
 from policy_net.laboratory.training_runs import Curve, TrainingRun
-from policy_net.laboratory.tuning.proposing import TrialReport
-from policy_net.laboratory.tuning.study_file import Trial
+from policy_net.laboratory.tuning.study_file import Trial, TrialReport
 
 ROOT = Path(__file__).parents[2]
 DIGEST = "0f1e2d3c4b5a69788796a5b4c3d2e1f0" * 2

@@ -17,7 +17,7 @@ from policy_net.laboratory.simulation.environment import DecideOn, Environment, 
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
 from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
-from policy_net.laboratory.workloads.loaders.intake import MALFORMED
+from policy_net.laboratory.workloads.loaders.record import MALFORMED
 from policy_net.laboratory.workloads.sources import is_recording, load_workload
 from policy_net.laboratory.workloads.workload import (
     USUAL_CPUS_PER_NODE,

@@ -27,12 +27,13 @@ from policy_net.laboratory.training.set_training import (
     VALIDATION_WORLDS,
     NumberedWorlds,
     ResidualVerdict,
+    begin,
     changes_against,
     learn_priors,
     log_losses,
+    teach,
 )
 from policy_net.laboratory.training.teacher import Teacher
-from policy_net.laboratory.training.twin_teaching import begin, teach
 from policy_net.laboratory.training.twin_windows import TwinWindow
 from policy_net.set_policy.policy import default_set_file, file_of
 from policy_net.set_policy.residual import initial_residual

@@ -58,7 +58,7 @@ def assumptions(
 
 
 def _of_malformed_rows(workload: Workload) -> Iterator[str]:
-    from policy_net.laboratory.workloads.loaders.intake import MALFORMED  # noqa: PLC0415
+    from policy_net.laboratory.workloads.loaders.record import MALFORMED  # noqa: PLC0415
 
     return (f"{workload.name}: {note}" for note in workload.notes if note.startswith(MALFORMED))
 

@@ -62,7 +62,7 @@ class SetStart(StrEnum):
 
 
 class SetTwinSettings(Section):
-    """A fleet that learns from twins, in one process; see `training.twin_teaching`.
+    """A fleet that learns from twins, in one process; see `training.set_training`.
 
     What an agent or a learner can be told too has the same name there (`learning.twin`, `optimizer`).
     """

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from foundation.errors import ExpectedError
 from policy_net.errors import BadInput
 from policy_net.laboratory.task_processes import TaskFailed, TaskProcesses, Unanswered
-from policy_net.laboratory.tuning.proposing import TrialReport
+from policy_net.laboratory.tuning.study_file import TrialReport
 from policy_net.laboratory.tuning.trial import TrialTask, run_trial
 
 Work = Callable[[TrialTask], TrialReport]

@@ -32,12 +32,11 @@ from policy_net.laboratory.training.offline import (
     train_offline,
     until_stuck,
 )
-from policy_net.laboratory.training.set_training import NumberedWorlds, learn_priors, log_losses
+from policy_net.laboratory.training.set_training import NumberedWorlds, begin, learn_priors, log_losses, teach
 from policy_net.laboratory.training.settings import Dl2Settings, SetSettings, SetTwinSettings
-from policy_net.laboratory.training.twin_teaching import begin, teach
 from policy_net.laboratory.training.twin_windows import TwinWindow
-from policy_net.laboratory.tuning.proposing import Scores, TrialReport, is_given_up
 from policy_net.laboratory.tuning.space import Space, Values
+from policy_net.laboratory.tuning.study_file import Scores, TrialReport, is_given_up
 from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
 from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy, set_spec_of

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from policy_net.laboratory.tuning.comparing import JctChange, best_of, confirmation
 from policy_net.laboratory.tuning.engine import Engine
-from policy_net.laboratory.tuning.proposing import propose
 from policy_net.laboratory.tuning.space import Space
-from policy_net.laboratory.tuning.study_file import StudyFile, Trial
+from policy_net.laboratory.tuning.study_file import StudyFile, Trial, propose
 from policy_net.laboratory.tuning.trial import Budget, TrialTask
 from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
 

@@ -15,13 +15,12 @@ from foundation.text import plain_line
 from policy_net.errors import BadInput
 from policy_net.laboratory.csv_rows import CsvRow, open_bytes, read_rows, shown
 from policy_net.laboratory.workloads.loaders.helios import read_helios
-from policy_net.laboratory.workloads.loaders.intake import Intake
 from policy_net.laboratory.workloads.loaders.json_items import is_json
 from policy_net.laboratory.workloads.loaders.k8s import read_k8s
 from policy_net.laboratory.workloads.loaders.openb import read_openb
 from policy_net.laboratory.workloads.loaders.pai import read_pai
 from policy_net.laboratory.workloads.loaders.philly import read_philly
-from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording, even_shares
+from policy_net.laboratory.workloads.loaders.record import Intake, RecordedJob, Recording, even_shares
 from policy_net.laboratory.workloads.loaders.sacct import looks_like_sacct, read_sacct
 
 COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus")

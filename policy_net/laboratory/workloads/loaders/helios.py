@@ -9,8 +9,15 @@ from collections import Counter
 from pathlib import Path
 
 from policy_net.laboratory.csv_rows import CsvRow, plain_number, read_rows
-from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, UNFINISHED, Intake, LeftOut, Selection
-from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
+from policy_net.laboratory.workloads.loaders.record import (
+    NEVER_STARTED,
+    UNFINISHED,
+    Intake,
+    LeftOut,
+    RecordedJob,
+    Recording,
+    Selection,
+)
 from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, moment_if_any, span, stated_moment, unstated
 
 ENDS = "end_time - start_time"

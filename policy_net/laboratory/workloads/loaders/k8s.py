@@ -14,17 +14,15 @@ from foundation.figures import counted
 from policy_net.accelerators import MOST_ON_A_NODE, Counted, counted_as, is_counted, not_counted, too_many
 from policy_net.errors import BadInput, MalformedRow
 from policy_net.laboratory.csv_rows import MOST_GPUS, shown
-from policy_net.laboratory.workloads.loaders.intake import (
+from policy_net.laboratory.workloads.loaders.json_items import Item, item, read_json
+from policy_net.laboratory.workloads.loaders.record import (
     INCOMPLETE,
     NEVER_STARTED,
     NO_GPU,
     UNFINISHED,
+    HeldGpus,
     Intake,
     LeftOut,
-)
-from policy_net.laboratory.workloads.loaders.json_items import Item, item, read_json
-from policy_net.laboratory.workloads.loaders.record import (
-    HeldGpus,
     NodeShare,
     RecordedJob,
     Recording,

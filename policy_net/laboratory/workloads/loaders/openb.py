@@ -9,8 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from policy_net.laboratory.csv_rows import CsvRow, read_rows
-from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, UNFINISHED, Intake, LeftOut
-from policy_net.laboratory.workloads.loaders.record import RecordedJob, Recording
+from policy_net.laboratory.workloads.loaders.record import (
+    NEVER_STARTED,
+    UNFINISHED,
+    Intake,
+    LeftOut,
+    RecordedJob,
+    Recording,
+)
 from policy_net.laboratory.workloads.loaders.times import moment, span, stated_moment
 
 COLUMNS = ("name", "num_gpu", "creation_time", "deletion_time", "scheduled_time")

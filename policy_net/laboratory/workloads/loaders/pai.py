@@ -11,15 +11,18 @@ from pathlib import Path
 
 from policy_net.errors import BadInput, MalformedRow
 from policy_net.laboratory.csv_rows import MOST_GPUS, CsvRow, read_rows
-from policy_net.laboratory.workloads.loaders.intake import (
+from policy_net.laboratory.workloads.loaders.record import (
     INCOMPLETE,
     NEVER_STARTED,
     NO_GPU,
     UNFINISHED,
+    HeldGpus,
     Intake,
     LeftOut,
+    RecordedJob,
+    Recording,
+    as_one_request,
 )
-from policy_net.laboratory.workloads.loaders.record import HeldGpus, RecordedJob, Recording, as_one_request
 from policy_net.laboratory.workloads.loaders.times import moment, span
 
 TASK_COLUMNS = (

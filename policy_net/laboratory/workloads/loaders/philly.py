@@ -11,13 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from policy_net.errors import BadInput
-from policy_net.laboratory.workloads.loaders.intake import NEVER_STARTED, NO_GPU, UNFINISHED, Intake, LeftOut, Selection
 from policy_net.laboratory.workloads.loaders.json_items import Item, item, read_json
 from policy_net.laboratory.workloads.loaders.record import (
+    NEVER_STARTED,
+    NO_GPU,
+    UNFINISHED,
     HeldGpus,
+    Intake,
+    LeftOut,
     NodeShare,
     RecordedJob,
     Recording,
+    Selection,
     as_one_request,
 )
 from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, span

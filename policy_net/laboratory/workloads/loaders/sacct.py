@@ -20,10 +20,14 @@ from foundation.figures import counted
 from policy_net.accelerators import MOST_ON_A_NODE, Counted, gres_counted_as, not_counted, too_many
 from policy_net.errors import BadInput, MalformedRow, OtherColumns
 from policy_net.laboratory.csv_rows import MOST_GPUS, CsvRow, read_rows, shown
-from policy_net.laboratory.workloads.loaders.intake import INCOMPLETE, NEVER_STARTED, UNFINISHED, Intake, LeftOut
 from policy_net.laboratory.workloads.loaders.json_items import Item, is_json, item, read_json
 from policy_net.laboratory.workloads.loaders.record import (
+    INCOMPLETE,
+    NEVER_STARTED,
+    UNFINISHED,
     HeldGpus,
+    Intake,
+    LeftOut,
     NodeShare,
     RecordedJob,
     Recording,

@@ -17,7 +17,7 @@ from foundation.locks import FileLock
 from policy_net.cli import app
 from policy_net.exchange.policy_file import read_policy_file
 from policy_net.laboratory.tuning import engine, trial
-from policy_net.laboratory.tuning.proposing import TrialReport
+from policy_net.laboratory.tuning.study_file import TrialReport
 from policy_net.laboratory.tuning.trial import TrialTask
 
 FEW = ("--policy", "set", "--workload", "dl2:jobs=3,seed=1", "--nodes", "2", "--worlds", "2", "--steps", "3")

@@ -11,9 +11,9 @@ from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights, split_weights
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.training import twin_teaching
+from policy_net.laboratory.training import set_training
+from policy_net.laboratory.training.set_training import begin, teach
 from policy_net.laboratory.training.settings import SetSettings, SetTwinSettings
-from policy_net.laboratory.training.twin_teaching import begin, teach
 from policy_net.laboratory.training.twin_windows import TwinWindow, part_of
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import WorkloadOptions
@@ -39,7 +39,7 @@ def _bowl(monkeypatch: pytest.MonkeyPatch) -> None:
     def cost_of(*_: object) -> Callable[[Weights], float]:
         return lambda weights: 1000.0 * float(np.exp(0.01 * (((weights - GOAL) / SPREADS) ** 2).sum()))
 
-    monkeypatch.setattr(twin_teaching, "cost_of", cost_of)
+    monkeypatch.setattr(set_training, "cost_of", cost_of)
 
 
 def distance(weights: Weights) -> float:

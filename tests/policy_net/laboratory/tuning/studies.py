@@ -10,9 +10,8 @@ import numpy as np
 from policy_net.laboratory.commands.tune import OptionsLoader
 from policy_net.laboratory.commands.world_options import WorldOptions
 from policy_net.laboratory.training import SetMethod
-from policy_net.laboratory.tuning.proposing import TrialReport, is_given_up
 from policy_net.laboratory.tuning.space import Space, space_of
-from policy_net.laboratory.tuning.study_file import StudyFile, Trial
+from policy_net.laboratory.tuning.study_file import StudyFile, Trial, TrialReport, is_given_up
 from policy_net.laboratory.tuning.trial import Budget, TrialTask
 from policy_net.laboratory.tuning.tuner import StudyPlan
 from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart

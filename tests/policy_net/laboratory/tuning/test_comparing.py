@@ -3,8 +3,7 @@ import math
 import pytest
 
 from policy_net.laboratory.tuning.comparing import best_of, change_between, confirmation, ranked, row
-from policy_net.laboratory.tuning.proposing import TrialReport
-from policy_net.laboratory.tuning.study_file import Trial
+from policy_net.laboratory.tuning.study_file import Trial, TrialReport
 
 
 def test_an_interval_is_students_over_pairs_of_worlds() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
-from policy_net.laboratory.tuning.proposing import STARTUP_TRIALS, TrialReport, is_given_up, propose
 from policy_net.laboratory.tuning.space import Values, space_of
+from policy_net.laboratory.tuning.study_file import STARTUP_TRIALS, TrialReport, is_given_up, propose
 
 SPACE = space_of("dl2")
 

@@ -11,8 +11,8 @@ from studies import SPACE, opened
 from policy_net.errors import BadInput
 from policy_net.laboratory.training import SetMethod
 from policy_net.laboratory.tuning import study_file
-from policy_net.laboratory.tuning.proposing import TrialReport
 from policy_net.laboratory.tuning.space import space_of
+from policy_net.laboratory.tuning.study_file import TrialReport
 
 REPORTS = (
     TrialReport((3.0, 2.5), (2.0, 3.0)),
@@ -106,7 +106,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from studies import SPACE, opened
 from policy_net.laboratory.tuning.study_file import StudyNotWritten
-from policy_net.laboratory.tuning.proposing import TrialReport
+from policy_net.laboratory.tuning.study_file import TrialReport
 folder = Path(sys.argv[2])
 study = opened(folder)
 resource.setrlimit(resource.RLIMIT_FSIZE, (study.path.stat().st_size, resource.RLIM_INFINITY))
