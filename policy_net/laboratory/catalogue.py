@@ -169,13 +169,10 @@ _NAMES = _names_by_kind()
 
 
 def find_model(name: str, kind: JobKind | None = None) -> ModelProfile | None:
-    """The profile that a user means by a model's name: `vgg-16`, `VGG16`, `vgg16-256-allreduce`.
+    """The profile that a user means by `vgg-16`, `VGG16` or `vgg16-256-allreduce`; None if no type is called so.
 
     Args:
         kind: of the job. Where it is open, a name that stands for several kinds means the synchronous PS type.
-
-    Returns:
-        None if no type of that kind is called so.
     """
     for candidate in (kind,) if kind else (JobKind.PS, JobKind.ASYNC, JobKind.ALLREDUCE):
         found = _NAMES[candidate].get(_key(name))

@@ -209,12 +209,9 @@ def _delimiter_of(line: str, columns: Sequence[str], names_without_header: Seque
 
 
 def _of_a_spreadsheet(cells: list[str], header: Sequence[str], needed: Sequence[str]) -> list[str]:
-    """A row as wide as the header, where it differs by empty cells at its end alone, written or left out.
+    """A row as wide as the header, where it differs by empty cells at its end alone, none of them `needed`.
 
-    Spreadsheets do both. Where nothing is quoted, that is in logs of programs, it shows a shift of cells.
-
-    Args:
-        needed: columns that are not left out.
+    Spreadsheets write them or not. Where nothing is quoted, that is in logs of programs, it shows a shift of cells.
     """
     if not any(cell.strip() for cell in cells[len(header) :]):
         cells = cells[: len(header)]
@@ -305,8 +302,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading, plain or gzip'ed; what its first bytes say counts, not its name.
 
     Raises:
-        BadInput: it cannot be opened or read, is an archive or packed in another way, or its compression is damaged;
-            also while it is read inside the block.
+        BadInput: it cannot be opened or read, also inside the block, is an archive, or packed in another way.
     """
     try:
         with ExitStack() as stack:

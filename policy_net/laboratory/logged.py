@@ -52,11 +52,7 @@ _SLOT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class LoggedDecision:
-    """One decision.
-
-    Attributes:
-        observed: what jobs did since the decision before.
-    """
+    """One decision, with what jobs did (`observed`) since the decision before."""
 
     state: ClusterState
     allocation: dict[str, Allocation]

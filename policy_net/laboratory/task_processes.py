@@ -44,7 +44,6 @@ class TaskProcesses(Generic[Task, Answer]):
         work: what a process does with a task; it is sent by its name.
         longest_seconds: of a task.
         clock: seconds in which this process ran; a task that was stopped with it got nothing done.
-        name: of the processes, for whoever lists them.
 
     Raises:
         BadInput: there are fewer cores than processes.
@@ -95,7 +94,7 @@ class TaskProcesses(Generic[Task, Answer]):
 
 
 class _Worker:
-    """One process, which is begun when there is something to do; `index` is that of the task that it does, if any."""
+    """One process, begun when there is something to do; `index` is that of its task, None if it does none."""
 
     def __init__(self, work: Callable[[Any], Any], name: str) -> None:
         self._work, self._name = work, name

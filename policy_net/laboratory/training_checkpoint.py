@@ -27,11 +27,7 @@ _SPENT = "checkpoint_seconds"
 
 @dataclass(frozen=True, slots=True)
 class InterruptedTraining:
-    """A training that was interrupted: its policy then, after `done` steps, and what the steps began with.
-
-    Attributes:
-        spent_seconds: that it had trained for, all its legs together; 0 where the checkpoint does not say.
-    """
+    """A training that was interrupted: its policy after `done` steps and `spent_seconds`, and what these began with."""
 
     policy: PolicyFile
     done: int

@@ -44,7 +44,6 @@ class World:
     """Workloads of one kind, and what disturbs their jobs.
 
     Attributes:
-        arrivals: `google`, `uniform` or `poisson`.
         job_noise: standard deviation of a job's speed, relative to its type's.
         epoch_error: how far declared epochs are off, at most.
         models: that occur; all of DL2's where there are none here.
@@ -64,11 +63,9 @@ class PolicyTraining:
         teacher: whom it imitates first; None for no warm start.
         imitation: share of the mini-batches of imitation.
         truth: at which speeds jobs train while it learns from rewards.
-        world: that it learns in.
-        unlocked: models that there are in the first part of the training, in the second and so on; always all of the
-            world's where there are none here. Imitation sees those of the first.
-        clusters: that learn together, each from jobs of its own, their updates applied one by one by the learner's own
-            code; 0 for one that learns by itself.
+        unlocked: models that there are in the first part of the training, in the second and so on; imitation sees those
+            of the first. Always all of the world's where there are none here.
+        clusters: that learn together, each from jobs of its own, by the learner's own code; 0 for one alone.
     """
 
     settings: Dl2Settings
@@ -92,10 +89,9 @@ class PolicyTraining:
 
 @dataclass(frozen=True)
 class ExperimentLine:
-    """One policy in one world: a bar, or a point of a curve.
+    """One policy, a scheduler's name or a training, in one world: a bar, or a point of a curve.
 
     Attributes:
-        policy: a scheduler's name, or a training.
         at: where on a curve it stands.
         look: share of the updates after which a trained policy is judged; 0: after its warm start.
     """
@@ -112,11 +108,9 @@ class Claim:
     """Something that the paper says of a figure, and how it is put to the test.
 
     Attributes:
-        text: what is compared.
         of, against: the lines (label, at); the claim is the change from the second to the first, and where there is no
             second it is the first's figure itself.
-        paper: that figure in the paper; None where it gives no number.
-        said: what it says where it gives none.
+        paper: that figure in the paper; None where it gives no number, but `said` something.
         direction: -1 where that means less, 1 where it means more, 0 where it is nothing that can be compared.
     """
 
@@ -157,12 +151,10 @@ class Scale:
     Attributes:
         seeds: of trainings; each has jobs of its own.
         workloads: that judge, the same for all.
-        jobs, nodes: of every workload and cluster.
         updates: of learning from rewards.
         imitation_steps, demonstrated, micro_states: mini-batches, workloads and micro-states of a warm start.
-        learning_rate: of learning from rewards, in place of the paper's; None leaves the paper's.
-        trains_in_judged_world: whether a policy that is judged in another world also learns there; else it comes from
-            an undisturbed one.
+        learning_rate: of learning from rewards; None leaves the paper's.
+        trains_in_judged_world: whether a policy that is judged in another world also learns there.
     """
 
     name: str
@@ -184,7 +176,6 @@ class Point:
 
     Attributes:
         by_seed: by measure, one row a training seed, one number a workload; a scheduler has one row.
-        failures: why some have none.
         lost: whether a process was lost on the way, so that another run may find more.
         timeline: (slot, workers, servers) of the job that is shown.
     """

@@ -135,8 +135,7 @@ class ClaimFinding:
     """A claim and what came of it.
 
     Attributes:
-        change: None where a line has no figure, or the claim is of a figure itself, its `value`.
-        failure: why there is nothing.
+        change: None where a line has no figure (`failure` says why), or the claim is of a figure itself, its `value`.
         seeds: training seeds that have a figure, of how many; fewer than all flatter the line.
     """
 

@@ -31,9 +31,7 @@ class ExperimentRunner:
     """Runs experiments of one catalogue.
 
     Attributes:
-        catalogue: all experiments, those that are not run too: how often a shared training is looked at must not depend
-            on which figures are wanted.
-        folder: of what tasks leave.
+        catalogue: all experiments, as how often a shared training is looked at must not depend on which are run.
         seed: of the first training.
         on_task: gets how many tasks of a stage were done, and of how many: 0 at its beginning, then each.
     """

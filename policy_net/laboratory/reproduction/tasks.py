@@ -239,12 +239,7 @@ class Learning:
 
 @dataclass(frozen=True)
 class Judging:
-    """Replays of the judging workloads under one policy.
-
-    Attributes:
-        policy: a scheduler's name; or a training's start, or its learning and the look.
-        timeline_of: a model whose jobs are looked at closely.
-    """
+    """Replays of the judging workloads under a scheduler, or what a training came to by its start or a look."""
 
     folder: Path
     policy: str | Imitating | Learning

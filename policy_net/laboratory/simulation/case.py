@@ -52,7 +52,6 @@ class CaseJobs:
         beyond: types of which some job may have, or asks for, more than the usual number of workers.
         classes: what tasks need, each once, in placing order.
         rows: of `JOB`, one a job.
-        nodes: that they meet.
     """
 
     kinds: Mapping[str, JobKind]

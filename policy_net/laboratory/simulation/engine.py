@@ -84,7 +84,7 @@ class TaskPlacing:
     def place(
         self, decision: Decision, present: Mapping[str, SimulatedJob], nodes: tuple[Node, ...]
     ) -> Mapping[str, Allocation]:
-        """What no node has room for, per job; nothing where the decision says itself where its tasks go.
+        """What no node has capacity for, per job; nothing where the decision says itself where its tasks go.
 
         Raises:
             InvalidAllocation: the placement that the decision brings is impossible; nothing has changed then.
@@ -158,8 +158,7 @@ class Simulation:
     """One workload on one cluster, its `jobs` and `nodes`; drive it with `observe` and `apply` until `finished`.
 
     Args:
-        placement_effect: how much slower jobs train where their workers lie; None if that makes no difference, as with
-            pooled capacity.
+        placement_effect: how much slower jobs train where their workers lie; None, and in a pool: no difference.
 
     Raises:
         BadInput: a job can never run here, because it never fits or its speed is 0 at every size.
@@ -216,14 +215,11 @@ class Simulation:
         return self._observed, self._trigger
 
     def apply(self, decision: Decision) -> list[Progress]:
-        """Put a decision into force and run on to the next one.
-
-        Returns:
-            What every job did that held tasks or asked for some.
+        """Put a decision into force, run on to the next one, and return what jobs did that held or asked for tasks.
 
         Raises:
-            InvalidAllocation: it names a job that is not there, breaks a cap, or needs more than the cluster has
-                (pooled), or the placement that it brings is impossible. Nothing has changed then.
+            InvalidAllocation: it names a job that is not there, breaks a cap, needs more than the pool has, or brings
+                an impossible placement. Nothing has changed then.
         """
         check_decision(decision, self.jobs.present, self.environment, layout_of(self.nodes.nodes).total)
         moved = self._placing.moved_by(decision)

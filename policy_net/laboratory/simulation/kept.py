@@ -18,15 +18,10 @@ Result = TypeVar("Result")
 
 
 def kept_for_the_latest(make: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """A function of things that never change, whose latest results are remembered by the identity of these things.
+    """A function of things that never change, called by position, that remembers its latest results by their identity.
 
-    The things live as long as they are among the latest `KEPT`; so no other thing can take their identity meanwhile.
-
-    Args:
-        make: called by position; what it raises is raised, and not remembered.
-
-    Returns:
-        The same function. Its results are given to several callers, who must not change them.
+    The things live as long as they are among the latest `KEPT`, so no other thing can take their identity meanwhile.
+    Results are given to several callers, who must not change them.
     """
     latest: list[tuple[tuple[object, ...], Result]] = []
 

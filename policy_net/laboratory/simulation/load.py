@@ -44,11 +44,7 @@ class Load:
     def means(
         self, steps: int, begin_seconds: float = 0.0, end_seconds: float | None = None
     ) -> tuple[list[float], list[float]]:
-        """GPUs in use and jobs that wait, on average over each of so many equal parts of a time.
-
-        Args:
-            end_seconds: after `begin_seconds`; the end of the last job unless given.
-        """
+        """GPUs in use and jobs that wait, on average over each of so many equal parts of a time; up to the last end."""
         last = self.ends[-1]
         bounds = np.linspace(begin_seconds, last if end_seconds is None else end_seconds, steps + 1)
         times = [*self.seconds, last]
@@ -84,12 +80,7 @@ def load_of(workload: Workload, gpus: int, timeline: Timeline) -> Load:
 
 
 def recorded_load(workload: Workload, gpus: int) -> Load | None:
-    """What whatever really scheduled these jobs made of them; None unless start and end of each are recorded.
-
-    Args:
-        gpus: of the cluster that the jobs are simulated on. The recorded one may have had more; GPUs in use are then
-            beyond them.
-    """
+    """Load as it was recorded; None unless start and end of each job are. It may go beyond the simulated `gpus`."""
     changes: list[tuple[float, int, int]] = []
     ends: list[float] = []
     for job in workload.jobs:

@@ -52,12 +52,9 @@ class RunCounters:
     Attributes:
         unusable_allocations: times a job held tasks, but fewer than it trains with (workers without a PS, say).
         trimmed_tasks: tasks that a decision asked for and no node had capacity for.
-        gpu_seconds: GPUs allocated, times the seconds until the job's end or the next decision; a pausing job holds its
-            own. Under slot decisions what a job leaves at its end counts until the next slot, in which it idles. GPUs
-            count until their node is lost.
-        available_gpu_seconds: GPUs of the nodes that were up, over the time from zero to the end of the latest
-            allocation.
-        allocated_until_seconds: when the latest allocation ends.
+        gpu_seconds: GPUs allocated, times the seconds until the job's end, the next decision, or their node's loss.
+            Under slot decisions what a job leaves at its end counts until the next slot, in which it idles.
+        available_gpu_seconds: GPUs of nodes that were up, over the time from zero to `allocated_until_seconds`.
         resizes: times a job went on with another number of tasks.
         resumes: times a job started again, after a suspension or the loss of a node.
         pause_seconds: time that jobs held their tasks and did not train because of a resize or a resumption, summed.
@@ -167,8 +164,7 @@ class TrainingWatch:
 
     Attributes:
         training_gpu_seconds: GPUs times the seconds in which their job made progress; without what is granted and
-            idles, as under slot decisions from a job's end to the next one, or under a job that cannot train with what
-            it has.
+            idles.
     """
 
     def __init__(self, workload: Workload) -> None:

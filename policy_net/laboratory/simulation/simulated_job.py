@@ -27,11 +27,7 @@ two. The same for all jobs, since anything that followed from a job's speed or l
 
 @dataclass(slots=True, eq=False)
 class SimulatedJob:
-    """A job in the cluster; the environment's seed draws its noise.
-
-    Attributes:
-        speed: true samples/s, indexed [ps][workers].
-    """
+    """A job in the cluster, whose noise the environment's seed draws; `speed` is true samples/s, [ps][workers]."""
 
     spec: WorkloadJob
     speed: Sequence[Sequence[float]]
@@ -143,11 +139,7 @@ class SimulatedJob:
         counters: RunCounters,
         places: tuple[tuple[str, int], ...] = (),
     ) -> Progress:
-        """Pause and train from one decision to the next, or to the end if that comes first.
-
-        Args:
-            places: where its workers lie, as `Progress` has it.
-        """
+        """Pause and train up to the next decision, or to the end if that comes first; `places` as in `Progress`."""
         spec, allocation = self.spec, self.allocation
         shown_remaining = self.shown_remaining()
         if not self.can_train:
@@ -227,16 +219,13 @@ class SimulatedJob:
 
 
 class SimulatedJobTable:
-    """The jobs of one simulation: those that are still to come, are in the cluster, or have ended.
+    """The jobs of one simulation: those that are still to come, are in the cluster (`present`), or have ended.
 
-    Of those that are not in the cluster there is no more than a row of the workload and two times, so that memory does
-    not grow with those that ended.
+    Of the others there is no more than a row of the workload and two times, so memory does not grow with those that
+    ended.
 
     Args:
         grids: true samples/s per job type, indexed [ps][workers].
-
-    Attributes:
-        present: the jobs in the cluster, by arrival.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ def read_measured_points(path: str | Path) -> MeasuredFit:
     """Fit the points of a csv; see `read_points`.
 
     Raises:
-        BadInput: the file cannot be read, a row cannot be used, or a model has too few points.
+        BadInput: as there, or a model has too few points.
     """
     return MeasuredFit(read_points(path), str(path))
 

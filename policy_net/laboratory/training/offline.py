@@ -90,11 +90,7 @@ class OfflineSettings:
 
 
 class SimulatedLearner:
-    """A simulated cluster that learns from rewards: weights in, a decision, its outcome, and a gradient out.
-
-    Attributes:
-        last_reward: of the latest decision.
-    """
+    """A simulated cluster that learns from rewards: weights in, a decision, its outcome, and a gradient out."""
 
     def __init__(
         self,

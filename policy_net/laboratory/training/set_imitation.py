@@ -174,14 +174,7 @@ def fit_residual(
     ridge: float = RIDGE,
     on_iteration: Callable[[float], None] | None = None,
 ) -> tuple[Weights, float]:
-    """Climb the mean log-likelihood of the picks by L-BFGS.
-
-    Args:
-        on_iteration: is told the mean log-likelihood per pick, in nats.
-
-    Returns:
-        The weights, and the mean log-likelihood that they reach.
-    """
+    """Climb the mean log-likelihood of the picks (per pick, in nats) by L-BFGS; the weights, and what they reach."""
     if not picks.count:
         return start, 0.0
     from scipy.optimize import minimize  # noqa: PLC0415  (slow to load, and few programs fit)

@@ -93,12 +93,7 @@ def log_losses(
 
 @dataclass(frozen=True, slots=True)
 class ResidualVerdict:
-    """How a residual did against the planner alone, over the validation worlds.
-
-    Attributes:
-        change: mean log ratio of average JCTs; negative is better.
-        standard_error: of it, over worlds.
-    """
+    """Mean log ratio of average JCTs against the planner alone (negative is better), and its standard error."""
 
     change: float
     standard_error: float
@@ -139,11 +134,7 @@ Windows = Callable[[np.random.Generator], TwinWindow]
 
 
 def begin(settings: SetSettings, seed: int) -> PolicyFile:
-    """What is taught where there is no file to go on from: the shipped speeds, and the structure that is asked for.
-
-    Args:
-        seed: of hidden layers that begin anew.
-    """
+    """Policy that is taught where there is none to go on from: shipped speeds, and the structure that is asked for."""
     shipped, wanted = default_set_file(), settings.twin
     groups = [name for name, asked in (("prices", wanted.prices), ("sessions", wanted.sessions)) if asked]
     if wanted.start is SetStart.SET:

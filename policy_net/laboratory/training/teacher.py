@@ -116,11 +116,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Imitated:
-    """What came of an imitation.
-
-    Attributes:
-        facts: for the card: the log, how many decisions, and the agreement before and after.
-    """
+    """Outcome of an imitation; `facts` for the card are the log, how many decisions, the agreement before and after."""
 
     weights: Weights
     facts: dict[str, Any]
@@ -152,11 +148,7 @@ class Teacher:
     """Somebody's decisions, to learn from."""
 
     def __init__(self, name: str, decisions: Iterable[LoggedDecision], digest: str | None = None) -> None:
-        """Goes through the decisions once, and counts; they must be the same every time.
-
-        Args:
-            name: of the log, or of the scheduler that was watched.
-            digest: of the log's bytes.
+        """Go through the decisions once, and count; they must be the same every time. `digest` is of the log's bytes.
 
         Raises:
             BadInput: they cannot be read, or are too few to learn from.

@@ -164,13 +164,7 @@ class History:
 
 
 def part_of(window: TwinWindow, jobs: int, speed_spread: float, generator: np.random.Generator) -> TwinWindow:
-    """A run of at most so many consecutive jobs of a workload that can run, at speeds that are believed in part.
-
-    Args:
-        window: all of the workload, at its own speeds.
-        jobs: at most; 20 or more.
-        speed_spread: see `WindowChoice`.
-    """
+    """A run of at most `jobs` (20 or more) jobs of a workload that can run, at speeds that are believed in part."""
     every = window.workload.jobs
     kept: Sequence[WorkloadJob] = every
     if len(every) > jobs:
@@ -314,8 +308,7 @@ def last_days_of(
     """The last days of a log; None where too few jobs have ended in them.
 
     Args:
-        machines: what else than nodes there is to the cluster.
-        most_jobs: that are replayed; of more, the newest. The days are fewer then: from the middle job's submission on.
+        most_jobs: that are replayed; of more, the newest, and the days begin with the middle one's submission.
 
     Raises:
         BadInput: too few of the jobs fit on the log's usual nodes.

@@ -20,11 +20,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class JctChange:
-    """A change of the average JCT: a share, negative where jobs end sooner.
-
-    Attributes:
-        low, high: the ends of the interval; None where there is one world only.
-    """
+    """Change of the average JCT as a share, negative where jobs end sooner; an interval if there are several worlds."""
 
     mean: float
     low: float | None

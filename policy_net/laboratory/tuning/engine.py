@@ -33,8 +33,11 @@ class Engine(Protocol):
     def reports(self, tasks: Sequence[TrialTask]) -> Iterator[tuple[int, TrialReport]]:
         """Run all tasks; each one's index and report, in the order in which they end.
 
-        A trial whose process is killed, or that takes a day, has a report with a failure. Raises the ExpectedError that
-        a trial raised, such as BadInput for a file that is gone, and TaskFailed if a trial ended by any other error.
+        A trial whose process is killed, or that takes a day, has a report with a failure.
+
+        Raises:
+            ExpectedError: that a trial raised, such as BadInput for a file that is gone.
+            TaskFailed: a trial ended by any other error.
         """
         ...
 
@@ -44,13 +47,7 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """An `Engine` on this machine.
-
-    Args:
-        processes: how many trials run at a time.
-        work: what a process does with a task; it is sent by its name.
-        clock: see `TaskProcesses`.
-        longest_seconds: of a trial.
+    """An `Engine` in processes of this machine; see `TaskProcesses`.
 
     Raises:
         BadInput: there are fewer cores.

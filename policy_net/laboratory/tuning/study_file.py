@@ -273,10 +273,7 @@ class StudyFile:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """What SQLite and Optuna say in a hundred lines, in one.
-
-        What is looked at is their kind by name: this package knows no SQLAlchemy.
-        """
+        """Errors of SQLite and Optuna in one line; known by their names, as this package knows no SQLAlchemy."""
         from optuna.exceptions import StorageInternalError  # noqa: PLC0415  (as above)
 
         try:

@@ -24,12 +24,7 @@ CONFIRMING_TIMES = 2
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What a study does.
-
-    Attributes:
-        batch: trials that are proposed together.
-        confirms: whether the best settings are trained again, under other seeds, and judged.
-    """
+    """What a study does, `batch` trials at a time; where it `confirms`, the best settings are then judged once more."""
 
     space: Space
     worlds: TuningWorlds
@@ -46,12 +41,7 @@ class StudyPlan:
 
 @dataclass(frozen=True, slots=True)
 class StudyOutcome:
-    """What a study has come to.
-
-    Attributes:
-        confirmed: the change under other seeds on other worlds; None where nothing was better than the defaults, or it
-            was not asked for, or time was over.
-    """
+    """What a study has come to; `confirmed` is the change under other seeds on other worlds, where that was found."""
 
     trials: tuple[Trial, ...]
     best: Trial | None

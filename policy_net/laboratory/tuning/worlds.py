@@ -68,7 +68,7 @@ class TuningWorlds:
     """Numbered worlds of each part: the sources in turns.
 
     Attributes:
-        windows: the windows of each recorded source to train on, to choose by and to judge on.
+        windows: of each recorded source, to train on, to choose by and to judge on.
     """
 
     loader: Loader

@@ -64,11 +64,10 @@ class RecordedJobs:
 
     Attributes:
         workload: those whose work is known, in order of submission, with time from zero at the first.
-        start_seconds: that zero, in the log's own time.
+        start_seconds: that zero, in the log's own time, as is `end_seconds`.
         jct_seconds: of those that ended, from submission to end, by their ids in the workload.
         capacities: what nodes had, and for how many seconds.
         slot_seconds: the longest time between two decisions.
-        end_seconds: of the log, in its own time.
         left_out: how many jobs are not in the workload.
         pause_seconds: the mean pause of a job that was started or resized, if any was seen.
     """
@@ -100,10 +99,11 @@ class RecordedJobs:
 
 
 def read_recorded(path: Path) -> RecordedJobs:
-    """The same with what became of them.
+    """The jobs of a decision log, or of an agent's state directory, and what became of them.
 
     Raises:
-        BadInput: as `read_decided`.
+        BadInput: it cannot be read.
+        NothingRecorded: it shows no job whose work is known.
     """
     seen: dict[tuple[str, float], _Seen] = {}
     there: dict[str, _Seen] = {}
@@ -170,11 +170,8 @@ def read_recorded(path: Path) -> RecordedJobs:
 class _Episodes:
     """Episodes of a simulated cluster, whose clock begins anew with each, on one clock.
 
-    After each comes as much time without jobs as it took, so that what would have taken longer under another policy
-    does not run into the next.
-
-    Attributes:
-        just_began: whether the decision that was placed last is an episode's first, but not the log's.
+    After each comes as much time without jobs as it took, so that what takes longer does not run into the next.
+    `just_began`: the decision that was placed last is an episode's first, but not the log's.
     """
 
     count: int = 1

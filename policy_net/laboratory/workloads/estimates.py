@@ -24,8 +24,7 @@ class Estimates:
 
     Attributes:
         epoch_error: declared epochs are the true ones times a uniform number from 1 − this to 1 + this.
-        duration_sigma: they are the true ones times a lognormal number with median 1 and this standard deviation of
-            its logarithm.
+        duration_sigma: standard deviation of the logarithm of a lognormal factor with median 1.
         known: whether anything is declared at all.
 
     Raises:

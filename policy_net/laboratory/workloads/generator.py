@@ -53,7 +53,6 @@ class GeneratorSettings:
     """What a `dl2:` source says.
 
     Attributes:
-        arrivals: `google`, `uniform` or `poisson`.
         max_arrivals: most arrivals in a slot (for `poisson`, which has no bound, it sets the rate alone).
         sizes: `fixed`, a model's nominal epochs; `varied`, those times a lognormal factor of mean one within 0.1–4.
         mix: weight of every model that occurs.

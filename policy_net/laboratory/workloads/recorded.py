@@ -59,12 +59,7 @@ _SHORT_SECONDS, _LONG_SECONDS = 1.0, 14 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class SeenMachines:
-    """Nodes, all taken to be like the largest.
-
-    Attributes:
-        gpus_per_node: the most GPUs that were held of one node at a time.
-        cpus_per_node: the same of CPU cores; 0 where the recording does not say them.
-    """
+    """Nodes that jobs held, all taken to be like the largest; what was never held at a time is not seen."""
 
     nodes: int
     gpus_per_node: int
@@ -375,8 +370,7 @@ class ClusterSize:
 def clipped_gpu_load(requests: Sequence[GpuRequest]) -> float:
     """GPUs in use on average between the first and the last submission, every job starting when it is submitted.
 
-    Durations are clipped at the last submission: what would run on beyond it is no load of this window. 0 if all jobs
-    are submitted at once, when there is no such time.
+    What would run on beyond the last submission is no load of this window. 0 if all jobs are submitted at once.
     """
     start = min(request.submit_seconds for request in requests)
     end = max(request.submit_seconds for request in requests)

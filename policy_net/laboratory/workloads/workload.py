@@ -39,7 +39,6 @@ class WorkloadJob:
         total_epochs: the true amount of work, which decides when the job is done; schedulers do not see it.
         declared_epochs: what schedulers are told instead; None if the user declared the truth.
         requested: the size the user asked for; fixed-size schedulers give exactly this.
-        kind, min_workers, min_ps: as in `Job`; all-reduce jobs have `max_ps` and `min_ps` 0.
         work_known: whether schedulers are told any total at all.
     """
 
@@ -153,11 +152,7 @@ class FigureOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """The machines of a workload's cluster, all alike, and who says so.
-
-    Attributes:
-        nodes: how many; None where the load suggests it.
-    """
+    """The machines of a workload's cluster, all alike, and who says so; `nodes` is None where the load suggests it."""
 
     nodes: int | None
     gpus_per_node: int
@@ -191,11 +186,9 @@ class Workload:
     Attributes:
         jobs: at least one, by submit time; jobs of the same time keep this order.
         notes: assumptions made when it was read or generated, to be printed with every result.
-        suggested_nodes: cluster size that suits the load, if the source knows one.
         slotted: whether decisions are taken by slot (else by event) unless the user says otherwise.
         machines: of a recorded workload: what its jobs' requests were made for; None where nothing depends on it.
         records: what was recorded of a job, by its id.
-        skipped: what of its file could not be used.
     """
 
     name: str
@@ -245,11 +238,9 @@ class WorkloadOptions:
 
     Attributes:
         seed: assigns models to the jobs of a real trace; also the generator's, unless its text names one.
-        limit_jobs: consecutive jobs to take, by submit time; None for all.
-        window: which run of `limit_jobs` jobs to take, from 0.
+        limit_jobs, window: which run of how many consecutive jobs to take; None for all.
         job_kind: how the jobs of a real trace train; most of today's exchange gradients by all-reduce.
-        nodes: of the cluster, if the user says how many; only the answer's words depend on it, as on
-            `machines_said_by`.
+        nodes, machines_said_by: the user's; only the answer's words depend on them.
         gpus_per_node, cpus_per_node: of one node; a suggested size depends on them. None: what a recording shows, else
             2 GPUs, and 4 CPU cores for each, at least 8.
         arrival_scale: every time between two arrivals is multiplied by this: 2 halves the arrival rate. The suggested

@@ -33,12 +33,7 @@ _LONGEST_PATH = 200
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format.
-
-    Attributes:
-        read: takes the file, whether malformed rows are refused and, if `part` says so, what stands behind an @.
-        part: what may stand behind an @; None if nothing may.
-    """
+    """One format; `part` is what may stand behind an @, which `read` then takes beside the file and strictness."""
 
     read: Callable[..., Recording]
     part: str | None = None

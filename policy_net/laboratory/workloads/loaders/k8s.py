@@ -267,7 +267,10 @@ def _times(status: Item, *, ended: bool) -> tuple[float, float] | None:
 
     Only the last two runs of a container are recorded. One that ran more often has held its GPUs since the pod started.
     A pod that was evicted, or lost its node, may have ended without the times of its containers: it held its GPUs from
-    its own start to the condition that says so (kubernetes/kubernetes#122160). Raises _TimesLost if no condition does.
+    its own start to the condition that says so (kubernetes/kubernetes#122160).
+
+    Raises:
+        _TimesLost: no condition says when the pod ended.
     """
     starts: list[float] = []
     ends: list[float] = []

@@ -32,16 +32,14 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True)
 class RecordedJob:
-    """One job as it was recorded; times are on the recording's own clock, whatever its zero.
+    """One job as it was recorded; times are on the recording's own clock. None or empty is what is not recorded.
 
     Attributes:
         number: where it stands: the line of a csv, the position (from 1) in a list.
         duration_seconds: how long it held its GPUs; above 0.
         gpus: how many it asked for, above 0; not yet bounded.
-        model: what it trained, if the recording says so.
-        start_seconds, end_seconds: its first start and its last end; None where it does not say them.
-        user, account, partition: whose it was and where it was sent; empty where the recording does not say it.
-        shares: what it held of which node; empty where the recording does not say it.
+        start_seconds, end_seconds: its first start and its last end.
+        shares: what it held of which node.
     """
 
     number: int
@@ -92,7 +90,7 @@ class Recording:
         records: at least one, by submit time; jobs of the same time stand as in the file.
         notes: what was left out and why, and what the format leaves to be assumed.
         unit: what `RecordedJob.number` counts.
-        part: which part of the file was taken, such as a virtual cluster; empty for all of it.
+        part: such as a virtual cluster; empty for all of the file.
     """
 
     path: Path
@@ -260,10 +258,7 @@ class Intake:
         )
 
     def keep(self, record: RecordedJob, cluster: str = "") -> None:
-        """Take a job.
-
-        Args:
-            cluster: by which alone its id is its own; empty where the file is of one.
+        """Take a job; its id is its own within its cluster, where the file is of several.
 
         Raises:
             MalformedRow: its id was taken before.
@@ -287,7 +282,6 @@ class Intake:
 
         Args:
             hint: what may be wrong with a file that has no usable job.
-            part: which part of the file was taken; None for all of it.
 
         Raises:
             BadInput: not one job is usable.

@@ -101,11 +101,7 @@ def looks_like_sacct(header: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One row; a start, an end or a length that it does not say is None.
-
-    Attributes:
-        unfinished: whether the row was written before the run had ended.
-    """
+    """One row; `unfinished` if it was written before the run had ended."""
 
     line: int
     state: str
