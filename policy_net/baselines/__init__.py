@@ -23,7 +23,11 @@ register_policy_of(
 register_policy_of("policy_net.baselines.optimus_sr", {"optimus-sr": "OptimusSrPolicy"})
 register_policy_of("policy_net.baselines.marginal", {"marginal": "build_marginal", "oracle": "build_oracle"})
 register_policy_of(
-    "policy_net.baselines.authors", {"drf-authors": "DrfAuthorsPolicy", "srtf-authors": "SrtfAuthorsPolicy"}
+    "policy_net.baselines.authors",
+    {
+        "drf-authors": "DrfAuthorsPolicy",
+        "srtf-authors": "SrtfAuthorsPolicy",
+        "tetris-authors": "TetrisAuthorsPolicy",
+        "optimus-authors": "build_optimus_authors",
+    },
 )
-register_policy_of("policy_net.baselines.authors_tetris", {"tetris-authors": "TetrisAuthorsPolicy"})
-register_policy_of("policy_net.baselines.authors_optimus", {"optimus-authors": "build_optimus_authors"})

@@ -112,8 +112,8 @@ _HEURISTICS: dict[tuple[str, str], Callable[[Any], Heuristic | None]] = {
     (f"{_BASELINES}.marginal", "MarginalPolicy"): _planning(Scheduler.MARGINAL, _GAUSSIAN),
     (f"{_BASELINES}.authors", "DrfAuthorsPolicy"): _unlearning(Scheduler.DRF_AUTHORS),
     (f"{_BASELINES}.authors", "SrtfAuthorsPolicy"): _unlearning(Scheduler.SRTF_AUTHORS),
-    (f"{_BASELINES}.authors_tetris", "TetrisAuthorsPolicy"): _unlearning(Scheduler.TETRIS_AUTHORS),
-    (f"{_BASELINES}.authors_optimus", "OptimusAuthorsPolicy"): lambda policy: Heuristic(
+    (f"{_BASELINES}.authors", "TetrisAuthorsPolicy"): _unlearning(Scheduler.TETRIS_AUTHORS),
+    (f"{_BASELINES}.authors", "OptimusAuthorsPolicy"): lambda policy: Heuristic(
         Scheduler.OPTIMUS_AUTHORS, speeds=policy.speeds
     ),
 }

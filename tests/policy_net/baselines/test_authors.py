@@ -14,7 +14,7 @@ from speed_tables import table
 from states import CPU_TASK, make_job, make_state, states
 
 import policy_net.baselines  # noqa: F401  (registers the names)
-from policy_net.baselines.authors_nodes import AuthorsNodes
+from policy_net.baselines.authors import AuthorsNodes
 from policy_net.domain import (
     SUSPENDED,
     Allocation,
