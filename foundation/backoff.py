@@ -1,7 +1,6 @@
 """Waits between tries that fail: longer each time up to a bound, and never the same for all who wait.
 
-Members of a job or of a fleet that lose their server at one moment would otherwise all knock again at one moment. What
-fails while it gets somewhere is counted apart: it may fail as often as it likes, more and more slowly, and not unseen.
+Members of a job or of a fleet that lose their server at one moment would otherwise all knock again at one moment.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Clocks for waits that a sleeping machine and a stopped process must not falsify.
 
 A process can be stopped for minutes and not know it: SIGSTOP, Ctrl-Z, a frozen container, a virtual machine that is
-moved, a laptop that sleeps. What follows from that depends on who waits for whom:
-
-- Who *holds* something for a time (a lease) reads `boot_seconds`: the time is over for everybody else, so it is for the
-  holder, which acts again once it has renewed.
-- Who *judges the silence of others* reads an `AwakeClock`: while it was stopped it could have heard nobody.
-- What is *measured* of others, such as how many samples they trained in a time, is divided by real time.
+moved, a laptop that sleeps. Who *holds* something for a time (a lease) reads `boot_seconds`: the time is over for
+everybody else, so it is for the holder. Who *judges the silence of others* reads an `AwakeClock`: while it was stopped
+it could have heard nobody. What is *measured* of others is divided by real time.
 
 `CLOCK_BOOTTIME` sees a machine that sleeps, where `CLOCK_MONOTONIC` stands still. Neither shows that a process was
 stopped: only that it looks at its clock much later than it does otherwise.

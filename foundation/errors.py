@@ -1,7 +1,7 @@
 """The root of every error that a program can explain in one line, and the exit codes that errors stand for.
 
-Each package's own root derives from `ExpectedError`; a class says its exit code, and its subclasses inherit it. All
-else that is raised is a fault of the program itself, or of the machine.
+A class says its exit code, and its subclasses inherit it. All else that is raised is a fault of the program itself, or
+of the machine.
 """
 
 from __future__ import annotations

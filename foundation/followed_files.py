@@ -1,9 +1,8 @@
 """Values that are made of files which somebody else replaces: made again when the files change.
 
-Certificates, tokens and keys are replaced while a program runs: file by file, or all at once by the swap of a symbolic
-link, as Kubernetes does. A look in between meets a certificate without its key, or an empty file: then what was read
-before serves on, and the files are read at each look until they can be used. Contents are compared, and no times,
-which a copy may keep.
+Certificates, tokens and keys are replaced file by file, or all at once by the swap of a symbolic link, as Kubernetes
+does. Where a look meets a certificate without its key, or an empty file, what was read before serves on. Contents are
+compared, and no times, which a copy may keep.
 """
 
 from __future__ import annotations

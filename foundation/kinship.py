@@ -1,10 +1,8 @@
 """Kinship of processes: whose children orphans become, and who ends with its parent.
 
-A process that is forked on another one's behalf is to be that one's child, so that nobody else can take its number,
-and its exit code arrives whatever becomes of the process that forked it. With it come orphans, which are let go of when
-they end. And a process that nobody would end any more is to end with whoever began it, also where that is killed.
-
-Source: prctl(2), PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG, of Linux.
+A process that is forked on another one's behalf is to be that one's child: nobody else can take its number, and its
+exit code arrives whatever becomes of the process that forked it. One that nobody would end any more is to end with
+whoever began it, also where that is killed. Source: prctl(2), PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG, of Linux.
 """
 
 from __future__ import annotations

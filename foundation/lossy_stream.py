@@ -1,8 +1,4 @@
-"""Stream under a log that never fails: a full disk costs lines of a log, and no process that writes them.
-
-What a service writes about itself goes to stderr, which somebody else may have pointed at a file. Once that file's disk
-is full every line would raise, in the midst of whatever was being done and only told of.
-"""
+"""Stream under a log that never fails: a full disk costs lines of a log, and no process that writes them to stderr."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Processes that carry a mark in their environment, found and ended by it, also when whoever started them is gone.
 
-Children inherit the mark, so that nothing that was started under it gets away by a session or a group of its own. Linux
-only: elsewhere none is found.
+Children inherit the mark, also in a session or group of their own. Linux only: elsewhere none is found.
 """
 
 from __future__ import annotations

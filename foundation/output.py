@@ -1,8 +1,8 @@
 """Results of every program in the form that is asked for with `-o`, once or again and again.
 
-Every command takes the same five forms. JSON and YAML have the same facts; a csv has what stands in the table, whole
-and as a program reads it: a row a thing, or of one thing a row a fact. What draws and what writes YAML is loaded where
-it is used: half of the time of a short command is its imports.
+JSON and YAML have the same facts; a csv has what stands in the table, whole and as a program reads it: a row a thing,
+or of one thing a row a fact. Modules are loaded where they are used: half of the time of a short command is its
+imports.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Secrets in the namespace of this program's pod, by the Kubernetes API: what a program makes once and others read.
 
-It needs nothing but the token and the authority that a pod's service account brings, so that a program which else knows
-nothing of Kubernetes does not install a client for it.
+It needs nothing but the token and the authority of a pod's service account, and no client for Kubernetes.
 """
 
 from __future__ import annotations

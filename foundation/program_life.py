@@ -1,9 +1,8 @@
 """Start, signals and end of all programs: Ctrl-C is answered at once, while the rest is still being imported.
 
-An interpreter that is interrupted while it imports shows where it was, which says nothing to anybody. So programs begin
-here, where nothing is imported that takes time, and a program's own module is loaded by its name after that; console
-scripts have an answer even before (`foundation.start`). What a command does, once it does something, it does with
-Python's own answer to Ctrl-C, or with one of its own.
+An interpreter that is interrupted while it imports shows where it was. So programs begin here, where nothing is
+imported that takes time, and their own module is loaded after that; console scripts have an answer even before
+(`foundation.start`). What a command does, it does with Python's own answer to Ctrl-C, or with one of its own.
 
 What was imported stays to the end: nobody looks through it for garbage, neither while it is imported nor at the end.
 """

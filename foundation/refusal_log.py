@@ -1,7 +1,6 @@
 """Log lines of what is refused again and again: whoever floods a program fills its counters, and not its log.
 
-Of like refusals the first has a line. Those that follow within a while are counted, and told of by one number: in the
-line of the next refusal, or in a line of their own by an owner who has a timer.
+Of like refusals the first has a line. Those that follow within a while are counted, and told of by one number later.
 """
 
 from __future__ import annotations

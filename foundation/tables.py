@@ -1,9 +1,8 @@
 """Tables on a terminal of any width: whole columns and whole figures, and what is said in words between or below them.
 
-A number that is split over two lines is read wrongly, so a table has as many whole columns as there is room for. Before
-one is left out, long names are shortened to two dozen letters; which one goes first, its column says. What is said in
-words stands beside the figures where there is room for it, and otherwise below them, and goes on in a new line between
-two words only.
+A number that is split over two lines is read wrongly. Before a column is left out, long names are shortened to two
+dozen letters; which one goes first, its column says. Words stand beside the figures where they fit, and otherwise
+below.
 """
 
 from __future__ import annotations

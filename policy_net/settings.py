@@ -1,7 +1,7 @@
 """Configuration files in YAML, read into a checked, frozen model; every fault is one clear line.
 
-The agent and the learner have settings of their own, and this way of reading them in common: an unknown key is an
-error, since a misspelt setting that is silently ignored is a cluster that runs otherwise than its operator believes.
+An unknown key is an error: a misspelt setting that is silently ignored is a cluster that runs otherwise than its
+operator believes.
 """
 
 from __future__ import annotations

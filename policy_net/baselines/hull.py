@@ -1,13 +1,12 @@
-"""The worth of more tasks to a job type: its best splits, and their upper concave hull.
+"""The worth of more tasks to a job type: its best splits into servers and workers, and their upper concave hull.
 
-A split divides n tasks into parameter servers and workers; an all-reduce type has workers only. The hull skips splits
-that only pay off with more tasks still to come, so a greedy over its segments does not stop where the next single task
-happens to bring nothing (which is how a task-by-task greedy gets stuck).
+The hull skips splits that only pay off with more tasks still to come, so a greedy over its segments does not get stuck
+where the next single task brings nothing.
 
 Utility of a speed s is s^0.25 / 0.25, the form Σ −T^a / a with T = work / s and a = −0.25: between maximising
-throughput (a = −1) and proportional fairness (a → 0). Its concavity shares a full cluster out among many jobs; it is
-not so concave that jobs far from their end hold back those near it. Work enters only as a factor work^−0.25 of every
-slope, so one hull serves all jobs of a type, whatever their size.
+throughput (a = −1) and proportional fairness (a → 0). It shares a full cluster out among many jobs; jobs far from their
+end do not hold back those near it. Work enters only as a factor work^−0.25 of every slope, so one hull serves all jobs
+of a type.
 """
 
 from __future__ import annotations

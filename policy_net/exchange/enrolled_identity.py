@@ -1,6 +1,4 @@
-"""Identity that a learner gave, on disk: gained once for a token, kept, and replaced whole.
-
-Agents have one, and so has a region at the learner above.
+"""Identity that a learner gave to an agent or a region, on disk: gained once for a token, kept, and replaced whole.
 
 The key is made here and never leaves. It is on disk before it is shown to anyone, so that an agent that is killed
 between its request and the answer asks again with the same key, and the learner gives it the same certificate.

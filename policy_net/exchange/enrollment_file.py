@@ -1,7 +1,7 @@
 """The invitation of a cluster: a one-time token, and the authority by which it knows the learner.
 
-`policyctl cluster enroll` writes it, the agent's operator carries it to the cluster, the agent trades it once for a
-certificate. Whoever holds it before that is the cluster, so only its owner can read the file.
+`policyctl cluster enroll` writes it, the agent trades it once for a certificate. Whoever holds it before that is the
+cluster, so only its owner can read the file.
 """
 
 from __future__ import annotations

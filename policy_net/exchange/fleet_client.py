@@ -1,9 +1,8 @@
 """A learner over gRPC: deadlines on every call, gRPC's errors translated, answers checked, nothing retried here.
 
 Agents call it, and regions call the learner above. Retrying is the caller's: only it knows whether a call still
-matters. A learner is trusted with the policy, but it may be another one than yesterday, restored from a copy, or
-broken: weights that are no numbers, a head that goes back, another version than was asked for. Its callers go on with
-what they have rather than with such an answer.
+matters. A learner may be another one than yesterday, restored from a copy, or broken: on weights that are no numbers, a
+head that goes back, or another version than was asked for, callers go on with what they have.
 """
 
 from __future__ import annotations

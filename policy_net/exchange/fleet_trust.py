@@ -1,10 +1,9 @@
 """Trust of a cluster in its fleet's keys: pinned once, followed through rotations, and asked before a version acts.
 
-The keys are pinned at enrollment, over a connection that the enrollment file vouches for; an agent that was not
-enrolled pins the first that it is shown. From then on a version acts only if the fleet's key signed its number, digest
-and spec, and a timestamp that has not expired says that this cluster is to act on it now. Timestamps only go forward.
-What is refused is counted and told the learner; the version that acts goes on acting. A region trusts the learner above
-likewise, and signs again for its own clusters, which know the region's keys alone.
+The keys are pinned at enrollment; an agent that was not enrolled pins the first that it is shown. From then on a
+version acts only if the fleet's key signed its number, digest and spec, and a timestamp that has not expired says that
+this cluster is to act on it now. Timestamps only go forward. What is refused is counted and told the learner; the
+version that acts goes on acting. A region trusts the learner above likewise, and signs again for its own clusters.
 Source: The Update Framework; see `policy_net/exchange/signed_documents.py`.
 """
 

@@ -1,9 +1,8 @@
 """Identity of a program in one file: private key, certificate, and the authority that it trusts (PEM, in this order).
 
-Agents keep theirs in the state directory; the learner writes one for the platform owner, for `policyctl --cert`. One
-file rather than three, so that key and certificate are replaced together or not at all. Files that hold secrets are
-read and written here: only their owner may read them, and they are whole or absent whenever the writer dies.
-Keys are P-256: small, fast in a handshake, and what BoringSSL, OpenSSL and every authority take.
+One file rather than three, so that key and certificate are replaced together or not at all. Files that hold secrets are
+read and written here: only their owner may read them, and they are whole or absent whenever the writer dies. Keys are
+P-256: small, fast in a handshake, and what BoringSSL, OpenSSL and every authority take.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The connection to a learner under the identity in force: enrolls before the first call, renews in time.
 
-An agent has one, and so has a region to the learner above. Both happen within an ordinary call, by whichever thread
-comes first, so that a program without its learner waits for nothing and the retries that it has anyway cover them too.
+Both happen within an ordinary call of an agent, or of a region to the learner above, by whichever thread comes first: a
+program without its learner waits for nothing, and the retries that it has anyway cover them too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The lines of a decision log: sealed, so that a changed byte is noticed, and told apart when read.
 
-A line is one JSON object that ends with the CRC-32 of everything before it. A changed byte always shows in it. A line
-without a seal is one that a dying agent left torn: the next agent closes it and goes on with a checkpoint, so a torn
-line may only stand at the end of a file or before a checkpoint. Anything else is damage, and named by its number.
+A line is one JSON object that ends with the CRC-32 of everything before it. One without a seal was left torn by a dying
+agent: the next agent goes on with a checkpoint, so a torn line may only stand at the end of a file or before a
+checkpoint. Anything else is damage, and named by its number.
 """
 
 from __future__ import annotations

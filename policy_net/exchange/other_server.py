@@ -1,7 +1,8 @@
-"""Other server at the learner's address: which one it is, and which setting to mend.
+"""Other server at an address where the learner was expected: what it speaks, and which setting of the caller to mend.
 
-gRPC's errors for an HTTP port, a TLS port and a port that nobody has are much the same. Two short connections tell them
-apart, at most once a minute, as retries come every few seconds from several threads.
+gRPC says of an HTTP port, a TLS port and a port that nobody has much the same. Which of these was mistaken for another,
+or whether a certificate was left out, two short connections tell. They are made at most once a minute: retries come
+every few seconds, from several threads.
 """
 
 from __future__ import annotations

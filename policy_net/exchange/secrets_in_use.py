@@ -1,7 +1,6 @@
 """Secrets in use that were read from files: until when their certificates hold, and why a replacement is not used.
 
-Metrics and readiness are told by these; they look at the files now and then, so that a replacement is told of before
-anybody needs it.
+Metrics and readiness look at the files now and then, so that a replacement is known before anybody needs it.
 """
 
 from __future__ import annotations

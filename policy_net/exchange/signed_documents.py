@@ -2,8 +2,8 @@
 
 Three roles, each with keys of its own. A *root* says which keys sign in which role; the next one is signed by the keys
 of the one before and by its own, so that whoever pinned a root can follow. A *version* statement says which bytes a
-version is. A *timestamp* is short-lived, and says which version one cluster is to act on: an old answer that somebody
-sends again is not believed. Signatures are over the very bytes that travel, which are read only once one holds.
+version is. A short-lived *timestamp* says which version one cluster is to act on: an old answer that somebody sends
+again is not believed. Signatures are over the very bytes that travel, which are read only once one holds.
 Source: The Update Framework (theupdateframework.io, specification 1.0), for roles, rotation and freshness.
 Deviation: one signature of any key of a role is enough; a root does not expire (docs/decisions/0040).
 """

@@ -1,7 +1,6 @@
 """A cluster state and a decision as JSON values, exactly: what is logged can be decided upon again, bit for bit.
 
-Floats are written by `repr` (JSON's shortest form that reads back to the same double), integers stay integers, and a
-state's digest is taken over canonical JSON (sorted keys, no spaces), so that it does not depend on who wrote it.
+Floats are written by `repr`, integers stay integers, and a state's digest is taken over canonical JSON.
 """
 
 from __future__ import annotations

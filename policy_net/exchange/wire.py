@@ -1,8 +1,8 @@
 """Messages between agents and the learner: `fleet.proto`'s as plain values, and the way there and back.
 
-Plain protobuf, no gRPC: whoever opens the connection passes the bytes on. Only lengths are checked here, and whether
-statistics can have been observed; judgement is the learner's. What is not one of `SpeedStatistic`'s six fields has no
-place in the messages, so that nothing else about jobs can leave a cluster.
+Plain protobuf, no gRPC. Only lengths are checked here, and whether statistics can have been observed; judgement is the
+learner's. What is not one of `SpeedStatistic`'s six fields has no place in the messages, so that nothing else about
+jobs can leave a cluster.
 """
 
 from __future__ import annotations

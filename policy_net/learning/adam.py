@@ -1,10 +1,9 @@
 """Adam on one flat float32 vector, in place, one gradient at a time: the learner applies every arrival at once.
 
-Ten element-wise numpy passes over blocks that stay in the cache; no torch, which would cost a second and 200 MB at the
-start to win 0.15 ms an update. Element-wise IEEE arithmetic also gives the same bits on every machine and at every
-alignment, which recovery by replaying a learner's log relies on.
-Source: Kingma & Ba 2015, Algorithm 1. Deviation: the moments are kept undivided by (1 − β), which saves two passes; the
-factors are put back in the step's scalars.
+Ten element-wise numpy passes over blocks that stay in the cache; torch would cost a second and 200 MB at the start to
+win 0.15 ms an update. Element-wise IEEE arithmetic gives the same bits on every machine and at every alignment, which
+recovery by replaying a learner's log relies on. Source: Kingma & Ba 2015, Algorithm 1. Deviation: the moments are kept
+undivided by (1 − β), which saves two passes; the factors are put back in the step's scalars.
 """
 
 from __future__ import annotations

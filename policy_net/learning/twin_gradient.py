@@ -1,12 +1,11 @@
 """Gradients from a twin: what would have become of recorded jobs under slightly other weights.
 
 Legend: P parameters, M pairs.
-A policy's live reward hardly tells which weights are better: its planner climbs it already, and how long jobs take
-depends on what arrives a hundred times more than on the weights. The same arrivals under two policies differ little
-but for the policies. So a cluster replays jobs of its own under θ + Σε and θ − Σε, with the same chance in both, and
-the difference of the two says how good the direction ε is.
-Σ is what one parameter has to move to be noticed (`set_policy.spreads`), so that exponents, residual and priors are
-learned at one pace. Differences are bounded: one window in which everything hangs on one job must not undo the others.
+A policy's live reward hardly tells which weights are better: how long jobs take depends on what arrives a hundred times
+more than on the weights. The same arrivals under two policies differ little but for the policies. So a cluster replays
+jobs of its own under θ + Σε and θ − Σε, with the same chance in both, and the difference of the two says how good the
+direction ε is. Σ is what one parameter has to move to be noticed (`set_policy.spreads`). Differences are bounded: one
+window in which everything hangs on one job must not undo the others.
 Source: Salimans et al. 2017, "Evolution strategies" (mirrored draws). Deviation: recorded arrivals and common chance in
 the place of a population, and a bound on each difference.
 """

@@ -1,10 +1,9 @@
 """Capacity of a cluster while a decision is being made: what is left of it, and whether tasks fit.
 
-Policies ask `fits` for every job and action, about a million times in a replay, so a yes must be cheap. In `nodes`
-mode the answer is exact for the placement that will really be used: yes exactly if `spread` from scratch places every
-task taken so far together with the new ones. A bound on volumes makes that cheap: it proves most answers (all of them,
-for DL2's demands) without placing anything, and says for how many more tasks the answer holds. A no is final for the
-decision.
+Policies ask `fits` about a million times in a replay, so a yes must be cheap. In `nodes` mode the answer is exact for
+the placement that will really be used: yes exactly if `spread` from scratch places every task taken so far together
+with the new ones. A bound on volumes proves most answers without placing anything, and says for how many more tasks the
+answer holds. A no is final for the decision.
 """
 
 from __future__ import annotations

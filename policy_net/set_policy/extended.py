@@ -1,7 +1,6 @@
-"""A `set` policy with further numbers to learn: prices, the model of sessions.
-
-With prices it acts as it did; with the model of sessions, at its usual numbers, it ranks jobs of unknown work by others
-that were submitted with them from the first decision on. A fleet that starts from such a file learns them too.
+"""A `set` policy with further numbers to learn: prices, with which it acts as it did, and the model of sessions, with
+which it ranks jobs of unknown work by others that were submitted with them. A fleet that starts from such a file learns
+them.
 """
 
 from __future__ import annotations

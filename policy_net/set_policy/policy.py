@@ -1,11 +1,9 @@
 """The `set` policy: a planner on beliefs that it learns online, tilted by a learned residual.
 
 Whatever the residual says, the planner's gains decide what is admissible; and what the beliefs say is corrected by what
-the cluster shows. So the policy is never worse off than its parts without being told.
-The trained policy that ships with the package is what `--policy set` is, and where a new fleet may start. It is made by
-`python -m benchmarks.set_default`, on generated workloads alone; its card (`policy-net inspect`) has the seeds and the
-scores. `set-taught` is what clusters made of it by replays of their pasts; its card names them, and it is made by
-`python -m benchmarks.twin_learning --write`.
+the cluster shows. The policies that ship with the package are `set`, made by `python -m benchmarks.set_default` on
+generated workloads alone, and `set-taught`, what clusters made of it by replays of their pasts, by `python -m
+benchmarks.twin_learning --write`; their cards (`policy-net inspect`) have seeds, scores and clusters.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Cost of a resize to a running job, and what a plan makes of it: sizes that jobs hold now are worth more than others.
 
 A job that is given another size stands still for a while, with all its tasks. That is worth it where the other size
-lasts long enough: until the job ends, or until it is resized again. So of a job that trains, every size but its own
-counts with its utility as if its speed were lower by the share of that time which the stall takes. Then it keeps a size
-that others would gain little by, grows by several tasks at once rather than one by one, and changes little shortly
-before its end. What a resize costs is measured (`restarts.py`); where it costs next to nothing, nothing changes.
-Source: our own.
+lasts long enough. So of a job that trains, every size but its own counts with its utility as if its speed were lower by
+the share of that time which the stall takes. Then it keeps a size that others would gain little by, grows by several
+tasks at once, and changes little shortly before its end. What a resize costs is measured (`restarts.py`). Source: our
+own.
 """
 
 from __future__ import annotations

@@ -3,12 +3,10 @@
 Per job type, every cell (PSs, workers) has a level, and every cluster a scale: the same model runs at another speed on
 other GPUs, in the same proportions. Both are weighted medians of what is left of the reports without the other, over
 and over (median polish, Tukey 1977). A cluster that contradicts most of the others, in its proportions or by an absurd
-scale, is left out of that type; where that would be half of them nobody can say who is right, and the type is withheld.
-What remains of noise is averaged, every report held to three standard deviations of its cell's level; a cell on
-which the reports have no middle is left out.
-
-A cluster counts as at most `CLUSTER_COUNT` observations of a cell, however often it looked. An agent can thus take its
-own share out of a prior again: see `GaussianProcessBeliefs.leave_out_own`.
+scale, is left out of that type; where that would be half of them, the type is withheld. What remains of noise is
+averaged, every report held to three standard deviations of its cell's level; a cell on which the reports have no middle
+is left out. A cluster counts as at most `CLUSTER_COUNT` observations of a cell, so that an agent can take its own share
+out of a prior again (`GaussianProcessBeliefs.leave_out_own`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Least squares without negative coefficients, which has an answer for every sound problem.
 
-Scipy's solver walks from one set of positive coefficients to the next and gives up after three steps an unknown. There
-are well-conditioned problems of five unknowns that need sixteen steps (scipy 1.17). Then the sets are tried one by one,
-of which there are few. A solution is the plain least-squares solution on its own positive coefficients, and of all
-sets whose plain solution has no negative coefficient it is the one that leaves least: with at most `MOST_UNKNOWNS`
-unknowns that is some dozens of small systems, a few milliseconds.
+Scipy's solver gives up after three steps an unknown; well-conditioned problems of five unknowns may need sixteen (scipy
+1.17). Then the sets of positive coefficients are tried one by one: a solution is the plain least-squares solution on
+its own positive coefficients, and of all sets whose plain solution has no negative coefficient it is the one that
+leaves least. With at most `MOST_UNKNOWNS` unknowns that takes a few milliseconds.
 Source: Lawson & Hanson 1995, chapter 23, whose active-set method scipy's `nnls` is; the second way is its definition.
 """
 

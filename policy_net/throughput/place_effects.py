@@ -1,15 +1,14 @@
 """Beliefs about places: how much faster or slower a type of job trains on a type of GPU, and spread over nodes.
 
-Every report of a job whose places are known compares its speed with what is believed of its size. What the logarithm of
-that ratio holds is split in two effects: of the slowest GPU type that the job held, and of the nodes that its workers
-spanned. Real clusters are not monotone in the number of nodes (BERT on four T4s is slower on 2+2 than on 1+1+1+1), so
-two nodes and more have effects of their own, by how many workers they join.
+Every report of a job whose places are known compares its speed with what is believed of its size. The logarithm of that
+ratio is split in two effects: of the slowest GPU type that the job held, and of the nodes that its workers spanned.
+Real clusters are not monotone in the number of nodes (BERT on four T4s is slower on 2+2 than on 1+1+1+1), so two nodes
+and more have effects of their own, by how many workers they join.
 
 Each effect is a mean that is shrunk towards a more general one, and that one towards none: of a span with so many
 workers towards the type's over all spans, that towards all types' of its kind; of a job type on a GPU type towards all
-job types' on it. A little evidence so moves little, and a type that nobody has seen spread is taken for its like.
-What is believed changes when the reports have grown by a tenth, so that what follows from it can be kept.
-Speeds are learned as if every job had the best place: `without_places` takes the believed effect out of a report.
+job types' on it. What is believed changes when the reports have grown by a tenth, so that what follows from it can be
+kept. Speeds are learned as if every job had the best place: `without_places` takes the believed effect out of a report.
 Source: our own; shrinkage as in Efron & Morris 1973. Deviation: an asynchronous job on several GPU types counts with
 the slowest, too, though each of its workers keeps its own pace.
 """

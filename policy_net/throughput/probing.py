@@ -1,11 +1,10 @@
 """Allocations to try once with a job type of which too little is known.
 
-A scheduler that follows its belief keeps an idle cluster's only job of a type where it is, sees nothing but that one
-allocation, and never learns that another would be faster. So the first jobs of a type are given a few allocations that
-tell the terms of the speed model apart.
+A scheduler that follows its belief keeps an idle cluster's only job of a type where it is, and never learns that
+another size would be faster. So the first jobs of a type are given a few that tell the terms of the speed model apart.
 Source: Optimus (EuroSys 2018) §3.2 runs every new job on a small part of its data under a few allocations.
-Deviation: the probes are ordinary decisions of real training, so no work is lost; once per type, not per job; and
-none is needed where contention has already shown enough different allocations.
+Deviation: the probes are ordinary decisions of real training, once per type, not per job; none is needed where
+contention has already shown enough different allocations.
 """
 
 from __future__ import annotations

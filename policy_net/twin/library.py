@@ -1,7 +1,7 @@
 """The compiled library of the twin: where it lies, whether it may be used, and why not where it may not.
 
-It is built with the package where there is a C compiler (`setup.py`). Without it everything works as before, slower, on
-the reference. A library of other sources than those beside it is not used: results would be those of the past.
+It is built with the package where there is a C compiler (`setup.py`); without it everything works, slower, on the
+reference. A library of other sources than those beside it is not used: results would be those of the past.
 """
 
 from __future__ import annotations
