@@ -1,6 +1,6 @@
-"""A `set` policy with further numbers to learn: prices, with which it acts as it did, and the model of sessions, with
-which it ranks jobs of unknown work by others that were submitted with them. A fleet that starts from such a file learns
-them.
+"""A `set` policy with further numbers to learn: prices, or the model of sessions.
+
+With the usual prices it acts as before; with sessions, it ranks jobs of unknown work by those submitted with them.
 """
 
 from __future__ import annotations
