@@ -38,9 +38,8 @@ from policy_net.laboratory.training.set_training import (
     learn_priors,
     log_losses,
 )
-from policy_net.laboratory.workloads.estimates import Estimates, with_estimates
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import Estimates, Workload, with_estimates
 from policy_net.set_policy.policy import DEFAULT_SET_FILE
 from policy_net.set_policy.residual import initial_residual
 

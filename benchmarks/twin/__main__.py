@@ -24,8 +24,7 @@ from benchmarks.twin.worlds import WORLDS, BuiltWorld, TwinWorld, build
 from foundation.errors import BAD_INPUT, DONE, FAILED
 from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import BadInput, PolicyNetError
-from policy_net.laboratory.simulation.covered import uncovered
-from policy_net.laboratory.simulation.replay import ReplayResult, replay
+from policy_net.laboratory.simulation.replay import ReplayResult, replay, uncovered
 from policy_net.policy import SchedulerPolicy, build_policy
 from policy_net.set_policy.policy import default_set_file, set_policy_of
 from policy_net.twin.library import notice

@@ -13,9 +13,8 @@ from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.estimates import Estimates, with_estimates
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions
+from policy_net.laboratory.workloads.workload import Estimates, Workload, WorkloadOptions, with_estimates
 
 CLUSTER = "itp-04"
 """The largest of the recorded ones; its first window trains."""

@@ -22,7 +22,7 @@ from foundation.asked_process import be_modest
 from policy_net.domain import PolicyContext
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.wire import MOST_TIMES_OFF, times_off
-from policy_net.laboratory.simulation.load import load_of
+from policy_net.laboratory.simulation.metrics import load_of
 from policy_net.laboratory.simulation.replay import ReplayResult
 from policy_net.laboratory.training.twin_windows import FEWEST_JOBS, LastDays, last_days_of
 from policy_net.policy import SchedulerPolicy, build_policy

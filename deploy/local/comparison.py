@@ -15,7 +15,7 @@ from deploy.local.plan import ClusterPlan
 from global_learner.report.learning import CurvePoint
 from policy_net.errors import PolicyNetError
 from policy_net.laboratory.report.comparison import recorded_of
-from policy_net.laboratory.simulation.load import Load, recorded_load
+from policy_net.laboratory.simulation.metrics import Load, recorded_load
 
 BASELINE = "fifo-easy"
 """What versions are compared with: what most clusters run today."""

@@ -29,7 +29,7 @@ from global_learner.report.page import write_page
 from global_learner.report.savings import ReplayComparison, headline
 from global_learner.report.words import change
 from global_learner.rollout.state import RolloutPhase
-from policy_net.laboratory.simulation.load import Load, nearly_done
+from policy_net.laboratory.simulation.metrics import Load, nearly_done
 
 MOMENTS = 121
 """Points of a curve of load: more than a page can show apart."""

@@ -3,7 +3,7 @@
 import pytest
 
 from deploy.local.report import MOMENTS, amounts, moments
-from policy_net.laboratory.simulation.load import Load
+from policy_net.laboratory.simulation.metrics import Load
 
 
 def test_clusters_are_added_up_at_moments_that_they_share() -> None:

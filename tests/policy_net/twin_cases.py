@@ -13,9 +13,8 @@ from policy_net.domain import Allocation, CapacityMode, JobKind, PlacementEffect
 from policy_net.errors import BadInput, NoProgress
 from policy_net.laboratory.catalogue import CATALOGUE
 from policy_net.laboratory.simulation.case import FinishedRun
-from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, NodeChange, PlacementStrategy
-from policy_net.laboratory.simulation.replay import ReplayResult, replay, run_compiled
+from policy_net.laboratory.simulation.replay import ReplayResult, replay, run_compiled, uncovered
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import SchedulerPolicy

@@ -29,7 +29,7 @@ from cluster_agent.recording.state_files import read_json, write_json
 from policy_net.domain import SUSPENDED, ClusterState, Decision, PolicyContext, Progress, Trigger
 from policy_net.errors import PolicyNetError
 from policy_net.laboratory.simulation.engine import Simulation
-from policy_net.laboratory.simulation.load import Load, load_of, nearly_done, recorded_load
+from policy_net.laboratory.simulation.metrics import Load, load_of, nearly_done, recorded_load
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.policy import build_policy
 

@@ -16,7 +16,6 @@ from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table
-from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
 from policy_net.laboratory.workloads.loaders.record import MALFORMED
 from policy_net.laboratory.workloads.sources import is_recording, load_workload
 from policy_net.laboratory.workloads.workload import (
@@ -26,6 +25,8 @@ from policy_net.laboratory.workloads.workload import (
     Machines,
     Workload,
     WorkloadOptions,
+    parse_durations,
+    with_estimates,
 )
 
 _log = structlog.get_logger()

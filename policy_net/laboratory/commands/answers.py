@@ -26,9 +26,8 @@ from policy_net.laboratory.report.spread import (
     spread_of,
     usual_cases,
 )
-from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn
-from policy_net.laboratory.simulation.replay import ReplayResult, replay
+from policy_net.laboratory.simulation.replay import ReplayResult, replay, uncovered
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
 from policy_net.policy import decides_at_once

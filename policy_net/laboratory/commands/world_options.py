@@ -253,9 +253,12 @@ class WorldOptions:
         Raises:
             BadInput: the source cannot be used.
         """
-        from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates  # noqa: PLC0415
         from policy_net.laboratory.workloads.sources import load_workload  # noqa: PLC0415
-        from policy_net.laboratory.workloads.workload import WorkloadOptions  # noqa: PLC0415
+        from policy_net.laboratory.workloads.workload import (  # noqa: PLC0415
+            WorkloadOptions,
+            parse_durations,
+            with_estimates,
+        )
 
         estimates = parse_durations(self.durations, self.epoch_error)
         loaded = load_workload(

@@ -42,8 +42,8 @@ from policy_net.laboratory.training.offline import (
     train_offline,
     until_stuck,
 )
-from policy_net.laboratory.workloads.estimates import Estimates, with_estimates
 from policy_net.laboratory.workloads.generator import GeneratorSettings, generate
+from policy_net.laboratory.workloads.workload import Estimates, with_estimates
 from policy_net.policy import SchedulerPolicy, build_policy
 from policy_net.throughput.parametric import MeasuredFit, SpeedPoint
 

@@ -11,8 +11,8 @@ from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.estimates import Estimates, with_estimates
 from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import Estimates, with_estimates
 from policy_net.set_policy.beliefs import LIFETIMES_KEY, SetBeliefs
 from policy_net.set_policy.policy import SetPolicy, build_set
 

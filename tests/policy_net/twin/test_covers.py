@@ -10,9 +10,8 @@ from worlds import GivePairs, PairSpeeds, make_spec, make_workload
 from policy_net.domain import Allocation, CapacityMode, JobKind, Resources
 from policy_net.errors import BadInput, NoProgress
 from policy_net.exchange.spec import SetSpec
-from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import Environment, NodeChange
-from policy_net.laboratory.simulation.replay import replay, run_compiled
+from policy_net.laboratory.simulation.replay import replay, run_compiled, uncovered
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
 from policy_net.laboratory.workloads.workload import Workload

@@ -18,9 +18,8 @@ from twin_cases import (
 
 from policy_net.domain import Allocation, JobKind, PlacementEffect, Resources, SpeedModel
 from policy_net.exchange.spec import PRICE_COUNT, PRICES, SESSION_COUNT, SESSIONS, SetSpec
-from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.simulation.replay import replay, run_compiled
+from policy_net.laboratory.simulation.replay import replay, run_compiled, uncovered
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.set_policy.policy import SetPolicy, default_set_file

@@ -22,9 +22,8 @@ from policy_net.baselines.easy import EasyPolicy
 from policy_net.baselines.fifo import FifoPolicy
 from policy_net.domain import Allocation, JobKind, PlacementEffect, PolicyContext, Resources, SpeedModel
 from policy_net.errors import NoProgress
-from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.simulation.replay import replay, uncovered
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import SchedulerPolicy, build_policy, policy_factory, policy_names

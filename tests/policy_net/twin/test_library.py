@@ -9,7 +9,7 @@ import pytest
 from worlds import make_spec, make_workload
 
 from policy_net.domain import PolicyContext
-from policy_net.laboratory.simulation import covered
+from policy_net.laboratory.simulation import replay as covered
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds

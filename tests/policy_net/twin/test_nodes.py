@@ -10,10 +10,9 @@ import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from policy_net.domain import Allocation, CapacityMode, JobKind, PlacementEffect, PolicyContext, Resources
 from policy_net.errors import NoProgress
 from policy_net.exchange.spec import SetSpec
-from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, NodeChange, PlacementStrategy
 from policy_net.laboratory.simulation.node_changes import NodeTimeline
-from policy_net.laboratory.simulation.replay import replay, run_compiled
+from policy_net.laboratory.simulation.replay import replay, run_compiled, uncovered
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import SchedulerPolicy, build_policy

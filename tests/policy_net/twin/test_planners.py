@@ -16,9 +16,8 @@ from policy_net.baselines.optimus_sr import OptimusSrPolicy
 from policy_net.domain import Allocation, JobKind, PlacementEffect, Resources
 from policy_net.errors import BadInput, NoProgress
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.laboratory.simulation.covered import uncovered
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.laboratory.simulation.replay import replay, run_compiled
+from policy_net.laboratory.simulation.replay import replay, run_compiled, uncovered
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
 from policy_net.laboratory.workloads.workload import Workload

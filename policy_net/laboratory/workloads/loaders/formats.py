@@ -15,13 +15,13 @@ from foundation.text import plain_line
 from policy_net.errors import BadInput
 from policy_net.laboratory.csv_rows import CsvRow, open_bytes, read_rows, shown
 from policy_net.laboratory.workloads.loaders.helios import read_helios
-from policy_net.laboratory.workloads.loaders.json_items import is_json
 from policy_net.laboratory.workloads.loaders.k8s import read_k8s
 from policy_net.laboratory.workloads.loaders.openb import read_openb
 from policy_net.laboratory.workloads.loaders.pai import read_pai
 from policy_net.laboratory.workloads.loaders.philly import read_philly
 from policy_net.laboratory.workloads.loaders.record import Intake, RecordedJob, Recording, even_shares
 from policy_net.laboratory.workloads.loaders.sacct import looks_like_sacct, read_sacct
+from policy_net.laboratory.workloads.loaders.values import is_json
 
 COLUMNS = ("job_id", "submit_time_s", "duration_s", "num_gpus")
 """Of our own csv: a row a job, times in seconds on any clock. Read too, where they are there: `model`, `start_time_s`,

@@ -18,7 +18,7 @@ from policy_net.laboratory.workloads.loaders.record import (
     Recording,
     Selection,
 )
-from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, moment_if_any, span, stated_moment, unstated
+from policy_net.laboratory.workloads.loaders.values import ZONE_NOTE, moment_if_any, span, stated_moment, unstated
 
 ENDS = "end_time - start_time"
 COLUMNS = ("job_id", "gpu_num", "submit_time", "duration")

@@ -14,7 +14,6 @@ from foundation.figures import counted
 from policy_net.accelerators import MOST_ON_A_NODE, Counted, counted_as, is_counted, not_counted, too_many
 from policy_net.errors import BadInput, MalformedRow
 from policy_net.laboratory.csv_rows import MOST_GPUS, shown
-from policy_net.laboratory.workloads.loaders.json_items import Item, item, read_json
 from policy_net.laboratory.workloads.loaders.record import (
     INCOMPLETE,
     NEVER_STARTED,
@@ -28,7 +27,7 @@ from policy_net.laboratory.workloads.loaders.record import (
     Recording,
     as_one_request,
 )
-from policy_net.laboratory.workloads.loaders.times import moment_if_any, span
+from policy_net.laboratory.workloads.loaders.values import Item, item, moment_if_any, read_json, span
 
 EXPECTED = "give what `kubectl get pods -A -o json` prints"
 UNIT = "pod"

@@ -17,7 +17,7 @@ from policy_net.laboratory.workloads.loaders.record import (
     RecordedJob,
     Recording,
 )
-from policy_net.laboratory.workloads.loaders.times import moment, span, stated_moment
+from policy_net.laboratory.workloads.loaders.values import moment, span, stated_moment
 
 COLUMNS = ("name", "num_gpu", "creation_time", "deletion_time", "scheduled_time")
 WHOLE_GPU_MILLI = 1000

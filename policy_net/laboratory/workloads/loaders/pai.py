@@ -23,7 +23,7 @@ from policy_net.laboratory.workloads.loaders.record import (
     Recording,
     as_one_request,
 )
-from policy_net.laboratory.workloads.loaders.times import moment, span
+from policy_net.laboratory.workloads.loaders.values import moment, span
 
 TASK_COLUMNS = (
     "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu",

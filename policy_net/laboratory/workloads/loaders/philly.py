@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from policy_net.errors import BadInput
-from policy_net.laboratory.workloads.loaders.json_items import Item, item, read_json
 from policy_net.laboratory.workloads.loaders.record import (
     NEVER_STARTED,
     NO_GPU,
@@ -25,7 +24,7 @@ from policy_net.laboratory.workloads.loaders.record import (
     Selection,
     as_one_request,
 )
-from policy_net.laboratory.workloads.loaders.times import ZONE_NOTE, span
+from policy_net.laboratory.workloads.loaders.values import ZONE_NOTE, Item, item, read_json, span
 
 EXPECTED = "give the trace's cluster_job_log"
 UNIT = "record"

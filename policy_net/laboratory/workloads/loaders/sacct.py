@@ -20,7 +20,6 @@ from foundation.figures import counted
 from policy_net.accelerators import MOST_ON_A_NODE, Counted, gres_counted_as, not_counted, too_many
 from policy_net.errors import BadInput, MalformedRow, OtherColumns
 from policy_net.laboratory.csv_rows import MOST_GPUS, CsvRow, read_rows, shown
-from policy_net.laboratory.workloads.loaders.json_items import Item, is_json, item, read_json
 from policy_net.laboratory.workloads.loaders.record import (
     INCOMPLETE,
     NEVER_STARTED,
@@ -35,11 +34,15 @@ from policy_net.laboratory.workloads.loaders.record import (
     as_one_request,
     even_shares,
 )
-from policy_net.laboratory.workloads.loaders.times import (
+from policy_net.laboratory.workloads.loaders.values import (
     ZONE_NOTE,
+    Item,
     elapsed,
+    is_json,
+    item,
     moment,
     moment_if_any,
+    read_json,
     span,
     stated_moment,
     unstated,

@@ -13,8 +13,7 @@ from policy_net.domain import Allocation, CapacityMode, Job, JobKind, Progress, 
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.simulation.node_changes import resizing
-from policy_net.laboratory.workloads.estimates import parse_durations, with_estimates
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import Workload, parse_durations, with_estimates
 from policy_net.placement.capacity import open_capacity
 
 NODE = Resources(8000, 2)

@@ -3,7 +3,7 @@
 import pytest
 
 from policy_net.laboratory.commands.world_options import WorldOptions
-from policy_net.laboratory.simulation.load import Load, load_of, recorded_load
+from policy_net.laboratory.simulation.metrics import Load, load_of, recorded_load
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import WorkloadOptions
 

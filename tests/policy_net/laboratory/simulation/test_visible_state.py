@@ -14,8 +14,7 @@ from policy_net.domain import ClusterState, Decision, JobKind, Trigger
 from policy_net.laboratory.catalogue import CATALOGUE, MODEL_NAMES
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.workloads.estimates import Estimates, parse_durations, with_estimates
-from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
+from policy_net.laboratory.workloads.workload import Estimates, Workload, WorkloadJob, parse_durations, with_estimates
 
 UNTRAINED_DECISIONS = 12
 NOTHING = Decision({})

@@ -6,7 +6,7 @@ from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.simulated_job import LEAST_SHOWN_EPOCHS
-from policy_net.laboratory.workloads.estimates import Estimates, parse_durations, with_estimates
+from policy_net.laboratory.workloads.workload import Estimates, parse_durations, with_estimates
 
 MANY = make_workload(*(make_spec(number) for number in range(2000)))
 

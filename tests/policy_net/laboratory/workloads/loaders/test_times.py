@@ -4,7 +4,7 @@ import pytest
 
 from policy_net.errors import MalformedRow
 from policy_net.laboratory.csv_rows import CsvRow
-from policy_net.laboratory.workloads.loaders.times import elapsed, moment, span, stated_moment
+from policy_net.laboratory.workloads.loaders.values import elapsed, moment, span, stated_moment
 
 ROW = CsvRow(Path("f.csv"), 3, {})
 
