@@ -28,9 +28,6 @@ class CoreShare:
 
     Args:
         share: above 0, up to 1.
-        used: CPU seconds that were used so far.
-        clock: seconds that have passed.
-        rest: waits so many seconds.
         owed: CPU seconds that were used before, and count too; as many have passed then at least.
     """
 
@@ -61,9 +58,6 @@ def be_modest(
     """Take a low priority, no more memory, and end with whoever asked.
 
     Args:
-        asker: its process number.
-        percent: of a core, above 0.
-        most_bytes: of data.
         niceness: added to that of the asker.
         from_start: whether what the start of this process took counts too; where starts are many, it is most of it.
 
@@ -111,7 +105,6 @@ def answer_of(
     Args:
         longest_seconds: until it is killed.
         ending: whether the asker ends; then it is killed too.
-        clock: monotonic seconds.
 
     Raises:
         TimeoutError: it took too long, or the asker ends.

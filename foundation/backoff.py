@@ -18,9 +18,7 @@ class Backoff:
     """The waits of one caller.
 
     Args:
-        seed: of the randomness; callers differ in it.
         first_seconds: the bound of the first wait, which doubles with every failure.
-        longest_seconds: the largest bound.
         least_share: how much of its bound a wait is at least; above 0, or failures would make a busy loop.
 
     Raises:
@@ -53,10 +51,8 @@ class Failures:
 
     Attributes:
         in_a_row: without progress in between, the newest included.
-        total: all of them.
         recent: each within ten minutes of the one before.
         progress: how far it was at the newest; any number that grows.
-        unix_seconds: when that was.
     """
 
     in_a_row: int = 0

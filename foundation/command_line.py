@@ -52,8 +52,6 @@ def run(
     """Run a command line to its exit code; prints an error as one line on stderr and never raises it.
 
     Args:
-        application: the program.
-        program: its name, which begins every error line.
         arguments: what was typed after the name; `sys.argv[1:]` if None.
     """
     typed = list(sys.argv[1:] if arguments is None else arguments)

@@ -44,7 +44,6 @@ class Option:
     """One option.
 
     Attributes:
-        names: `-o`, `--output`.
         value: whether a word follows that is its value.
         files: whether that is the name of a file or a folder.
         choices: the words that it may be; empty where it may be another.
@@ -63,9 +62,7 @@ class CompletionPlace:
     """What may be typed after a command's words.
 
     Attributes:
-        path: the words, without the program's name.
         words: sub-commands, or words that an argument may be, each with its meaning.
-        groups: whether the words are sub-commands.
         default: the sub-command that is meant where none is named.
         files: whether an argument is the name of a file or a folder.
         asks: whether only the program knows what an argument may be.

@@ -49,9 +49,6 @@ def open_ordinary(
     A pipe makes nobody wait, and no link leads to another place.
 
     Args:
-        path: the file; it is no link, unless `follow`.
-        flags: as `os.open` has them.
-        mode: of a file that is made, less the process's umask.
         below: a folder above it, from which on no folder may be a link either; None: its folder may.
         follow: whether the file may be a link: its name is its owner's to give.
 
@@ -135,7 +132,6 @@ def write_whole(
     """Put a file in place, as a whole or not at all.
 
     Args:
-        path: its name; its folder is there.
         data: the content, a text as UTF-8; several buffers stand one behind the other.
         durable: whether it outlasts the machine's death. Without it a file guards against the writer's death only.
         mode: who may do what, less the process's umask; from the first byte on.
@@ -177,8 +173,6 @@ def write_first(path: Path, data: bytes, *, mode: int = 0o666) -> bool:
     """Put a file in place, whole and durable, unless there is one: of several who do so at once, one does.
 
     Args:
-        path: its name; its folder is there.
-        data: the content.
         mode: who may do what, less the process's umask; from the first byte on.
 
     Returns:
@@ -239,7 +233,6 @@ def write_at(descriptor: int, offset: int, buffers: Sequence[Buffer]) -> int:
     Args:
         descriptor: an open file; its position does not count and does not change.
         offset: where the first byte goes.
-        buffers: of bytes, one-dimensional.
 
     Returns:
         The offset behind the last byte.

@@ -43,8 +43,7 @@ class FollowedFiles(Generic[Value]):
         unusable: what `make` raises of files that cannot be used; an OSError is always one.
         on_replaced: is told each value that takes the place of another one.
         on_refused: is told why the files that are there now are not used, once in a row for each reason.
-        look_seconds: least time between two looks.
-        clock: seconds that never go back.
+        poll_seconds: least time between two looks.
     """
 
     def __init__(

@@ -37,9 +37,6 @@ class FileLock:
     Children do not inherit it, or one that lingers would hold its parent's lock.
 
     Args:
-        path: the lock file; its folder is there.
-        mode: of a file that is made.
-        sleep: waits so many seconds.
         below: a folder above it, from which on no folder may be a link; see `open_ordinary`.
 
     Raises:
@@ -84,10 +81,6 @@ class FolderLock:
 
     File systems that lock no folders (NFS among them) leave it to a `FileLock` in the folder: `taken` is False then.
 
-    Args:
-        path: the folder, which is there.
-        sleep: waits so many seconds.
-
     Raises:
         LockHeld: another living process, or another lock of this one, has it; its number is not known.
         OSError: the folder cannot be opened.
@@ -118,7 +111,6 @@ def lock_holder(path: Path, below: Path | None = None) -> int | None:
     """The process number of a lock's living holder; None if there is none, or no such file.
 
     Args:
-        path: the lock file.
         below: as for `FileLock`.
 
     Raises:

@@ -16,8 +16,6 @@ def marked_processes(variable: str, mark: str, *, prefix: bool = False) -> list[
     """Numbers of all processes of this user that were started with the mark; this process is never among them.
 
     Args:
-        variable: of the environment.
-        mark: its value.
         prefix: whether values that only begin with `mark` count too.
     """
     return [number for number in _own_processes() if _has_mark(number, variable, mark, prefix)]

@@ -53,8 +53,6 @@ def show(form: Form, facts: Any, shown: Shown, in_csv: Csv | Callable[[], Csv] |
     """Print a result.
 
     Args:
-        form: that was asked for.
-        facts: plain values, as JSON and YAML have them.
         shown: to people; where it is a function, it is called only if it is needed.
         in_csv: what a csv has, likewise; unless given, the tables that people see, or their sentence.
     """
@@ -128,7 +126,6 @@ def _print_csv(content: Any, headings_above: list[str] | None = None, *, again: 
 
     Args:
         headings_above: under which a list that has the same goes on.
-        again: whether something was printed before.
     """
     import csv  # noqa: PLC0415  (few ask for it)
 

@@ -49,10 +49,6 @@ class PodSecrets:
 
     Args:
         account: the folder that the service account is mounted at.
-        environment: of the pod, which says where the API server is.
-
-    Attributes:
-        namespace: the pod's.
 
     Raises:
         NotInPod: a file or variable is missing.

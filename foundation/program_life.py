@@ -30,8 +30,6 @@ def begin(program: str, module: str, answer_before: Callable[[int, object], None
     """Import a program's module, and run its `main`.
 
     Args:
-        program: its name, for the line about an interrupt.
-        module: where its `main` is.
         answer_before: what answered Ctrl-C until now, in place of Python.
     """
     global _interrupted  # noqa: PLW0603  (a process has one program)

@@ -29,7 +29,6 @@ class RefusalWindows(Generic[Key]):
     """Which refusals get a line; for one thread.
 
     Args:
-        clock: seconds, never back.
         others: the key that stands for one more kind, once there are `MOST_KEYS`; None drops the oldest kind instead.
         quiet_seconds: how long after its line a kind has none; infinite for an owner who calls `close` in time.
     """

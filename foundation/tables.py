@@ -41,7 +41,6 @@ class Column:
     """One column of a table.
 
     Attributes:
-        heading: perhaps of several lines.
         left_out: how soon it is left out where there is little room, the largest first and of equals the one furthest
             right; 0 stays as long as anything can be shortened.
         text: begins at the left and may be shortened, as a name; figures end at the right and are whole or not there.
@@ -58,9 +57,6 @@ class FittedTable:
     """Rows of figures, with at most one column of words, no wider than the terminal that they are printed on.
 
     Args:
-        title: stands above; empty for none.
-        columns: the first one is that of the rows' names.
-        rows: a text for each column.
         below: lines that stand below, each with its own indentation.
         for_programs: the same rows as a program reads them, with bare numbers and whole moments; None: as people do.
         program_headings: of these rows, where a program has more columns, a value each; empty: as people do.
@@ -203,8 +199,6 @@ class FactSheet:
     """Facts about one thing, a label and what is said of it, no wider than the terminal that they are printed on.
 
     Args:
-        title: stands above; empty for none.
-        facts: labels and what stands beside them.
         below: lines that stand below, each with its own indentation.
     """
 

@@ -66,8 +66,6 @@ def nearest(word: str, known: Iterable[str], least_likeness: float = 0.6) -> str
     """The known word that somebody probably meant; None if none is like it.
 
     Args:
-        word: what was typed.
-        known: what could have been.
         least_likeness: from 0, nothing in common, to 1, the same.
     """
     return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=least_likeness)), None)

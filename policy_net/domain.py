@@ -130,7 +130,6 @@ class Job:
         total_epochs: what the user declared; `remaining_epochs` is what is left of it.
         requested: the size the user asked for; fixed-size schedulers give exactly this.
         run_seconds: time so far during which the job held a usable allocation.
-        current: what the job holds now, before the decision.
         kind: an all-reduce job never holds parameter servers (its `max_ps` and `min_ps` are 0).
         min_workers, min_ps: with fewer tasks, but for none at all, the job makes no progress.
         work_known: whether anybody declared `total_epochs`. If not, it and `remaining_epochs` are no more than a guess
@@ -245,10 +244,8 @@ class Progress:
     """What one job did between two decisions; beliefs and rewards are made of these.
 
     Attributes:
-        allocation: what the job really held.
         seconds: how long it trained with it: less than the interval if it finished or lost a task in between, without
             the time that it paused, and zero for fewer tasks than it trains with. So samples / seconds is its speed.
-        samples: trained samples in that time.
         epochs: `samples` in epochs of this job.
         remaining_epochs: at the *start* of the interval.
         paused_seconds: how long it held its tasks but paused first, because of a resize or a resumption.
@@ -281,10 +278,7 @@ class Progress:
 
 
 class SpeedModel(Protocol):
-    """How fast a job of a type trains with a number of parameter servers and workers.
-
-    The simulator's truth and every belief implement this one protocol and are injected; nothing else tells them apart.
-    """
+    """How fast a job of a type trains with a number of parameter servers and workers."""
 
     def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
         """Speed in samples/s; 0 if the allocation cannot train (no worker, or no parameter server for a PS type)."""
@@ -306,10 +300,7 @@ def speed_at(grid: NDArray[np.float64], ps: int, workers: int) -> float:
 
 
 class PlacementEffect(Protocol):
-    """How much slower a job trains where its workers lie than the speed model says for its best place.
-
-    Like `SpeedModel`, both the simulator's truth and a scheduler's belief may be one.
-    """
+    """How much slower a job trains where its workers lie than the speed model says for its best place."""
 
     def relative_speed(self, job_type: str, workers_by_node: Sequence[tuple[str, int]]) -> float:
         """Speed there over the speed model's, above 0.
@@ -333,7 +324,6 @@ class PolicyContext:
     """What a policy may be given when it is built.
 
     Attributes:
-        seed: for policies that draw random numbers.
         true_speeds: the simulator's truth; None outside simulations, so that no live policy can come to depend on it.
         measured_speeds: a fit to points that somebody measured beforehand; None where nobody did.
     """

@@ -39,7 +39,6 @@ class OtherColumns(BadInput):
 
     Attributes:
         names: of the columns that it has; one with all of the line where other marks divide them.
-        missing: those that it lacks.
     """
 
     def __init__(self, message: str, names: Sequence[str], missing: Sequence[str]) -> None:

@@ -103,8 +103,7 @@ def register_policy_of(module: str, builders: Mapping[str, str]) -> None:
     """Make the policies of a module available by name; the module is loaded when one of them is built.
 
     Args:
-        module: its full name.
-        builders: the names of its functions that build a policy, by the policy's name.
+        builders: by the name of a policy, that of its class, or of a function of a `PolicyContext`.
     """
     for name, builder in builders.items():
         register_policy(name, _built_by(module, builder))

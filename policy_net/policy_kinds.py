@@ -73,8 +73,6 @@ class UpdateSchedule:
     """Updates of a kind of policy: how often they come, and what experience each is made of.
 
     Attributes:
-        segments: how many runs of decision times.
-        decisions: length of a run.
         every: decisions between two updates, at least.
         by: how the runs are drawn from the replay.
     """

@@ -85,7 +85,6 @@ def read_settings_file(path: Path, model: type[Model], least: str, other: OtherF
     """Read and check a configuration file; what became a constant is named in a warning, and counts no more.
 
     Args:
-        least: the settings that no file can do without, for the message about an empty one.
         other: whose file it may be instead, where it has settings of that one, and none that only this one has.
 
     Raises:
@@ -130,9 +129,6 @@ def _taken_out(content: dict[Any, Any], section: type[BaseModel], where: str) ->
 
 def checked_settings(content: Any, model: type[Model], where: str) -> Model:
     """Check settings that were read from somewhere.
-
-    Args:
-        where: they are from, for people.
 
     Raises:
         BadInput: an unknown key, a wrong type or value.

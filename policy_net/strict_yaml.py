@@ -83,7 +83,6 @@ def read_yaml(path: Path, wanted: str, largest_bytes: int) -> Any:
 
     Args:
         wanted: what it should be, for the messages, such as `a job file`.
-        largest_bytes: what is longer is another file, or a device without end.
 
     Raises:
         BadInput: not there, too long, no text, no YAML, a key that stands twice, an anchor, a second document.

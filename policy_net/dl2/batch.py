@@ -71,7 +71,6 @@ class JobBatch:
             bundles one half and then the other): void, or single grants until nothing fits, would idle the cluster.
         features_F: float32, shape (F,), true to the grants made so far.
         workers, ps: how many each job has been given, in the order of the jobs.
-        bundles: whether there are actions that give both.
     """
 
     def __init__(

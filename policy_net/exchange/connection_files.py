@@ -76,9 +76,6 @@ def read_connection_files(
 ) -> ConnectionFiles:
     """Read and check the files of a connection.
 
-    Args:
-        content: reads a file.
-
     Raises:
         IdentityFileError: one cannot be read, is no PEM, or key and certificate do not belong together.
     """
@@ -109,8 +106,6 @@ def follow_connection_files(
     What has expired, or does not hold yet, takes nobody's place; at a start there is nothing else to take.
 
     Args:
-        read: as `read_connection_files` does.
-        clock: seconds that never go back.
         unix_clock: seconds by which certificates hold.
 
     Raises:

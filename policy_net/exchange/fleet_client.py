@@ -91,7 +91,6 @@ class FleetClient:
         """Open a channel; nothing is sent yet.
 
         Args:
-            clock: Unix seconds.
             on_enrolled: is told the fleet's keys that come with a certificate for a token.
             on_replaced: is told the name of a secret whose files were replaced.
 

@@ -48,7 +48,6 @@ class FleetTrust:
 
     Args:
         allow_unsigned: while no key is pinned, versions without a signature may act.
-        clock: Unix seconds.
     """
 
     def __init__(self, state_dir: Path, cluster: str, allow_unsigned: bool, clock: Callable[[], float]) -> None:
@@ -160,7 +159,6 @@ class FleetTrust:
         Unlike an assignment, nothing is asked of an agent that knows no key.
 
         Args:
-            version: that the same answer assigns.
             rollout_assignment: None if the answer asks nothing, which has to be signed too.
 
         Raises:

@@ -39,11 +39,9 @@ class IdentityFile:
     """The content of an identity file.
 
     Attributes:
-        key: private key, PEM.
         certificate: for its public half, PEM.
         authority: what the other side's certificate is checked against, PEM, one or more.
         begins_unix_seconds: when the certificate was made, or a little before.
-        ends_unix_seconds: when it expires.
     """
 
     key: bytes

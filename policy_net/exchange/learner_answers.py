@@ -24,10 +24,8 @@ class Registration:
 
     Attributes:
         incarnation: numbers this registration; update sequences start at 1 within it.
-        spec: of the head.
         learning: False if this cluster's updates are not wanted.
         rounds: the learner asks for work, round by round; updates are not pushed.
-        timestamp: that this cluster is to act on the assigned version.
         fleets: the learner's fleet, and those above it that it knows, the nearest first.
     """
 
@@ -68,7 +66,6 @@ class Assignment:
         rollout_assignment: what a rollout asks besides; None: nothing.
         assignment_fault: what is wrong with one that cannot be read.
         lost_digest: of a policy file that the learner lost and takes back; empty: of none.
-        fleets: as in `Registration`.
     """
 
     version: int
@@ -101,7 +98,6 @@ class FetchedPolicy:
     Attributes:
         signed: what the version is; None from a learner that signs nothing.
         timestamp: that this cluster is to act on it now.
-        roots: whose keys these are.
     """
 
     version: int

@@ -65,10 +65,6 @@ class LearnerAddress:
 
     Attributes:
         addresses: HOST:PORT of all learners of the fleet, of which one is active at a time.
-        cluster: the caller's name.
-        folder: where the caller's identity is kept.
-        words: of the calling program.
-        call_seconds: deadline of a call.
         enrollment_file: by which an identity is gained; None where there is none to gain.
         enroll_address: HOST:PORT to enroll at; the host of the address and the enrollment file's port unless set.
         tls: certificates that were made elsewhere (PEM): authorities, the caller's certificate, its key.

@@ -123,8 +123,6 @@ class CallerWords:
 
     Attributes:
         section: of its settings, in which the connection is described.
-        learner: who was expected.
-        caller: who calls.
         enroll: what to do where its port of enrollments is another.
         uncertified: what to do where TLS is spoken, and was not tried.
         other_certificates: what to do where its certificates are not taken.
@@ -174,9 +172,7 @@ class OtherServers:
     """What is said of addresses at which no learner answers; safe to use from several threads.
 
     Args:
-        words: of the program that calls.
         patience_seconds: of calls to the learner.
-        clock: seconds, never back.
     """
 
     def __init__(
@@ -193,11 +189,9 @@ class OtherServers:
         """Why a call met no learner, and what to do; empty where a learner answered, or too late.
 
         Args:
-            call: its name.
             code: gRPC's word for its end.
             details: what gRPC, or the learner, said.
             address: HOST:PORT that was called, IPv6 in brackets.
-            certified: whether by TLS.
         """
         words = self._words
         if code == "UNIMPLEMENTED" and call in _OF_OTHER_PORTS:

@@ -32,7 +32,6 @@ class RolloutAssignment:
     """What a rollout asks of a cluster.
 
     Attributes:
-        rollout: its number, from 1 on.
         beside_version: the candidate; the assigned version is the incumbent.
         seed: of the coins that say which version begins a pair of blocks.
         block_seconds: how long a block lasts, in the cluster's own time; the agent says when the first one begins.

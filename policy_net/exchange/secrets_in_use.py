@@ -34,10 +34,8 @@ class SecretInUse:
     """One secret, or a certificate that others are checked against.
 
     Attributes:
-        name: what it is for, in a word.
         validity: of its certificate now; None of a secret that is no certificate.
         refusal: why the files that are there now are not used; empty where they are.
-        poll: looks at the files if it is time.
         serves: whether callers can be served with it alone; where it has expired, the program is not ready.
     """
 

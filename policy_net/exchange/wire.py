@@ -39,7 +39,6 @@ class GradientUpdate:
     Attributes:
         base_step: the learner head's step at which the gradient was computed.
         gradient: float32, shape (parameter_count,); descent goes along its negative.
-        samples: micro-actions that it was computed from.
         effective_samples: the same after importance weighting.
         replayed: it comes from replays of the cluster's past, and not from what decisions brought.
     """
@@ -117,7 +116,6 @@ class RoundAnswer:
 
     Attributes:
         weights: of a train task: where the cluster ended; empty otherwise.
-        samples: micro-actions that the answer was computed from.
         error: not empty: there is no answer, and why.
     """
 

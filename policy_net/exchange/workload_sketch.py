@@ -35,7 +35,6 @@ class KindSketch:
     """Jobs of one way to train.
 
     Attributes:
-        share: of all jobs.
         run_seconds: quantiles of the time that a job's work takes at the size that it asked for.
         workers, ps: quantiles of that size.
     """
@@ -62,9 +61,7 @@ class WorkloadSketch:
 
     Attributes:
         nodes, gpus_per_node, cpus_per_node: usually free for its jobs.
-        jobs_a_day: that come, on average.
         day_shares: of the jobs, by part of the day; empty: nothing is said of it.
-        kinds: each at most once.
 
     Raises:
         BadInput: something of it cannot be; one line says what.

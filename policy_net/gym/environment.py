@@ -126,7 +126,6 @@ class ClusterSchedulingEnv(gymnasium.Env[Observation, np.int64]):
 
     Args:
         workload: as after `--workload`. One without a seed of its own is drawn anew at every reset.
-        jobs_per_batch: J.
         job_types: types with a column of their own, at most 11; all others share the column `other`.
         reward: `jct` or `slot-utility`, see `GymReward`.
         max_decisions: after so many, the episode is truncated; unless given, 200 for every job of the workload.

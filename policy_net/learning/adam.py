@@ -66,7 +66,6 @@ def adam_step(
         count: of the steps that have moved the moments, this one included.
         gradient: finite, float32; not changed.
         learning_rate: of this step, after staleness.
-        constants: β1, β2, ε.
         units: what the rate is counted in, by parameter; 1 unless given. Adam divides by the gradient's size, so that
             these alone say how long a step is.
     """

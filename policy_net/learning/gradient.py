@@ -88,7 +88,6 @@ def utility_advantages(segment: Sequence[Experience], shared_credit: float) -> l
     """Advantages of all micro-actions of a segment, one array of shape (M,) per decision time.
 
     Args:
-        segment: consecutive decision times, each with its `utility`.
         shared_credit: 0 credits a grant with its own job alone, 1 with the whole cluster; void always has the whole.
     """
     usual = _usual_efficiency(segment)

@@ -20,7 +20,6 @@ def clipped_ratios(log_policy_B: Floats, behaviour_B: NDArray[np.floating]) -> F
 
     Args:
         log_policy_B: log π of what was chosen, at the head.
-        behaviour_B: the probability with which it was chosen.
     """
     ratios_B: Floats = np.minimum(1.0, np.exp(log_policy_B - np.log(behaviour_B)))
     return ratios_B
@@ -31,8 +30,6 @@ def mean_ratio(log_policy_M: Floats, behaviour_M: NDArray[np.floating], chosen_M
 
     Args:
         log_policy_M: log π of every micro-action, at the head.
-        behaviour_M: the probability with which it was taken.
-        chosen_M: which micro-actions were choices.
     """
     if not chosen_M.any():
         return 1.0
@@ -43,7 +40,6 @@ def effective_samples(ratios_B: Floats, choices_B: NDArray[np.number] | None = N
     """How many samples with weight 1 the weighted ones are worth (Kish's effective sample size).
 
     Args:
-        ratios_B: a weight each.
         choices_B: how many choices have this weight; None: one each.
 
     Returns:

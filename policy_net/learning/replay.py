@@ -30,7 +30,6 @@ class Experience:
 
     Attributes:
         reward: of the interval that followed.
-        seconds: that interval's length.
         began_seconds: the cluster's time at the decision; None where it is not known, and it is taken to follow.
         utility: which job contributed what to the reward, where it is the slot utility.
         trainable: False where the guard or the fallback changed the decision; then it never trains the actor.

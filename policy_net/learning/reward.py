@@ -24,7 +24,6 @@ class SlotUtility:
     """The slot-utility reward of an interval, and which job contributed what.
 
     Attributes:
-        job_ids: of the jobs that wait or run, n of them.
         efficiency: shape (n,); a job's measured utility over its believed best alone; 0 for a job that waited.
         weight: shape (n,); a job's part in the believed best of all; sums to 1. The reward is weight · efficiency.
         planned: shape (n,); the efficiency that the policy's own choice, without chance, was believed to have: what a
@@ -53,7 +52,6 @@ def slot_utility(
 
     Args:
         state: at the start of the interval; its jobs must come in the order of the policy's decision.
-        progress: of the interval.
         beliefs: speeds as believed at the decision; never the simulator's truth.
         interval_seconds: the interval's length; a job that progressed for part of it counts in proportion, unless it
             finished.
@@ -74,7 +72,6 @@ def utility_over(
 
     Args:
         best_speeds: of every job alone, as believed, in samples/s; shape (n,).
-        exponent: of the utility.
         planned_speeds: the same under the policy's own choice without chance; shape (n,).
     """
     by_job: Mapping[str, Progress] = {entry.job_id: entry for entry in progress}

@@ -38,10 +38,7 @@ def twin_gradient(
     """The gradient at `head` of the log of a window's mean JCT, smoothed by `settings.perturbation` times `spreads`.
 
     Args:
-        head: shape (P,).
         spreads: Σ, positive, shape (P,).
-        cost: of one window.
-        generator: draws the directions.
         permute: give each pair's direction a random sign: a control that has nothing to learn from.
 
     Returns:

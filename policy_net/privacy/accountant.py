@@ -34,7 +34,6 @@ def epsilon(spent: float, delta: float) -> float:
 
     Args:
         spent: the sum of 1/z² over a cluster's updates, 0 or more.
-        delta: in (0, 1).
     """
     if spent <= 0.0:
         return 0.0

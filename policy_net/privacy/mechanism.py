@@ -38,7 +38,6 @@ class GaussianNoise:
     """Clips gradients and adds noise, drawn anew for each.
 
     Args:
-        clip_norm: the most that one gradient may measure.
         noise_multiplier: standard deviation of the noise in each parameter over `clip_norm`.
         seed: tells the seed of the next gradient's noise; whoever knows it can take the noise off again.
     """

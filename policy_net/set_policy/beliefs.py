@@ -68,7 +68,6 @@ def measured_by_others(
     Jobs of unknown work are not changed: what remains of them was a time, and not a number, before it was samples.
 
     Args:
-        has_scale: whether anything is known of how many samples a type trains in a second.
         reference_speed: believed samples/s of a job, whether or not anything is known of it.
 
     Returns:
@@ -114,7 +113,7 @@ class SetBeliefs(GaussianProcessBeliefs):
         self.lifetimes.use_sessions(terms)
 
     def grid(self, job_type: str) -> Array:
-        """See `Beliefs`; of a type of which nothing was seen what may be hoped for, so that its first jobs find out.
+        """See `BeliefsByType`; of a type that nobody has seen what may be hoped for, so that its first jobs find out.
 
         The mean of the kind has its first job stay small beside an idle cluster.
         """
@@ -150,7 +149,7 @@ class SetBeliefs(GaussianProcessBeliefs):
         return self.lifetimes.rank_seconds(_trained_samples(job) / speed, job.job_id) if speed > 0.0 else None
 
     def observe(self, progress: Sequence[Progress]) -> None:
-        """See `Beliefs`; which jobs have ended, what starts cost, and what it does where workers lie."""
+        """See `BeliefsByType`; which jobs have ended, what starts cost, and what it does where workers lie."""
         if any(entry.places for entry in progress):
             super().observe([self.places.without_places(entry) for entry in progress])
             for entry in progress:
@@ -164,7 +163,7 @@ class SetBeliefs(GaussianProcessBeliefs):
                 self.lifetimes.on_job_ended(entry.job_id, entry.samples)
 
     def snapshot(self) -> dict[str, object]:
-        """See `Beliefs`."""
+        """See `BeliefsByType`."""
         found = {
             **super().snapshot(),
             LIFETIMES_KEY: self.lifetimes.snapshot(),
@@ -173,7 +172,7 @@ class SetBeliefs(GaussianProcessBeliefs):
         return {**found, PLACES_KEY: self.places.snapshot()} if self.places.reports else found
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
-        """See `Beliefs`; snapshots from before there were lifetimes, restarts or places have none."""
+        """See `BeliefsByType`; snapshots from before there were lifetimes, restarts or places have none."""
         lifetimes = Lifetimes.restored(snapshot[LIFETIMES_KEY]) if LIFETIMES_KEY in snapshot else Lifetimes()
         restarts = Restarts.restored(snapshot[RESTARTS_KEY]) if RESTARTS_KEY in snapshot else Restarts()
         places = PlaceBeliefs.restored(snapshot[PLACES_KEY]) if PLACES_KEY in snapshot else PlaceBeliefs()
@@ -184,7 +183,7 @@ class SetBeliefs(GaussianProcessBeliefs):
         self.lifetimes.use_sessions(self._session_terms)
 
     def digest(self) -> str:
-        """See `Beliefs`."""
+        """See `BeliefsByType`."""
         places = self.places.digest() if self.places.reports else ""
         return hashlib.sha256(
             f"{super().digest()}{self.lifetimes.digest()}{self.restarts.digest()}{places}".encode()

@@ -21,10 +21,6 @@ GROUPS = {"prices": PRICES_VERSION, "sessions": SESSIONS_VERSION}
 def extended(content: PolicyFile, label: str, groups: Collection[str] = tuple(GROUPS)) -> PolicyFile:
     """The policy of a file with further groups; all others keep their numbers.
 
-    Args:
-        label: what an error calls the file.
-        groups: names of `GROUPS`.
-
     Raises:
         BadInput: the file has one of them already.
         PolicyFileError: it holds another kind of policy.

@@ -50,10 +50,7 @@ class PlaceView:
     """What a decision knows of places.
 
     Attributes:
-        pools: of the cluster.
         tables: by pool, of every job.
-        effect: what is believed of places.
-        restart_seconds: what a move costs.
     """
 
     state: ClusterState

@@ -47,10 +47,8 @@ class Weighed:
     """A step that the planner looked at.
 
     Attributes:
-        job: its index in the state.
         held: what the job had been granted before.
         score: the higher, the sooner it was looked at.
-        taken: whether there was room for it.
     """
 
     job: int
@@ -72,10 +70,8 @@ def plan(
     """Allocate to the jobs of `state`; ties go by arrival.
 
     Args:
-        tables: of every job.
         tilts: of every job; None leaves the base alone.
         weighed: is given every step that was looked at, in that order, for people who ask why.
-        restart_seconds: what it costs to start a job.
         work_exponent: b; `tables` count in the prices that it belongs to.
         grants: what gives the steps and takes them, as `places.py` has it; None for `Grants` by the tables.
     """
@@ -256,13 +252,11 @@ class SetSamples:
     all; `log_gains` spreads them out again.
 
     Attributes:
-        inputs_JF: what the residual saw of every job.
         first_J2: log score without tilt, and log share of the best speed, of every job's first step; −inf where a job
             has none.
         next_M2: the same of the picked job's next step.
         actions_M: the picks as actions of 3J + 1: what the step gives, and to which job.
         behaviour_M: with which probability, masks and exploration included.
-        jobs_M: which job was picked.
         believed_J2: believed speeds in samples/s of every job: alone at its best, and under the plan without chance.
         chosen_M: whether it was a choice, made with chance: of several steps, none of them for certain.
     """

@@ -56,11 +56,9 @@ class SetPolicy:
     made again.
 
     Args:
-        priors: what is believed of speeds at the start.
         speeds: plan on these in place of beliefs; for yardsticks only.
         effect: plan on this effect of places in place of beliefs; for yardsticks only.
         places: whether decisions say where tasks go, where a state says where they lie.
-        greedy: take the best score; otherwise draw.
         exploration: probability of the runner-up instead, at every pick.
     """
 
@@ -179,10 +177,7 @@ class SetPolicy:
         return found, tables
 
     def planned_in_places(self, state: ClusterState) -> tuple[PlaceView, Decision] | None:
-        """What the plan of this state knows of places, and what it makes of it; None where they do not count.
-
-        For people who ask why; like a decision, it introduces the jobs to the beliefs.
-        """
+        """What the plan of this state knows of places, and what it makes of it; None where they do not count."""
         if not self._has_places(state):
             return None
         state, tables, prices = self._introduced(state)
@@ -254,10 +249,7 @@ class SetPolicy:
     def _introduced(
         self, state: ClusterState, cost: ResizeCost | None = None
     ) -> tuple[ClusterState, list[StepTable], Prices]:
-        """The state as it is believed to be, where that is more than it shows, the tables of its jobs, and the prices.
-
-        The tables count in them.
-        """
+        """The state as believed, where that is more than it shows, the tables of its jobs, and their prices."""
         if self.beliefs is not None:
             state = self.beliefs.expecting(state)
             state = self.beliefs.restarts.without_futile_growth(state, self.beliefs)
@@ -322,9 +314,6 @@ def shipped_name(content: PolicyFile) -> str | None:
 
 def set_policy_of(content: PolicyFile, label: str, *, places: bool = True) -> SetPolicy:
     """The policy of a file that holds a `set` policy, with beliefs that start from the file's priors.
-
-    Args:
-        places: see `SetPolicy`.
 
     Raises:
         PolicyFileError: the file holds another kind.

@@ -31,7 +31,6 @@ class GpuPool:
     Attributes:
         name: the type, or `ALL`.
         nodes: in the cluster's order, always the same tuple.
-        gpu_types: by node.
         gpu_type: of its first node that has GPUs.
     """
 
@@ -137,7 +136,6 @@ class PlaceTables:
         """The steps of a job in a pool.
 
         Args:
-            grid: speeds in the best place.
             version: another one for every change of the effect.
         """
         caps = (job.max_ps, job.max_workers, job.min_ps, job.min_workers)

@@ -20,10 +20,7 @@ _TENTH = 10.0
 
 
 def reasons_of(policy: SetPolicy, state: ClusterState, job_id: str) -> list[str]:
-    """What counted for a job of this state beside the gains of its steps.
-
-    Like a decision it introduces the jobs to the policy's beliefs.
-    """
+    """What counted for a job of this state beside the gains of its steps."""
     job = next((job for job in state.jobs if job.job_id == job_id), None)
     if job is None:
         return []

@@ -110,7 +110,6 @@ def job_inputs(state: ClusterState, tables: Sequence[StepTable], uncertainties: 
     """Inputs of all jobs, shape (J, F + 1), each of order one.
 
     Args:
-        tables: of every job.
         uncertainties: of every job, the deviation of the log of its believed best speed.
     """
     jobs = state.jobs

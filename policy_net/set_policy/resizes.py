@@ -59,8 +59,6 @@ def keeping(
     """The steps of all jobs, in which those that train keep their sizes unless another is worth a resize.
 
     Args:
-        tables: of every job.
-        speed_exponent: of the utility that `tables` count in.
         stays: of every job, whether these are its steps where it lies now; elsewhere its size is worth no more than
             another. None: they are.
         speeds: of every job, in samples/s at its size where it lies, which these tables need not have; None: they do.

@@ -56,7 +56,6 @@ class FleetPriors:
 
     Attributes:
         statistics: one a type and cell, sorted.
-        clusters: how many had a part in it.
         observations: intervals behind those clusters' reports.
         withheld: types on which the clusters contradict one another.
         left_out: (cluster, type) of reports that contradict the others'.

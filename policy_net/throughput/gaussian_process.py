@@ -232,7 +232,7 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         self._begin_from_priors()
 
     def introduce(self, jobs: Iterable[Job]) -> None:
-        """See `Beliefs`; reports on a type of another kind are of another type, and forgotten.
+        """See `BeliefsByType`; reports on a type of another kind are of another type, and forgotten.
 
         Where a job may have more than the usual number of workers, it is from then on believed what they give.
         """
@@ -256,12 +256,12 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         self._beyond.update(job_types)
 
     def grid(self, job_type: str) -> Array:
-        """See `Beliefs`."""
+        """See `BeliefsByType`."""
         self._process_of(job_type)
         return super().grid(job_type)
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
-        """See `Beliefs`; the priors stay those of this object."""
+        """See `BeliefsByType`; the priors stay those of this object."""
         super().restore(snapshot)
         self._begin_from_priors()
 
@@ -294,7 +294,7 @@ class GaussianProcessBeliefs(BeliefsByType[TypeProcess]):
         self._begin_from_priors()
 
     def go_on_from(self, checkpoint: Mapping[str, Any]) -> None:
-        """See `Beliefs`; reports that were forgotten by then, as being of another kind, are forgotten again."""
+        """See `BeliefsByType`; reports that were forgotten by then, as being of another kind, are forgotten again."""
         for job_type, kind in dict(checkpoint.get("kinds", {})).items():
             if job_type in self._priors and self._priors[job_type][0].kind.value != kind:
                 del self._priors[job_type]

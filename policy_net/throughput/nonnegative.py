@@ -95,7 +95,6 @@ def nonnegative_of_moments(moments: Matrix, target: Sequence[float]) -> list[flo
 
     Args:
         moments: M, shape (n, n), of which the lower half counts.
-        target: t, shape (n,).
     """
     lower = [moments[one][other] for one in range(len(target)) for other in range(one + 1)]
     if not all(math.isfinite(value) for value in (*lower, *target)):

@@ -40,8 +40,6 @@ class PriorSpread:
 
     Attributes:
         trend: of the slope in log p, and in log w.
-        smooth: of the smooth deviation.
-        cell: of the effect of a single cell.
     """
 
     trend: float
@@ -66,7 +64,6 @@ class Prior:
     """The process over all n cells of a kind, before any observation.
 
     Attributes:
-        spread: of the kind.
         mean: log of the prior's speeds, shape (n,).
         smooth: covariance of all but the cells' own effects, shape (n, n).
         position: of a cell (PSs, workers) among the n.

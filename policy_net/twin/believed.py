@@ -196,9 +196,7 @@ class BelievedTypes(ProcessTypes):
         Args:
             present: of the jobs of unknown work that are still there, id, trained samples and reference speed.
             starting: of those that start, id and seconds so far.
-            training: ids of those that train.
             sizes: of those, id, workers and servers with which they trained last.
-            ids: of all jobs.
             placed: whether it was known where tasks lie.
         """
         lifetimes: dict[str, Any] = {

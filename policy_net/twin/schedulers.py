@@ -45,7 +45,6 @@ class Heuristic:
 
     Attributes:
         speeds: what it plans on, of a model that does not learn; None if it needs none, or learns them.
-        beliefs: what it learns, and plans on.
     """
 
     code: Scheduler
