@@ -22,8 +22,7 @@ from cluster_agent.fleet.sharing import Sharing, SketchSharing
 from cluster_agent.guard import DeadlineAsker, Guard
 from cluster_agent.learning.comparing import PastComparer, comparer_of
 from cluster_agent.learning.experience import BelievedReward, ExperienceQueue
-from cluster_agent.learning.learning_source import LearningSource, TwinSource
-from cluster_agent.learning.lesson_budget import LessonBudget
+from cluster_agent.learning.learning_source import LearningSource, LessonBudget, TwinSource
 from cluster_agent.learning.noise import UpdateNoise
 from cluster_agent.learning.rounds import RoundLink, RoundWork
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer, TrainingCounts
@@ -353,7 +352,6 @@ class Agent:
 
 
 def _write_summary(path: Path, cluster: str, status: AgentStatus, training: TrainingCounts) -> None:
-    """Write down what a run came to, however it ended in good order."""
     jobs = status.cluster
     content = {
         "cluster": cluster,

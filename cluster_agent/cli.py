@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cluster_agent.errors import BadAgentConfig
+from cluster_agent.jobs.client import Watch, changing_polls
 from cluster_agent.jobs.commands import cancel, delete, job, jobs, logs, resume, suspend
 from cluster_agent.jobs.explaining import explain
-from cluster_agent.jobs.options import Watch, changing_polls
-from cluster_agent.jobs.simulating import simulate
-from cluster_agent.jobs.submission import submit
+from cluster_agent.jobs.submission import simulate, submit
 from foundation.command_line import group_with_habits
 from foundation.command_line import run as run_command_line
 from foundation.completion import COMMAND, completion_command
@@ -256,7 +255,6 @@ def report(
 
 
 def _report_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """The answer's csv."""
     return [{"case": case} | found[case] for case in _CASES]
 
 

@@ -2,12 +2,10 @@
 
 A decision is clamped where most of it can be kept (an unknown job, a broken cap, more than the cluster has), and the
 fallback's stands in its place where nothing of it can be trusted (an exception, NaN, a missed deadline) or no job would
-train at all. Every intervention is counted under one of the reasons below and stands in the decision's `reasons`; such
-a decision must not train the actor, since the policy did not take it.
+train at all. Every intervention is counted by its reason; the decision must not train the actor, which did not take it.
 
-A policy is asked in a thread of its own and given a deadline. One that misses it goes on thinking there, and is not
-asked again until it has: the fallback decides meanwhile. Nothing can interrupt a thread, and a policy that is torn away
-in the middle of a decision could not be trusted with the next one.
+A policy is asked in a thread of its own, under a deadline. Nothing can interrupt a thread, so one that misses its
+deadline thinks on and is not asked again until it has answered; the fallback decides meanwhile.
 """
 
 from __future__ import annotations
@@ -274,8 +272,6 @@ class RecordingPolicy(SchedulerPolicy, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Thought:
-    """What came of a question, and when it was over."""
-
     answer: tuple[Decision, Samples | None] | None
     error: Exception | None
     ended: float

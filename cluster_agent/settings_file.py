@@ -27,7 +27,6 @@ def read_settings(path: Path) -> AgentSettings:
 
 
 def _resolved(settings: AgentSettings, folder: Path) -> AgentSettings:
-    """The settings with paths that do not depend on the working directory."""
     backend = settings.backend
     changes: dict[str, object] = {
         "state_dir": folder / settings.state_dir,

@@ -91,11 +91,7 @@ class CandidateFactory:
         return self.from_bytes(data, PolicyIdentity(Path(name_or_path).name))
 
     def from_bytes(self, data: bytes, identity: PolicyIdentity) -> Candidate:
-        """A policy file's content.
-
-        Raises:
-            PolicyFileError: it cannot be used.
-        """
+        """A policy file's content; raises PolicyFileError if it cannot be used."""
         content = parse_policy_file(data, identity.name)
         identity = replace(identity, digest=digest_of(data))
         if isinstance(content.spec, SetSpec):
@@ -176,13 +172,9 @@ class Decider:
 
 @dataclass(frozen=True, slots=True)
 class DecisionTurn:
-    """Whose decision it is.
+    """Whose decision it is: `acting` makes it, a challenger is asked the same and not obeyed.
 
-    Attributes:
-        acting: makes the decision.
-        challenger: is asked the same, and not obeyed; None where one policy is held alone.
-        fresh: whether a policy was replaced, or began to act, at this decision.
-        activated: whether the acting policy began to act at this decision.
+    `fresh`: a policy was replaced, or began to act, at this decision; `activated`: the acting one began to.
     """
 
     acting: Decider

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.recording.job_timelines import JobTimeline
-from cluster_agent.recording.load_history import LoadCurve
-from cluster_agent.recording.replayed_past import ReplayedPast
+from cluster_agent.recording.load_history import LoadCurve, ReplayedPast
 from cluster_agent.rollout.alternation import FinishedBlock
 from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.settings import LearnerConnectionSettings
@@ -77,6 +76,8 @@ WORDS = CallerWords(
     "leave out learner.tls and learner.enrollment_file, or name another address",
 )
 """An agent's settings, for lines about a port that is no learner's."""
+_OTHERWISE = ("cluster", "interventions", "job_timelines", "load", "replayed", "baselines")
+"""Fields of a status that a heartbeat has in another form; the others have the same names."""
 _MOST_BLOCKS = 64
 """Of evidence in one call; what is left comes with the next heartbeats."""
 
@@ -118,26 +119,10 @@ class LearnerClient(FleetClient):
         """Say how things are."""
         jobs = status.cluster
         message = fleet_pb2.ClusterStatus(
-            time_seconds=jobs.time_seconds,
-            decisions=status.decisions,
-            jobs_running=jobs.jobs_running,
-            jobs_waiting=jobs.jobs_waiting,
-            jobs_done=jobs.jobs_done,
-            avg_jct_seconds=jobs.avg_jct_seconds,
-            baseline_jct_seconds=jobs.baseline_jct_seconds,
-            acting_version=status.acting_version,
-            learning_step=status.learning_step,
+            **{each.name: getattr(jobs, each.name) for each in fields(jobs) if each.name not in _OTHERWISE},
+            **{each.name: getattr(status, each.name) for each in fields(status) if each.name not in _OTHERWISE},
             guard_interventions=dict(status.interventions),
-            finished=status.finished,
-            jobs_total=jobs.jobs_total,
             job_timelines=[_timeline(timeline) for timeline in status.job_timelines],
-            baseline_policy=status.baseline_policy,
-            refused_version=status.refused_version,
-            refused_reason=status.refused_reason,
-            rollout=status.rollout,
-            rollout_role=status.rollout_role,
-            beside_version=status.beside_version,
-            simulated=jobs.simulated,
             load=[fleet_pb2.LoadCurve(**asdict(curve)) for curve in status.load],
             baselines=_baselines(jobs.baselines),
             replayed=None if status.replayed is None else _replayed(status.replayed),

@@ -86,11 +86,7 @@ class KeptVersion:
             path.unlink(missing_ok=True)
 
     def load(self, factory: CandidateFactory) -> Candidate | None:
-        """The kept version; None if there is none.
-
-        Raises:
-            StateDamaged: it cannot be used.
-        """
+        """The kept version; None if there is none; raises StateDamaged if it cannot be used."""
         files = self._files()
         if not files:
             return None

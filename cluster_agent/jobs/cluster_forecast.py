@@ -108,11 +108,7 @@ def _of_version(job: Json, resource: Resource, name: str) -> Json:
 
 
 def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path) -> ManifestJob:
-    """The job as it would be observed, once it were there.
-
-    Raises:
-        BadJobFile: it could not be used.
-    """
+    """The job as it would be observed, once it were there; raises BadJobFile if it could not be used."""
     named = _named(manifest)
     name, namespace = named["name"], named["namespace"]
     manifest = {**manifest, "metadata": {**manifest["metadata"], **named, "uid": NEW}}
@@ -380,7 +376,6 @@ def _fixed(job: Job) -> Job:
 
 
 def _with_work(asked: ManifestJob, work: JobWork, speeds: OnlineFit, guesses: list[str]) -> Job:
-    """The job that is asked about, with what it has to do, in samples."""
     job = asked.job
     hour = 3600.0 * speeds.samples_per_second(job.job_type, job.requested.ps, job.requested.workers)
     total = work.samples if work.samples is not None else asked.total

@@ -14,8 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from cluster_agent.errors import JobRefused
-from cluster_agent.jobs.client import POLL_SECONDS, JobClient, check_done
-from cluster_agent.jobs.options import Name, Names, Socket, Watch
+from cluster_agent.jobs.client import POLL_SECONDS, JobClient, Name, Names, Socket, Watch, check_done
 from cluster_agent.jobs.views import job_table, jobs_table, one_job
 from foundation.files import open_ordinary
 from foundation.growing_file import GrowingFile
@@ -205,7 +204,6 @@ def _act(method: str, name: str, socket: Path | None, output: Form) -> None:
 
 
 def _said_of(method: str, name: str, facts: dict[str, Any]) -> str:
-    """What became of a job, in a line."""
     waits = facts["state"] in ("queued", "suspended") and not (facts["held"] or facts["cancelling"])
     soon = ""
     if not facts["ended"]:

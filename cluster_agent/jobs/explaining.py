@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster_agent.jobs.client import JobClient
+from cluster_agent.jobs.client import JobClient, Name, Socket, Watch, changing_polls
 from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
-from cluster_agent.jobs.options import Name, Socket, Watch, changing_polls
 from cluster_agent.jobs.views import clock_time, decision_rows, tasks
 from foundation.figures import counted
 from foundation.output import Form, Output, show

@@ -17,8 +17,8 @@ import structlog
 
 from cluster_agent.errors import StateDamaged
 from cluster_agent.fleet.session import RepeatedWork
-from cluster_agent.learning.lesson_budget import LessonBudget
-from cluster_agent.recording.replayed_past import ReplayedPast
+from cluster_agent.learning.learning_source import LessonBudget
+from cluster_agent.recording.load_history import ReplayedPast
 from cluster_agent.settings import AgentSettings
 
 _log = structlog.get_logger()

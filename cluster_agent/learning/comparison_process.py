@@ -1,8 +1,7 @@
 """Process of a comparison: the cluster's last days under what acts there, FIFO with EASY backfill, and the fallback.
 
-It reads the decision log in the agent's state directory, writes one line on standard output, and takes little of a core
-meanwhile: it has the lowest priority and a bound on memory, rests between simulated decisions, and ends with the agent
-that began it. A line has means and sums of all jobs, and nothing of any one of them.
+It reads the decision log in the agent's state directory and writes one line, of means and sums and no single job. It
+takes little of a core (lowest priority, a bound on memory, rests between decisions), and ends with its agent.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.errors import StateDamaged
 from cluster_agent.learning.own_past import acting_of, log_of, machines_of
 from cluster_agent.recording.last_decision import last_decision
-from cluster_agent.recording.load_history import LoadCurve
-from cluster_agent.recording.replayed_past import ReplayedPast
+from cluster_agent.recording.load_history import LoadCurve, ReplayedPast
 from foundation.asked_process import be_modest
 from policy_net.domain import PolicyContext
 from policy_net.errors import PolicyNetError

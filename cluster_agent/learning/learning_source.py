@@ -1,6 +1,7 @@
 """Source of a cluster's gradients: its twin, or what decisions brought, by the settings, the policy and the learner.
 
 The twin is a process that replays the cluster's past. Whatever goes wrong in it costs a lesson alone, and one log line.
+Its replays and comparisons with other schedulers take turns in a share of a core, which one process at a time may take.
 
 Live gradients teach `dl2`, and a `set` policy next to nothing; replays of the cluster's past teach `set`, and no other
 kind (docs/results/twin_learning.md). What decides here may be of another kind tomorrow, and the learner of another
@@ -12,7 +13,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,10 +23,10 @@ import numpy as np
 import structlog
 
 from cluster_agent.learning.experience import ExperienceQueue
-from cluster_agent.learning.lesson_budget import LessonBudget
 from cluster_agent.learning.twin_lesson import LessonQuestion, TwinAnswer, head_file
 from cluster_agent.settings import AgentSettings, LearningSettings
 from cluster_agent.telemetry import AgentTelemetry
+from foundation.asked_process import POLL_SECONDS, answer_of
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.spec import SetSpec, WeightSpec
@@ -31,6 +34,49 @@ from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.gradient import GradientResult
 from policy_net.learning.replay import Experience
 from policy_net.twin.library import notice
+
+MOST_CPU_SECONDS = 1800.0
+"""For one process; at 5% of a core that is ten hours."""
+
+
+class LessonBudget:
+    """A share of a core; asked by threads that have nothing else to do than to wait for their answer."""
+
+    def __init__(self, cpu_percent: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.cpu_percent = cpu_percent
+        self._clock = clock
+        self.waiting: deque[object] = deque()
+        self._turns = threading.Condition()
+
+    @property
+    def longest_seconds(self) -> float:
+        """That a process may take, with its rests."""
+        return MOST_CPU_SECONDS * 100.0 / self.cpu_percent
+
+    def ask(
+        self, command: Sequence[str], question: Callable[[], bytes], longest_seconds: float, ending: Callable[[], bool]
+    ) -> bytes:
+        """What a process answers, once it is its turn; the time in which others have theirs does not count.
+
+        The question is made when the turn has come, and what it raises is raised; once `ending`, nobody waits any more.
+
+        Raises:
+            TimeoutError, ValueError, OSError: as `answer_of`.
+        """
+        ticket = object()
+        with self._turns:
+            self.waiting.append(ticket)
+            while not (first := self.waiting[0] is ticket) and not ending():
+                self._turns.wait(POLL_SECONDS)
+        try:
+            if not first:
+                raise TimeoutError("the agent ends")
+            return answer_of(command, question(), longest_seconds, ending, self._clock)
+        finally:
+            with self._turns:
+                self.waiting.remove(ticket)
+                self._turns.notify_all()
+
 
 _log = structlog.get_logger()
 
@@ -105,12 +151,9 @@ def lesson_command(cpu_percent: float) -> list[str]:
 
 
 class TwinSource:
-    """Used by the trainer's thread.
+    """Used by the trainer's thread while it `applies`; `priors` are of what acts here now.
 
-    Args:
-        cluster: its name; clusters with one seed draw other windows and directions all the same.
-        priors: of what acts here now.
-        applies: whether the twin teaches now, or live experience does.
+    By the cluster's name, clusters with one seed draw other windows and directions all the same.
     """
 
     def __init__(

@@ -315,7 +315,6 @@ class Trainer:
         return None
 
     def _take(self, answer: PushAnswer, update: GradientUpdate, registration: Registration) -> None:
-        """Count an answer, and keep the head that came with it."""
         self._outcomes[answer.outcome] += 1
         self._count(answer.outcome)
         if answer.outcome is PushOutcome.REJECTED:

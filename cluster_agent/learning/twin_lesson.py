@@ -1,8 +1,6 @@
-"""A lesson of the twin: the question that the trainer asks, and the answer that replays of this cluster's jobs give.
+"""A lesson of the twin: the trainer's question, a line of JSON, and the answer, a gradient or why there is none.
 
-The question is one line of JSON, the answer another: a gradient, or why there is none. The process that answers
-(`twin_process`) is given the agent's state directory, and reads the decision log there; nothing of a job is in question
-or answer.
+The process that answers (`twin_process`) reads the decision log of the state directory; neither line tells of a job.
 """
 
 from __future__ import annotations
@@ -83,11 +81,7 @@ class TwinAnswer:
 
     @classmethod
     def from_line(cls, line: bytes, spec: SetSpec) -> TwinAnswer:
-        """Read it back.
-
-        Raises:
-            ValueError, KeyError, PolicyNetError: it is no answer, or one for another spec.
-        """
+        """Read it back; raises ValueError, KeyError or PolicyNetError if it is no answer, or one for another spec."""
         content = json.loads(line)
         result = None
         if "gradient" in content:

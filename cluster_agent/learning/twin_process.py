@@ -1,7 +1,6 @@
-"""Process of a lesson: one question on standard input, its answer on standard output, and little of a core meanwhile.
+"""Process of a lesson: one question on standard input, its answer on standard output.
 
-It has the lowest priority and a bound on memory, rests between simulated decisions, and ends with the agent that began
-it, also if that was killed before this process had begun.
+It takes little of a core (lowest priority, a bound on memory, rests between decisions), and ends with its agent.
 """
 
 from __future__ import annotations

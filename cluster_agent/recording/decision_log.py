@@ -143,23 +143,13 @@ class DecisionRecord:
     def to_line(self) -> bytes:
         """The line, with its end."""
         state = canonical_json(encode_state(self.state))
-        rest: dict[str, object] = {
-            "number": self.number,
-            "wall_time_seconds": self.wall_time_seconds,
+        names = [each.name for each in fields(self) if each.name not in _WRITTEN_OTHERWISE]
+        rest: dict[str, object] = {name: getattr(self, name) for name in names}
+        rest |= {
             "state_digest": hashlib.sha256(state.encode()).hexdigest(),
             "trigger": self.trigger.value,
-            "policy": self.policy,
-            "version": self.version,
-            "head_step": self.head_step,
-            "digest": self.digest,
-            "seed": self.seed,
-            "mode": self.mode,
-            "exploration": self.exploration,
             "interventions": list(self.interventions),
-            "decide_seconds": self.decide_seconds,
             "previous_reward": _or_null(self.previous_reward),
-            "asked": self.asked,
-            "beliefs_digest": self.beliefs_digest,
             "observed": [encode_progress(entry) for entry in self.observed],
             "observed_by": list(self.observed_by),
             **encode_samples(self.samples),
@@ -168,6 +158,10 @@ class DecisionRecord:
         rest |= {name: dict(value) for name, value in more.items() if value is not None}
         # The state is most of the line: its canonical text is made once, for the digest and for the line.
         return sealed(f"{DECISION_START}{state},{canonical_json(rest)[1:]}")
+
+
+_WRITTEN_OTHERWISE = ("state", "decision", "samples", "rollout", "challenger")
+"""Fields of a decision that its line has under other names, if at all."""
 
 
 def encode_samples(samples: Samples | None) -> dict[str, object]:
@@ -265,11 +259,7 @@ def closed_files(folder: Path) -> list[Path]:
 
 
 def log_files(path: Path) -> list[Path]:
-    """A log's files, oldest first: those of a folder, or the one file.
-
-    Raises:
-        StateDamaged: there is none.
-    """
+    """A log's files, oldest first: those of a folder, or the one file; raises StateDamaged if there is none."""
     if path.is_dir():
         current = path / CURRENT
         files = closed_files(path) + ([current] if current.exists() else [])

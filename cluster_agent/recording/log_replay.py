@@ -80,7 +80,6 @@ def _fields(logged: JsonObject, made: dict[str, Any], names: tuple[str, ...]) ->
 
 
 def _choices(logged: JsonObject, made: dict[str, Any]) -> Found | None:
-    """The first choice that differs, or its probability."""
     for key, name in (("actions", "action"), ("behaviour", "probability of action")):
         before, after = logged[key], made[key]
         if before == after:
@@ -228,7 +227,6 @@ class Replayer:
             self.result.first = self.result.first or difference
 
     def _remake_challenger(self, where: str, situation: _Situation, content: JsonObject) -> None:
-        """Make again what the challenger would have done at the decision before."""
         logged = content.get("beside")
         if logged is None:
             return

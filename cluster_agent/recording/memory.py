@@ -6,7 +6,6 @@ the same decision again under the next number.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from cluster_agent.acting.active_policy import ActivePolicy
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.state_files import read_json, write_json
 from policy_net.errors import BadInput
-from policy_net.exchange.state_codec import JsonObject, canonical_json
+from policy_net.exchange.state_codec import JsonObject, digest_of_json
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
 
@@ -88,7 +87,7 @@ class AgentMemory:
             "acting_digest": self._snapshot_digest,
             "held_beliefs": self._held_snapshot,
         }
-        write_json(self._path, content | {"digest": _digest(content)})
+        write_json(self._path, content | {"digest": digest_of_json(content)})
 
 
 def take_over(acting: GaussianProcessBeliefs, snapshot: Mapping[str, object] | None, seen: OnlineFit) -> None:
@@ -101,10 +100,6 @@ def take_over(acting: GaussianProcessBeliefs, snapshot: Mapping[str, object] | N
         acting.restore(snapshot)
     else:
         acting.begin_from_observations(seen)
-
-
-def _digest(content: JsonObject) -> str:
-    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
 def _opened(path: Path, saved: JsonObject | None) -> JsonObject:
@@ -123,6 +118,6 @@ def _opened(path: Path, saved: JsonObject | None) -> JsonObject:
             f"{path}: of format {saved['format']!r}, this program reads {FORMAT!r}; start the program that wrote it, "
             "or remove the file to forget what this cluster has seen"
         )
-    if saved.get("digest") != _digest(content):
+    if saved.get("digest") != digest_of_json(content):
         raise StateDamaged(f"{path}: damaged (its digest is another); remove it to start afresh")
     return content

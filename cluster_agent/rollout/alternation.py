@@ -46,11 +46,7 @@ class Latencies:
 
     @classmethod
     def from_json(cls, content: Any) -> Latencies:
-        """The inverse.
-
-        Raises:
-            TypeError, ValueError: it is something else.
-        """
+        """The inverse; raises TypeError or ValueError if it is something else."""
         return cls({int(step): int(count) for step, count in content})
 
 
@@ -58,9 +54,7 @@ class Latencies:
 class FinishedBlock:
     """A whole block as it is reported; the words are those of `SwitchbackBlock` in fleet.proto.
 
-    Attributes:
-        whole_jobs: in the system on average over the whole block, the washout too.
-        twin: priced, incumbent, candidate; None without a twin.
+    `whole_jobs` counts jobs in the washout too; `twin` has priced, incumbent and candidate.
     """
 
     number: int
@@ -84,11 +78,7 @@ class FinishedBlock:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> FinishedBlock:
-        """The inverse.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
+        """The inverse; raises KeyError, TypeError or ValueError if it is something else."""
         twin = content["twin"]
         figures = None if twin is None else tuple(float(value) for value in twin)
         if figures is not None and len(figures) != 3:
@@ -163,11 +153,7 @@ class BlockTally:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> BlockTally:
-        """The inverse.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
+        """The inverse; raises KeyError, TypeError or ValueError if it is something else."""
         return cls(**{**content, "latencies": Latencies.from_json(content["latencies"])})
 
 
@@ -303,11 +289,7 @@ class Alternation:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Alternation:
-        """The inverse.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
+        """The inverse; raises KeyError, TypeError or ValueError if it is something else."""
         run, tally, half = content["run"], content["tally"], content["half"]
         return cls(
             int(content["next_number"]),

@@ -6,7 +6,6 @@ yet: the agent begins behind what the learner holds.
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from cluster_agent.rollout.alternation import Alternation, FinishedBlock
 from cluster_agent.rollout.evidence import ShadowSums
 from cluster_agent.rollout.presence import DecisionInterval, Presence
 from policy_net.exchange.rollout_assignment import RolloutAssignment
-from policy_net.exchange.state_codec import canonical_json
+from policy_net.exchange.state_codec import digest_of_json
 
 _log = structlog.get_logger()
 
@@ -80,11 +79,7 @@ class UsualJobs:
 
     @classmethod
     def from_json(cls, content: Any) -> UsualJobs:
-        """The inverse.
-
-        Raises:
-            TypeError, ValueError, IndexError: it is something else.
-        """
+        """The inverse; raises TypeError, ValueError or IndexError if it is something else."""
         made = cls()
         parts = [(float(seconds), float(job_seconds)) for seconds, job_seconds in content]
         made._parts.extend(parts[:-1])
@@ -129,11 +124,7 @@ class AssignmentState:
         return excess
 
     def save(self, folder: Path) -> None:
-        """Write it down, whole.
-
-        Raises:
-            OSError: the disk refuses.
-        """
+        """Write it down, whole; raises OSError if the disk refuses."""
         content: dict[str, Any] = {
             "format": FORMAT,
             "duty": None if self.rollout_assignment is None else self.rollout_assignment.to_json(),
@@ -147,7 +138,7 @@ class AssignmentState:
             "usual": self.usual.to_json(),
             "presence": self.presence.to_json(),
         }
-        write_json(folder / ROLLOUT, content | {"digest": _digest(content)})
+        write_json(folder / ROLLOUT, content | {"digest": digest_of_json(content)})
 
 
 def load_state(folder: Path) -> AssignmentState:
@@ -163,7 +154,7 @@ def load_state(folder: Path) -> AssignmentState:
 
 def _read(saved: Mapping[str, Any]) -> AssignmentState:
     content = {key: value for key, value in saved.items() if key != "digest"}
-    if saved["format"] != FORMAT or saved["digest"] != _digest(content):
+    if saved["format"] != FORMAT or saved["digest"] != digest_of_json(content):
         raise ValueError("it is damaged, or of another program")
     rollout_assignment = saved["duty"]
     return AssignmentState(
@@ -178,7 +169,3 @@ def _read(saved: Mapping[str, Any]) -> AssignmentState:
         UsualJobs.from_json(saved["usual"]),
         Presence.from_json(saved["presence"]),
     )
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical_json(dict(content)).encode()).hexdigest()

@@ -78,11 +78,7 @@ class ShadowSums:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ShadowSums:
-        """The inverse.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
+        """The inverse; raises KeyError, TypeError or ValueError if it is something else."""
         made = cls()
         for name in _COUNTS:
             setattr(made, name, int(content[name]))
@@ -109,11 +105,7 @@ def _believed_progress(decision: Decision, state: ClusterState, speeds: SpeedMod
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the learner is to hear.
-
-    Attributes:
-        shadow: None where nothing is new.
-    """
+    """What the learner is to hear; `shadow` is None where nothing is new."""
 
     rollout: int
     blocks: tuple[FinishedBlock, ...]

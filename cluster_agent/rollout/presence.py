@@ -20,12 +20,9 @@ simulator's reports have it."""
 
 @dataclass(frozen=True, slots=True)
 class DecisionInterval:
-    """The time between two decisions.
+    """The time between two decisions: when jobs came and left, by the cluster's clock, and how many began to starve.
 
-    Attributes:
-        stays: when jobs came and left within it, in seconds of the cluster's clock.
-        arrivals: when jobs were submitted that the second decision was the first to see.
-        starved: how many jobs began to starve in it.
+    `arrivals` are the submissions that the second decision was the first to see, by the same clock.
     """
 
     begin: float
@@ -45,12 +42,9 @@ class DecisionInterval:
 
 @dataclass
 class Presence:
-    """Follows the jobs of one cluster from decision to decision.
+    """Follows the jobs of one cluster from decision to decision; `now` is the latest one's time.
 
-    Attributes:
-        now: the latest decision's time; None before the first.
-        trained: of every job in the system, when it trained last, or came.
-        starving: jobs that starve now, and were counted.
+    `trained` says of every job in the system when it trained last, or came; jobs that are `starving` were counted.
     """
 
     now: float | None = None
@@ -104,11 +98,7 @@ class Presence:
 
     @classmethod
     def from_json(cls, content: Any) -> Presence:
-        """The inverse.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is something else.
-        """
+        """The inverse; raises KeyError, TypeError or ValueError if it is something else."""
         now = content["now"]
         trained = {str(job_id): float(at) for job_id, at in dict(content["trained"]).items()}
         return cls(None if now is None else float(now), trained, {str(name) for name in content["starving"]})

@@ -63,10 +63,7 @@ class GridSpeeds:
 def twin_figures(
     question: BlockQuestion, incumbent: Build, candidate: Build, on_decision: Callable[[], None] = lambda: None
 ) -> Figures:
-    """What the twin has to say of a block.
-
-    Args:
-        on_decision: is called after every simulated one; where it raises, so does this.
+    """What the twin has to say of a block; `on_decision` is called after every simulated one, and may raise.
 
     Raises:
         BadInput, InvalidAllocation: the twin cannot have such jobs, or a policy decided what cannot be done.

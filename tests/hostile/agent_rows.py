@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import yaml
 
 from cluster_agent.backends.local.job_file import JobFile
+from cluster_agent.backends.local.job_processes import LocalMeasurement
 from cluster_agent.backends.local.job_server import JobServer
 from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import JobState, JobTable, LocalJobRecord
 from cluster_agent.backends.local.job_views import user_facts
-from cluster_agent.backends.local.measured import LocalMeasurement
 from cluster_agent.job_messages import Facts
 from policy_net.domain import Resources
 

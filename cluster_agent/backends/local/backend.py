@@ -19,16 +19,14 @@ import structlog
 from cluster_agent.backend_settings import BackendSettings, LocalBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus
 from cluster_agent.backends.local.changes import ChangeLimits, Changes, Intervals, LocalChange
-from cluster_agent.backends.local.elastic_job import ElasticJob
+from cluster_agent.backends.local.job_processes import ElasticJob, JobProcesses, ScriptJob
 from cluster_agent.backends.local.job_server import JobServer, SharedAnswers
 from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import SUBMITTED, JobState, JobTable, LocalJobRecord
 from cluster_agent.backends.local.job_views import user_facts
 from cluster_agent.backends.local.launchers import Launchers
-from cluster_agent.backends.local.measured import JobProcesses
 from cluster_agent.backends.local.observation import Observation, check_decision, job_cores, this_node
 from cluster_agent.backends.local.running_jobs import RunningJobs
-from cluster_agent.backends.local.scripts.script_job import ScriptJob
 from cluster_agent.backends.local.shares.machine_shares import (
     CoreMap,
     CpuQuota,
@@ -230,11 +228,7 @@ class LocalBackend:
         return ""
 
     def start(self) -> None:
-        """Begin to answer users.
-
-        Raises:
-            BadConfig: nobody can listen on the socket.
-        """
+        """Begin to answer users; raises BadConfig if nobody can listen on the socket."""
         pace = (self._settings.slot_seconds, self._settings.debounce_seconds)
         desk = JobDesk(
             self.table,

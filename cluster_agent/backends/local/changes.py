@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import structlog
 
+from cluster_agent.backends.local.job_processes import LocalMeasurement
 from cluster_agent.backends.local.job_table import JobState, LocalJobRecord
 from cluster_agent.backends.local.job_views import samples_per_epoch, steps_per_epoch
-from cluster_agent.backends.local.measured import LocalMeasurement
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from elastic_runtime.control.messages import RequestOutcome
 from elastic_runtime.protocol.plan import JobPhase
@@ -184,7 +184,6 @@ class Changes:
         return under_way
 
     def _poll(self, change: LocalChange) -> None:
-        """See whether a job has what it was asked for, or will not."""
         if change.asked is None:
             return
         measured = self._jobs.measure(change.job.job_id)

@@ -64,7 +64,6 @@ def _milli(value: Any) -> Any:
 
 
 def _passable(text: str) -> str:
-    """Text that can be given to a process."""
     if "\0" in text:
         raise ValueError("holds a NUL character, which no process can be given")
     try:

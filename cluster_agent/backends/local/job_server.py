@@ -134,7 +134,6 @@ class JobServer:
             await asyncio.wait(others, timeout=min(_GRACE_SECONDS, self._patience.seconds))
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One client: a request, and its answer."""
         self._connections += 1
         writer.transport.set_write_buffer_limits(0)  # what is drained has been taken by the client's side
         try:

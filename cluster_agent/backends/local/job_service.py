@@ -152,11 +152,7 @@ class JobDesk:
         return job
 
     def jobs(self, content: Mapping[str, Any]) -> Facts:
-        """All jobs, or one of a name.
-
-        Raises:
-            JobRefused: there is none of that name.
-        """
+        """All jobs, or one of a name; raises JobRefused if there is none of that name."""
         name = content.get("name")
         records = list(self.table) if name is None else [self._named(name)]
         return {"jobs": [self.facts(record) for record in records]}

@@ -158,11 +158,7 @@ class JobTable:
             return list(self._open.values())
 
     def get(self, name: str) -> LocalJobRecord | None:
-        """The job of a name, however long ago it ended.
-
-        Raises:
-            StateDamaged: its file cannot be read back.
-        """
+        """The job of a name, however long ago it ended; raises StateDamaged if its file cannot be read back."""
         with self._lock:
             record, path = self._records.get(name), self._path(name)
             return _read(path) if record is None and _NAME.fullmatch(name) and path.exists() else record
@@ -186,21 +182,13 @@ class JobTable:
             return record
 
     def put(self, record: LocalJobRecord) -> None:
-        """Replace a job's record.
-
-        Raises:
-            OSError: it cannot be kept; the one before stands.
-        """
+        """Replace a job's record; raises OSError if it cannot be kept; the one before stands."""
         with self._lock:
             if self._records.get(record.name) != record:
                 self._write(record)
 
     def change(self, name: str, **values: object) -> LocalJobRecord:
-        """Replace some values of a job's record; the record after that.
-
-        Raises:
-            OSError: as `put`.
-        """
+        """Replace some values of a job's record; the record after that; raises OSError as `put`."""
         with self._lock:
             before = self.get(name)
             if before is None:
@@ -258,7 +246,6 @@ def ends_in(folder: Path) -> list[LocalJobRecord]:
 
 
 def _taken(record: LocalJobRecord | None, name: str) -> str:
-    """Why a name cannot be had."""
     if record is not None and record.state.ended:
         why = f"; it {record.state.ended_words}: `cluster-agent delete {name}` frees its name, or take another one"
     else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cluster_agent.backends.local.job_processes import LocalMeasurement
 from cluster_agent.backends.local.job_table import JobState, LocalJobRecord
-from cluster_agent.backends.local.measured import LocalMeasurement
 from elastic_runtime.protocol.plan import JobPhase
 
 GUESSED_SAMPLES_PER_EPOCH = 10_000.0

@@ -13,6 +13,7 @@ from statistics import median_high
 
 from cluster_agent.backend_settings import LocalBackendSettings
 from cluster_agent.backends.local.changes import demand
+from cluster_agent.backends.local.job_processes import LocalMeasurement
 from cluster_agent.backends.local.job_table import JobState, LocalJobRecord
 from cluster_agent.backends.local.job_views import (
     GUESSED_SAMPLES_PER_EPOCH,
@@ -20,7 +21,6 @@ from cluster_agent.backends.local.job_views import (
     samples_per_epoch,
     total_epochs,
 )
-from cluster_agent.backends.local.measured import LocalMeasurement
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.errors import BadAgentConfig
 from policy_net.domain import SUSPENDED, Allocation, CapacityMode, ClusterState, Decision, Job, Node, Resources

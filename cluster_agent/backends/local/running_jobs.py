@@ -10,9 +10,9 @@ from pathlib import Path
 
 import structlog
 
+from cluster_agent.backends.local.job_processes import JobProcesses, LocalMeasurement
 from cluster_agent.backends.local.job_table import JobState, JobTable, LocalJobRecord
 from cluster_agent.backends.local.job_views import misstated
-from cluster_agent.backends.local.measured import JobProcesses, LocalMeasurement
 from cluster_agent.backends.local.shares.machine_shares import MachineShares
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.protocol.plan import JobPhase

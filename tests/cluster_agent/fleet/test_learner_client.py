@@ -24,8 +24,7 @@ from reserved_port import ReservedPort
 
 from cluster_agent.fleet.learner_client import EvidenceAnswer, LearnerClient
 from cluster_agent.recording.job_timelines import JobTimeline
-from cluster_agent.recording.load_history import LoadCurve
-from cluster_agent.recording.replayed_past import ReplayedPast
+from cluster_agent.recording.load_history import LoadCurve, ReplayedPast
 from cluster_agent.rollout.alternation import FinishedBlock
 from cluster_agent.rollout.evidence import Evidence, ShadowSums
 from cluster_agent.settings import LearnerConnectionSettings

@@ -261,7 +261,7 @@ def test_the_program_answers_the_shell_that_completes(shell: Shell) -> None:
 
 
 def test_names_are_completed_for_the_shell(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cluster_agent.jobs.options import names_that_begin
+    from cluster_agent.jobs.client import names_that_begin
 
     for name in ("digits-a", "digits-b", "gpt"):
         shell.type("submit", "--name", name, "--", "python", "train.py")

@@ -274,7 +274,7 @@ def test_a_report_that_is_watched_is_said_again_when_another_job_has_ended(
         elif looks == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("cluster_agent.jobs.options.time.sleep", pause)
+    monkeypatch.setattr("cluster_agent.jobs.client.time.sleep", pause)
     code, out, err = typed(capsys, str(log), "--watch", "-o", "json")
     assert (code, err) == (0, "")
     assert [json.loads(line)["jobs"] for line in out.splitlines()] == [2, 3]

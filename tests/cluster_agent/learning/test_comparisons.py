@@ -21,8 +21,8 @@ from cluster_agent.backends.local.job_table import SUBMITTED, JobState, JobTable
 from cluster_agent.learning import comparison_process, own_past
 from cluster_agent.learning.comparing import EVERY_SECONDS, PastComparer, comparer_of, comparison_command
 from cluster_agent.learning.comparison_process import MOST_JOBS, STEPS, USUAL, answer, compared
-from cluster_agent.learning.lesson_budget import LessonBudget
-from cluster_agent.recording.replayed_past import KEPT, ReplayedPast
+from cluster_agent.learning.learning_source import LessonBudget
+from cluster_agent.recording.load_history import KEPT_PAST, ReplayedPast
 from cluster_agent.settings import AgentSettings, PolicySettings
 from policy_net.domain import PolicyContext, Resources
 from policy_net.exchange.wire import MOST_TIMES_OFF
@@ -217,7 +217,7 @@ def test_a_comparison_that_took_long_is_followed_by_a_longer_rest(tmp_path: Path
 def test_whatever_goes_wrong_costs_a_comparison_and_is_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], program: str, said: str
 ) -> None:
-    (tmp_path / KEPT).write_text(json.dumps(PAST.to_json()))
+    (tmp_path / KEPT_PAST).write_text(json.dumps(PAST.to_json()))
     broken = comparer(tmp_path, program)
     for _ in range(2):
         assert broken.compare() > 0.0
@@ -256,7 +256,7 @@ def test_what_no_learner_would_take_is_not_kept_as_a_comparison(changes: dict[st
 def test_a_kept_comparison_that_is_damaged_is_said_and_made_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
 ) -> None:
-    (tmp_path / KEPT).write_text(content)
+    (tmp_path / KEPT_PAST).write_text(content)
     again = comparer(tmp_path, printed(PAST))
     assert again.latest is None
     assert "comparison-begins-anew" in capsys.readouterr().out

@@ -121,7 +121,6 @@ class ScriptSupervisor:
         )
 
     def _worker(self, log_file: Path) -> ProcessSpec:
-        """What all workers have in common."""
         command = (self._record.python, str(self._record.script), *self._record.args)
         environment = {**self._environment, "PYTHONUNBUFFERED": "1"}
         return ProcessSpec(command, environment, self._record.workdir, log_file)

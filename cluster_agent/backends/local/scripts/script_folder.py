@@ -134,11 +134,7 @@ class ScriptFolder:
         return ""
 
     def make(self) -> None:
-        """Make the folder, for its owner alone.
-
-        Raises:
-            OSError: it cannot be made.
-        """
+        """Make the folder, for its owner alone; raises OSError if it cannot be made."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.log_folder.mkdir(mode=0o700, exist_ok=True)
 
@@ -154,11 +150,7 @@ class ScriptFolder:
             return None
 
     def record(self) -> ScriptRecord:
-        """What to run.
-
-        Raises:
-            BadInput: it is no such thing.
-        """
+        """What to run; raises BadInput if it is no such thing."""
         try:
             return ScriptRecord.model_validate(read_json(self.record_file) or {})
         except ValidationError as error:

@@ -16,13 +16,11 @@ import structlog
 from cluster_agent.backend_settings import LocalBackendSettings
 from cluster_agent.backends.base import AgentParts
 from cluster_agent.backends.local.backend import open_backend
-from cluster_agent.backends.local.elastic_job import ElasticJob
 from cluster_agent.backends.local.job_file import check_job
+from cluster_agent.backends.local.job_processes import ElasticJob, JobProcesses, ScriptJob
 from cluster_agent.backends.local.job_table import JobTable, LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
-from cluster_agent.backends.local.measured import JobProcesses
 from cluster_agent.backends.local.scripts.script_folder import ScriptRecord, ScriptState, Target
-from cluster_agent.backends.local.scripts.script_job import ScriptJob
 from cluster_agent.backends.local.shares.machine_shares import GpuLedger
 from cluster_agent.errors import JobRefused, StateDamaged
 from elastic_runtime.checkpoint.rank_files import RankFiles, RankProgress

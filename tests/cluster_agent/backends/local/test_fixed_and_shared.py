@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_world import LocalWorld
 
+from cluster_agent.backends.local.job_processes import LocalMeasurement
 from cluster_agent.backends.local.job_table import JobState
-from cluster_agent.backends.local.measured import LocalMeasurement
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.backends.local.shares.machine_shares import CoreMap, GpuLedger, MachineShares, gpu_file
 from elastic_runtime.launcher.gpu_seats import GpuSeats, write_gpus

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster_agent.backends.local.elastic_job import ElasticJob
 from cluster_agent.backends.local.job_file import check_job
+from cluster_agent.backends.local.job_processes import ElasticJob
 from cluster_agent.backends.local.job_table import LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
 from elastic_runtime.launcher.job_folder import JobLock, create, write_json

@@ -1,7 +1,7 @@
 from agent_fakes import Clock
 
 from cluster_agent.backend_settings import FreePace, LockstepPace, ScaledPace
-from cluster_agent.backends.simulated.pace import MOST_UNANSWERED, LockstepPacer, behind_twin, pace_of
+from cluster_agent.backends.simulated.backend import MOST_UNANSWERED, LockstepPacer, behind_twin, pace_of
 
 
 class Backlog:
