@@ -10,7 +10,7 @@ import os
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from foundation.output import Form, Output, show
 from foundation.pod_secrets import ACCOUNT
 from foundation.program_life import end, importing
 from global_learner.errors import BadLearnerConfig
+
+if TYPE_CHECKING:
+    from global_learner.settings import LearnerSettings
 
 PROGRAM = "global-learner"
 _HABITS = {"status": "policyctl fleet", "serve --watch": "policyctl fleet --watch"}
@@ -39,9 +42,7 @@ def serve_command(
     ] = False,
 ) -> None:
     """Serve until SIGTERM; goes on where it ended, however it ended."""
-    from global_learner.settings import read_settings  # noqa: PLC0415
-
-    settings = read_settings(config)
+    settings = _settings(config)
     if check:
         from global_learner.service.config_check import check_config  # noqa: PLC0415
 
@@ -56,10 +57,8 @@ def serve_command(
         import asyncio  # noqa: PLC0415
 
         from global_learner.service.server import serve  # noqa: PLC0415
-        from global_learner.telemetry import set_up_logging  # noqa: PLC0415
 
-    set_up_logging(settings.telemetry.log_level)
-    os.umask(0o077)  # whatever it writes is its own user's
+    _set_up(settings)
     asyncio.run(serve(settings))
 
 
@@ -70,14 +69,11 @@ def accept_loss_command(
     output: Output = Form.TABLE,
 ) -> None:
     """Say what of the state directory is lost and, with --yes, go on without it; the audit log keeps what and who."""
-    from global_learner.settings import read_settings  # noqa: PLC0415
-
-    settings = read_settings(config)
+    settings = _settings(config)
     from global_learner.loss import accept_losses, find_losses  # noqa: PLC0415
-    from global_learner.telemetry import set_up_logging  # noqa: PLC0415
     from policy_net.exchange.policy_file import read_policy_file  # noqa: PLC0415
 
-    set_up_logging(settings.telemetry.log_level)
+    _set_up(settings)
     if settings.database is not None:
         raise BadLearnerConfig(
             "setting database: a loss in a shared state directory cannot be accepted; restore the directory and the "
@@ -109,21 +105,18 @@ def restore_version_command(
 ) -> None:
     """Put a damaged or lost file of a version back where no learner runs; else `policyctl version restore` does it."""
     from global_learner.registry.version_words import named_content, version_of  # noqa: PLC0415
-    from global_learner.settings import read_settings  # noqa: PLC0415
 
     number = version_of(version)
     if not isinstance(number, int):
         raise BadLearnerConfig(f"{version!r} is no version's number: name it such as v1")
-    settings = read_settings(config)
+    settings = _settings(config)
     data = named_content("--from", file)
     with importing():
         import asyncio  # noqa: PLC0415
 
         from global_learner.service.offline import restore_file  # noqa: PLC0415
-        from global_learner.telemetry import set_up_logging  # noqa: PLC0415
 
-    set_up_logging(settings.telemetry.log_level)
-    os.umask(0o077)
+    _set_up(settings)
     changed = asyncio.run(restore_file(settings, number, data, _own_user(), time.time()))
     facts = {"version": number, "name": f"v{number}", "changed": changed}
     said = "its file is put back: start the learner" if changed else "its file was there, and whole"
@@ -137,14 +130,10 @@ def admin_secret_command(
     account: Annotated[Path, typer.Option("--account", help="Folder of the pod's service account.")] = ACCOUNT,
 ) -> None:
     """Put the administrator's identity file (admin.pem) into a Kubernetes Secret, before the learner serves."""
-    from global_learner.settings import read_settings  # noqa: PLC0415
-
-    settings = read_settings(config)
+    settings = _settings(config)
     from global_learner.service.offline import hand_over_administrator  # noqa: PLC0415
-    from global_learner.telemetry import set_up_logging  # noqa: PLC0415
 
-    set_up_logging(settings.telemetry.log_level)
-    os.umask(0o077)
+    _set_up(settings)
     typer.echo(hand_over_administrator(settings, secret, account, os.environ))
 
 
@@ -155,9 +144,7 @@ def backup_command(
     output: Output = Form.TABLE,
 ) -> None:
     """Copy the state directory while the learner runs; the copy is read as a start reads it before it gets its name."""
-    from global_learner.settings import read_settings  # noqa: PLC0415
-
-    settings = read_settings(config)
+    settings = _settings(config)
     if settings.database is not None:
         raise BadLearnerConfig(
             "setting database: the state directory and the database are backed up together: take a snapshot of the "
@@ -166,12 +153,10 @@ def backup_command(
     from global_learner.upkeep.places import check_places  # noqa: PLC0415
 
     check_places(settings.state_dir, out)
-    from global_learner.telemetry import set_up_logging  # noqa: PLC0415
     from global_learner.upkeep.backup import back_up  # noqa: PLC0415
     from policy_net.exchange.policy_file import read_policy_file  # noqa: PLC0415
 
-    set_up_logging(settings.telemetry.log_level)
-    os.umask(0o077)
+    _set_up(settings)
     done = back_up(settings, read_policy_file(settings.initial_policy), out, time.time)
     facts = {"folder": str(out)} | asdict(done)
     said = (
@@ -180,6 +165,20 @@ def backup_command(
         "keep learner.yaml and the initial policy's file with it; to restore, end the learner and put it in place"
     )
     show(output, facts, said, [facts])
+
+
+def _settings(config: Path) -> LearnerSettings:
+    from global_learner.settings import read_settings  # noqa: PLC0415
+
+    return read_settings(config)
+
+
+def _set_up(settings: LearnerSettings) -> None:
+    """Begin to log; whatever is written from now on is its own user's."""
+    from global_learner.telemetry import set_up_logging  # noqa: PLC0415
+
+    set_up_logging(settings.telemetry.log_level)
+    os.umask(0o077)
 
 
 def _own_user() -> str:

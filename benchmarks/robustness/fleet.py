@@ -73,7 +73,7 @@ def run_fleet(
 ) -> RunResult:
     """Let every cluster push `rounds` times, in turn; a gradient's base is the head that it was computed at."""
     limit = treatment.max_gradient_norm
-    head = SimulatedHead(
+    learner = SimulatedHead(
         start,
         OptimizerSettings.model_validate(dict(treatment.optimizer)),
         AggregationSettings.model_validate(dict(treatment.aggregation)),
@@ -86,12 +86,12 @@ def run_fleet(
     rejected: Counter[str] = Counter()
     for number in range(1, rounds + 1):
         for name, cluster in clusters.items():
-            result = cluster.next_gradient(head.weights)
+            result = cluster.next_gradient(learner.head.weights)
             if name == BAD:
                 result = replace(result, gradient=attack(result.gradient))
             try:
-                head.offer(name, head.step, result)
+                learner.offer(name, learner.head.step, result)
             except UpdateRejected:
                 rejected[name] += 1
         on_round(number)
-    return RunResult(head.publishable.copy(), head.step, rejected)
+    return RunResult(learner.head.publishable.copy(), learner.head.step, rejected)

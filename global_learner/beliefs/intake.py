@@ -64,10 +64,6 @@ class FleetBeliefs:
         self._telemetry.belief_reports.labels("taken" if taken else "repeated").inc()
         return taken
 
-    async def reported(self) -> tuple[SpeedStatistic, ...]:
-        """What this learner's clusters have told, merged: a region's word above. Raises as `PriorsSource`."""
-        return await self._thread.call(self.priors.reported)
-
     def summary(self, cluster: str) -> BeliefSummary:
         """What is held of a cluster."""
         return self._store.summaries.get(cluster, _NOTHING)

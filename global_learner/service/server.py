@@ -21,8 +21,9 @@ from global_learner.aggregation.settings import AggregationMode
 from global_learner.beliefs.belief_store import BeliefStore
 from global_learner.beliefs.intake import FleetBeliefs
 from global_learner.beliefs.priors import PriorsSource
+from global_learner.enrollment.registrar import Registrar
 from global_learner.errors import StateUnusable
-from global_learner.identity import OperatorIdentity
+from global_learner.identity import CallerIdentity, OperatorIdentity
 from global_learner.learner import Learner, Opened
 from global_learner.operator_socket import OPERATOR_SOCKET, SocketAddress, socket_name
 from global_learner.recovery import recover
@@ -184,10 +185,7 @@ async def _serve_term(
         lanes.report_to(telemetry)
         guard = ConnectionGuard(limits.connections)
         server = bounded_server(limits, lanes, telemetry, guard)
-        fleet = FleetService(learner, identities.identity, identities.registrar, telemetry, time.perf_counter)
-        fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
-        admin = AdminService(learner, identities.identity, identities.registrar, telemetry, settings.scores.enabled)
-        fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
+        admin = _add_services(server, settings, learner, identities.identity, identities.registrar)
         port = bind("listen", server, settings.listen, identities.credentials)
         operators = stack.enter_context(_operators(settings, state, limits, learner, identities, telemetry))
         live = LiveReport(admin.report, asyncio.get_running_loop()) if settings.telemetry.shows_page else None
@@ -310,6 +308,19 @@ def _uplink(
     return Uplink(above, learner, registry, client, trust, telemetry, *clocks, only_replays=only_replays)
 
 
+def _add_services(
+    server: grpc.aio.Server, settings: LearnerSettings, learner: Learner, who: CallerIdentity, registrar: Registrar
+) -> AdminService:
+    """Let a server answer agents and people; what answers people."""
+    telemetry = learner.telemetry
+    fleet_pb2_grpc.add_FleetServicer_to_server(
+        FleetService(learner, who, registrar, telemetry, time.perf_counter), server
+    )
+    admin = AdminService(learner, who, registrar, telemetry, settings.scores.enabled)
+    fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
+    return admin
+
+
 @contextlib.contextmanager
 def _operators(
     settings: LearnerSettings,
@@ -322,10 +333,7 @@ def _operators(
     """The server behind the operators' socket, not yet started: the same services, for the learner's own user."""
     who = OperatorIdentity()
     server = bounded_server(limits, one_lane(who, OPERATOR_SHARE), telemetry)
-    admin = AdminService(learner, who, identities.registrar, telemetry, settings.scores.enabled)
-    fleet_pb2_grpc.add_AdminServicer_to_server(admin, server)
-    fleet = FleetService(learner, who, identities.registrar, telemetry, time.perf_counter)
-    fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
+    _add_services(server, settings, learner, who, identities.registrar)
     path = state.path / socket_name(None if state.lease is None else state.lease.fence)
     with contextlib.closing(SocketAddress(path)) as address:
         bind_socket(server, address, path)

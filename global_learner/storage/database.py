@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from sqlalchemy import Connection, MetaData, inspect, text
+from sqlalchemy import Connection, Engine, MetaData, inspect, text
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Session
 from sqlalchemy.schema import CreateColumn
 
 from global_learner.errors import DatabaseAway, StateUnusable
 from global_learner.postgres.server import is_away
-from global_learner.storage.commits import WAY_OUT, Commits
+from global_learner.storage.commits import WAY_OUT, Commits, Losses
 
 COUNTS = "commits"
 """The table of counts."""
@@ -35,19 +35,21 @@ class Database(ABC):
         read_only: nothing is written, as losses are only being listed.
     """
 
-    where: str
-    read_only: bool
+    _engine: Engine
 
-    def __init__(self, commits: Commits | None) -> None:
+    def __init__(self, where: str, store: str, commits: Commits | None) -> None:
+        self.where = where
+        self.read_only = commits is not None and commits.rule is Losses.LIST
+        self._store = store
         self._commits = commits
 
-    @abstractmethod
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connections."""
+        self._engine.dispose()
 
-    @abstractmethod
     def session(self) -> Session:
         """A session to read in."""
+        return Session(self._engine)
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Session]:

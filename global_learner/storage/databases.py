@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from global_learner.postgres.lease import hold
 from global_learner.postgres.server import Server
-from global_learner.storage.commits import Commits, Losses
+from global_learner.storage.commits import Commits
 from global_learner.storage.database import COUNTS, Database, create_missing, usable, write_counts
 from global_learner.storage.sqlite_file import SqliteFile
 
@@ -45,11 +45,8 @@ class PostgresSchema(Database):
     def __init__(
         self, server: Server, store: str, what: str, tables: MetaData, commits: Commits | None, hold: Hold
     ) -> None:
-        super().__init__(commits)
         self._schema = f"learner_{store}"
-        self.where = f"{server.where}, schema {self._schema}"
-        self.read_only = commits is not None and commits.rule is Losses.LIST
-        self._store = store
+        super().__init__(f"{server.where}, schema {self._schema}", store, commits)
         self._hold = hold
         if not self.read_only:
             server.make_schema(self._schema)
@@ -72,14 +69,6 @@ class PostgresSchema(Database):
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._engine.dispose()
-
-    def session(self) -> Session:
-        """A session to read in."""
-        return Session(self._engine)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Session]:

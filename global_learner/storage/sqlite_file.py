@@ -27,7 +27,7 @@ from sqlalchemy.orm import Session
 from foundation.errors import NO_ROOM
 from foundation.files import PRIVATE
 from global_learner.errors import StateUnusable
-from global_learner.storage.commits import Commits, Losses
+from global_learner.storage.commits import Commits
 from global_learner.storage.database import COUNTS, Database, create_missing, usable, write_counts
 
 _log = structlog.get_logger()
@@ -53,11 +53,8 @@ class SqliteFile(Database):
     """
 
     def __init__(self, path: Path, store: str, what: str, tables: MetaData, commits: Commits | None) -> None:
-        super().__init__(commits)
+        super().__init__(str(path), store, commits)
         self.path = path
-        self.where = str(path)
-        self._store = store
-        self.read_only = commits is not None and commits.rule is Losses.LIST
         there = self._has_content()
         self._count = 0
         self._engine = create_engine(self._address(there))
@@ -88,14 +85,10 @@ class SqliteFile(Database):
 
     def close(self) -> None:
         """Close the file."""
-        self._engine.dispose()
+        super().close()
         if self._file is not None:
             os.close(self._file)
             self._file = None
-
-    def session(self) -> Session:
-        """A session to read in."""
-        return Session(self._engine)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Session]:

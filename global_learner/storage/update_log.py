@@ -68,8 +68,15 @@ class Later:
     last_step: int = 0
 
 
-def look_behind(data: mmap.mmap, end: int, next_step: int, form: int) -> Later:
+def _look_behind(path: Path, end: int, next_step: int, form: int) -> Later:
     """Find what stands in a segment's file behind byte `end`, where the records end and `next_step` would come."""
+    if path.stat().st_size <= end:
+        return Later()
+    with path.open("rb") as stream, closing(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)) as data:
+        return _later(data, end, next_step, form)
+
+
+def _later(data: mmap.mmap, end: int, next_step: int, form: int) -> Later:
     lead = PREFIXES[form]
     smallest = lead + LAYOUTS[form].size
     highest = next_step + (len(data) - end) // smallest
@@ -295,13 +302,6 @@ def _whole_records(stream: BinaryIO, form: int) -> Iterator[tuple[Prefix, bytes]
         if not prefix.fits(body):
             return
         yield prefix, body
-
-
-def _look_behind(path: Path, end: int, next_step: int, form: int) -> Later:
-    if path.stat().st_size <= end:
-        return Later()
-    with path.open("rb") as stream, closing(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)) as data:
-        return look_behind(data, end, next_step, form)
 
 
 def _check_tail(path: Path, end: int, next_step: int, form: int) -> None:

@@ -55,23 +55,8 @@ class SimulatedHead:
         self._aggregator = build_aggregator(aggregation, optimizer, self._spec)
         self._ingest = Ingest(self._spec, ingest or IngestSettings())
         self._sizes = StepSize(optimizer, aggregation)
-        self._head = Head(AdamState.start(start.weights), Ledger(256), self._aggregator, average_decay)
+        self.head = Head(AdamState.start(start.weights), Ledger(256), self._aggregator, average_decay)
         self._offered: dict[str, int] = {}
-
-    @property
-    def step(self) -> int:
-        """How many updates made the head."""
-        return self._head.step
-
-    @property
-    def weights(self) -> Weights:
-        """The head; changed in place by the next update."""
-        return self._head.weights
-
-    @property
-    def publishable(self) -> Weights:
-        """What a version would be made of."""
-        return self._head.publishable
 
     def offer(self, cluster: str, base_step: int, result: GradientResult) -> None:
         """Apply a cluster's update, whose gradient was computed at the head of `base_step`.
@@ -79,7 +64,7 @@ class SimulatedHead:
         Raises:
             UpdateRejected: the learner would not apply it.
         """
-        head = self._head
+        head = self.head
         number = self._offered[cluster] = self._offered.get(cluster, 0) + 1
         update = GradientUpdate(
             *(cluster, 1, number, base_step, self._spec.digest),
@@ -109,7 +94,8 @@ def train_fleet(
         FloatingPointError: what the clusters learn from is not finite.
         NotEnoughSamples: the clusters find nothing to learn from, or the learner takes none of it.
     """
-    head = SimulatedHead(start, OptimizerSettings(learning_rate=learning_rate), AggregationSettings())
+    simulated = SimulatedHead(start, OptimizerSettings(learning_rate=learning_rate), AggregationSettings())
+    head = simulated.head
     clusters: Mapping[str, LearningCluster] = {f"cluster-{number}": one for number, one in enumerate(learners)}
     refused = 0
     for _ in range(_MOST_LOOKS + _LOOKS_AN_UPDATE * updates):
@@ -119,7 +105,7 @@ def train_fleet(
             if result is None or head.step >= updates:
                 continue
             try:
-                head.offer(name, base, result)
+                simulated.offer(name, base, result)
             except UpdateRejected:
                 refused += 1
                 continue

@@ -20,7 +20,7 @@ from foundation.text import plain_line
 from global_learner.aggregation.gathered import Parcel
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.background_task import BackgroundTask
-from global_learner.beliefs.intake import FleetBeliefs
+from global_learner.beliefs.priors import PriorsSource
 from global_learner.errors import NotNow, Rejection
 from global_learner.learner import Learner
 from global_learner.registry.registry_thread import RegistryThread
@@ -71,12 +71,14 @@ class BeliefsUpwards:
 
     def __init__(
         self,
-        beliefs: FleetBeliefs,
+        priors: PriorsSource,
+        registry: RegistryThread,
         client: FleetClient,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
     ) -> None:
-        self._beliefs = beliefs
+        self._priors = priors
+        self._registry = registry
         self._client = client
         self._clock = clock
         self._wall_clock = wall_clock
@@ -95,7 +97,7 @@ class BeliefsUpwards:
         elif self._clock() < self._due_seconds:
             return
         self._due_seconds = self._clock() + EVERY_SECONDS
-        statistics = most_observed(await self._beliefs.reported())
+        statistics = most_observed(await self._registry.call(self._priors.reported))
         if statistics == self._reported or (not statistics and self._reported is None):
             return
         revision = int(1000.0 * self._wall_clock())
@@ -173,7 +175,7 @@ class Uplink:
         self._clock = clock
         self._wall_clock = wall_clock
         self.versions = VersionsFromAbove(learner, registry, client, trust, self._pull, wall_clock)
-        self._beliefs = BeliefsUpwards(learner.beliefs, client, clock, wall_clock)
+        self._beliefs = BeliefsUpwards(learner.beliefs.priors, registry, client, clock, wall_clock)
         self._backoff = Backoff(settings.name, settings.heartbeat_seconds / 4.0, _LONGEST_WAIT_SECONDS)
         self._refusals: RefusalWindows[str] = RefusalWindows(clock)
         self._incarnation = region.incarnation

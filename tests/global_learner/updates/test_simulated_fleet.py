@@ -55,8 +55,8 @@ def test_a_fleet_that_finds_nothing_to_learn_from_says_so(monkeypatch: pytest.Mo
 
 
 def test_an_update_that_the_learner_would_reject_changes_nothing() -> None:
-    head = SimulatedHead(START, OptimizerSettings(), AggregationSettings())
+    learner = SimulatedHead(START, OptimizerSettings(), AggregationSettings())
     with pytest.raises(UpdateRejected):
-        head.offer("north", 0, GradientResult(np.full(SPEC.parameter_count, np.nan, np.float32), 32, 32.0, {}))
-    assert head.step == 0
-    assert not head.weights.any()
+        learner.offer("north", 0, GradientResult(np.full(SPEC.parameter_count, np.nan, np.float32), 32, 32.0, {}))
+    assert learner.head.step == 0
+    assert not learner.head.weights.any()
