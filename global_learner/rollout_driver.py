@@ -32,7 +32,7 @@ from global_learner.rollout.judging import Judge, pairs_in, reported
 from global_learner.rollout.observing import Heard, observed
 from global_learner.rollout.overview import Overview, latest_overviews, overview
 from global_learner.rollout.plan import plan_of
-from global_learner.rollout.rollout_store import RolloutRecord, RolloutStore, SeenRollout, Taken
+from global_learner.rollout.rollout_store import RolloutStore, SeenRollout, Taken
 from global_learner.rollout.state import RolloutPhase, RolloutState
 from global_learner.rollout.verdicts.verdict import StageOutcome, Verdict
 from global_learner.rollout_gate import GateReplays
@@ -60,6 +60,7 @@ class RolloutDriver:
     """Create, `start`, use and `close` it on one event loop.
 
     Attributes:
+        away_seconds: silence after which a cluster counts as away.
         auto_assign: whether every new version acts at once on clusters of which nobody decides.
         gate: what is replayed at the gate.
         queries: what Prometheus servers are asked.
@@ -83,6 +84,7 @@ class RolloutDriver:
         self.store = RolloutStore(registry.registry)
         self._evidence = EvidenceStore(registry.registry)
         self._settings = settings
+        self.away_seconds = settings.away_seconds
         self._spec_digest = spec_digest
         self._fleet = fleet
         self._registry = registry
@@ -101,11 +103,6 @@ class RolloutDriver:
         self.gate = GateReplays(registry, process.wall_clock, self._wake.set)
         self.queries = RolloutQueries(settings, registry, process.telemetry, process.wall_clock, self._wake.set)
         self._task = BackgroundTask("rollouts")
-
-    @property
-    def away_seconds(self) -> float:
-        """A cluster that was not heard for so long is away."""
-        return self._settings.away_seconds
 
     def start(self) -> None:
         """Begin to look."""
@@ -232,10 +229,6 @@ class RolloutDriver:
             )
         return done
 
-    async def records(self) -> list[RolloutRecord]:
-        """All rollouts, oldest first."""
-        return await self._registry.call(self.store.records)
-
     async def overview(self, number: int) -> Overview:
         """One rollout; 0 is the latest.
 
@@ -327,7 +320,7 @@ class RolloutDriver:
         if record is None or record.state.phase.over:
             self._runs = False
             return
-        contents = observed(record.state, self._heard(), self.gone(), self._settings.away_seconds)
+        contents = observed(record.state, self._heard(), self.gone(), self.away_seconds)
         contents += await self._registry.call(self.store.missing_versions, record.state)
         if contents:
             taken = await self._take(record.state.number, contents, KEEPER)
@@ -442,8 +435,8 @@ class RolloutDriver:
         }
 
     def _away(self) -> set[str]:
-        limit = self._settings.away_seconds
-        return {entry.cluster for entry in self._fleet.entries() if self._fleet.silent_seconds(entry) > limit}
+        entries = self._fleet.entries()
+        return {entry.cluster for entry in entries if self._fleet.silent_seconds(entry) > self.away_seconds}
 
     def gone(self) -> set[str]:
         """The registered clusters that were turned out."""

@@ -66,6 +66,11 @@ class IdentityStore:
 
     Raises:
         StateUnusable: the database is no store of identities, cannot be opened, or fell back to an older state.
+
+    Raises of all methods:
+        BadRequest: a cluster's name for a person or the other way round: an audit log would not tell the two apart.
+        EnrollmentRefused: the token or the present certificate is not good, or not for this name.
+        UnknownCluster, UnknownPerson: nobody of this name was ever enrolled.
     """
 
     def __init__(self, folder: Path, commits: Commits | None = None, shared: SharedDatabase | None = None) -> None:
@@ -93,11 +98,7 @@ class IdentityStore:
         _AUDIT.chain_anew(self._database)
 
     def invite(self, cluster: str, actor: str, now: float, lifetime_seconds: float) -> Invitation:
-        """A fresh token for a name; tokens of it that nobody used are void from now on.
-
-        Raises:
-            BadRequest: it is a person's name.
-        """
+        """A fresh token for a name; tokens of it that nobody used are void from now on."""
         token = secrets.token_urlsafe(32)
         with self._database.transaction() as session:
             if _certificates_of(session, cluster, *PEOPLE):
@@ -131,9 +132,6 @@ class IdentityStore:
 
         The same token with the same key gets the same certificate again while the token lasts: the agent may have been
         killed before the answer reached it. With another key it is refused.
-
-        Raises:
-            EnrollmentRefused: unknown, expired or used token, or another name than it was made for.
         """
         refusal: EnrollmentRefusal | None = None
         grant: CertificateGrant | None = None
@@ -169,9 +167,6 @@ class IdentityStore:
         """The next certificate of a cluster; the presented one stays good beside it, until it expires.
 
         Others go: they were made and never arrived, or were replaced by the presented one.
-
-        Raises:
-            EnrollmentRefused: the presented one was revoked meanwhile.
         """
         with self._database.transaction() as session:
             row = session.get(CertificateRow, presented)
@@ -204,11 +199,7 @@ class IdentityStore:
     def enroll_person(
         self, name: str, role: CallerRole, actor: str, now: float, sign: Sign
     ) -> tuple[CertificateGrant, int]:
-        """A certificate for a person, in place of all of that name; how many of those were good.
-
-        Raises:
-            BadRequest: it is a cluster's name: an audit log would not tell the two apart.
-        """
+        """A certificate for a person, in place of all of that name; how many of those were good."""
         with self._database.transaction() as session:
             invited = session.scalars(select(InvitationRow).where(InvitationRow.cluster == name).limit(1)).first()
             if invited is not None or _certificates_of(session, name, CallerRole.CLUSTER):
@@ -221,11 +212,7 @@ class IdentityStore:
         return grant, replaced
 
     def revoke_person(self, name: str, actor: str, now: float, why: str = "", dry_run: bool = False) -> int:
-        """Turn a person out, or with `dry_run` only count: all certificates of that name; how many were good.
-
-        Raises:
-            UnknownPerson: there are none.
-        """
+        """Turn a person out, or with `dry_run` only count: all certificates of that name; how many were good."""
         with self._database.session() if dry_run else self._database.transaction() as session:
             if not _certificates_of(session, name, *PEOPLE):
                 raise UnknownPerson(f"nobody called {name} was ever enrolled here; see `policyctl operator list`")
@@ -242,11 +229,7 @@ class IdentityStore:
             return people(session.scalars(select(CertificateRow).where(CertificateRow.role.in_(PEOPLE))).all(), now)
 
     def revoke(self, cluster: str, actor: str, now: float, why: str = "", dry_run: bool = False) -> tuple[int, int]:
-        """Turn a cluster out, or with `dry_run` only count: all its certificates and tokens; how many were good.
-
-        Raises:
-            UnknownCluster: it has none.
-        """
+        """Turn a cluster out, or with `dry_run` only count: all its certificates and tokens; how many were good."""
         # What a session changed that only reads is given up at its end.
         with self._database.session() if dry_run else self._database.transaction() as session:
             known = session.scalars(

@@ -289,7 +289,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     @for_people
     async def ListRollouts(self, request: fleet_pb2.ListRolloutsRequest, actor: str) -> fleet_pb2.ListRolloutsReply:
         """All rollouts, oldest first."""
-        records = await self._learner.rollouts.records()
+        records = await self._ask(self._learner.rollouts.store.records)
         return fleet_pb2.ListRolloutsReply(rollouts=[record_message(record) for record in records])
 
     @for_people

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from global_learner.errors import BadLearnerConfig
 from global_learner.report.live import LiveReport
@@ -35,72 +35,6 @@ _FOREIGN = HttpAnswer(
 )
 
 
-class HttpEndpoint:
-    """A small server on threads of its own; it only tells, and changes nothing.
-
-    Args:
-        not_ready: why updates are not taken; empty while they are.
-        live: the page at `/`; None if nothing about the fleet is shown here.
-        refused: is told of everything that gets no page.
-        health: what /healthz says.
-        remark: what /readyz says besides while updates are taken; empty where there is nothing.
-
-    Raises:
-        BadConfig: the address cannot be listened on.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        registry: CollectorRegistry,
-        not_ready: Callable[[], str],
-        live: LiveReport | None = None,
-        refused: Callable[[HttpRefusal], None] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
-        health: Callable[[], str] = lambda: "ok",
-        remark: Callable[[], str] = lambda: "",
-    ) -> None:
-        pages: dict[str, Callable[[], HttpAnswer]] = {
-            "/healthz": lambda: HttpAnswer(200, f"{health()}\n".encode()),
-            "/readyz": lambda: _readiness(not_ready(), remark),
-            "/metrics": lambda: HttpAnswer(200, generate_latest(registry), CONTENT_TYPE_LATEST),
-        }
-        if live is not None:
-            pages |= {"/": lambda: _page(live), "/report.json": lambda: _data(live)}
-        nowhere = HttpAnswer(404, f"try {', '.join(pages)}\n".encode(), refusal=HttpRefusal.NOT_FOUND)
-        local = is_loopback(address)
-
-        def answer(path: str, host: str) -> HttpAnswer:
-            found = pages[path]() if path in pages else nowhere
-            # A page elsewhere that had its own name point here would else read the fleet's state.
-            return _FOREIGN if local and found.headers and not _names_loopback(host) else found
-
-        try:
-            self._server = BoundedHttpServer(split_address(address), answer, refused, clock)
-        except OSError as error:
-            raise BadLearnerConfig(
-                f"telemetry.http_listen {address}: cannot be listened on ({error.strerror}); name another port"
-            ) from error
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_POLL_SECONDS,), name="http", daemon=True
-        )
-
-    @property
-    def port(self) -> int:
-        """The bound port."""
-        return self._server.server_port
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop answering."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-        self._server.server_close()
-
-
 @contextlib.contextmanager
 def http_pages(
     address: str | None,
@@ -109,8 +43,15 @@ def http_pages(
     live: LiveReport | None = None,
     health: Callable[[], str] = lambda: "ok",
     remark: Callable[[], str] = lambda: "",
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[int | None]:
-    """The endpoint for as long as the block lasts, if there is an address; its port.
+    """Answer at an address, if there is one, on threads of its own for as long as the block lasts; the bound port.
+
+    Args:
+        not_ready: why updates are not taken; empty while they are.
+        live: the page at `/`; None if nothing about the fleet is shown here.
+        health: what /healthz says.
+        remark: what /readyz says besides while updates are taken; empty where there is nothing.
 
     Raises:
         BadConfig: the address cannot be listened on.
@@ -118,16 +59,36 @@ def http_pages(
     if address is None:
         yield None
         return
+    pages: dict[str, Callable[[], HttpAnswer]] = {
+        "/healthz": lambda: HttpAnswer(200, f"{health()}\n".encode()),
+        "/readyz": lambda: _readiness(not_ready(), remark),
+        "/metrics": lambda: HttpAnswer(200, generate_latest(telemetry.registry), CONTENT_TYPE_LATEST),
+    }
+    if live is not None:
+        pages |= {"/": lambda: _page(live), "/report.json": lambda: _data(live)}
+    nowhere = HttpAnswer(404, f"try {', '.join(pages)}\n".encode(), refusal=HttpRefusal.NOT_FOUND)
+    local = is_loopback(address)
+
+    def answer(path: str, host: str) -> HttpAnswer:
+        found = pages[path]() if path in pages else nowhere
+        # A page elsewhere that had its own name point here would else read the fleet's state.
+        return _FOREIGN if local and found.headers and not _names_loopback(host) else found
 
     def refused(reason: HttpRefusal) -> None:
         telemetry.http_refusals.labels(reason).inc()
 
-    endpoint = HttpEndpoint(address, telemetry.registry, not_ready, live, refused, health=health, remark=remark)
-    endpoint.start()
     try:
-        yield endpoint.port
+        server = BoundedHttpServer(split_address(address), answer, refused, clock)
+    except OSError as error:
+        raise BadLearnerConfig(
+            f"telemetry.http_listen {address}: cannot be listened on ({error.strerror}); name another port"
+        ) from error
+    threading.Thread(target=server.serve_forever, args=(_POLL_SECONDS,), name="http", daemon=True).start()
+    try:
+        yield server.server_port
     finally:
-        endpoint.close()
+        server.shutdown()
+        server.server_close()
 
 
 def _readiness(not_ready: str, remark: Callable[[], str]) -> HttpAnswer:

@@ -1,7 +1,8 @@
 """Standby of the learner: it waits for the lease of a shared database, says so on its HTTP port, and then takes over.
 
 Meanwhile nobody can reach the fleet's port here, so that agents try the next address. A learner without a database
-waits for nobody: the lock of its state directory says at once whether it is alone.
+waits for nobody: the lock of its state directory says at once whether it is alone. All functions raise StateUnusable
+where the state directory cannot be used.
 """
 
 from __future__ import annotations
@@ -53,9 +54,6 @@ def directory_number(state_dir: Path, *, make: bool) -> str | None:
     """The number of a state directory, by which learners that share a database see that they share the directory too.
 
     With `make`, one that has none gets one.
-
-    Raises:
-        StateUnusable: the directory cannot be used.
     """
     path = state_dir / DIRECTORY_FILE
     try:
@@ -74,7 +72,7 @@ def take_term(state_dir: Path, fence: int) -> Path:
 
     Raises:
         LeaseLost: a later term has begun.
-        StateUnusable: the directory cannot be used, or holds the state of a learner without a database.
+        StateUnusable: the directory holds the state of a learner without a database.
     """
     mine = _folder(state_dir, fence)
     try:
@@ -109,11 +107,7 @@ def take_term(state_dir: Path, fence: int) -> Path:
 
 
 def point_to(term: Path, name: str, there: str = "") -> None:
-    """Let a name in the state directory lead to what this term has under it, or `there`, in place of an earlier term's.
-
-    Raises:
-        StateUnusable: the directory cannot be written.
-    """
+    """Let a name in the state directory lead to what this term has under it, or `there`, and not to an earlier term."""
     link = term.parent / name
     partial = term / f"{name}{PARTIAL}"
     try:

@@ -160,11 +160,7 @@ def _attempts(settings: LearnerSettings, initial: PolicyFile, partial: Path, clo
 
 
 def _read(settings: LearnerSettings, initial: PolicyFile, partial: Path, copy: StateCopy, now: float) -> Backup:
-    """Read a copy as a start would.
-
-    Raises:
-        StateUnusable: a start would refuse it.
-    """
+    """Read a copy as a start would; StateUnusable if that would refuse it."""
     authority = partial / IDENTITY_FOLDER / "ca.pem"
     if authority.exists():
         try:
@@ -190,6 +186,11 @@ class StateCopy:
 
     Args:
         databases: the names of its SQLite files within it, with those of their stores; some may not be there.
+
+    Raises of all methods:
+        NotCopied: another backup copies the log, the databases change without pause, or the copy cannot be written.
+        StateUnusable: a database is damaged, or has fallen back.
+        OSError: it cannot be read, or the copy cannot be written.
     """
 
     def __init__(
@@ -207,13 +208,7 @@ class StateCopy:
         self.size_bytes = 0
 
     def take(self) -> None:
-        """Copy everything; whether it is whole is for the caller to find out, by reading it.
-
-        Raises:
-            NotCopied: another backup copies the log, the databases change without pause, or the copy cannot be written.
-            StateUnusable: a database is damaged, or has fallen back.
-            OSError: it cannot be read, or the copy cannot be written.
-        """
+        """Copy everything; whether it is whole is for the caller to find out, by reading it."""
         uncut = self._uncut()
         try:
             with contextlib.suppress(FileNotFoundError):  # of an earlier program, or before its first start's end
@@ -317,11 +312,7 @@ class StateCopy:
         self.files += 1
 
     def _seal(self) -> None:
-        """Write down how far the copy's databases are, and their checksums.
-
-        Raises:
-            StateUnusable: one is behind what the record says, or damaged where it was copied from.
-        """
+        """Write down how far the copy's databases are, and their checksums."""
         commits = Commits(self._target)
         try:
             for name, store in self._databases.items():
@@ -339,11 +330,7 @@ class StateCopy:
             commits.close()
 
     def _check_source(self, name: str, store: str, count: int, expected: int | None) -> None:
-        """See that a database has the bytes that its record knows, unless a learner has moved on meanwhile.
-
-        Raises:
-            StateUnusable: it has others.
-        """
+        """See that a database has the bytes that its record knows, unless a learner has moved on meanwhile."""
         path = self._source / name
         if expected is None or zlib.crc32(path.read_bytes()) == expected:
             return
@@ -378,11 +365,7 @@ def remove_traces(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that reads a file as it is at this moment, whatever is committed later.
-
-    Raises:
-        StateUnusable: it is no database.
-    """
+    """A connection that reads a database as it is at this moment, whatever is committed later."""
     try:
         address = f"file:{urllib.parse.quote(str(path))}?mode=ro"
         connection = sqlite3.connect(address, uri=True, isolation_level=None)

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 from processes import wait_until
 
-from global_learner.service.http_endpoint import HttpEndpoint
+from global_learner.service.http_endpoint import http_pages
 from global_learner.service.http_server import MOST_CONNECTIONS, MOST_HEAD_BYTES, HeadReader, HeadTooLarge, HttpRefusal
 from global_learner.telemetry import LearnerTelemetry
 
@@ -53,17 +53,12 @@ class Port:
 
     def __init__(self) -> None:
         self.telemetry, self.clock = LearnerTelemetry(), Clock()
-        self.endpoint = HttpEndpoint(
-            "127.0.0.1:0",
-            self.telemetry.registry,
-            lambda: "",
-            refused=lambda reason: self.telemetry.http_refusals.labels(reason).inc(),
-            clock=self.clock,
-        )
-        self.endpoint.start()
+        self.served = contextlib.ExitStack()
+        pages = http_pages("127.0.0.1:0", self.telemetry, lambda: "", clock=self.clock)
+        self.number = self.served.enter_context(pages)
 
     def connect(self, source: str = "127.0.0.1") -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.endpoint.port), SECONDS, (source, 0))
+        return socket.create_connection(("127.0.0.1", self.number), SECONDS, (source, 0))
 
     def ask(self, request: bytes, source: str = "127.0.0.1") -> bytes:
         """The whole answer; empty if the connection was closed without one."""
@@ -82,7 +77,7 @@ class Port:
 def port() -> Iterator[Port]:
     port = Port()
     yield port
-    port.endpoint.close()
+    port.served.close()
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -16,13 +16,12 @@ import structlog
 from identity_makers import Clock
 from learner_makers import settings
 from made_certificates import DAY_SECONDS, MadeAuthority, MountedSecret
-from prometheus_client import CollectorRegistry
 
 from foundation.followed_files import POLL_SECONDS
 from global_learner.enrollment.authority_files import follow_authority
 from global_learner.errors import BadLearnerConfig
 from global_learner.service.admission import AdmissionLimits, bounded_server
-from global_learner.service.http_endpoint import HttpEndpoint
+from global_learner.service.http_endpoint import http_pages
 from global_learner.service.identity_setup import (
     ExternalCredentials,
     OwnCertificate,
@@ -226,13 +225,11 @@ async def test_files_are_looked_at_though_nobody_connects(files: Files) -> None:
     [("", "ready\n"), ("certificate upstream has expired", "ready; certificate upstream has expired\n")],
 )
 def test_what_holds_up_nobody_is_said_by_a_learner_that_is_ready(remark: str, said: str) -> None:
-    endpoint = HttpEndpoint("127.0.0.1:0", CollectorRegistry(), lambda: "", remark=lambda: remark)
-    endpoint.start()
-    try:
-        with urlopen(f"http://127.0.0.1:{endpoint.port}/readyz", timeout=60) as reply:
-            assert (reply.status, reply.read().decode()) == (200, said)
-    finally:
-        endpoint.close()
+    with (
+        http_pages("127.0.0.1:0", LearnerTelemetry(), lambda: "", remark=lambda: remark) as port,
+        urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as reply,
+    ):
+        assert (reply.status, reply.read().decode()) == (200, said)
 
 
 class Authorities:
