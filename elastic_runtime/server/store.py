@@ -191,13 +191,21 @@ class BlockStore:
         return BlockState(block, owned.version, owned.parameters, MappingProxyType(owned.state))
 
     def snapshot(self, block: int) -> BlockState:
-        """A copy of the block at its present version; errors as `view`'s."""
+        """A copy of the block at its present version.
+
+        Raises:
+            ValueError: it is not held here.
+        """
         owned = self._get(block)
         state = {name: tensor.clone() for name, tensor in owned.state.items()}
         return BlockState(block, owned.version, owned.parameters.clone(), state)
 
     def release(self, block: int) -> None:
-        """Forget a block, whose memory goes back to the system; errors as `view`'s."""
+        """Forget a block; its memory goes back to the system.
+
+        Raises:
+            ValueError: it is not held here.
+        """
         self._get(block)
         del self._owned[block]
         place = self.layout.blocks[block]
@@ -301,7 +309,11 @@ class BlockStore:
         owned.parameters.copy_(as_tensor(numbers, self._dtypes[owned.segment], owned.elements))
 
     def pass_over(self, blocks: Iterable[int]) -> None:
-        """Count the version up and change nothing: buffers at a step that does not merge them; errors as `view`'s."""
+        """Count the version up and change nothing: buffers at a step that does not merge them.
+
+        Raises:
+            ValueError: a block that is not held.
+        """
         for block in blocks:
             self._get(block).version += 1
 

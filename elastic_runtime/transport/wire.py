@@ -193,11 +193,12 @@ def pack_rejection(reason: str) -> bytes:
     return _frame(FrameKind.REJECTION, reason.encode()[:200])
 
 
-# Whatever follows raises Malformed for bytes that are something else, and for more than the bounds.
-
-
 def kind_of(frame: bytes) -> FrameKind:
-    """What a frame is; Malformed also if it is of another version."""
+    """What a frame is.
+
+    Raises:
+        Malformed: nothing of ours, or of another version.
+    """
     try:
         magic, version, kind = _HEAD.unpack_from(frame)
         if magic != MAGIC or version != VERSION:
@@ -208,7 +209,11 @@ def kind_of(frame: bytes) -> FrameKind:
 
 
 def unpack_hello(frame: bytes) -> Hello:
-    """Read `pack_hello`'s bytes."""
+    """Read `pack_hello`'s bytes.
+
+    Raises:
+        Malformed: they are not.
+    """
     if kind_of(frame) is not FrameKind.HELLO:
         raise Malformed("the first frame is no hello")
     try:
@@ -219,18 +224,30 @@ def unpack_hello(frame: bytes) -> Hello:
 
 
 def unpack_challenge(frame: bytes) -> Challenge:
-    """Read `pack_challenge`'s bytes."""
+    """Read `pack_challenge`'s bytes.
+
+    Raises:
+        Malformed: they are not.
+    """
     said = _fixed(frame, FrameKind.CHALLENGE, NONCE_BYTES + PROOF_BYTES)
     return Challenge(said[:NONCE_BYTES], said[NONCE_BYTES:])
 
 
 def unpack_proof(frame: bytes) -> bytes:
-    """Read `pack_proof`'s bytes."""
+    """Read `pack_proof`'s bytes.
+
+    Raises:
+        Malformed: they are not.
+    """
     return _fixed(frame, FrameKind.PROOF, PROOF_BYTES)
 
 
 def unpack_message(frame: bytes, max_header_bytes: int, max_parts: int, max_message_bytes: int) -> MessageHead:
-    """Read `pack_message`'s bytes; Malformed also if they announce more than the bounds."""
+    """Read `pack_message`'s bytes.
+
+    Raises:
+        Malformed: they are not, or they announce more than the bounds.
+    """
     if kind_of(frame) is not FrameKind.MESSAGE:
         raise Malformed("a frame where a message should begin")
     start = _HEAD.size + _MESSAGE.size
@@ -253,7 +270,11 @@ def unpack_message(frame: bytes, max_header_bytes: int, max_parts: int, max_mess
 
 
 def unpack_sequence(frame: bytes) -> int:
-    """Read `pack_acknowledgement`'s bytes."""
+    """Read `pack_acknowledgement`'s bytes.
+
+    Raises:
+        Malformed: they are not.
+    """
     try:
         (sequence,) = _SEQUENCE.unpack_from(frame, _HEAD.size)
     except struct.error as error:
@@ -262,7 +283,7 @@ def unpack_sequence(frame: bytes) -> int:
 
 
 def unpack_reason(frame: bytes) -> str:
-    """Read `pack_rejection`'s bytes, whatever they hold; never Malformed."""
+    """Read `pack_rejection`'s bytes, whatever they hold."""
     return frame[_HEAD.size :].decode(errors="replace")
 
 
