@@ -38,7 +38,8 @@ class Message:
 class PeerUp:
     """A connection is made and authenticated.
 
-    `incarnation`, on the way in: of the peer's endpoint. Another one than before says that its process is new.
+    Attributes:
+        incarnation: on the way in: of the peer's endpoint. Another one than before says that its process is new.
     """
 
     peer: str
@@ -50,8 +51,9 @@ class PeerUp:
 class PeerLost:
     """A connection ended. On the way out it is tried again until `disconnect`.
 
-    `unacknowledged`, on the way out: numbers of the messages of which nobody knows whether the peer received them. It
-    may have received any number of the first ones. Sending again, under a new number, is up to the caller.
+    Attributes:
+        unacknowledged: on the way out: numbers of the messages of which nobody knows whether the peer received them. It
+            may have received any number of the first ones. Sending again, under a new number, is up to the caller.
     """
 
     peer: str

@@ -98,7 +98,9 @@ def host_identity() -> str:
 class LocalEnd:
     """Our end of all connections: what one endpoint is, for all that act in its name.
 
-    `incarnation`: 16 random bytes; another process, or another endpoint, has others. `host`: see `host_identity`.
+    Attributes:
+        incarnation: 16 random bytes; another process, or another endpoint, has others.
+        host: see `host_identity`.
     """
 
     name: str

@@ -54,8 +54,9 @@ class Malformed(Exception):
 class Hello(NamedTuple):
     """First frame of a connection.
 
-    `incarnation`: 16 random bytes of the sending endpoint. `link`: 16 random bytes of the connection, which nobody can
-    have heard before: the sender's challenge.
+    Attributes:
+        incarnation: 16 random bytes of the sending endpoint.
+        link: 16 random bytes of the connection, which nobody can have heard before: the sender's challenge.
     """
 
     incarnation: bytes
@@ -94,9 +95,11 @@ NOTHING = Acknowledgement(bytes(16), 0)
 
 
 class MessageHead(NamedTuple):
-    """First frame of a message; the sender cuts its payload by `frame_bytes`.
+    """First frame of a message.
 
-    `acknowledgement`: of the other way; an answer at once saves a frame of its own, and two threads their waking up.
+    Attributes:
+        frame_bytes: by which the sender cuts.
+        acknowledgement: of the other way; it saves a frame of its own, and two threads their waking up.
     """
 
     sequence: int
