@@ -32,12 +32,6 @@ class Position:
     global_step: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Permutation:
-    epoch: int
-    indices: Indices
-
-
 class SampleOrder:
     """The order in which a job reads its samples, the same in every process that is given the same values.
 
@@ -94,7 +88,7 @@ class SampleOrder:
         self.steps = steps
         self.total_steps = epochs * self.steps_per_epoch if steps is None else min(steps, epochs * self.steps_per_epoch)
         self.epochs = -(-self.total_steps // self.steps_per_epoch)
-        self._latest = _Permutation(-1, np.empty(0, np.int64))
+        self._latest: tuple[int, Indices] = (-1, np.empty(0, np.int64))
 
     def position(self, global_step: int) -> Position:
         """Where a step is.
@@ -145,8 +139,8 @@ class SampleOrder:
         Random 64-bit keys are sorted, instead of asking numpy for a permutation: its bit generators are promised to
         give the same numbers in every version, its permutations are not.
         """
-        latest = self._latest
-        if latest.epoch != epoch:
+        known_epoch, indices = self._latest
+        if known_epoch != epoch:
             if self.shuffle:
                 keys = np.random.Philox(key=np.array([self.seed, epoch], np.uint64)).random_raw(self.samples)
                 # Low bits make room for the samples' numbers: sorting such keys is several times faster than argsort.
@@ -158,8 +152,8 @@ class SampleOrder:
             indices = indices.astype(np.int64, copy=False)
             indices.flags.writeable = False
             # One assignment, so that a thread that loads ahead never sees one epoch's number with another's order.
-            self._latest = latest = _Permutation(epoch, indices)
-        return latest.indices
+            self._latest = epoch, indices
+        return indices
 
 
 def slice_bounds(batch_size: int, workers: int, smallest_slice: int) -> tuple[tuple[int, int], ...]:

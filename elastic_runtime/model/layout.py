@@ -21,6 +21,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from elastic_runtime.errors import BadInput
+from elastic_runtime.model.plain_fields import count_of
 
 _MOST_ELEMENTS = 2**48
 """Far beyond all memories, and far below where products of sizes stop being exact in JSON."""
@@ -192,7 +193,7 @@ class Layout:
             if content["format"] != _FORMAT:
                 raise BadInput(f"a layout of format {content['format']!r}, and this version reads {_FORMAT}; update it")
             parameters, buffers = ([_read_tensor(row) for row in content[f"{kind}s"]] for kind in TensorKind)
-            digest, block_bytes = content["digest"], _count(content["block_bytes"])
+            digest, block_bytes = content["digest"], count_of(content["block_bytes"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadInput(
                 f"not a layout of a model: {error or type(error).__name__}; it was cut or changed"
@@ -295,11 +296,5 @@ def _blocks(segments: Sequence[Segment], block_bytes: int) -> Iterator[Block]:
 def _read_tensor(row: object) -> TensorSpec:
     match row:
         case [str(name), [*shape], str(dtype)]:
-            return TensorSpec(name, tuple(_count(dimension) for dimension in shape), dtype)
+            return TensorSpec(name, tuple(count_of(dimension) for dimension in shape), dtype)
     raise ValueError(f"no tensor: {str(row)[:80]}")
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"no count: {str(value)[:80]}")
-    return value

@@ -49,3 +49,14 @@ def require_object(what: str, value: object, names: set[str], optional: frozense
     if unknown:
         raise BadInput(f"{what} has unknown fields: {', '.join(unknown)}")
     return dict(value)
+
+
+def count_of(value: object) -> int:
+    """`value` as a count in a stored document.
+
+    Raises:
+        ValueError: it is no whole number, or less than 0.
+    """
+    if type(value) is not int or value < 0:
+        raise ValueError(f"no count: {str(value)[:80]}")
+    return value

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from elastic_runtime.errors import BadInput
 from elastic_runtime.model.data_shards import Indices, SampleOrder
+from elastic_runtime.model.plain_fields import count_of
 
 _FORMAT = 1
 
@@ -193,12 +194,12 @@ class SampleLeaseTable:
             for name, value in table._terms().items():
                 if content[name] != value:
                     raise BadInput(f"leases of a job with {name} {content[name]}, and this job has {value}")
-            epoch, start = (_count(value) for value in content["next"])
-            table._next_id = _count(content["next_id"])
+            epoch, start = (count_of(value) for value in content["next"])
+            table._next_id = count_of(content["next_id"])
             table._next = _Range(epoch, start, table._epoch_stop(epoch))
-            table._returned = [_Range(*(_count(value) for value in row)) for row in content["returned"]]
+            table._returned = [_Range(*(count_of(value) for value in row)) for row in content["returned"]]
             table._held = {
-                _count(lease_id): _Held(str(worker), _Range(*(_count(value) for value in row)))
+                count_of(lease_id): _Held(str(worker), _Range(*(count_of(value) for value in row)))
                 for lease_id, worker, *row in content["held"]
             }
             if len(table._held) != len(content["held"]):
@@ -258,9 +259,3 @@ def _merged(ranges: Iterable[_Range]) -> list[_Range]:
         else:
             merged.append(left)
     return merged
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"no count: {str(value)[:80]}")
-    return value

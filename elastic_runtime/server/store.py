@@ -96,6 +96,9 @@ class BlockStore:
     """The blocks that a server owns, to be stepped, and their memory.
 
     One thread uses it; copies that it hands out are anybody's.
+
+    Raises:
+        ValueError: in every method, a block that is not held here.
     """
 
     def __init__(
@@ -132,11 +135,7 @@ class BlockStore:
         return self._owned.keys()
 
     def version(self, block: int) -> int:
-        """How many steps were applied to this block.
-
-        Raises:
-            ValueError: it is not held here.
-        """
+        """How many steps were applied to this block."""
         return self._get(block).version
 
     def state_names(self, block: int) -> tuple[str, ...]:
@@ -182,30 +181,18 @@ class BlockStore:
         self._owned[block] = owned
 
     def view(self, block: int) -> BlockState:
-        """The block as it is, without a copy: it changes with the next step; not to be written.
-
-        Raises:
-            ValueError: it is not held here.
-        """
+        """The block as it is, without a copy: it changes with the next step; not to be written."""
         owned = self._get(block)
         return BlockState(block, owned.version, owned.parameters, MappingProxyType(owned.state))
 
     def snapshot(self, block: int) -> BlockState:
-        """A copy of the block at its present version.
-
-        Raises:
-            ValueError: it is not held here.
-        """
+        """A copy of the block at its present version."""
         owned = self._get(block)
         state = {name: tensor.clone() for name, tensor in owned.state.items()}
         return BlockState(block, owned.version, owned.parameters.clone(), state)
 
     def release(self, block: int) -> None:
-        """Forget a block; its memory goes back to the system.
-
-        Raises:
-            ValueError: it is not held here.
-        """
+        """Forget a block; its memory goes back to the system."""
         self._get(block)
         del self._owned[block]
         place = self.layout.blocks[block]
@@ -245,7 +232,7 @@ class BlockStore:
             samples: of each slice, which buffers count by; None: all slices count the same.
 
         Raises:
-            ValueError: a block that is not held or given twice, or a slice that does not fit. Nothing was changed.
+            ValueError: a block that is given twice, or a slice that does not fit. Nothing was changed.
         """
         arrived = self._arrived(blocks, gradients, samples)
         lr = self.optimizer.lr_for(step)
@@ -282,7 +269,7 @@ class BlockStore:
         """Clipping, phase two: scale the kept sums and apply them.
 
         Raises:
-            ValueError: a block that is not held or given twice, or has no sum. Nothing was changed.
+            ValueError: a block that is given twice, or has no sum. Nothing was changed.
         """
         self._check(blocks)
         sums = {block: owned_sum for block in blocks if (owned_sum := self._owned[block].sum) is not None}
@@ -303,17 +290,13 @@ class BlockStore:
         """Take a block's numbers over from another holder, who has applied the same step; its version stays.
 
         Raises:
-            ValueError: a block that is not held, or numbers that are not the block's.
+            ValueError: numbers that are not the block's.
         """
         owned = self._get(block)
         owned.parameters.copy_(as_tensor(numbers, self._dtypes[owned.segment], owned.elements))
 
     def pass_over(self, blocks: Iterable[int]) -> None:
-        """Count the version up and change nothing: buffers at a step that does not merge them.
-
-        Raises:
-            ValueError: a block that is not held.
-        """
+        """Count the version up and change nothing: buffers at a step that does not merge them."""
         for block in blocks:
             self._get(block).version += 1
 

@@ -98,14 +98,14 @@ class Batches:
             ends_epoch=last and self.order.ends_epoch(step),
         )
 
-    def leased(self, number: int, epoch: int, start: int, stop: int, *, ends_epoch: bool | None = None) -> Batch:
+    def leased(self, number: int, epoch: int, start: int, stop: int, *, ends_epoch: bool) -> Batch:
         """Read positions `start` to `stop` (exclusive) of an epoch's order, for asynchronous training.
 
         Args:
             number: it stands in place of the step: how many updates are known.
             start: of 0 to the number of samples.
             stop: likewise; larger.
-            ends_epoch: whether it is marked so; None: if the epoch's last sample is in it.
+            ends_epoch: whether it is marked so.
 
         Raises:
             IndexError: there is no such epoch or position.
@@ -114,8 +114,7 @@ class Batches:
             raise IndexError(f"positions {start} to {stop} of epoch {epoch}")
         indices = self.order.permutation(epoch)[start:stop]
         data = self._read((epoch, start, 0), indices)
-        ends = stop == self.order.samples if ends_epoch is None else ends_epoch
-        return Batch(data, indices, number, epoch, len(indices), len(indices), ends_epoch=ends)
+        return Batch(data, indices, number, epoch, len(indices), len(indices), ends_epoch=ends_epoch)
 
     def expect_leased(self, epoch: int, start: int, stop: int) -> None:
         """This range will probably be asked for next: begin to read it."""

@@ -16,15 +16,13 @@ import structlog
 from elastic_runtime.control.messages import MemberReport
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.member.outbox import Outbox
-from elastic_runtime.protocol.messages import Header, Outgoing, Push
+from elastic_runtime.protocol.messages import Header, Push
 from elastic_runtime.protocol.plan import JobPhase, View
 from elastic_runtime.transport import RegionPart
-from elastic_runtime.worker.batches import Batch, Batches
-from elastic_runtime.worker.flat_model import FlatModel
+from elastic_runtime.worker.batches import Batch
 from elastic_runtime.worker.parameter_servers import ParameterServerMode
 from elastic_runtime.worker.protocol.exchange import WorkerExchange
 from elastic_runtime.worker.protocol.step_turns import Vote, WorkerTurn
-from elastic_runtime.worker.step_barrier import StepBarrier
 from elastic_runtime.worker.waiting import WorkerWaits
 
 _log = structlog.get_logger()
@@ -36,12 +34,12 @@ class SynchronousMode(ParameterServerMode):
     global_step = 0
 
     def _start(self) -> None:
-        member, layout, batches, flat = self._member, self._member.layout, self._batches, self._model.flat
-        self._total_steps = batches.order.total_steps
+        member, flat, merge_steps = self._member, self._model.flat, self._training.buffer_merge_steps
+        self._total_steps = self._batches.order.total_steps
         self._warm = self._computing = self._has_ended_job = False
         self._switching_seconds = 0.0
-        self._exchange = WorkerExchange(layout, flat, self._training.buffer_merge_steps, self._total_steps)
-        self._slices = StepSlices(member.task, member.barrier, self._exchange, batches, flat)
+        self._slice = 0
+        self._exchange = WorkerExchange(member.layout, flat, merge_steps, self._total_steps)
         self._outbox = Outbox(member.endpoint, self._parts)
         self._waiting = WorkerWaits(member, self._outbox, self._exchange, self._exchange.handle)
         member.follow(self._vote, self._refresh)
@@ -74,7 +72,7 @@ class SynchronousMode(ParameterServerMode):
         while self._computing and self._stays(self._member.view(), generation):
             if self._exchange.is_complete:
                 self._advance()
-            elif self.finished or self._slices.open():
+            elif self.finished or self._open_slices():
                 return
             else:
                 self._waiting.until_complete(self._keeps_waiting)
@@ -108,7 +106,7 @@ class SynchronousMode(ParameterServerMode):
         if not self._computing:
             self._begin()
             return None
-        batch = self._slices.next()
+        batch = self._next_slice()
         if batch is None and self._exchange.is_complete:
             self._advance()
         elif batch is None:
@@ -118,8 +116,8 @@ class SynchronousMode(ParameterServerMode):
     def _on_computed(self, batch: Batch, value: float | None) -> None:
         self._meter.on_computed(value, batch.size)
         if self._exchange.merges_buffers:
-            self._model.take_buffers(self._slices.bank)
-        self._outbox.send(self._slices.push())
+            self._model.take_buffers(len(self._exchange.pushed))
+        self._outbox.send(self._exchange.push(self._slice))
 
     # ---- entering
 
@@ -173,7 +171,6 @@ class SynchronousMode(ParameterServerMode):
             timeline = self._barrier.timeline
             self._exchange.follow(timeline)
             self._exchange.begin(self.global_step)
-            self._slices.begin(self.global_step)
             self._computing = True
             if timeline.changes_at(self.global_step):
                 self._switching_seconds += self._clock() - began - (self._barrier.waited_seconds - waited)
@@ -183,6 +180,31 @@ class SynchronousMode(ParameterServerMode):
             self._member.check()
         elif turn is WorkerTurn.SILENT:
             raise self._member.unreachable()
+
+    def _next_slice(self) -> Batch | None:
+        """The slice to compute next, whose gradient goes into a bank of its own; None if all are pushed."""
+        step, timeline = self.global_step, self._barrier.timeline
+        self._exchange.follow(timeline)
+        slices = self._open_slices()
+        if not slices:
+            return None
+        self._model.flat.use_gradients(len(self._exchange.pushed))
+        self._slice = slices[0]
+        batch = self._batches.batch(step, self._slice, len(timeline.at(step).workers), last=len(slices) == 1)
+        if len(slices) == 1:
+            coming = timeline.at(step + 1)
+            self._batches.expect(step + 1, coming.slices_of(self._task), len(coming.workers))
+        return batch
+
+    def _open_slices(self) -> list[int]:
+        """The slices of the step in hand that are still to be computed."""
+        step, order = self.global_step, self._batches.order
+        plan = self._barrier.timeline.at(step)
+        return [
+            k
+            for k in plan.slices_of(self._task)
+            if k not in self._exchange.pushed and len(order.slice_indices(step, k, len(plan.workers)))
+        ]
 
     def _keeps_waiting(self, view: View) -> bool:
         """While values are waited for: act on the newest view; False if there is something else to do than to wait."""
@@ -194,7 +216,7 @@ class SynchronousMode(ParameterServerMode):
             return False
         self._outbox.connect(view.members, self._task)
         self._exchange.follow(self._barrier.timeline)
-        return not (self._computing and (self.finished or self._slices.open()))
+        return not (self._computing and (self.finished or self._open_slices()))
 
     def _advance(self) -> None:
         self._model.flat.swap()
@@ -225,7 +247,7 @@ class SynchronousMode(ParameterServerMode):
     def _parts(self, header: Header) -> list[RegionPart]:
         if not isinstance(header, Push):
             return []
-        return [self._model.part(*self._exchange.part(header), self._slices.bank_of(header.slice))]
+        return [self._model.part(*self._exchange.part(header), self._exchange.pushed.index(header.slice))]
 
     def _vote(self, view: View, vote: Vote) -> None:
         """In a control thread: what this worker says to a proposal, and at which step it says so."""
@@ -250,63 +272,3 @@ class SynchronousMode(ParameterServerMode):
             stall_seconds=self.stall_seconds,
             **progress,
         )
-
-
-class StepSlices:
-    """One worker's slices, step by step."""
-
-    def __init__(
-        self, task: str, barrier: StepBarrier, exchange: WorkerExchange, batches: Batches, model: FlatModel
-    ) -> None:
-        self._task = task
-        self._barrier = barrier
-        self._exchange = exchange
-        self._batches = batches
-        self._model = model
-        self._step = self._slice = 0
-        self._pushed: list[int] = []
-
-    def begin(self, step: int) -> None:
-        """A step begins: nothing of it is pushed."""
-        self._step = step
-        self._pushed.clear()
-
-    def next(self) -> Batch | None:
-        """The slice to compute next, whose gradient goes into a bank of its own; None if all are pushed."""
-        timeline = self._barrier.timeline
-        self._exchange.follow(timeline)
-        slices = self.open()
-        if not slices:
-            return None
-        self._model.use_gradients(self.bank)
-        workers = len(timeline.at(self._step).workers)
-        self._slice = slices[0]
-        batch = self._batches.batch(self._step, self._slice, workers, last=len(slices) == 1)
-        if len(slices) == 1:
-            coming = timeline.at(self._step + 1)
-            self._batches.expect(self._step + 1, coming.slices_of(self._task), len(coming.workers))
-        return batch
-
-    def open(self) -> list[int]:
-        """The slices that are still to be computed."""
-        plan = self._barrier.timeline.at(self._step)
-        order = self._batches.order
-        return [
-            k
-            for k in plan.slices_of(self._task)
-            if k not in self._exchange.pushed and len(order.slice_indices(self._step, k, len(plan.workers)))
-        ]
-
-    @property
-    def bank(self) -> int:
-        """The bank of the slice that `next` gave."""
-        return len(self._pushed)
-
-    def push(self) -> list[Outgoing]:
-        """The gradient of the slice that `next` gave is there: send it."""
-        self._pushed.append(self._slice)
-        return self._exchange.push(self._slice)
-
-    def bank_of(self, slice_index: int) -> int:
-        """The bank of a slice that was pushed."""
-        return self._pushed.index(slice_index)

@@ -37,7 +37,7 @@ from elastic_runtime.protocol.messages import (
     Update,
 )
 from elastic_runtime.protocol.plan import Member, Timeline, View
-from elastic_runtime.server.protocol.handover import Migration, arrived_tensors
+from elastic_runtime.server.protocol.handover import MovingBlocks, arrived_tensors
 from elastic_runtime.server.protocol.part import ServerPart
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
@@ -149,17 +149,8 @@ class WaitingRequest:
     since_seconds: float
 
 
-class LiveHandover:
-    """What one server gives away and takes over.
-
-    Args:
-        resend_seconds: after how long an unconfirmed block is sent again.
-
-    Attributes:
-        migration: which blocks go where, in the generation in hand.
-        moved_bytes: parameters of blocks that came from other servers.
-        stall_seconds: how long workers waited for blocks that had not arrived; of those at once the longest wait.
-    """
+class LiveHandover(MovingBlocks):
+    """What one server gives away and takes over in asynchronous training."""
 
     def __init__(
         self,
@@ -170,20 +161,16 @@ class LiveHandover:
         clock: Callable[[], float],
         resend_seconds: float,
     ) -> None:
-        self.moved_bytes = 0
-        self.stall_seconds = 0.0
-        self._name = name
+        super().__init__(name, clock, resend_seconds)
         self._layout = layout
         self._store = store
         self._updates = updates
-        self._clock = clock
-        self._resend_seconds = resend_seconds
         self._waiting: dict[int, dict[str, WaitingRequest]] = defaultdict(dict)
-        self.start(0)
+        self._generation = 0
 
     def start(self, generation: int) -> None:
         """A generation begins: nothing is on its way."""
-        self.migration = Migration(self._name, self._resend_seconds)
+        self.migration.start()
         self._generation = generation
         self._waiting.clear()
 

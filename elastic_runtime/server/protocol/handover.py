@@ -62,6 +62,10 @@ class Migration:
     def __init__(self, name: str, resend_seconds: float) -> None:
         self._name = name
         self._resend_seconds = resend_seconds
+        self.start()
+
+    def start(self) -> None:
+        """A generation begins: nothing is on its way."""
         self._departures: dict[int, list[Departure]] = {}
         self._arrivals: dict[int, Arrival] = {}
         self._known = 0
@@ -194,8 +198,12 @@ def arrived_tensors(
     }
 
 
-class SynchronousHandover:
-    """What one server gives away and takes over in synchronous training.
+class MovingBlocks:
+    """What one server gives away and takes over.
+
+    Args:
+        name: of the server.
+        resend_seconds: after how long an unconfirmed block is sent again.
 
     Attributes:
         migration: which blocks go where, in the generation in hand.
@@ -203,17 +211,24 @@ class SynchronousHandover:
         stall_seconds: how long workers waited for blocks that had not arrived; of those at once the longest wait.
     """
 
-    def __init__(self, table: BlockTable, clock: Callable[[], float]) -> None:
+    def __init__(self, name: str, clock: Callable[[], float], resend_seconds: float) -> None:
         self.moved_bytes = 0
         self.stall_seconds = 0.0
-        self._table = table
+        self.migration = Migration(name, resend_seconds)
         self._clock = clock
+
+
+class SynchronousHandover(MovingBlocks):
+    """What one server gives away and takes over in synchronous training."""
+
+    def __init__(self, table: BlockTable, clock: Callable[[], float]) -> None:
+        super().__init__(table.name, clock, table.rules.resend_seconds)
+        self._table = table
         self._waits: dict[int, float] = {}
-        self.start()
 
     def start(self) -> None:
         """A generation begins: nothing is on its way."""
-        self.migration = Migration(self._table.name, self._table.rules.resend_seconds)
+        self.migration.start()
         self._waits.clear()
 
     def is_here(self, block: int) -> bool:

@@ -10,26 +10,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
 
 from elastic_runtime.model.layout import Layout
 from elastic_runtime.protocol.block_runs import Payload, run_of
 from elastic_runtime.protocol.messages import Current, Handover, Header, Outgoing, State, Values
 from elastic_runtime.protocol.plan import View
-from elastic_runtime.server.protocol.handover import Migration
+from elastic_runtime.server.protocol.handover import MovingBlocks
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
 
 _MOST_KEPT = 65536
 """Messages that wait for a view."""
-
-
-class MovingBlocks(Protocol):
-    """The blocks that change their owner: which they are, and what is counted of them."""
-
-    migration: Migration
-    moved_bytes: int
-    stall_seconds: float
 
 
 class ServerPart(ABC):

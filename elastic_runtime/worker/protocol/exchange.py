@@ -37,7 +37,7 @@ class WorkerExchange(WorkerPart):
     """One worker's part in synchronous training.
 
     Attributes:
-        pushed: the slices of the step in hand that were pushed.
+        pushed: the slices of the step in hand that were pushed, in order: the gradients of each have a bank of its own.
     """
 
     def __init__(self, layout: Layout, banks: Banks, merge_steps: int, total_steps: int) -> None:
@@ -45,7 +45,7 @@ class WorkerExchange(WorkerPart):
         self.version = 0
         self._merge = MergeRule(merge_steps, total_steps)
         self._unconfirmed: dict[str, set[int]] = {}
-        self.pushed: set[int] = set()
+        self.pushed: list[int] = []
         self._entering = True
 
     def follow(self, timeline: Timeline) -> None:
@@ -84,7 +84,7 @@ class WorkerExchange(WorkerPart):
 
         Also of a slice without samples nothing is sent; do not call it for one.
         """
-        self.pushed.add(slice_index)
+        self.pushed.append(slice_index)
         return self._pushes(slice_index, sorted(self._expected_blocks()))
 
     @property

@@ -96,16 +96,16 @@ def test_the_last_step_of_a_job_ends_its_epoch() -> None:
 def test_a_leased_range_has_the_samples_of_its_epochs_order() -> None:
     order = _order()
     batches = Batches(as_samples((IMAGES, LABELS), None), order)
-    batch = batches.leased(7, 1, 3, 6)
+    batch = batches.leased(7, 1, 3, 6, ends_epoch=False)
     drawn = torch.rand(2)
     assert batch.data[1].tolist() == batch.indices.tolist() == order.permutation(1)[3:6].tolist()
     assert (batch.step, batch.epoch, batch.size, batch.weight, batch.ends_epoch) == (7, 1, 3, 1.0, False)
-    assert batches.leased(8, 1, 8, 10).ends_epoch
-    batches.leased(9, 1, 3, 6)  # by whomever, as whichever of its batches
+    assert batches.leased(8, 1, 8, 10, ends_epoch=True).ends_epoch
+    batches.leased(9, 1, 3, 6, ends_epoch=False)  # by whomever, as whichever of its batches
     assert torch.equal(torch.rand(2), drawn)
     for wrong in ((2, 0, 1), (0, 3, 3), (0, 9, 11), (-1, 0, 1)):
         with pytest.raises(IndexError):
-            batches.leased(0, *wrong)
+            batches.leased(0, *wrong, ends_epoch=False)
 
 
 def test_a_slice_without_samples_is_an_error() -> None:
