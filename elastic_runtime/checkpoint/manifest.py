@@ -56,7 +56,6 @@ def write_manifest(
     """Make a checkpoint count, once all its shards are written.
 
     Args:
-        step: how many steps were applied.
         position: the caller's own JSON.
 
     Raises:

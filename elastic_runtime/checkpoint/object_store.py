@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from elastic_runtime.errors import BadInput
@@ -48,7 +49,6 @@ class ObjectStore:
         """Result of a function of the file system, which may be called several times.
 
         Args:
-            url: what it is about, for people.
             size_bytes: how much goes over the network.
 
         Raises:
@@ -67,17 +67,6 @@ class ObjectStore:
                     raise _translated(url, error) from error
             self._wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-
-    def begin_call(self, url: str, function: Callable[[Any], _T], size_bytes: int = 0) -> Future[_T]:
-        """`call`, for who waits for something else meanwhile."""
-        return _begin(lambda: self.call(url, function, size_bytes))
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectFacts:
-    """What is known of an object."""
-
-    st_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +110,13 @@ class StorePath:
         keys = {str(each["name"]).strip("/") for each in self._list()} - {self.key.strip("/")}
         return (self / name for name in sorted({key.rpartition("/")[2] for key in keys}))
 
-    def stat(self) -> ObjectFacts:
-        """How large it is."""
-        return ObjectFacts(int(self._info()["size"] or 0))
+    def stat(self) -> SimpleNamespace:
+        """Its size, as `st_size`."""
+        return SimpleNamespace(st_size=int(self._info()["size"] or 0))
 
     def read_bytes(self) -> bytes:
         """All of it."""
-        size = self.stat().st_size
+        size: int = self.stat().st_size
         return bytes(self.store.call(self.url, lambda system: system.cat_file(self.key), size))
 
     def read_range(self, start: int, stop: int) -> bytes:
@@ -146,7 +135,7 @@ class StorePath:
     def begin_upload(self, path: Path) -> Future[None]:
         """Put a file in place, in the background; it is read until that is done."""
         size = path.stat().st_size
-        return self.store.begin_call(self.url, lambda system: system.put_file(str(path), self.key), size)
+        return _begin(lambda: self.store.call(self.url, lambda system: system.put_file(str(path), self.key), size))
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove it."""

@@ -155,8 +155,6 @@ class RankProgress:
 
     Attributes:
         processes: of the run that says so; 0: no run has said anything.
-        pid: of its first process.
-        step: global steps that are applied.
     """
 
     processes: int = 0

@@ -21,7 +21,6 @@ def read_blocks(checkpoint: Place | Manifest, blocks: Iterable[int]) -> Iterator
 
     Args:
         checkpoint: its folder, or its manifest if that was read.
-        blocks: indices of the layout.
 
     Raises:
         CheckpointError: a file is missing, cut short or damaged.

@@ -38,8 +38,6 @@ class ShardRecord:
     """A finished shard.
 
     Attributes:
-        name: of the file, without a folder.
-        size_bytes: of the whole file.
         sha256: hex, of the file's head, which holds the SHA-256 of each block.
     """
 

@@ -91,8 +91,6 @@ class ShardWriter:
         folder: of the checkpoint; made if need be. For an object store, the shard is a temporary file (`TMPDIR`) first.
         name: of the shard, such as the server's; a number, if it is taken, and the file's ending are added.
         blocks: all that will be handed in.
-        queue_bytes: how much may wait to be written.
-        clock: seconds, monotonic, for deadlines.
 
     Raises:
         CheckpointError: the folder or file cannot be made.

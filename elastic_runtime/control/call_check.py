@@ -37,12 +37,7 @@ class CallRefused(Exception):
 
 
 class CallCheck(grpc.ServerInterceptor, SessionsServicer):
-    """Opens sessions, and lets calls of theirs through.
-
-    Args:
-        job: the job's name.
-        clock: seconds, monotonic.
-    """
+    """Opens sessions, and lets calls of theirs through."""
 
     def __init__(self, job: str, token: str, clock: Callable[[], float] = monotonic) -> None:
         self._job = job
@@ -57,10 +52,9 @@ class CallCheck(grpc.ServerInterceptor, SessionsServicer):
         if request.job != self._job:
             _abort(context, grpc.StatusCode.NOT_FOUND, f"this is the coordinator of job {self._job}, not of yours")
         try:
-            opening = self._sessions.open(request.number)
+            return self._sessions.open(request.number)
         except Unproven as error:
             _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        return pb.OpenReply(session=opening.session, number=opening.number, proof=opening.proof)
 
     def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
         """See `grpc.ServerInterceptor`: the same service, behind the check."""

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from elastic_runtime.control.credentials import ClientCredentials, open_channel
-from elastic_runtime.control.sessions import CallerSession, Opening, Unproven
+from elastic_runtime.control.sessions import CallerSession, Unproven
 from elastic_runtime.errors import (
     BadInput,
     CoordinatorMistrusted,
@@ -173,9 +173,8 @@ class SealedChannel:
                     "token itself; it is not sent: end that job with the version that started it, or start it anew"
                 ) from error
             raise self._unproven(error) from error
-        opening = Opening(reply.session, reply.number, reply.proof)
         try:
-            return CallerSession(self._credentials.token, self._job, number, opening, self._clock)
+            return CallerSession(self._credentials.token, self._job, number, reply, self._clock)
         except Unproven as error:
             raise CoordinatorUnproven(
                 f"wrong token for job {self._job}: whoever answers at {self.address} has another one; give the file "

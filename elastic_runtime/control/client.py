@@ -21,7 +21,6 @@ class ControlClient:
     """One job's coordinator, asked by tools. Every request with an id may be sent again.
 
     Args:
-        timeout_seconds: of every call.
         epoch: of the caller's lease, where schedulers stand by for one another; 0: it has none.
 
     Raises:
@@ -67,16 +66,16 @@ class ControlClient:
             mode=to_message(mode),
             epoch=self._epoch(),
         )
-        return _outcome(self._call(self._job.Resize, message))
+        return self._ask(self._job.Resize, message)
 
     def suspend(self, request_id: str) -> tuple[RequestOutcome, str]:
         """Ask for a checkpoint, after which all tasks end."""
-        return _outcome(self._call(self._job.Suspend, pb.SuspendRequest(request_id=request_id, epoch=self._epoch())))
+        return self._ask(self._job.Suspend, pb.SuspendRequest(request_id=request_id, epoch=self._epoch()))
 
     def resume(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
         """Ask a suspended job to go on with so many tasks."""
         message = pb.ResumeRequest(request_id=request_id, target=to_message(target), epoch=self._epoch())
-        return _outcome(self._call(self._job.Resume, message))
+        return self._ask(self._job.Resume, message)
 
     def status(self) -> JobStatus:
         """How the job is doing."""
@@ -94,6 +93,6 @@ class ControlClient:
     def _call(self, method: Any, message: Any) -> Any:
         return method(message, timeout=self._timeout_seconds)
 
-
-def _outcome(reply: pb.RequestReply) -> tuple[RequestOutcome, str]:
-    return outcome_from_message(reply.state), reply.detail
+    def _ask(self, method: Any, message: Any) -> tuple[RequestOutcome, str]:
+        reply = self._call(method, message)
+        return outcome_from_message(reply.state), reply.detail

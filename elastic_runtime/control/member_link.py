@@ -221,12 +221,8 @@ class MemberLink:
                             self._state = replace(self._state, view=newest)
             except CoordinatorUnreachable:
                 pass  # also where somebody else answers: a coordinator that registered this task comes back
-            except ElasticError as error:
-                if not self._closed.is_set():
-                    self._fail(error)
-                return
-            except ValueError as error:
-                self._fail_unless_closed(error)
+            except (ElasticError, ValueError) as error:
+                self._fail(error)
                 return
             self._wait(self._closed, backoff.next_seconds())
 
@@ -245,12 +241,8 @@ class MemberLink:
             except CoordinatorUnreachable:
                 self._wait(self._closed, backoff.next_seconds())
                 continue
-            except ElasticError as error:
-                if not self._closed.is_set():
-                    self._fail(error)
-                return
-            except ValueError as error:
-                self._fail_unless_closed(error)
+            except (ElasticError, ValueError) as error:
+                self._fail(error)
                 return
             backoff.reset()
             self._heard_seconds = self._clock()
@@ -263,12 +255,12 @@ class MemberLink:
     def _due(self) -> bool:
         return self._version > self._sent_version or self._closed.is_set()
 
-    def _fail_unless_closed(self, error: ValueError) -> None:
+    def _fail(self, error: ElasticError | ValueError) -> None:
         """A channel that was closed under a call raises the same as a message with an impossible number."""
-        if not self._closed.is_set():
-            self._fail(ProtocolError(f"{self._task} and the coordinator at {self._address} disagree: {error}"))
-
-    def _fail(self, error: ElasticError) -> None:
+        if self._closed.is_set():
+            return
+        if isinstance(error, ValueError):
+            error = ProtocolError(f"{self._task} and the coordinator at {self._address} disagree: {error}")
         _log.error("control-lost", task=self._task, error=str(error))
         self.failure = error
         self.expelled.set()

@@ -24,6 +24,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from elastic_runtime.generated import elastic_pb2 as pb
+
 RANDOM_BYTES = 32
 """Of a session's name, and of each side's random number."""
 LATEST_SECONDS = 60.0
@@ -76,15 +78,6 @@ def _digest(key: bytes, purpose: str, *said: bytes) -> bytes:
     return keyed.digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What a coordinator answers to whoever opens a session."""
-
-    session: bytes
-    number: bytes
-    proof: bytes
-
-
 def _derive(token: str, job: str, number: bytes, session: bytes, coordinator_number: bytes) -> tuple[bytes, bytes]:
     """The coordinator's proof and the session's key, made alike on both sides of all that was said at the opening."""
     said = (job.encode(), number, session, coordinator_number)
@@ -98,7 +91,7 @@ class CallerSession:
         Unproven: whoever answered does not have the token.
     """
 
-    def __init__(self, token: str, job: str, number: bytes, opening: Opening, clock: Callable[[], float]) -> None:
+    def __init__(self, token: str, job: str, number: bytes, opening: pb.OpenReply, clock: Callable[[], float]) -> None:
         proof, self._key = _derive(token, job, number, opening.session, opening.number)
         if not hmac.compare_digest(proof, opening.proof):
             raise Unproven("the answer does not show that the coordinator has the job's token")
@@ -186,7 +179,7 @@ class CoordinatorSessions:
         self._unproven: OrderedDict[bytes, _Session] = OrderedDict()
         self._proven: OrderedDict[bytes, _Session] = OrderedDict()
 
-    def open(self, caller_number: bytes) -> Opening:
+    def open(self, caller_number: bytes) -> pb.OpenReply:
         """Answer whoever opens a session.
 
         Raises:
@@ -200,7 +193,7 @@ class CoordinatorSessions:
             self._unproven[name] = _Session(key, self._clock())
             while len(self._unproven) > MOST_UNPROVEN:
                 self._unproven.popitem(last=False)
-        return Opening(name, number, proof)
+        return pb.OpenReply(session=name, number=number, proof=proof)
 
     def take(self, method: str, data: bytes) -> ReceivedCall:
         """A request as it came.

@@ -54,10 +54,8 @@ class Options:
     """What a coordinator was started with.
 
     Attributes:
-        address_file: where it says where it answers.
         end_file: where it says how the job has ended, once it has; None: nowhere.
         bind: `host:port`, port 0 takes any; or `unix:` and a socket's path.
-        restore: whether to begin from the newest complete checkpoint that is there already.
         relaunched: no process of the job runs any more; go on with as many as the settings say.
         listener: descriptor of a socket that listens at `bind` already; None: there is none.
     """

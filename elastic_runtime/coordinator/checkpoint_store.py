@@ -37,11 +37,7 @@ class Restore(StrEnum):
 
 
 class CheckpointStore:
-    """A folder of checkpoints, or a place in an object store.
-
-    Args:
-        kept: how many complete ones stay.
-    """
+    """A folder of checkpoints, or a place in an object store."""
 
     def __init__(self, folder: Place, kept: int) -> None:
         self._folder = folder

@@ -34,10 +34,7 @@ class JobMetrics(Collector):
 
 
 def serve_metrics(status: Callable[[], JobStatus], host: str, port: int) -> Callable[[], None]:
-    """Answer on `http://host:port/metrics`.
-
-    Returns:
-        what ends it.
+    """Answer on `http://host:port/metrics` until what is returned is called.
 
     Raises:
         BadInput: the port is taken, or the address is not this machine's.

@@ -67,11 +67,8 @@ class ViewFollower:
                 if isinstance(error, CoordinatorUnproven) and self.view is None:
                     self._fail(error)
                     return
-            except ElasticError as error:
+            except (ElasticError, ValueError) as error:
                 self._fail(error)
-                return
-            except ValueError as error:
-                self._fail(ProtocolError(f"the coordinator at {self._address} sent no view: {error}"))
                 return
             self._closed.wait(self._backoff.next_seconds())
 
@@ -84,10 +81,13 @@ class ViewFollower:
                 self.view = view_from_message(message)
                 self._on_news()
 
-    def _fail(self, error: ElasticError) -> None:
-        if not self._closed.is_set():  # else the channel was closed under the call
-            self.failure = error
-            self._on_news()
+    def _fail(self, error: ElasticError | ValueError) -> None:
+        if self._closed.is_set():  # under the call, which raises ValueError then too
+            return
+        if isinstance(error, ValueError):
+            error = ProtocolError(f"the coordinator at {self._address} sent no view: {error}")
+        self.failure = error
+        self._on_news()
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,11 +112,7 @@ class JobFailed(ElasticError):
 
 
 class CoordinatorKeeper:
-    """One coordinator's process, and its address.
-
-    Args:
-        warm: forks it, where it can.
-    """
+    """One coordinator's process, and its address."""
 
     def __init__(
         self,

@@ -22,8 +22,6 @@ class Display:
     Args:
         out: gets the first worker's stdout.
         errors: gets its stderr, and what the launcher says.
-        most_lines: how many may wait.
-        quiet: leave workers' lines to the logs.
     """
 
     def __init__(self, program: str, out: TextIO, errors: TextIO, most_lines: int, quiet: bool = False) -> None:

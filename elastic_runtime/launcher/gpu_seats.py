@@ -55,7 +55,6 @@ class GpuSeats:
     """GPUs of one launcher's workers.
 
     Args:
-        gpu_file: lists those that the job has.
         each: of one worker.
     """
 

@@ -160,7 +160,6 @@ class Programs:
         """Command line of the coordinator.
 
         Args:
-            bind: where it answers.
             listener: descriptor of the socket that listens there already; None: it listens itself.
             again: whether one of this launcher has served before: what that one started still runs.
         """
@@ -215,7 +214,6 @@ class Programs:
         """How to start a task.
 
         Args:
-            address: of the coordinator.
             workers: how many there are or will be, which share the cores.
             servers: how many parameter servers there are or will be, each with a core to itself.
         """

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 STOPPED = "stopped"
 """Stands for the phase of a job that was training when its processes ended; `resume` goes on with it."""
 _OVER = {JobPhase.SUSPENDED.value, JobPhase.FINISHED.value, JobPhase.FAILED.value}
-EVERY_SECONDS = 10.0
-"""Often enough for somebody who asks what a lost job had reached; a write costs a millisecond."""
 
 
 def live_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
@@ -143,29 +140,10 @@ def read_state(folder: JobFolder) -> dict[str, Any]:
     return state
 
 
-class JobStateFile:
-    """Writes `state.json` every so often; from one thread at a time."""
-
-    def __init__(self, folder: JobFolder, clock: Callable[[], float]) -> None:
-        self._path = folder.state_file
-        self._clock = clock
-        self._next_seconds = 0.0
-
-    def due(self) -> bool:
-        """Whether it is time; says so once."""
-        if self._clock() < self._next_seconds:
-            return False
-        self._next_seconds = self._clock() + EVERY_SECONDS
-        return True
-
-    def make_due(self) -> None:
-        """Something happened that is worth writing down."""
-        self._next_seconds = 0.0
-
-    def write(self, status: JobStatus) -> None:
-        """Replace the file. A full disk leaves the one before: nothing depends on it."""
-        with contextlib.suppress(OSError):
-            write_json(self._path, status_record(status))
+def write_state(folder: JobFolder, status: JobStatus) -> None:
+    """Replace a job's `state.json`. A full disk leaves the one before: nothing depends on it."""
+    with contextlib.suppress(OSError):
+        write_json(folder.state_file, status_record(status))
 
 
 def _place(folder: JobFolder, launcher: int | None) -> dict[str, Any]:

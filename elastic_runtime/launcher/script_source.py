@@ -21,7 +21,6 @@ def joins(script: Path, tree: ast.AST) -> bool:
 
     Args:
         script: where it is; modules count from its folder.
-        tree: of its source.
     """
     seen = {script}
     waiting = [(script, tree)]

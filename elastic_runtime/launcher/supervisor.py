@@ -22,7 +22,7 @@ from elastic_runtime.launcher.coordinator_keeper import CoordinatorKeeper, JobFa
 from elastic_runtime.launcher.display import Display
 from elastic_runtime.launcher.job_folder import FolderPlace, resume_command
 from elastic_runtime.launcher.job_spec import Programs, is_worker
-from elastic_runtime.launcher.job_status import JobStateFile
+from elastic_runtime.launcher.job_status import write_state
 from elastic_runtime.launcher.settings import LauncherSettings, launcher_clock
 from elastic_runtime.launcher.task_table import OVER, LateFailures, TaskEnd, TaskTable, staying
 from elastic_runtime.launcher.warm.server_process import drop_inherited
@@ -34,6 +34,8 @@ from foundation.text import describe_end
 
 FirstRequest = Callable[[ControlClient], object]
 """A request to send as soon as the coordinator listens; may be repeated."""
+STATE_SECONDS = 10.0
+"""Between two writes of `state.json`: often enough for somebody who asks what a lost job had reached."""
 _ONE_WISH_SECONDS = 1.0
 """Within which a signal that comes again says nothing new."""
 
@@ -47,7 +49,6 @@ class LauncherStopSignals(SignalHandlers):
 
     Args:
         news: gets something at each signal. A `SimpleQueue` may be filled from a handler, whatever the thread was at.
-        clock: seconds, monotonic.
     """
 
     def __init__(self, news: queue.SimpleQueue[None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -94,7 +95,7 @@ class Supervisor:
         self._tasks = TaskTable(programs, settings, display.show, clock, self._warm)
         self._keeper = CoordinatorKeeper(programs, settings, display.show, display.tell, clock, self._warm)
         self._reporter = CoordinatorReporter(lambda: self._news.put(None))
-        self._state = JobStateFile(programs.folder, clock)
+        self._state_due_seconds = 0.0
         self._place = FolderPlace(programs.folder.path)
         self._follower: ViewFollower | None = None
         self._client: ControlClient | None = None
@@ -189,7 +190,8 @@ class Supervisor:
         workers = [task for task in self._tasks.workers if not self._tasks.is_needless(task, view)]
         self._display.on_workers(workers, staying(view, workers))
         self._report_lost_members(view)
-        if self._client is not None and self._reporter.empty and self._state.due():
+        if self._client is not None and self._reporter.empty and self._clock() >= self._state_due_seconds:
+            self._state_due_seconds = self._clock() + STATE_SECONDS
             self._note_state(self._client)
 
     def _check_place(self) -> None:
@@ -318,16 +320,17 @@ class Supervisor:
         elif view.phase is JobPhase.SUSPENDED and not self._stopping:
             command = resume_command(folder, self._programs.environment)
             self._display.tell(f"{self._name} is suspended; `{command}` goes on with it")
-        self._state.make_due()
+        self._state_due_seconds = 0.0
 
     def _note_state(self, client: ControlClient) -> None:
-        self._reporter.post(lambda: self._state.write(client.status()), lambda error: self._display.tell(str(error)))
+        folder = self._programs.folder
+        self._reporter.post(lambda: write_state(folder, client.status()), lambda error: self._display.tell(str(error)))
 
     def _last_poll(self) -> None:
         """The coordinator's last word, before it ends; it may have ended by itself, and said it before."""
         if self._client is not None and self._keeper.running:
             with contextlib.suppress(CoordinatorUnreachable):
-                self._state.write(self._client.status())
+                write_state(self._programs.folder, self._client.status())
 
     def _end_everything(self) -> None:
         self._reporter.stop()

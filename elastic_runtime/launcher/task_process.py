@@ -190,7 +190,6 @@ class TaskProcess:
     To be made in a thread that lives as long as the launcher: the kernel ends the process when that thread ends.
 
     Args:
-        name: the task, or `coordinator`.
         log_bytes: the size at which its log is begun anew.
         show: gets the task, the stream and each line; must not block.
         warm: forks it, where it can; as an attribute: it was forked.

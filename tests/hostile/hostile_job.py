@@ -16,7 +16,7 @@ from elastic_runtime.control.calls import SealedChannel
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials, ServerCredentials
 from elastic_runtime.control.messages import JobStatus
-from elastic_runtime.control.sessions import CallerSession, Opening
+from elastic_runtime.control.sessions import CallerSession
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
 from elastic_runtime.coordinator.journal import Journal
 from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, begin
@@ -116,9 +116,7 @@ class HostileJob:
         number = CallerSession.draw()
         request = pb.OpenRequest(job=self.name, number=number)
         reply = rpc.SessionsStub(self.channel).Open(request, timeout=CALL_SECONDS)
-        return CallerSession(
-            token, self.name, number, Opening(reply.session, reply.number, reply.proof), time.monotonic
-        )
+        return CallerSession(token, self.name, number, reply, time.monotonic)
 
     def seal(self, path: str, data: bytes) -> bytes:
         """A request as a member sends it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from elastic_runtime.checkpoint.manifest import write_manifest
 from elastic_runtime.checkpoint.writer import ShardWriter
 from elastic_runtime.coordinator.__main__ import parse, serve
 from elastic_runtime.errors import ElasticError
-from elastic_runtime.launcher.job_status import JobStateFile
+from elastic_runtime.launcher.job_status import write_state
 from elastic_runtime.launcher.supervisor import Supervisor
 from elastic_runtime.model.block_state import BlockState
 from elastic_runtime.model.layout import Layout
@@ -63,7 +62,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
             writer.add(BlockState(block.index, step, torch.zeros(block.stop - block.start), {}))
         write_manifest(place, step, layout, optimizer, [writer.finish()], {})
     running = HostileJob(folder)
-    JobStateFile(folder, time.monotonic).write(running.client.status())
+    write_state(folder, running.client.status())
     running.close()
     return folder.path
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from elastic_runtime.coordinator.rules import requests
 from elastic_runtime.coordinator.rules.checkpointing import begin_checkpoint, give_up
@@ -28,20 +28,6 @@ _LEAST_MARGIN_STEPS = 2
 """The step in flight, and the one that may be begun while the proposal travels."""
 _LARGEST_FACTOR = 64
 _MOST_CHANGES = 8
-
-
-@dataclass
-class _Margin:
-    """Factor by which the next clock is set further ahead than usual: doubled by each proposal that came too late."""
-
-    factor: int = 1
-
-
-@dataclass
-class _Written:
-    """Servers that were lost already when the newest checkpoint was begun."""
-
-    without: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +69,7 @@ def next_clock(job: CoordinatedJob, now: float) -> int:
         return _next_mark(job)
     working = job.live_workers()
     seconds = max((job.report(name).step_seconds for name in working), default=0.0)
-    factor = job.own(_Margin).factor
+    factor = job.memory.margin_factor
     delay = job.settings.control_delay_seconds * factor
     ahead = math.ceil(delay / seconds) if seconds > 0 else factor
     after = max((last_step(change) + 1 for change in job.state.generation.changes), default=0)
@@ -107,8 +93,7 @@ def count_votes(job: CoordinatedJob, now: float) -> None:
         return
     voters = job.live_workers()
     if any(job.report(name).refused == proposal.number for name in voters):
-        margin = job.own(_Margin)
-        margin.factor = min(margin.factor * 2, _LARGEST_FACTOR)
+        job.memory.margin_factor = min(job.memory.margin_factor * 2, _LARGEST_FACTOR)
         withdraw_proposal(job.state)
         return
     silent = [name for name in voters if job.report(name).accepted != proposal.number]
@@ -120,13 +105,12 @@ def count_votes(job: CoordinatedJob, now: float) -> None:
 
 
 def _confirm(job: CoordinatedJob, change: Change, now: float, **generation: object) -> None:
-    margin = job.own(_Margin)
-    margin.factor = max(1, margin.factor // 2)
+    job.memory.margin_factor = max(1, job.memory.margin_factor // 2)
     begin_change(job.state, change, **generation)
     job.timers.clear("vote", "arrival")
     requests.note_begin(job, change, now)
     if change.checkpoint:
-        job.own(_Written).without = set(job.state.generation.lost)
+        job.memory.written_without = set(job.state.generation.lost)
         begin_checkpoint(job, change, now)
 
 
@@ -267,7 +251,7 @@ def write_again(job: CoordinatedJob, halt: Change, now: float) -> bool:
 
     Nobody is asked, as the workers stand at the halt already. False if no server was lost since the last time.
     """
-    if set(job.state.generation.lost) <= job.own(_Written).without:
+    if set(job.state.generation.lost) <= job.memory.written_without:
         return False
     _confirm(job, Change(_next_number(job), halt.clock, checkpoint=True, halt=True), now)
     return True

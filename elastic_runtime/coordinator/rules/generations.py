@@ -9,7 +9,7 @@ step, the servers write it, and once that is durable the tasks may go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from elastic_runtime.control.messages import RequestOutcome, Size
 from elastic_runtime.coordinator.rules import requests
@@ -27,20 +27,6 @@ from elastic_runtime.coordinator.rules.tasks import dismiss, lose, recover, repl
 from elastic_runtime.protocol.plan import Change, JobPhase, Plan, TaskRole
 
 _HALT_TRIES = 3
-
-
-@dataclass
-class _Search:
-    """Number of the generation for which a sound checkpoint is being looked for; 0: none."""
-
-    generation: int = 0
-
-
-@dataclass
-class _HaltTries:
-    """How often in turn the checkpoint of a halt was not written."""
-
-    count: int = 0
 
 
 def assemble(job: CoordinatedJob, now: float) -> None:
@@ -176,12 +162,11 @@ def _await_servers(job: CoordinatedJob, now: float) -> None:
 def _searches(job: CoordinatedJob) -> bool:
     """Whether a sound checkpoint is being looked for, as servers say that the one to begin from is damaged."""
     generation = job.state.generation
-    search = job.own(_Search)
-    if search.generation == generation.number:
+    if job.memory.searched_generation == generation.number:
         return True
     if not any(job.report(name).damage for name in generation.start_plan.servers):
         return False
-    search.generation = generation.number
+    job.memory.searched_generation = generation.number
     names = tuple(name for name, _ in reversed(job.state.checkpoints.durable))
     job.own(Orders).searches.append(SearchOrder(generation.number, names))
     return True
@@ -189,7 +174,7 @@ def _searches(job: CoordinatedJob) -> bool:
 
 def end_search(job: CoordinatedJob) -> None:
     """End the search for a sound checkpoint; the next complaint begins another."""
-    job.own(_Search).generation = 0
+    job.memory.searched_generation = 0
 
 
 def end_training(job: CoordinatedJob, now: float) -> None:
@@ -220,7 +205,7 @@ def end_halt(job: CoordinatedJob, now: float) -> bool:
         if not write_again(job, halt, now):
             _retry(job, halt)
         return True
-    job.own(_HaltTries).count = 0
+    job.memory.halt_tries = 0
     if job.state.generation.purpose is Purpose.RESTART:
         _restart(job)
     else:
@@ -230,10 +215,9 @@ def end_halt(job: CoordinatedJob, now: float) -> bool:
 
 def _retry(job: CoordinatedJob, halt: Change) -> None:
     """Go back to the checkpoint before, as a halt's was not written, and come here again; not for ever."""
-    tries = job.own(_HaltTries)
-    tries.count += 1
-    if tries.count >= _HALT_TRIES:
-        tries.count = 0
+    job.memory.halt_tries += 1
+    if job.memory.halt_tries >= _HALT_TRIES:
+        job.memory.halt_tries = 0
         line = f"the checkpoint at step {halt.clock} could not be written; the one at step {job.durable_step()} stands"
         if job.state.generation.purpose is Purpose.FINISH:
             fail(job, line)

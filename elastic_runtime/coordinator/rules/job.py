@@ -1,13 +1,13 @@
 """One job as its coordinator sees it now: the state, what members reported of it, and what both mean together.
 
 What members reported, and since when something is waited for, is forgotten with the coordinator: they report it again,
-and get the whole time again. So is what one rule keeps for itself (`Job.own`).
+and get the whole time again. So are notes of the rules (`memory`), and what one rule keeps for itself (`own`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from elastic_runtime.control.messages import MemberReport, Size
@@ -19,6 +19,27 @@ from elastic_runtime.protocol.plan import Change, JobPhase, Plan, TaskRole, Time
 _Own = TypeVar("_Own")
 _END = 2**62
 """Behind every step."""
+
+
+@dataclass
+class Memory:
+    """Notes of the rules from one event to the next.
+
+    Attributes:
+        margin_factor: how much further ahead than usual the next clock is; doubled by a proposal that came too late.
+        written_without: servers that were lost already when the newest checkpoint was begun.
+        searched_generation: for which a sound checkpoint is looked for; 0: none.
+        halt_tries: how often in turn the checkpoint of a halt was not written.
+        released: servers that have no block any more.
+        paused_until_seconds: before that no worker takes the place of one whose script failed.
+    """
+
+    margin_factor: int = 1
+    written_without: set[str] = field(default_factory=set)
+    searched_generation: int = 0
+    halt_tries: int = 0
+    released: set[str] = field(default_factory=set)
+    paused_until_seconds: float = 0.0
 
 
 class CoordinatedJob:
@@ -33,6 +54,7 @@ class CoordinatedJob:
         self.state = state
         self.reports = Reports()
         self.timers = Timers()
+        self.memory = Memory()
         self.unix_clock = unix_clock
         self._own: dict[type[Any], Any] = {}
         self._planned: tuple[Generation, dict[int, tuple[Plan, Plan]]] = (state.generation, {})

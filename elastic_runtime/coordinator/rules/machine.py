@@ -74,7 +74,6 @@ class CoordinatorMachine:
     Args:
         now: seconds in which this process was awake (`AwakeClock`); no event has an earlier one than the one before.
         state: what an earlier coordinator of this job recorded, or that of a new job (`begin`).
-        unix_clock: the time of day, for people.
     """
 
     def __init__(

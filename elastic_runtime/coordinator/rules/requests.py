@@ -182,11 +182,8 @@ class _Measures:
     Attributes:
         moments: monotonic seconds: when it began, its new tasks had registered and were ready for a plan, the newest
             proposal was published, and all workers had agreed.
-        assignment_seconds: what it took to find new owners.
         moved_before: bytes that servers had moved when it was agreed to.
-        stalls: seconds, by request.
         stalled_before: seconds that each member had waited when it was proposed.
-        waited: seconds since then.
     """
 
     moments: dict[str, float] = field(default_factory=dict)

@@ -35,10 +35,6 @@ class JobSituation:
     A decision is made from them alone and carried out afterwards. Only the timers run on: asking one begins it.
 
     Attributes:
-        now: seconds, monotonic.
-        purpose: of the newest change.
-        running: the request that is being carried out.
-        queued: the oldest that waits.
         plan: the newest, with the other holders in the place of lost servers.
         named: likewise with the lost ones.
         working: live workers of the plan, each once; also those that were told to leave.

@@ -13,7 +13,7 @@ Source: none; DL2 §5 goes back to a checkpoint.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import structlog
 
@@ -26,20 +26,6 @@ from elastic_runtime.protocol.plan import JobPhase, Plan, TaskRole
 
 _log = structlog.get_logger()
 TASK_PREFIXES = {TaskRole.WORKER: "worker", TaskRole.SERVER: "ps"}
-
-
-@dataclass
-class _Released:
-    """Servers that have no block any more."""
-
-    names: set[str] = field(default_factory=set)
-
-
-@dataclass
-class _Pause:
-    """Until when no worker is started in the place of those whose script failed."""
-
-    until_seconds: float = 0.0
 
 
 def new_names(role: TaskRole, first: int, count: int) -> list[str]:
@@ -62,13 +48,12 @@ def want(job: CoordinatedJob, role: TaskRole, count: int) -> None:
 
 def pause(job: CoordinatedJob, seconds: float, now: float) -> None:
     """Replace no worker for some seconds: its script fails again and again, though the job gets on."""
-    own = job.own(_Pause)
-    own.until_seconds = max(own.until_seconds, now + seconds)
+    job.memory.paused_until_seconds = max(job.memory.paused_until_seconds, now + seconds)
 
 
 def replace_missing(job: CoordinatedJob, role: TaskRole, count: int, now: float) -> None:
     """Ask for new tasks in the place of others, unless that is to wait."""
-    if role is TaskRole.SERVER or now >= job.own(_Pause).until_seconds:
+    if role is TaskRole.SERVER or now >= job.memory.paused_until_seconds:
         want(job, role, count)
 
 
@@ -83,19 +68,19 @@ def dismiss(job: CoordinatedJob, names: Iterable[str]) -> None:
 
 def spares(job: CoordinatedJob, needed: Sequence[str] = ()) -> tuple[str, ...]:
     """Tasks that want to go and have no part in the training; a checkpoint may still need servers without blocks."""
-    kept = {*needed, *job.own(_Released).names}
+    kept = {*needed, *job.memory.released}
     live = [task.name for task in job.tasks(None, TaskState.LIVE)]
     return tuple(name for name in live if name not in kept and job.reports.of(name).draining)
 
 
 def release_later(job: CoordinatedJob, names: Iterable[str]) -> None:
     """Let servers without blocks go once no checkpoint needs them."""
-    job.own(_Released).names.update(names)
+    job.memory.released.update(names)
 
 
 def release(job: CoordinatedJob, now: float) -> None:
     """Let servers without blocks go; forget who was told to go and does not."""
-    released = job.own(_Released).names
+    released = job.memory.released
     pending = job.state.checkpoints.pending
     free = [name for name in released if pending is None or name not in pending.servers]
     if free:

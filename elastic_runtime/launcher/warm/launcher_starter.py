@@ -59,7 +59,6 @@ class LauncherStarter:
 
     Args:
         environment: of this process, that launchers inherit too.
-        folder: where its log is.
         shown: the variable by which others find a launcher, and what it started.
         tell: is told in a line why launchers start without the server.
     """
@@ -140,7 +139,6 @@ class LauncherStarter:
 
         Args:
             command: this interpreter, `-m`, and a module that has a `main`.
-            output: descriptor for what it writes.
             kept: descriptors that it holds as long as it lives, and nothing else of the job does.
             script: of the job; None if its workers are not to be forked.
         """

@@ -71,9 +71,6 @@ class ForkServerProcess:
         deadline_seconds: until when it is to be ready, by the clock of `hear`.
         answer_seconds: how long it is waited for when it is asked for something.
         process: where it is a child of this one.
-
-    Attributes:
-        ready: whether it can fork.
     """
 
     def __init__(

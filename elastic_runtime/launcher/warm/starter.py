@@ -60,7 +60,6 @@ class WarmStarter:
 
     Args:
         server: environment, folder and output of a task. Its command is the interpreter and the job's script.
-        tell: says something to the user.
         wake: called from another thread when the server has something to say.
     """
 
