@@ -154,7 +154,7 @@ def follow_pair(
     def make(content: Content) -> tuple[bytes, bytes]:
         pair = read_pem(certificate, "certificate", content), read_pem(key, "key", content)
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_no_password)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=no_password)
         except (ssl.SSLError, OSError, ValueError) as error:
             raise BadInput(f"{_shown(certificate)} and {_shown(key)} are no certificate and its key") from error
         return pair
@@ -220,9 +220,9 @@ def _followed_credentials(current: Callable[[], tuple[bytes, bytes]]) -> grpc.Se
     return grpc.dynamic_ssl_server_credentials(first, newer)  # type: ignore[arg-type]
 
 
-def _no_password() -> str:
+def no_password() -> str:
     """Whoever starts jobs cannot be asked for one."""
-    raise ValueError("it is locked with a password")
+    raise ValueError("it has a password")
 
 
 def _report_refused(reason: str) -> None:

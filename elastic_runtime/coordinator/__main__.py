@@ -31,7 +31,7 @@ from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.runner import CoordinatorRunner
 from elastic_runtime.coordinator.service import start_server
 from elastic_runtime.errors import BadInput, CheckpointError, ElasticError
-from elastic_runtime.protocol.plan import JobPhase
+from elastic_runtime.protocol.plan import ENDED, JobPhase
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
 from foundation.clocks import AwakeClock
 from foundation.files import write_whole
@@ -239,7 +239,7 @@ def serve(options: Options, stop: threading.Event) -> int:
             if runner.failure is not None:
                 raise runner.failure
             status = runner.status()
-            if status.phase not in {JobPhase.FINISHED, JobPhase.FAILED}:
+            if status.phase not in ENDED:
                 continue
             now = clock()
             ended_seconds = ended_seconds or now
@@ -287,7 +287,7 @@ def tell_end(path: Path | None, status: JobStatus) -> None:
     Raises:
         BadInput: the file cannot be written.
     """
-    if path is None or status.phase not in {JobPhase.FINISHED, JobPhase.FAILED}:
+    if path is None or status.phase not in ENDED:
         return
     line = status.failure if status.phase is JobPhase.FAILED else f"{status.epoch:g} epochs, {status.samples} samples"
     try:

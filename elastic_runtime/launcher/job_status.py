@@ -18,7 +18,7 @@ from elastic_runtime.control.credentials import ClientCredentials, follow_ca
 from elastic_runtime.control.messages import JobStatus, RequestState, Size, TaskStatus
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, resume_command, write_json
-from elastic_runtime.protocol.plan import JobPhase
+from elastic_runtime.protocol.plan import ENDED, OVER, JobPhase
 
 if TYPE_CHECKING:
     from elastic_runtime.control.client import ControlClient
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 STOPPED = "stopped"
 """Stands for the phase of a job that was training when its processes ended; `resume` goes on with it."""
-_OVER = {JobPhase.SUSPENDED.value, JobPhase.FINISHED.value, JobPhase.FAILED.value}
 
 
 def live_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
@@ -55,7 +54,7 @@ def job_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
     except CoordinatorUnreachable:
         # The coordinator of a job that is over ends before its launcher.
         facts = resting_facts(folder)
-        if facts["phase"] not in (JobPhase.FINISHED.value, JobPhase.FAILED.value):
+        if facts["phase"] not in ENDED:
             raise
         return {**facts, "launcher": launcher}
 
@@ -67,7 +66,7 @@ def resting_facts(folder: JobFolder) -> dict[str, Any]:
     facts = {
         **state,
         "job": folder.name,
-        "phase": phase if phase in _OVER else STOPPED,
+        "phase": phase if phase in OVER else STOPPED,
         "size": {"ps": 0, "workers": 0},
         "tasks": [],
         "samples_per_second": 0.0,
@@ -84,7 +83,7 @@ def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
     """
     if holder_of(folder.path) is None:
         phase = read_state(folder).get("phase")
-        if phase in (JobPhase.FINISHED.value, JobPhase.FAILED.value):
+        if phase in ENDED:
             raise BadInput(f"{folder.name} has {phase}; nothing of it runs that could be asked")
         raise BadInput(f"{folder.name} is not running; `{resume_command(folder, os.environ)}` goes on with it")
     found = read_json(folder.address_file) or {}

@@ -24,10 +24,10 @@ from elastic_runtime.launcher.job_folder import FolderPlace, resume_command
 from elastic_runtime.launcher.job_spec import Programs, is_worker
 from elastic_runtime.launcher.job_status import write_state
 from elastic_runtime.launcher.settings import LauncherSettings, launcher_clock
-from elastic_runtime.launcher.task_table import OVER, LateFailures, TaskEnd, TaskTable, staying
+from elastic_runtime.launcher.task_table import LateFailures, TaskEnd, TaskTable, staying
 from elastic_runtime.launcher.warm.server_process import drop_inherited
 from elastic_runtime.launcher.warm.starter import WarmStarter
-from elastic_runtime.protocol.plan import JobPhase, TaskRole, View
+from elastic_runtime.protocol.plan import ENDED, OVER, JobPhase, TaskRole, View
 from foundation.errors import BAD_INPUT
 from foundation.program_life import SignalHandlers
 from foundation.text import describe_end
@@ -159,7 +159,7 @@ class Supervisor:
 
     def _poll(self, first_request: FirstRequest | None) -> None:
         self._check_place()
-        self._keeper.poll(needed=self._phase not in (JobPhase.FINISHED, JobPhase.FAILED))
+        self._keeper.poll(needed=self._phase not in ENDED)
         if self._warm is not None:
             self._warm.poll(self._tasks.pids | self._keeper.pids, needed=self._phase not in OVER)
         if self._client is None and self._keeper.address is not None:

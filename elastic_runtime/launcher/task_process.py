@@ -18,7 +18,7 @@ from contextlib import suppress
 from enum import StrEnum
 from io import FileIO
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from elastic_runtime.launcher import parent_death
 from elastic_runtime.launcher.job_spec import ProcessSpec
@@ -169,20 +169,6 @@ class TaskOutput:
         self._show(stream, shown)
 
 
-class _Child(Protocol):
-    """A child process, and the read ends of what it writes."""
-
-    @property
-    def pid(self) -> int: ...
-    @property
-    def out(self) -> IO[bytes]: ...
-    @property
-    def errors(self) -> IO[bytes]: ...
-    def reap(self) -> int:
-        """Wait for its end; its exit code, minus the signal's number if one ended it."""
-        ...
-
-
 class TaskProcess:
     """A running process.
 
@@ -204,7 +190,7 @@ class TaskProcess:
         self.name = name
         log = TaskLog(spec.log_file, log_bytes)
         try:
-            self._child: _Child = (warm.start(spec) if warm is not None else None) or _ColdChild(spec)
+            self._child = (warm.start(spec) if warm is not None else None) or _ColdChild(spec)
         except OSError:
             log.close()
             raise
@@ -262,7 +248,7 @@ class TaskProcess:
 
 
 class _ColdChild:
-    """A process that runs its program from the beginning."""
+    """A process that runs its program from the beginning, otherwise like a `WarmChild`."""
 
     def __init__(self, spec: ProcessSpec) -> None:
         tied = [sys.executable, "-I", "-S", str(parent_death.__file__), str(os.getpid()), *spec.command]

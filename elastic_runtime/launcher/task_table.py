@@ -14,10 +14,7 @@ from elastic_runtime.launcher.job_spec import ProcessSpec, Programs, is_worker
 from elastic_runtime.launcher.settings import LauncherSettings
 from elastic_runtime.launcher.task_process import Show, TaskProcess
 from elastic_runtime.launcher.warm.starter import WarmStarter
-from elastic_runtime.protocol.plan import JobPhase, View
-
-OVER = frozenset({JobPhase.SUSPENDED, JobPhase.FINISHED, JobPhase.FAILED})
-"""Phases in which a job needs none of its tasks."""
+from elastic_runtime.protocol.plan import OVER, JobPhase, View
 
 
 def _workers_by_plan(view: View) -> list[tuple[str, ...]]:

@@ -39,6 +39,11 @@ class JobPhase(StrEnum):
     FAILED = "failed"
 
 
+ENDED = frozenset({JobPhase.FINISHED, JobPhase.FAILED})
+OVER = ENDED | {JobPhase.SUSPENDED}
+"""Phases in which a job needs none of its tasks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """A registered task: its incarnation tells a restarted process from the one before."""

@@ -21,12 +21,12 @@ from elastic_runtime.coordinator.rules.changes import end_early
 from elastic_runtime.coordinator.rules.checkpointing import SearchOrder, SearchResult
 from elastic_runtime.coordinator.rules.generations import end_search, fail
 from elastic_runtime.coordinator.rules.job import CoordinatedJob
-from elastic_runtime.coordinator.rules.phases import ENDED, GATHERING, withdraw_proposal
+from elastic_runtime.coordinator.rules.phases import GATHERING, withdraw_proposal
 from elastic_runtime.coordinator.rules.requests import end_resize
 from elastic_runtime.coordinator.rules.state import Checkpoints, Purpose, TaskState
 from elastic_runtime.coordinator.rules.tasks import lose, pause, recover
 from elastic_runtime.errors import BadInput
-from elastic_runtime.protocol.plan import JobPhase, TaskRole
+from elastic_runtime.protocol.plan import ENDED, OVER, TaskRole
 from foundation.errors import BAD_INPUT, UNREACHABLE
 from foundation.text import describe_end, plain_line
 
@@ -126,7 +126,7 @@ def on_relaunch(job: CoordinatedJob, size: Size) -> None:
     Whoever was a member, and whatever was asked for, belongs to the past: were lost tasks replaced first, and the job
     resized then, it would for a while take what others have by now.
     """
-    if job.state.course.phase in {*ENDED, JobPhase.SUSPENDED}:
+    if job.state.course.phase in OVER:
         return
     requests.abort_all(job, "its launcher ended")
     for task in job.tasks(None, TaskState.WANTED, TaskState.LIVE, TaskState.LEAVING):

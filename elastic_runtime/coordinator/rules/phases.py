@@ -46,7 +46,6 @@ PHASES_AFTER: Mapping[JobPhase, frozenset[JobPhase]] = MappingProxyType(
 TRAINING = frozenset({JobPhase.RUNNING, JobPhase.RESIZING, JobPhase.SUSPENDING})
 """Phases with a plan that holds."""
 GATHERING = frozenset({JobPhase.STARTING, JobPhase.RECOVERING})
-ENDED = frozenset({JobPhase.FINISHED, JobPhase.FAILED})
 
 
 class ChangeStep(StrEnum):

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 
 from elastic_runtime.coordinator.rules import leases
 from elastic_runtime.coordinator.rules.job import CoordinatedJob
-from elastic_runtime.coordinator.rules.phases import ENDED
 from elastic_runtime.coordinator.rules.state import JobModel, Model, TaskState, read_model
 from elastic_runtime.coordinator.rules.tasks import TASK_PREFIXES, lose
 from elastic_runtime.errors import BadInput
 from elastic_runtime.model.layout import Layout, difference
-from elastic_runtime.protocol.plan import JobPhase, TaskRole
+from elastic_runtime.protocol.plan import ENDED, JobPhase, TaskRole
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from elastic_runtime.control.checks import MOST_TASKS, check_request_id
 from elastic_runtime.control.messages import MemberReport, RequestOutcome, RequestState, ResizeMode, Size
 from elastic_runtime.coordinator.rules.job import CoordinatedJob
-from elastic_runtime.coordinator.rules.phases import ENDED, enter
+from elastic_runtime.coordinator.rules.phases import enter
 from elastic_runtime.coordinator.rules.state import Leader, Purpose, Requests, TaskState
 from elastic_runtime.coordinator.rules.tasks import dismiss
 from elastic_runtime.errors import BadInput
-from elastic_runtime.protocol.plan import Change, JobPhase, TaskRole
+from elastic_runtime.protocol.plan import ENDED, Change, JobPhase, TaskRole
 
 _YEARS_SECONDS = 10 * 365 * 86400.0
 

@@ -20,9 +20,9 @@ import structlog
 from elastic_runtime.coordinator.rules import leases
 from elastic_runtime.coordinator.rules.checkpointing import give_up
 from elastic_runtime.coordinator.rules.job import CoordinatedJob
-from elastic_runtime.coordinator.rules.phases import ENDED, GATHERING, drop_change, enter, withdraw_proposal
+from elastic_runtime.coordinator.rules.phases import GATHERING, drop_change, enter, withdraw_proposal
 from elastic_runtime.coordinator.rules.state import Task, TaskState
-from elastic_runtime.protocol.plan import JobPhase, Plan, TaskRole
+from elastic_runtime.protocol.plan import ENDED, JobPhase, Plan, TaskRole
 
 _log = structlog.get_logger()
 TASK_PREFIXES = {TaskRole.WORKER: "worker", TaskRole.SERVER: "ps"}

@@ -8,11 +8,10 @@ from statistics import median
 from elastic_runtime.control.messages import JobStatus, MemberReport, Size, TaskStatus
 from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.leases import samples_done
-from elastic_runtime.coordinator.rules.phases import ENDED
 from elastic_runtime.coordinator.rules.requests import stall_seconds
 from elastic_runtime.coordinator.rules.state import CoordinatorState, Task, TaskState
 from elastic_runtime.coordinator.rules.tasks import doubly_held
-from elastic_runtime.protocol.plan import JobPhase, Plan, TaskRole, View
+from elastic_runtime.protocol.plan import ENDED, JobPhase, Plan, TaskRole, View
 
 _STANDS_SECONDS = 10.0
 _STANDS_STEPS = 10.0

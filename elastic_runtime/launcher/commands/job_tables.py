@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from elastic_runtime.control.messages import ResizeMode
-from elastic_runtime.protocol.plan import JobPhase
+from elastic_runtime.protocol.plan import ENDED, JobPhase
 from foundation.tables import Column, FactSheet, FittedTable
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -17,7 +17,6 @@ _SHOWN_REQUESTS = 5
 _SHOWN_OF_AN_ID = 8
 _HANGS_SECONDS, _HANGS_STEPS = 30.0, 20.0
 """A job whose workers all take longer at a step than both is said to hang."""
-_OVER = frozenset({JobPhase.FINISHED.value, JobPhase.FAILED.value})
 
 
 Facts = dict[str, Any]
@@ -53,7 +52,7 @@ def jobs_table(rows: Sequence[Facts]) -> FittedTable:
 def _facts(facts: Facts) -> Iterator[tuple[str, str]]:
     size = facts["size"]
     target = facts.get("target") or size
-    over = facts["phase"] in _OVER
+    over = facts["phase"] in ENDED
     wanted = "" if size == target or over else f" (wanted: {_size(target)})"
     yield "job", facts["job"]
     yield "phase", facts["phase"]

@@ -46,7 +46,7 @@ from elastic_runtime.launcher.commands.requests import (
 )
 from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, holder_of, resume_command
 from elastic_runtime.launcher.job_status import client_of, credentials_of, resting_facts
-from elastic_runtime.protocol.plan import JobPhase
+from elastic_runtime.protocol.plan import ENDED, JobPhase
 from foundation.output import Form, Output, show
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def resume(
 
     if holder_of(job.path) is None:
         phase = resting_facts(job)["phase"]
-        if phase in (JobPhase.FINISHED.value, JobPhase.FAILED.value):
+        if phase in ENDED:
             old = Programs(spec, job, {}).checkpoints
             raise BadInput(
                 f"{name} has {phase}; a new job can begin from its newest checkpoint: --restore --checkpoints {old}"

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from elastic_runtime.control.addresses import is_loopback
-from elastic_runtime.control.credentials import read_pem
+from elastic_runtime.control.credentials import no_password, read_pem
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.script_source import is_distributed, joins
 
@@ -174,7 +174,7 @@ def check_tls(certificate: Path, key: Path, ca: Path, host: str) -> None:
         read_pem(path, f"file of {option},")
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        server.load_cert_chain(certificate, key, password=_no_password)
+        server.load_cert_chain(certificate, key, password=no_password)
     except (ssl.SSLError, ValueError, OSError) as error:
         raise BadInput(
             f"--certificate {certificate} --key {key}: are no certificate and its key without a password "
@@ -226,8 +226,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     return (getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)).lower().replace("_", " ")
-
-
-def _no_password() -> str:
-    """A key with a password has nobody here to type it."""
-    raise ValueError("it has a password")

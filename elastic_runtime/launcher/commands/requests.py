@@ -25,7 +25,7 @@ from elastic_runtime.launcher.commands.options import (
 )
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, resume_command
 from elastic_runtime.launcher.job_status import client_of, read_state, resting_facts
-from elastic_runtime.protocol.plan import JobPhase
+from elastic_runtime.protocol.plan import ENDED, JobPhase
 from foundation.output import Form, Output, show
 
 WaitOption = Annotated[
@@ -137,7 +137,7 @@ def stop(
     job = open_own_job(folder, name, "suspend", "cancel", anyway=anyway)
     if holder_of(job.path) is None:  # as a second `suspend`: what is asked for is so
         phase = resting_facts(job)["phase"]
-        over = phase in (JobPhase.FINISHED.value, JobPhase.FAILED.value)
+        over = phase in ENDED
         line = f"{name} has {phase}; nothing of it runs" if over else f"{name} does not run; {_goes_on(job, anyway)}"
         _show_stopped(name, line, output)
         return
@@ -201,7 +201,7 @@ def _end_of(job: JobFolder) -> str:
         return ""
     state = read_state(job)
     phase, failure = state.get("phase"), str(state.get("failure") or "")
-    over = phase in (JobPhase.FINISHED.value, JobPhase.FAILED.value)
+    over = phase in ENDED
     line = f"{job.name} has {phase} meanwhile" if over else f"{job.name}'s launcher has ended meanwhile"
     return f"{line}: {failure}" if failure else line
 

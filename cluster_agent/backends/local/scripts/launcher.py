@@ -41,7 +41,7 @@ from elastic_runtime.launcher.settings import LauncherSettings, launcher_clock
 from elastic_runtime.launcher.supervisor import LauncherStopSignals
 from elastic_runtime.launcher.warm.server_process import drop_inherited
 from elastic_runtime.launcher.warm.starter import WarmStarter
-from elastic_runtime.protocol.plan import JobPhase
+from elastic_runtime.protocol.plan import OVER, JobPhase
 from elastic_runtime.telemetry import configure_logging
 from foundation.backoff import Failures
 from foundation.errors import BAD_INPUT, NO_ROOM
@@ -52,7 +52,6 @@ _RETRY_SECONDS = 1.0
 """Between two starts while the disk is full."""
 _KEPT_CHANGES = 200
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
-_OVER = frozenset({JobPhase.FINISHED, JobPhase.FAILED, JobPhase.SUSPENDED})
 
 
 class ScriptSupervisor:
@@ -97,7 +96,7 @@ class ScriptSupervisor:
             try:
                 self._files.stop_file.unlink(missing_ok=True)
                 self._begin(self._wanted())
-                while self.state.phase not in _OVER:
+                while self.state.phase not in OVER:
                     self._place.check()
                     self.poll(signals.count)
                     self._sleep()
@@ -290,7 +289,7 @@ class ScriptSupervisor:
                 self._folder.write(self.state)
             except OSError as error:
                 # How a job ended is told by this file alone; what is under way is told again later.
-                if phase not in _OVER:
+                if phase not in OVER:
                     return
                 _log.warning("state-not-written", folder=str(self._folder.path), error=str(error))
                 if error.errno not in NO_ROOM:  # its folder is gone, say: that will not pass

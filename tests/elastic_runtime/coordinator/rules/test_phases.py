@@ -16,7 +16,6 @@ from simulated_world import SETTINGS, World
 from elastic_runtime.control.messages import RequestState, ResizeMode, Size
 from elastic_runtime.coordinator.rules import phases
 from elastic_runtime.coordinator.rules.phases import (
-    ENDED,
     PHASES_AFTER,
     STEPS_AFTER,
     ChangeStep,
@@ -29,7 +28,7 @@ from elastic_runtime.coordinator.rules.phases import (
     withdraw_proposal,
 )
 from elastic_runtime.coordinator.rules.state import CoordinatorState, Course, Purpose
-from elastic_runtime.protocol.plan import Change, JobPhase
+from elastic_runtime.protocol.plan import ENDED, Change, JobPhase
 
 RULES = Path(phases.__file__).parent
 FEW = SETTINGS.model_copy(
