@@ -12,7 +12,7 @@ import secrets
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
@@ -105,7 +105,6 @@ class ShardWriter:
         blocks: Iterable[int],
         *,
         queue_bytes: int = QUEUE_BYTES,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._layout = layout
         self._left = set(blocks)
@@ -114,7 +113,6 @@ class ShardWriter:
         self._entries: list[ShardEntry] = []
         self._queue: deque[BlockState] = deque()
         self._queue_bytes, self._queued_bytes = queue_bytes, 0
-        self._clock = clock
         self._changed = Condition()
         self._closing = self._stopped = False
         self._error: CheckpointError | None = None
@@ -138,7 +136,7 @@ class ShardWriter:
         """
         if state.block not in self._left:
             raise ValueError(f"block {state.block} is not one that this shard still waits for")
-        deadline = self._clock() + timeout_seconds
+        deadline = time.monotonic() + timeout_seconds
         with self._changed:
             while self._error is None and self._full(state.size_bytes):
                 self._wait(deadline, timeout_seconds)
@@ -156,7 +154,7 @@ class ShardWriter:
             CheckpointError: it cannot be written, or the disk took too long (then `abort` is still to be called).
             ValueError: blocks were announced and not handed in.
         """
-        deadline = self._clock() + timeout_seconds
+        deadline = time.monotonic() + timeout_seconds
         if not self.ended:  # a disk may fill up before all blocks are handed in
             self.close()
         with self._changed:
@@ -198,7 +196,7 @@ class ShardWriter:
         return self._queued_bytes > 0 and self._queued_bytes + size_bytes > self._queue_bytes
 
     def _wait(self, deadline: float, timeout_seconds: float) -> None:
-        left = deadline - self._clock()
+        left = deadline - time.monotonic()
         if left <= 0:
             raise CheckpointError(
                 f"{self._file.place}: the disk took more than {timeout_seconds:g} s; the last durable checkpoint stands"

@@ -39,9 +39,9 @@ class CallRefused(Exception):
 class CallCheck(grpc.ServerInterceptor, SessionsServicer):
     """Opens sessions, and lets calls of theirs through."""
 
-    def __init__(self, job: str, token: str, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, job: str, token: str) -> None:
         self._job = job
-        self._sessions = CoordinatorSessions(job, token, clock)
+        self._sessions = CoordinatorSessions(job, token, monotonic)
 
     def serve_on(self, server: grpc.Server) -> None:
         """Let sessions be opened there; `self` is one of the server's interceptors too."""

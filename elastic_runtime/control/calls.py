@@ -82,11 +82,9 @@ class SealedChannel:
         ValueError: the channel was closed.
     """
 
-    def __init__(
-        self, address: str, job: str, credentials: ClientCredentials, clock: Callable[[], float] = monotonic
-    ) -> None:
+    def __init__(self, address: str, job: str, credentials: ClientCredentials) -> None:
         self.address = address
-        self._job, self._credentials, self._clock = job, credentials, clock
+        self._job, self._credentials = job, credentials
         self._trusted = credentials.trusted
         self._channels = [open_channel(address, credentials)]
         self._lock = threading.Lock()
@@ -174,7 +172,7 @@ class SealedChannel:
                 ) from error
             raise self._unproven(error) from error
         try:
-            return CallerSession(self._credentials.token, self._job, number, reply, self._clock)
+            return CallerSession(self._credentials.token, self._job, number, reply, monotonic)
         except Unproven as error:
             raise CoordinatorUnproven(
                 f"wrong token for job {self._job}: whoever answers at {self.address} has another one; give the file "

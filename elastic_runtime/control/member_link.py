@@ -52,7 +52,6 @@ class MemberLink:
         incarnation: random, of this process.
         clock: seconds in which this process ran; looked at each time that a report may be due.
         ready_file: marked once the member reports that it is ready, and cleared when the link is closed.
-        wait: `wait(event, seconds)` waits for an event so long at most; tests put their own time here.
 
     Attributes:
         expelled: set once the coordinator said that this process is no longer part of the job; it is to end.
@@ -68,7 +67,6 @@ class MemberLink:
         incarnation: int,
         credentials: ClientCredentials,
         clock: Callable[[], float] | None = None,
-        wait: Callable[[threading.Event, float], object] = threading.Event.wait,
         ready_file: ReadyFile | None = None,
     ) -> None:
         self.expelled = threading.Event()
@@ -77,7 +75,7 @@ class MemberLink:
         self._channel = SealedChannel(address, job, credentials)
         self._stub = MembershipStub(self._channel)
         self._clock = clock or member_clock()
-        self._wait, self._ready_file = wait, ready_file
+        self._ready_file = ready_file
         self._closed = threading.Event()
         self._changed = threading.Condition()
         self._state = MemberReport(task, incarnation)
@@ -136,7 +134,7 @@ class MemberLink:
                 raise problem or CoordinatorUnreachable(
                     f"no worker brought its model to the coordinator at {self._address} within {deadline_seconds:g} s"
                 )
-            self._wait(self._closed, backoff.next_seconds())
+            self._closed.wait(backoff.next_seconds())
             if self._closed.is_set():
                 raise CoordinatorUnreachable(f"{self._task} was stopped before it could register")
 
@@ -224,7 +222,7 @@ class MemberLink:
             except (ElasticError, ValueError) as error:
                 self._fail(error)
                 return
-            self._wait(self._closed, backoff.next_seconds())
+            self._closed.wait(backoff.next_seconds())
 
     def _send(self) -> None:
         backoff = call_backoff(self._incarnation)
@@ -239,7 +237,7 @@ class MemberLink:
                 message = to_message(self._refresh(state))
                 reply = self._stub.Report(message, timeout=_CALL_SECONDS)
             except CoordinatorUnreachable:
-                self._wait(self._closed, backoff.next_seconds())
+                self._closed.wait(backoff.next_seconds())
                 continue
             except (ElasticError, ValueError) as error:
                 self._fail(error)

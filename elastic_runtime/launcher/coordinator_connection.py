@@ -35,14 +35,12 @@ class ViewFollower:
         failure: why it follows no longer (a wrong token, a protocol of another version); None while it does.
     """
 
-    def __init__(
-        self, address: str, job: str, credentials: ClientCredentials, on_news: Callable[[], None], seed: int = 0
-    ) -> None:
+    def __init__(self, address: str, job: str, credentials: ClientCredentials, on_news: Callable[[], None]) -> None:
         self.view: View | None = None
         self.failure: ElasticError | None = None
         self._address = address
         self._on_news = on_news
-        self._backoff = call_backoff(seed)
+        self._backoff = call_backoff(0)
         self._closed = threading.Event()
         self._stream: Any = None
         self._channel = SealedChannel(address, job, credentials)
@@ -103,10 +101,10 @@ class CoordinatorReporter:
         wake: called from its thread when everything is sent.
     """
 
-    def __init__(self, wake: Callable[[], None] = lambda: None, seed: int = 0) -> None:
+    def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
         self._wake = wake
         self._reports: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()
-        self._backoff = call_backoff(seed)
+        self._backoff = call_backoff(0)
         self._closed = threading.Event()
         self._unsent = 0
         self._lock = threading.Lock()
