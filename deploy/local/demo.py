@@ -27,7 +27,7 @@ from deploy.local.rollouts import contradiction
 from foundation.command_line import run
 from foundation.option_groups import with_option_groups
 from foundation.program_life import end
-from global_learner.report.lessons import LessonCurve
+from global_learner.report.learning import LessonCurve
 from policy_net.exchange.spec import SET
 
 MOST_EPISODES = 10_000

@@ -22,8 +22,7 @@ from deploy.local.plan import ClusterPlan
 from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.report.content import report_content
 from global_learner.report.fleet import job_life
-from global_learner.report.learning import CurvePoint
-from global_learner.report.lessons import LessonCurve, lesson_finding
+from global_learner.report.learning import CurvePoint, LessonCurve, lesson_finding
 from global_learner.report.load import LoadScope, SchedulerLoad
 from global_learner.report.page import write_page
 from global_learner.report.savings import ReplayComparison, headline

@@ -6,25 +6,24 @@ The page draws; all that is worked out or said in sentences is made here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from foundation.figures import counted
 from global_learner.registry.version_words import damaged_words
 from global_learner.report.events import act_events, fleet_events
 from global_learner.report.fleet import attention, cluster_rows, interventions, reported_jobs
-from global_learner.report.learning import learning_curve, staleness_histogram
-from global_learner.report.lessons import lesson_section
+from global_learner.report.learning import learning_curve, lesson_section, staleness_histogram
 from global_learner.report.load import load_section
 from global_learner.report.reported_load import reported_load
 from global_learner.report.rollouts import rollout_section, waiting
 from global_learner.report.savings import ENDED, ReplayComparison, completion_times, headline
 from global_learner.report.versions import Scores, comparable_scores, replayed_scores, taken_back_words, version_rows
-from global_learner.report.words import change, counted
+from global_learner.report.words import against
 from policy_net.exchange.generated import fleet_pb2
 
 Staleness = Mapping[str, Mapping[int, int]]
 """Cluster to staleness in head steps to updates."""
-
-
 MOST_VERSIONS = 12
 """Rows: those on which clusters act come first."""
 
@@ -32,23 +31,20 @@ MOST_VERSIONS = 12
 def acting_rows(
     clusters: Sequence[Mapping[str, Any]],
     cards: Sequence[fleet_pb2.VersionCard],
-    rollouts: Sequence[Mapping[str, Any]],
+    judged: Mapping[int, Mapping[str, Any]],
     scores: Scores,
 ) -> list[dict[str, Any]]:
     """A row a version: those that act, newest first, then the first version and those that a rollout judged.
 
     Args:
-        clusters: rows of the fleet; of a learner that has ended what was assigned stands for what acts.
-        rollouts: cards of the newest rollouts, newest first.
+        clusters: rows of the fleet; of a learner that has ended the assigned versions stand for those that act.
+        judged: card of each version's latest rollout.
     """
     acts: dict[int, list[str]] = {}
     for row in clusters:
         if row["registered"]:
             version = row["assigned_version"] if row["acting_version"] is None else row["acting_version"]
             acts.setdefault(version, []).append(row["cluster"])
-    judged: dict[int, Mapping[str, Any]] = {}
-    for rollout in rollouts:
-        judged.setdefault(rollout["version"], rollout)
     known = {card.version: card for card in cards}
     others = ({1} & known.keys() | judged.keys()) - acts.keys()
     ordered = [*sorted(acts, reverse=True), *sorted(others, reverse=True)]
@@ -66,13 +62,12 @@ def acting_rows(
 
 
 def _judged(card: Mapping[str, Any]) -> dict[str, str]:
-    """How the version's rollout stands; of one that was taken back also why."""
+    """State of a version's rollout; of one that was taken back also why."""
     back = card["tone"] == "bad" and card["said"]
     return {"word": card["word"], "tone": card["tone"], "said": card["said"][0] if back else ""}
 
 
 def _from(card: fleet_pb2.VersionCard | None) -> str:
-    """Whose learning it is."""
     if card is None:
         return ""
     if card.contributions:
@@ -83,8 +78,7 @@ def _from(card: fleet_pb2.VersionCard | None) -> str:
 def _fared(scores: Scores, version: int) -> str:
     if version not in scores.over:
         return "not replayed" if scores.replayed else "not scored"
-    words = change(scores.over[version])
-    return f"{words} {'as' if words.startswith('as') else 'than'} {scores.baseline}"
+    return against(scores.over[version], scores.baseline)
 
 
 def report_content(
@@ -98,10 +92,10 @@ def report_content(
 
     Args:
         report: the learner's answer.
-        replays: what was compared after the run, if anything was.
-        ended: the fleet is over, though its learner still told what clusters said; what waits now waits for nothing.
-        named: the reader may see who did what and why, as the audit log has it.
+        replays: comparison after the run, if there is one.
         every_update: staleness of all applied updates where it is known; else the latest ones of `report`.
+        ended: the fleet is over, though its learner still answered; no score comes any more.
+        named: the reader may see names and reasons of the audit log.
     """
     fleet = report.fleet
     rows = cluster_rows(fleet.clusters, report.identities, report.made_unix_seconds, report.ended)
@@ -112,10 +106,11 @@ def report_content(
     )
     versions, versions_left_out = version_rows(report.versions, fleet.clusters, scores, ended or report.ended)
     rollouts = rollout_section(report.rollouts, report.made_unix_seconds)
+    judged = {card["version"]: card for card in reversed(rollouts["cards"])}  # the newest of each version
     acts = act_events(report.acts, {rollout["number"] for rollout in rollouts["cards"]}, named)
     return {
         "made_unix_seconds": report.made_unix_seconds,
-        "headline": (ENDED if report.ended else headline(fleet.clusters, replays)).to_json(),
+        "headline": asdict(ENDED if report.ended else headline(fleet.clusters, replays)),
         "attention": [
             *([f"the learner: {fleet.disk_full}"] if fleet.disk_full else []),
             *(damaged_words(file.version, file.is_head) for file in fleet.damaged_files),
@@ -128,13 +123,13 @@ def report_content(
             "updates_rejected": fleet.updates_rejected,
             "staleness_p50": fleet.staleness_p50,
             "latest_version": fleet.latest_version,
-            "latest_taken_back": taken_back_words(fleet.latest_version, report.versions, rollouts["cards"]),
+            "latest_taken_back": taken_back_words(fleet.latest_version, report.versions, judged),
             "disk_bytes": dict(sorted(fleet.disk_bytes.items())),
         },
         "enrolls": report.enrolls,
         "told": not report.ended,  # whether anything is known that only clusters can tell
         "clusters": rows,
-        "acting": acting_rows(rows, report.versions, rollouts["cards"], scores),
+        "acting": acting_rows(rows, report.versions, judged, scores),
         "rollouts": rollouts,
         "load": load_section(
             reported_load(fleet.clusters, report.made_unix_seconds) if replays is None else replays.load

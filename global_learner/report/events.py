@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -26,8 +26,7 @@ def fleet_events(
     Args:
         clusters: rows of the fleet.
         rollouts: cards of the newest rollouts.
-        made_unix_seconds: when the learner told this. An alert on a lost cluster is of when it was heard last, another
-            one of now.
+        made_unix_seconds: moment of the learner's answer, and of alerts; of a lost cluster, when it was heard last.
         acts: of operators (`act_events`).
     """
     found = [_event(card.created_unix_seconds, _published(card)) for card in cards]
@@ -49,15 +48,18 @@ def fleet_events(
 def act_events(
     entries: Sequence[fleet_pb2.AuditEntry], rollouts_shown: Collection[int], named: bool
 ) -> list[dict[str, Any]]:
-    """What people did, one event for what one of them did to several things at once.
+    """Acts of people, one event for what one of them did to several things at once.
 
     Args:
         entries: of the audit log, those whose action is one of `ACTS`.
         rollouts_shown: numbers of the rollouts whose own events are there already.
-        named: the reader may see names and reasons. Without them nothing is told of who may call the learner.
+        named: the reader may see names and reasons; others also read nothing of who may call the learner.
     """
     reset_why = {
-        (line.subject, step): why for line in entries if line.action == _RESET_WHY for step, why in [_parted(line)]
+        (line.subject, step): why
+        for line in entries
+        if line.action == _RESET_WHY
+        for step, _, why in [line.detail.partition(": ")]
     }
     together: dict[tuple[float, str, str, str], list[str]] = {}
     for line in entries:
@@ -68,90 +70,58 @@ def act_events(
         together.setdefault((line.unix_seconds, line.actor, line.action, line.detail), []).append(line.subject)
     found = []
     for (unix_seconds, actor, action, detail), subjects in together.items():
-        what, why = _ACTIONS[action](listed(sorted(subjects), 6), detail)
+        words, reason = _ACTIONS[action]
+        said, _, rest = detail.partition(": ")
+        before, _, after = said.partition(" to ")
+        what = words.format(listed(sorted(subjects), 6), said, before, after)
+        why = {_ALL: detail, _REST: rest, _NOTHING: ""}[reason]
         if action == _RESET:
             why = reset_why.get((subjects[0], f"step {detail.rpartition('now step ')[2]}"), "")
-        found.append(
-            _event(
-                unix_seconds, what if named else f"an operator {what}", actor if named else None, why if named else ""
-            )
-        )
+        found.append(_event(unix_seconds, what, actor, why) if named else _event(unix_seconds, f"an operator {what}"))
     return found
-
-
-def _parted(line: fleet_pb2.AuditEntry) -> tuple[str, str]:
-    said, _, why = line.detail.partition(": ")
-    return said, why
-
-
-def _moved(words: str) -> Callable[[str, str], tuple[str, str]]:
-    """Words of a move: `{0}` clusters, `{1}` the version that they had, `{2}` that they have; and why."""
-
-    def said(clusters: str, detail: str) -> tuple[str, str]:
-        move, _, why = detail.partition(": ")
-        before, _, after = move.partition(" to ")
-        return words.format(clusters, before, after), why
-
-    return said
-
-
-def _with_reason(words: str) -> Callable[[str, str], tuple[str, str]]:
-    """Words of an act whose reason is all that the log has besides; `{0}` is to whom or what."""
-    return lambda subject, detail: (words.format(subject), detail)
-
-
-def _with_word(words: str) -> Callable[[str, str], tuple[str, str]]:
-    """Words of an act of which the log has a cluster or an alias, and a reason behind it; `{1}` is that word."""
-
-    def said(subject: str, detail: str) -> tuple[str, str]:
-        word, _, why = detail.partition(": ")
-        return words.format(subject, word), why
-
-    return said
-
-
-def _with_counts(words: str) -> Callable[[str, str], tuple[str, str]]:
-    """Words of an act of which the log has more than people need here, and a reason behind them."""
-    return lambda subject, detail: (words.format(subject), detail.partition(": ")[2])
 
 
 _ROLLOUT = "rollout "
 _RESET, _RESET_WHY = "head-reset", "head-reset-reason"
 _OF_PEOPLE = frozenset({"operator-enrolled", "operator-revoked"})
-_ACTIONS: Mapping[str, Callable[[str, str], tuple[str, str]]] = MappingProxyType(
+_ALL, _REST, _NOTHING = "all", "rest", "nothing"
+"""Part of a line's detail that is the reason: all of it, what follows the first colon, or none."""
+_ACTIONS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "assigned": _moved("assigned {2} to {0}, in place of {1}"),
-        "unassigned": _moved("took the assignment from {0}: {2} in place of {1}"),
-        "rolled-back": _moved("took {0} back from {1} to {2}"),
-        "pinned": _with_reason("pinned {0}"),
-        "unpinned": _with_reason("unpinned {0}"),
-        "published": _with_reason("published {0} by hand"),
-        "restored": _with_reason("put a file of {0} back"),
-        "noted": _with_reason("noted on {0}"),
-        "note-removed": lambda version, _: (f"removed the note on {version}", ""),
-        "alias-given": _with_word("gave {0} the alias {1}"),
-        "alias-removed": _with_word("took the alias {1} from {0}"),
-        _RESET: lambda version, detail: (f"reset the head to {version}, {detail.partition(' to ')[0]}", ""),
-        _RESET_WHY: _with_reason("reset the head to {0}"),
-        "released": _with_counts("let {0} out of quarantine"),
-        "key-rotated": lambda role, _: (f"put a new {role} key in place", ""),
-        "loss-accepted": _with_reason("accepted a loss: {0}"),
-        "rollout-started": _with_counts("began {0}"),
-        "rollout-promoted": _with_counts("promoted {0}"),
-        "rollout-paused": _with_counts("paused {0}"),
-        "rollout-resumed": _with_reason("resumed {0}"),
-        "rollout-pinned": _with_word("pinned {1} in {0}"),
-        "rollout-rolling-back": _with_counts("aborted {0}"),
-        "invited": lambda cluster, _: (f"invited {cluster}", ""),
-        "revoked": _with_counts("revoked {0}"),
-        "forgotten": _with_counts("took {0} from the list of clusters"),
-        "operator-enrolled": lambda name, _: (f"gave {name} a certificate", ""),
-        "operator-revoked": _with_counts("revoked {0}"),
+        "assigned": ("assigned {3} to {0}, in place of {2}", _REST),
+        "unassigned": ("took the assignment from {0}: {3} in place of {2}", _REST),
+        "rolled-back": ("took {0} back from {2} to {3}", _REST),
+        "pinned": ("pinned {0}", _ALL),
+        "unpinned": ("unpinned {0}", _ALL),
+        "published": ("published {0} by hand", _ALL),
+        "restored": ("put a file of {0} back", _ALL),
+        "noted": ("noted on {0}", _ALL),
+        "note-removed": ("removed the note on {0}", _NOTHING),
+        "alias-given": ("gave {0} the alias {1}", _REST),
+        "alias-removed": ("took the alias {1} from {0}", _REST),
+        _RESET: ("reset the head to {0}, {2}", _NOTHING),
+        _RESET_WHY: ("reset the head to {0}", _ALL),
+        "released": ("let {0} out of quarantine", _REST),
+        "key-rotated": ("put a new {0} key in place", _NOTHING),
+        "loss-accepted": ("accepted a loss: {0}", _ALL),
+        "rollout-started": ("began {0}", _REST),
+        "rollout-promoted": ("promoted {0}", _REST),
+        "rollout-paused": ("paused {0}", _REST),
+        "rollout-resumed": ("resumed {0}", _ALL),
+        "rollout-pinned": ("pinned {1} in {0}", _REST),
+        "rollout-rolling-back": ("aborted {0}", _REST),
+        "invited": ("invited {0}", _NOTHING),
+        "revoked": ("revoked {0}", _REST),
+        "forgotten": ("took {0} from the list of clusters", _REST),
+        "operator-enrolled": ("gave {0} a certificate", _NOTHING),
+        "operator-revoked": ("revoked {0}", _REST),
     }
 )
-"""By the audit log's word: what was done, as it stands behind the name of whoever did it, and why."""
+"""By the audit log's word: what was done, as it stands behind the name of whoever did it, and which part of the detail
+is the reason. {0} is to whom or what, {1} the detail before the first colon, {2} and {3} what stands there before and
+after `to`."""
 ACTS = frozenset(_ACTIONS)
-"""Words of the audit log for what people do; what agents and the learner do is told elsewhere on the page."""
+"""Actions of people in the audit log; those of agents and the learner stand elsewhere on the page."""
 
 
 def _event(unix_seconds: float, text: str, actor: str | None = None, why: str = "") -> dict[str, Any]:

@@ -15,7 +15,7 @@ from global_learner.report.words import policy_label, silence
 from policy_net.exchange.generated import fleet_pb2
 
 LOST_SECONDS = 60.0
-"""A cluster that was silent for longer is lost: heartbeats come every few seconds, retries within fifteen."""
+"""A cluster that is silent for longer is lost: heartbeats come every few seconds, retries within fifteen."""
 MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         "nan": "the policy's numbers were not finite; the fallback decided",
@@ -42,7 +42,7 @@ def cluster_rows(
 
     Args:
         now: Unix seconds.
-        ended: the learner is no longer there to hear anybody.
+        ended: whether the learner has ended.
     """
     statuses = {identity.cluster: identity.state for identity in identities}
     present = {view.cluster: view for view in views}
@@ -52,7 +52,7 @@ def cluster_rows(
 
 
 def attention(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """A sentence for every cluster that somebody should look after."""
+    """A sentence for every cluster in trouble."""
     return [f"{row['cluster']}: {row['state']['detail']}" for row in rows if row["state"]["tone"] == "bad"]
 
 
@@ -61,9 +61,9 @@ class ClusterCounts:
     """How many of the page's clusters take part, and how many do not.
 
     Attributes:
-        present: have registered, and were not turned out: those that `policyctl fleet` shows.
-        not_yet: were invited or enrolled, and never registered.
-        turned_out: whose certificates were revoked.
+        present: registered, and not revoked: those that `policyctl fleet` shows.
+        not_yet: invited or enrolled, and never registered.
+        turned_out: revoked.
     """
 
     present: int
@@ -72,7 +72,7 @@ class ClusterCounts:
 
     @classmethod
     def of(cls, rows: Sequence[dict[str, Any]]) -> ClusterCounts:
-        """The counts of the rows that `cluster_rows` gives."""
+        """Counts of `cluster_rows`."""
         turned_out = sum(row["identity"] == "revoked" for row in rows)
         present = sum(row["registered"] and row["identity"] != "revoked" for row in rows)
         return cls(present, len(rows) - present - turned_out, turned_out)
@@ -124,7 +124,7 @@ def _row(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, en
 
 
 def _state(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, ended: bool) -> dict[str, str]:
-    """A word, how much it matters (good, idle or bad), and a sentence; the first that holds."""
+    """The first state that holds: a word, its tone (good, idle or bad), and a sentence."""
     refused = view.status.refused_reason if view.status.refused_version else ""
     until, silent, came = view.quarantined_until_unix_seconds, view.seconds_since_heard, view.incarnation > 0
     states = (
@@ -157,7 +157,7 @@ def _state(view: fleet_pb2.ClusterView, identity_state: str | None, now: float, 
 
 
 def interventions(views: Sequence[fleet_pb2.ClusterView]) -> dict[str, Any]:
-    """By reason, most frequent first, with what each cluster had of it, and of how many decisions."""
+    """Interventions of guards by reason, most frequent first, with those of each cluster, and all decisions."""
     totals: Counter[str] = Counter()
     for view in views:
         totals.update(view.status.guard_interventions)
@@ -182,7 +182,7 @@ def interventions(views: Sequence[fleet_pb2.ClusterView]) -> dict[str, Any]:
 
 
 def reported_jobs(views: Sequence[fleet_pb2.ClusterView]) -> list[dict[str, Any]]:
-    """All of them, by cluster and number."""
+    """Lives of all jobs, by cluster and number."""
     return [
         job_life(
             cluster=view.cluster,

@@ -1,14 +1,15 @@
-"""Section of learning: what versions are worth, over the updates that made them, and how late updates were."""
+"""Sections of learning: worth of versions over their updates, lessons of recorded pasts, and how late updates were."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from global_learner.report.words import change
+from foundation.figures import counted
+from global_learner.report.words import against, change
 
 MOST_BINS = 24
 """Bars that find room beside each other, also on a telephone; the rare late updates share one more."""
@@ -17,11 +18,7 @@ _RARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """What one version is worth.
-
-    Attributes:
-        by: cluster to average JCT over the reference's on the same jobs; 1 is as good.
-    """
+    """One version's average JCT over a reference's on the same jobs, by cluster; 1 is as good."""
 
     version: int
     head_step: int
@@ -37,8 +34,8 @@ def learning_curve(points: Sequence[CurvePoint], reference: str, of: str) -> dic
     """A line per series and one for their mean; None without a score.
 
     Args:
-        reference: what 1 stands for.
-        of: what a series is (cluster, replay), and on which jobs.
+        reference: the scheduler that 1 stands for.
+        of: kind of the series (cluster, replay), and their jobs.
     """
     if not points:
         return None
@@ -46,7 +43,7 @@ def learning_curve(points: Sequence[CurvePoint], reference: str, of: str) -> dic
     finding = ""
     if len(points) > 1:
         first, last = points[0], points[-1]
-        finding = f"v{last.version} needs {change(means[-1] / means[0], fine=True)} {_than(means)} v{first.version}"
+        finding = f"v{last.version} needs {against(means[-1] / means[0], f'v{first.version}', fine=True)}"
     return {
         "reference": reference,
         "of": of,
@@ -59,8 +56,76 @@ def learning_curve(points: Sequence[CurvePoint], reference: str, of: str) -> dic
     }
 
 
-def _than(means: Sequence[float]) -> str:
-    return "as" if "as much" in change(means[-1] / means[0]) else "than"
+@dataclass(frozen=True, slots=True)
+class LessonScore:
+    """One version's average JCT over the first version's on the same jobs; 1 is as good.
+
+    Attributes:
+        mean: over windows.
+        low, high: ends of its 95% interval.
+        by: mean by cluster.
+    """
+
+    version: int
+    head_step: int
+    mean: float
+    low: float
+    high: float
+    by: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LessonCurve:
+    """Versions of a fleet that learned from recordings alone.
+
+    Attributes:
+        scores: oldest first, from the version that has learned nothing.
+        windows: of later jobs, on which all of them are judged; with `jobs` jobs.
+        shipped: average JCT of the policy that ships over the first version's.
+    """
+
+    scores: Sequence[LessonScore]
+    windows: int
+    jobs: int
+    shipped: float
+
+
+def lesson_section(curve: LessonCurve | None) -> dict[str, Any] | None:
+    """Section of lessons; None without any."""
+    if curve is None:
+        return None
+    return {
+        "finding": lesson_finding(curve),
+        "note": _note(curve),
+        "series": sorted({name for score in curve.scores for name in score.by}),
+        "points": [asdict(score) for score in curve.scores],
+    }
+
+
+def lesson_finding(curve: LessonCurve) -> str:
+    """Result of the lessons in a sentence, with how far chance reaches."""
+    last = curve.scores[-1]
+    if not last.head_step:
+        return "no lesson was over in time, and nothing was learned"
+    learned = f"{counted(last.head_step, 'update')} from recorded pasts: later jobs take {change(last.mean, fine=True)}"
+    if last.low <= 1.0 <= last.high:
+        reach = f"{change(last.low, fine=True)} to {change(last.high, fine=True)}"
+        return f"{learned}, which chance alone might do (95% interval: {reach})"
+    ends = sorted((last.low, last.high), key=lambda ratio: abs(ratio - 1.0))
+    return f"{learned} (95% interval: {change(ends[0], fine=True).split(' ')[0]} to {change(ends[1], fine=True)})"
+
+
+def _note(curve: LessonCurve) -> str:
+    clusters = len(curve.scores[-1].by)
+    first = curve.scores[0].version
+    return (
+        f"Another fleet of {counted(clusters, 'cluster')}, which begins with the policy set as it ships, given prices"
+        f" and a model of sessions at their usual numbers (v{first}); this alone makes jobs take"
+        f" {change(1.0 / curve.shipped, fine=True)} than it. Each cluster replays a recording of its past under"
+        " slightly other weights, and sends what that says of them; nothing of a job leaves it."
+        f" Judged on {counted(curve.windows, 'window')} of later jobs, {curve.jobs:,} in all, which nobody learned"
+        " from. Simulated: in a recording nobody says what a job trains, so models are drawn."
+    )
 
 
 def staleness_histogram(counts: Mapping[str, Mapping[int, int]], of: str) -> dict[str, Any] | None:
@@ -68,7 +133,7 @@ def staleness_histogram(counts: Mapping[str, Mapping[int, int]], of: str) -> dic
 
     Args:
         counts: cluster to staleness to updates.
-        of: which updates these are, for the caption.
+        of: the updates in words, for the caption.
     """
     every: Counter[int] = Counter()
     for by_staleness in counts.values():

@@ -1,7 +1,6 @@
 """Live page's answers: asked on the HTTP server's threads, worked out on the learner's event loop.
 
-Whoever reaches the port reads the page, without a certificate; the audit log is for people who have one. So acts of
-operators stand there without their names and reasons.
+The page needs no certificate and the audit log does, so acts of operators stand there without names and reasons.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from global_learner.report.page import as_json, live_page, live_policy
 from policy_net.exchange.generated import fleet_pb2
 
 _ANSWER_SECONDS = 5.0
-"""A learner that is busy for longer is said not to answer; the page asks again by itself."""
+"""Longest wait for a busy learner; the page asks again by itself."""
 _FRESH_SECONDS = 1.0
-"""Within this everybody gets the same answer, also that there is none, however many pages are open."""
+"""All pages get the same answer for so long, also that there is none."""
 
 
 class LiveReport:
     """Page and data; safe to ask from any thread but the event loop's.
 
     Args:
-        report: what the learner tells; called on `loop`.
+        report: answers of the learner; called on `loop`.
     """
 
     def __init__(

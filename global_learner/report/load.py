@@ -23,10 +23,10 @@ class SchedulerLoad:
     """One scheduler's load, at the moments of its scope.
 
     Attributes:
-        label: what the scheduler is called.
+        label: name of the scheduler for people.
         used: GPUs in use.
         waiting: jobs that wait.
-        of_own: a replay of what really happened, which is drawn in its colour.
+        of_own: whether it replays what really happened, and is drawn in its colour.
     """
 
     label: str
@@ -37,17 +37,16 @@ class SchedulerLoad:
 
 @dataclass(frozen=True, slots=True)
 class LoadScope:
-    """What one choice of the reader shows: a cluster, or several together, under each scheduler.
+    """One choice of the reader: a cluster, or several together, under each scheduler.
 
     Attributes:
-        name: of the choice.
         seconds: moments that all curves share, rising: since a beginning, or Unix seconds.
         gpus: that there were at each; 0 where there is none, or it is not known.
         curves: the proposed policy's, or what really happened, last.
-        axis: what time it is, such as `simulated time`.
-        note: where the figures are from, in whole sentences.
-        real: the moments are Unix seconds.
-        times: average completion times, in the order of the curves; empty where they are said elsewhere, or not known.
+        axis: kind of time, such as `simulated time`.
+        note: source of the figures, in whole sentences.
+        real: whether the moments are Unix seconds.
+        times: average completion times, in the order of the curves; empty where they stand elsewhere, or are not known.
     """
 
     name: str
@@ -61,13 +60,13 @@ class LoadScope:
 
 
 def load_section(scopes: Sequence[LoadScope]) -> dict[str, Any] | None:
-    """Both charts of every scope of which there is something to see; None where there is none."""
+    """Both charts of every scope with something to see; None without any."""
     parts = [part for scope in scopes if (part := _part(scope)) is not None]
     return {"scopes": parts} if parts else None
 
 
 def _part(scope: LoadScope) -> dict[str, Any] | None:
-    shown = [curve for curve in scope.curves if _known(curve.waiting) > 1]
+    shown = [curve for curve in scope.curves if sum(amount is not None for amount in curve.waiting) > 1]
     if not shown:
         return None
     with_gpus = [curve for curve in shown if _share(curve, scope.gpus, [curve]) is not None]
@@ -97,16 +96,12 @@ def _part(scope: LoadScope) -> dict[str, Any] | None:
     }
 
 
-def _known(amounts: Sequence[Amount]) -> int:
-    return sum(amount is not None for amount in amounts)
-
-
 def _rounded(amounts: Sequence[Amount]) -> list[Amount]:
     return [None if amount is None else round(amount, 2) for amount in amounts]
 
 
 def _share(curve: SchedulerLoad, gpus: Sequence[float], among: Sequence[SchedulerLoad]) -> float | None:
-    """Of the GPUs the share in use, over the moments that are known of all these curves; None if there are none."""
+    """Share of the GPUs in use, over the moments at which all these curves are known; None without any."""
     used, there = 0.0, 0.0
     for index, (amount, have) in enumerate(zip(curve.used, gpus, strict=True)):
         if amount is not None and have > 0.0 and all(other.used[index] is not None for other in among):
@@ -116,7 +111,7 @@ def _share(curve: SchedulerLoad, gpus: Sequence[float], among: Sequence[Schedule
 
 
 def _mean_waiting(curve: SchedulerLoad, among: Sequence[SchedulerLoad]) -> float:
-    """Over the moments that are known of all these curves; of those that are known of this one, if there are none."""
+    """Mean over the moments at which all these curves are known; without any, at which this one is."""
     every = [
         amount
         for index, amount in enumerate(curve.waiting)
@@ -134,22 +129,18 @@ def _sentence(what: str, figures: Sequence[tuple[str, str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One curve as it was told, on the clock of its cluster.
-
-    Attributes:
-        reported: with one step or more.
-    """
+    """One curve as it was reported, on the clock of its cluster; with one step or more."""
 
     reported: fleet_pb2.LoadCurve
 
     @property
     def end(self) -> float:
-        """When its last step ends."""
+        """End of its last step."""
         return self.reported.begin_seconds + len(self.reported.gpus) * self.reported.step_seconds
 
     @property
     def nearly_end(self) -> float:
-        """Until when a run that ended is shown: the last job may run alone for days, which says little."""
+        """End of what is shown of a run: its last job may run alone for days."""
         return min(self.reported.nearly_done_seconds or self.end, self.end)
 
     def at(self, seconds: float) -> tuple[Amount, Amount, float] | None:

@@ -1,4 +1,4 @@
-"""Report of a learner that has ended, from its state directory: all but what clusters said of themselves."""
+"""Report of a learner that has ended, from its state directory; it lacks what clusters reported of themselves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from policy_net.exchange.generated import fleet_pb2
 
 
 def report_of_files(state_dir: Path, now: float) -> fleet_pb2.GetReportReply:
-    """What the learner would have told, as of its last snapshot.
+    """The learner's answer as of its last snapshot.
 
     Raises:
         BadConfig: no learner's state directory.
@@ -78,7 +78,7 @@ def _held(state_dir: Path) -> StateDir:
 def _identities(
     folder: Path, now: float, commits: Commits
 ) -> tuple[list[fleet_pb2.ClusterIdentity] | None, list[AuditLine]]:
-    """Every cluster's status, None where the learner signed no certificates; and what people did with identities."""
+    """Identities of clusters, None where the learner signed no certificates; and acts of people on identities."""
     if not (folder / ADMINISTRATOR_FILE).is_file():
         return None, []
     with contextlib.closing(IdentityStore(folder, commits)) as store:

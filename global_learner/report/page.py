@@ -1,8 +1,7 @@
-"""Page of the report: one template, fed with data inside the file, or by `report.json` beside it while it is live.
+"""Page of the report: one template, with its data inside the file, or from `report.json` beside it while it is live.
 
-Nothing is loaded from anywhere else, and only the page's own script and style count: the content security policy names
-their hashes. What clusters say never becomes markup: it is JSON with its `<` escaped, which the script puts into the
-page as text.
+Nothing else is loaded: the content security policy names the hashes of the page's script and style. What clusters say
+never becomes markup: it is JSON with its `<` escaped, which the script puts into the page as text.
 """
 
 from __future__ import annotations
@@ -49,16 +48,12 @@ _POLICY = (
 
 
 def static_page(content: dict[str, Any]) -> str:
-    """A file that shows this content for ever, wherever it is opened."""
+    """A page with its content inside."""
     return _page(content, connect="'none'")
 
 
 def write_page(content: dict[str, Any], folder: Path) -> Path:
-    """Write the page, whole or not at all; returns its path.
-
-    Raises:
-        BadConfig: it cannot be written there.
-    """
+    """Write the page, whole or not at all; returns its path. Raises BadConfig."""
     page = folder / PAGE_NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,16 +71,12 @@ def live_page() -> str:
 
 
 def live_policy() -> str:
-    """The live page's content security policy for the header, where more can be said than in the page."""
+    """Content security policy of the live page for its header, which can say more than the page."""
     return f"{_content_policy(chr(39) + 'self' + chr(39))}; frame-ancestors 'none'"
 
 
 def as_json(content: dict[str, Any]) -> str:
-    """The content in JSON.
-
-    Raises:
-        ValueError: a number is not finite, which JSON cannot say.
-    """
+    """The content in JSON; raises ValueError if a number is not finite."""
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 

@@ -1,7 +1,7 @@
 """Pasts of real clusters as their agents replayed them: which are believed, and what is said of each.
 
-A replay under what really acted says how far the others are to be trusted. Where it is far from what happened, in how
-long jobs took or in how many GPUs they held, no other scheduler is shown.
+A replay under what really acted shows how far the others are to be trusted. Where it is far from what happened, in the
+jobs' times or in the GPUs that they held, no other scheduler is shown.
 """
 
 from __future__ import annotations
@@ -12,34 +12,32 @@ from dataclasses import dataclass, replace
 
 from foundation.figures import counted
 from global_learner.report.load import Series
-from global_learner.report.words import listed, moment, percent
+from global_learner.report.words import change, is_same, listed, moment
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.wire import MOST_TIMES_OFF, times_off
 
 AS_IT_RAN = ""
 TWIN = "twin"
-"""No scheduler's name: what acts there, in a replay."""
+"""No scheduler's name: what really acted, in a replay."""
 _NEWEST_SECONDS = 172_800.0
-"""Days that ended longer ago on the cluster's clock say nothing of how it is now."""
+"""Days that ended longer ago on the cluster's clock are not shown."""
 _SHORTEST_SECONDS = 1.0
-"""A shorter average completion time is none that a ratio could be taken of."""
+"""Of a shorter average completion time no ratio is taken."""
 _LEAST_SHARE = 0.05
-"""Of the GPUs; a difference below it is none, however few are in use."""
-_SAME = 0.005
-"""Below it a difference is none."""
+"""Of the GPUs; a difference below it counts as none, however few are in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedPast:
-    """One cluster's, as it was told.
+    """One cluster's, as it was reported.
 
     Attributes:
         since_seconds: when the days began; Unix seconds.
         jobs: that ended in them.
         seconds: scheduler to their average completion time: as it ran, in the twin, and under others.
         series: the twin's load and those of others; empty where they are not believed.
-        used_times_off: the twin's GPUs in use over those that really were, or the other way round; 1 where that cannot
-            be said. `holds_fewer`: the twin has fewer in use.
+        used_times_off: the twin's GPUs in use over the real ones, or their inverse, 1 and more; 1 where not known.
+        holds_fewer: whether the twin has fewer in use.
     """
 
     since_seconds: float
@@ -57,7 +55,7 @@ class ReportedPast:
 
 
 def replayed_past(view: fleet_pb2.ClusterView, ran: Series | None = None) -> ReportedPast | None:
-    """What a real cluster tells of replays of its past; None where it tells nothing of the kind, or of days long ago.
+    """Replays of its past that a real cluster reported; None without any, or of days long ago.
 
     Args:
         ran: its load as it ran, where that is known.
@@ -89,13 +87,13 @@ def believed_past(view: fleet_pb2.ClusterView) -> ReportedPast | None:
 
 
 def within(pasts: Sequence[ReportedPast]) -> str:
-    """How near these replays are to what the jobs really took, as in `within 4% of`, over all jobs."""
+    """Distance of these replays from the jobs' real times over all jobs, as in `within 4% of`."""
     twin, ran = (math.fsum(past.jobs * past.seconds[key] for past in pasts) for key in (TWIN, AS_IT_RAN))
     return f"within {math.ceil(round(100.0 * abs(twin / ran - 1.0), 6)) or 1}% of"
 
 
 def _used(twin: Series, ran: Series) -> tuple[float, float, float]:
-    """GPUs in use in the twin and really, and GPUs, added up over the moments of which all are known."""
+    """Sums of GPUs in use in the twin, really in use, and there, over the moments at which all are known."""
     said, really, there = 0.0, 0.0, 0.0
     for index in range(len(twin.reported.gpus)):
         middle = twin.reported.begin_seconds + (index + 0.5) * twin.reported.step_seconds
@@ -106,7 +104,7 @@ def _used(twin: Series, ran: Series) -> tuple[float, float, float]:
 
 
 def said_of_replays(pasts: Sequence[tuple[str, ReportedPast | None]]) -> str:
-    """What the lines of other schedulers are worth, or why there are none, in whole sentences.
+    """Whole sentences: how far the lines of other schedulers are to be trusted, or why there are none.
 
     Args:
         pasts: by name, of each cluster that is shown together; at least one.
@@ -158,5 +156,4 @@ def _not_believed(past: ReportedPast) -> str:
 
 
 def _off(ratio: float) -> str:
-    by = abs(ratio - 1.0)
-    return f"{percent(by)} {'less' if ratio < 1.0 else 'more'} time" if by >= _SAME else "no more and no less time"
+    return "no more and no less time" if is_same(ratio) else change(ratio)

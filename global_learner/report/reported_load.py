@@ -1,8 +1,7 @@
-"""Load as clusters tell it in their heartbeats: each by itself, and those added up whose time is one.
+"""Load as clusters report it in their heartbeats: each by itself, and those added up that share a time.
 
-Real clusters share the time of day. Simulated ones are added up from the beginning of their work; each then runs
-through it at its own pace. The two are never added. Agents keep their own history, so that it is there again within a
-heartbeat after the learner was restarted.
+Real clusters share the time of day; simulated ones are added up from the beginning of their work. The two are never
+added. Agents keep their own history, so it is there again within a heartbeat after a restart of the learner.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _ORDER = (RECORDED, USUAL)
 
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """One cluster that tells its load: scheduler to curve, as it ran always; the others of a real one are of `past`."""
+    """One cluster's load: scheduler to curve, always with AS_IT_RAN; other schedulers of a real one are of `past`."""
 
     name: str
     simulated: bool
@@ -54,17 +53,13 @@ class _Cluster:
 
     @property
     def end(self) -> float:
-        """Until when there is something to compare."""
+        """End of what can be compared."""
         ran = self.series[AS_IT_RAN]
         return max(series.nearly_end for series in self.series.values()) if ran.reported.ended else ran.end
 
 
 def reported_load(views: Sequence[fleet_pb2.ClusterView], now: float) -> list[LoadScope]:
-    """A scope for all real clusters and one for all simulated ones, where there are several, then one for each.
-
-    Args:
-        now: Unix seconds.
-    """
+    """A scope for several real clusters, one for several simulated ones, then one for each; `now` in Unix seconds."""
     reported = filter(None, map(_reported, views))
     clusters = sorted(
         (one for one in reported if one.simulated or one.begin < now + _AHEAD_SECONDS), key=lambda one: one.name
@@ -132,7 +127,7 @@ def _scope(name: str, group: Sequence[_Cluster], now: float, silent: Sequence[st
 
 
 def _times(group: Sequence[_Cluster], labels: Mapping[str, str]) -> list[tuple[str, float]]:
-    """Average completion times of what was replayed, under each scheduler that is shown; every job counts the same."""
+    """Average completion times in the replays, under each scheduler that is shown; every job counts the same."""
     pasts = [cluster.past for cluster in group if cluster.past is not None]
     if len(pasts) < len(group) or len(labels) == 1:
         return []
@@ -144,9 +139,9 @@ def _times(group: Sequence[_Cluster], labels: Mapping[str, str]) -> list[tuple[s
 
 
 def _at(cluster: _Cluster, policies: Sequence[str], moment: float) -> dict[str, tuple[Amount, Amount, float]] | None:
-    """One cluster under each of these schedulers; None unless all are known, so that all are of the same clusters.
+    """One cluster under each of these schedulers; None unless all are known, so that sums are of the same clusters.
 
-    What a real cluster's past would have been is known up to its latest replay, and what it was goes on.
+    Of a real cluster, other schedulers are known up to its latest replay.
     """
     found = {policy: cluster.series[policy].at(moment) for policy in policies}
     ran = found[AS_IT_RAN]
@@ -158,7 +153,7 @@ def _at(cluster: _Cluster, policies: Sequence[str], moment: float) -> dict[str, 
 
 
 def _within(amounts: tuple[Amount, Amount, float] | None, gpus: float) -> tuple[Amount, Amount, float]:
-    """What a replay holds at a moment, of the GPUs that there really were: it has the usual ones all the time."""
+    """Amounts of a replay, which has the usual GPUs all the time, bounded by those that there really were."""
     if amounts is None:
         return None, None, gpus
     used, waiting, _ = amounts
@@ -171,7 +166,7 @@ def _sum(amounts: Sequence[Amount]) -> Amount:
 
 
 def _ordered(group: Sequence[_Cluster]) -> list[str]:
-    """What an operator has or could have first, as the clusters ran last."""
+    """Schedulers that an operator has or could have first, the clusters' own last."""
     every = {policy for cluster in group for policy in cluster.series}
     others = sorted(every - {*_ORDER, TWIN, AS_IT_RAN})
     first = [policy for policy in _ORDER if policy in every]
@@ -188,7 +183,8 @@ def _label(policy: str, group: Sequence[_Cluster]) -> str:
 
 def _note(group: Sequence[_Cluster], policies: Sequence[str], silent: Sequence[str]) -> str:
     if group[0].simulated:
-        run = "the latest whole run through their work" if _all_ended(group) else "the present run through their work"
+        ended = all(cluster.series[AS_IT_RAN].reported.ended for cluster in group)
+        run = "the latest whole run through their work" if ended else "the present run through their work"
         others = [_label(policy, group) for policy in policies if policy != AS_IT_RAN]
         note = f"Simulated, of {run if len(group) > 1 else run.replace('their', 'its')}."
         if others:
@@ -202,7 +198,3 @@ def _note(group: Sequence[_Cluster], policies: Sequence[str], silent: Sequence[s
     if silent:
         note += f" Not told by {listed(list(silent), 4)}, whose agents are older than this, or are not to tell it."
     return note
-
-
-def _all_ended(group: Sequence[_Cluster]) -> bool:
-    return all(cluster.series[AS_IT_RAN].reported.ended for cluster in group)

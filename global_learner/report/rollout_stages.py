@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from foundation.figures import duration
-from global_learner.report.words import counted, listed
+from foundation.figures import counted, duration
+from global_learner.report.words import listed
 from global_learner.rollout.plan import CanaryStage, FleetStage, GateStage, RolloutPlan, ShadowStage, Stage, WaveStage
 from policy_net.exchange.generated import fleet_pb2
 
 _SMALL = 0.1
-"""Of an hour or a day: less is said in a smaller unit."""
+"""Of an hour or a day; less is shown in a smaller unit."""
 _ENDED: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "running": ("now", "now"),
@@ -27,134 +26,103 @@ _ENDED: Mapping[str, tuple[str, str]] = MappingProxyType(
 """Words for the stage in which a rollout is, or ended, and how much they matter."""
 
 
-@dataclass(frozen=True, slots=True)
 class Stages:
-    """Stages of one rollout.
+    """Stages of one rollout, from its plan, its verdicts and its events.
 
     Attributes:
         rows: as the page reads them.
-        present: the stage in which it is, or ended.
-        why_back: why it goes back, in a sentence; empty unless it does.
-        entries: stage by the number of the event that began it.
     """
 
-    rollout: fleet_pb2.Rollout
-    rows: Sequence[dict[str, Any]]
-    present: str
-    why_back: str
-    entries: Mapping[int, int]
+    def __init__(self, rollout: fleet_pb2.Rollout, plan: RolloutPlan) -> None:
+        self._rollout = rollout
+        self._is_back = rollout.phase in ("rolling-back", "rolled-back")
+        entering = [event for event in rollout.events if _brought(event, "rollout-stage")]
+        first = rollout.stage - len(entering) + 1  # events of long ago may be left out
+        self._entered = {first + place: event for place, event in enumerate(entering)}
+        self._ending = next((event for event in rollout.events if _brought(event, "rollout-done")), None)
+        turns = (event for event in reversed(rollout.events) if _brought(event, "rollout-rolling-back"))
+        self._turning = next(turns, None)
+        self.rows: Sequence[dict[str, Any]] = [self._row(number, stage) for number, stage in enumerate(plan.stages)]
+
+    @property
+    def present(self) -> str:
+        """The stage in which it is, or ended."""
+        return self._named(self._rollout.stage)
 
     def name(self, stage: int) -> str:
-        """What a stage is called."""
-        return _name(self.rollout.stages, stage)
+        """A stage's kind; of several waves with a number."""
+        kinds = list(self._rollout.stages)
+        kind = kinds[stage] if stage < len(kinds) else "stage"
+        number = f" {kinds[: stage + 1].count(kind)}" if kinds.count(kind) > 1 else ""
+        return f"{kind.capitalize()}{number}"
 
     def reasons(self, stage: int) -> list[str]:
-        """Of the latest verdict on a stage."""
-        return _reasons(self.rollout, stage)
+        """Reasons of the latest verdict on a stage."""
+        latest = next((verdict for verdict in reversed(self._rollout.verdicts) if verdict.stage == stage), None)
+        return [] if latest is None else list(latest.reasons)
 
     def at(self, event: int) -> str:
         """The stage that an event found."""
-        before = [stage for number, stage in self.entries.items() if number < event]
-        return self._named(max(before, default=0))
+        return self._named(max((stage for stage, entry in self._entered.items() if entry.number < event), default=0))
 
     def entered_by(self, event: int) -> str:
         """The stage that an event began; empty if it began none."""
-        return self._named(self.entries[event]) if self.entries.get(event) else ""
+        begun = next((stage for stage, entry in self._entered.items() if entry.number == event), 0)
+        return self._named(begun) if begun else ""
+
+    @property
+    def why_back(self) -> str:
+        """Reason why it goes back, in a sentence; empty unless it does."""
+        if not self._is_back:
+            return ""
+        turning = self._turning
+        if turning is not None and turning.what == "abort":
+            return f"{turning.actor} aborted it in {self.present}" + (f": {turning.why}" if turning.why else ".")
+        if turning is not None and turning.what == "version-gone":
+            return f"The file of {turning.subject} is gone."
+        reason, reasons = self._rollout.reason, self.reasons(self._rollout.stage)
+        said = f"It failed in {self.present}: {'; '.join(reasons)}" if reasons else f"{reason[:1].upper()}{reason[1:]}"
+        return f"{said}."
 
     def _named(self, stage: int) -> str:
-        return _named(self.rollout.stages, stage)
+        name = self.name(stage).lower()
+        return f"the {name}" if name in ("gate", "fleet") else f"the {name} stage"
 
-
-def stages_of(rollout: fleet_pb2.Rollout, plan: RolloutPlan) -> Stages:
-    """The stages of a rollout, from its plan, its verdicts and its events."""
-    entering = [event for event in rollout.events if _brought(event, "rollout-stage")]
-    first = rollout.stage - len(entering) + 1  # events of long ago may be left out
-    entered = {first + place: event for place, event in enumerate(entering)}
-    ending = next((event for event in rollout.events if _brought(event, "rollout-done")), None)
-    turning = next((event for event in reversed(rollout.events) if _brought(event, "rollout-rolling-back")), None)
-    rows = []
-    for number, stage in enumerate(plan.stages):
-        left = entered.get(number + 1) or (ending if number == rollout.stage else None)
-        word, tone = _word(rollout, number, left, turning)
-        reasons = _reasons(rollout, number)
+    def _row(self, number: int, stage: Stage) -> dict[str, Any]:
+        rollout, is_present = self._rollout, number == self._rollout.stage
+        left = self._entered.get(number + 1) or (self._ending if is_present else None)
+        ended = left or (self._turning if is_present else None)
+        word, tone = self._word(number, left)
         began = rollout.started_unix_seconds if number == 0 else None
-        if number and number in entered:
-            began = entered[number].unix_seconds
-        ended = left or (turning if number == rollout.stage else None)
-        rows.append(
-            {
-                "name": _name(rollout.stages, number),
-                "word": word,
-                "tone": tone,
-                "plan": _planned(stage),
-                "began_unix_seconds": began,
-                "ended_unix_seconds": None if ended is None else ended.unix_seconds,
-                "clusters": "" if isinstance(stage, ShadowStage) and reasons else _reached(rollout, number, stage),
-                "said": reasons,
-            }
-        )
-    return Stages(
-        rollout,
-        rows,
-        _named(rollout.stages, rollout.stage),
-        _why_back(rollout, turning),
-        {event.number: stage for stage, event in entered.items()},
-    )
+        if number and number in self._entered:
+            began = self._entered[number].unix_seconds
+        reasons = self.reasons(number)
+        return {
+            "name": self.name(number),
+            "word": word,
+            "tone": tone,
+            "plan": _planned(stage),
+            "began_unix_seconds": began,
+            "ended_unix_seconds": None if ended is None else ended.unix_seconds,
+            "clusters": "" if isinstance(stage, ShadowStage) and reasons else _reached(rollout, number, stage),
+            "said": reasons,
+        }
+
+    def _word(self, number: int, left: fleet_pb2.RolloutEvent | None) -> tuple[str, str]:
+        rollout = self._rollout
+        if number < rollout.stage or rollout.phase == "done":
+            if left is not None and left.what == "promote":
+                return f"promoted by {left.actor}", "warn"
+            return "passed", "good"
+        if number > rollout.stage:
+            return ("not reached" if self._is_back else "ahead", "ahead")
+        if self._is_back:
+            return _ENDED.get(self._turning.what if self._turning is not None else "verdict", ("ended", "bad"))
+        return _ENDED.get(rollout.phase, (rollout.phase, "now"))
 
 
 def _brought(event: fleet_pb2.RolloutEvent, action: str) -> bool:
     return any(line.startswith(f"{action} ") for line in event.came_of_it)
-
-
-def _word(
-    rollout: fleet_pb2.Rollout,
-    number: int,
-    left: fleet_pb2.RolloutEvent | None,
-    turning: fleet_pb2.RolloutEvent | None,
-) -> tuple[str, str]:
-    if number < rollout.stage or rollout.phase == "done":
-        return (
-            (f"promoted by {left.actor}", "warn") if left is not None and left.what == "promote" else ("passed", "good")
-        )
-    back = rollout.phase in ("rolling-back", "rolled-back")
-    if number > rollout.stage:
-        return ("not reached", "ahead") if back else ("ahead", "ahead")
-    if back:
-        return _ENDED.get(turning.what if turning is not None else "verdict", ("ended", "bad"))
-    return _ENDED.get(rollout.phase, (rollout.phase, "now"))
-
-
-def _why_back(rollout: fleet_pb2.Rollout, turning: fleet_pb2.RolloutEvent | None) -> str:
-    if rollout.phase not in ("rolling-back", "rolled-back"):
-        return ""
-    where = _named(rollout.stages, rollout.stage)
-    if turning is not None and turning.what == "abort":
-        return f"{turning.actor} aborted it in {where}" + (f": {turning.why}" if turning.why else ".")
-    if turning is not None and turning.what == "version-gone":
-        return f"The file of {turning.subject} is gone."
-    reasons = _reasons(rollout, rollout.stage)
-    return (
-        f"It failed in {where}: {'; '.join(reasons)}."
-        if reasons
-        else f"{rollout.reason[:1].upper()}{rollout.reason[1:]}."
-    )
-
-
-def _reasons(rollout: fleet_pb2.Rollout, stage: int) -> list[str]:
-    latest = next((verdict for verdict in reversed(rollout.verdicts) if verdict.stage == stage), None)
-    return [] if latest is None else list(latest.reasons)
-
-
-def _name(kinds: Sequence[str], stage: int) -> str:
-    """A stage's kind; of several waves with a number."""
-    kind = kinds[stage] if stage < len(kinds) else "stage"
-    number = f" {list(kinds[: stage + 1]).count(kind)}" if list(kinds).count(kind) > 1 else ""
-    return f"{kind.capitalize()}{number}"
-
-
-def _named(kinds: Sequence[str], stage: int) -> str:
-    name = _name(kinds, stage).lower()
-    return f"the {name}" if name in ("gate", "fleet") else f"the {name} stage"
 
 
 def _planned(stage: Stage) -> str:
@@ -173,12 +141,10 @@ def _planned(stage: Stage) -> str:
 
 
 def _span(amount: float, unit: str, unit_seconds: float) -> str:
-    """As the plan says it; what is a small part of its unit in a smaller one."""
     return f"{amount:g} {unit}" if amount >= _SMALL else duration(amount * unit_seconds)
 
 
 def _reached(rollout: fleet_pb2.Rollout, number: int, stage: Stage) -> str:
-    """The clusters of a stage; of the shadow stage how many computed how much."""
     if isinstance(stage, ShadowStage):
         shadowed = [member for member in rollout.members if member.shadow_decisions]
         decisions = sum(member.shadow_decisions for member in shadowed)

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from foundation.figures import shown
+from foundation.figures import counted, shown
 from global_learner.registry.version_words import refused_words
-from global_learner.report.rollout_stages import Stages, stages_of
-from global_learner.report.words import counted, listed, moment
+from global_learner.report.rollout_stages import Stages
+from global_learner.report.words import listed, moment
 from global_learner.rollout.plan import RolloutPlan
 from global_learner.storage.audit import KEEPER
 from policy_net.exchange.generated import fleet_pb2
@@ -26,18 +26,17 @@ _WORDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 """Phases as people say them, and how much they matter."""
-
-
-# The bounds are those by which verdicts go: they hold at every moment at once, whichever cluster is left out.
-
 _KINDS = ("canary", "wave", "fleet")
 """Stages whose clusters alternate; a gate's figure is of something else."""
 _NO_JOB = -1.0
-"""The loss where no job would be left. Lower bounds beyond it come from few blocks, and say nothing."""
+"""Loss where no job would be left; lower bounds beyond it come from few blocks."""
 
 
 def evidence(rollout: fleet_pb2.Rollout, plan: RolloutPlan) -> dict[str, Any] | None:
-    """Points over time, a finding, and the limits; None before the first verdict on clusters that alternate."""
+    """Points over time, a finding, and the margin; None before the first verdict on clusters that alternate.
+
+    The bounds are those of the verdicts: they hold at all moments at once, whichever cluster is left out.
+    """
     points = [
         _point(verdict, rollout)
         for verdict in rollout.verdicts
@@ -90,11 +89,7 @@ def _share(loss: float) -> str:
 
 
 def rollout_section(rollouts: Sequence[fleet_pb2.Rollout], now: float) -> dict[str, Any]:
-    """The newest rollouts, newest first, and how many older ones there are.
-
-    Args:
-        now: Unix seconds.
-    """
+    """The newest rollouts, newest first, and how many older ones there are; `now` is in Unix seconds."""
     return {
         "cards": [_card(rollout, now) for rollout in rollouts],
         "left_out": min((rollout.number for rollout in rollouts), default=1) - 1,
@@ -102,7 +97,7 @@ def rollout_section(rollouts: Sequence[fleet_pb2.Rollout], now: float) -> dict[s
 
 
 def waiting(rollouts: Sequence[fleet_pb2.Rollout]) -> list[str]:
-    """A sentence for a rollout that goes on only if an operator wants it."""
+    """A sentence for each rollout that waits for an operator."""
     sentences = {
         "asking": "waits for an operator: promote or abort it",
         "paused": "is paused: resume or abort it",
@@ -116,7 +111,7 @@ def waiting(rollouts: Sequence[fleet_pb2.Rollout]) -> list[str]:
 
 def _card(rollout: fleet_pb2.Rollout, now: float) -> dict[str, Any]:
     plan = RolloutPlan.model_validate_json(rollout.plan_json)
-    stages = stages_of(rollout, plan)
+    stages = Stages(rollout, plan)
     word, tone = _WORDS.get(rollout.phase, (rollout.phase, "now"))
     if _is_undecided(rollout):
         word, tone = "not decided", "warn"
@@ -140,7 +135,7 @@ def _card(rollout: fleet_pb2.Rollout, now: float) -> dict[str, Any]:
 
 
 def _is_undecided(rollout: fleet_pb2.Rollout) -> bool:
-    """Whether an operator ended it before there was a verdict: nothing was found against the version."""
+    """Whether an operator ended it before a verdict: nothing was found against the version."""
     aborted = any(event.what == "abort" for event in rollout.events)
     return rollout.phase == "rolled-back" and aborted and not any(v.outcome == "fail" for v in rollout.verdicts)
 
@@ -159,7 +154,6 @@ def _title(rollout: fleet_pb2.Rollout, stages: Stages) -> str:
 
 
 def _doing(rollout: fleet_pb2.Rollout, acting: Sequence[str]) -> str:
-    """What a version does while its rollout runs."""
     if alternating := _with_role(rollout, "alternating"):
         turns = f"takes turns with what acted before in {listed(alternating)}"
         return f"{turns}, and acts in {counted(len(acting), 'other cluster')}" if acting else turns
@@ -173,7 +167,6 @@ def _with_role(rollout: fleet_pb2.Rollout, role: str) -> list[str]:
 
 
 def _said(rollout: fleet_pb2.Rollout, plan: RolloutPlan, stages: Stages, now: float) -> list[str]:
-    """What there is to know beside the title, a sentence each."""
     if rollout.phase in ("rolled-back", "rolling-back"):
         return [stages.why_back, _still_there(rollout)]
     if rollout.phase == "done":
@@ -221,7 +214,6 @@ def _still_there(rollout: fleet_pb2.Rollout) -> str:
 
 
 def _in_order(members: Sequence[fleet_pb2.RolloutMember]) -> list[fleet_pb2.RolloutMember]:
-    """Those that somebody may want to look at first, then by the stage that reached them, then by name."""
 
     def place(member: fleet_pb2.RolloutMember) -> tuple[bool, int, str]:
         stage = member.since_stage if member.HasField("since_stage") else 99
@@ -270,7 +262,6 @@ def _note(member: fleet_pb2.RolloutMember, rollout: fleet_pb2.Rollout, plan: Rol
 
 
 def _history(rollout: fleet_pb2.Rollout, stages: Stages) -> list[dict[str, Any]]:
-    """What happened, newest first."""
     return [
         {
             "unix_seconds": event.unix_seconds,

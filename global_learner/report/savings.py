@@ -1,8 +1,7 @@
 """Section of savings: the headline, with how it was worked out, and average job completion times by policy.
 
-What replays after the fleet's end add (`ReplayComparison`) is a controlled comparison: every policy on the same jobs.
-Without them there is what clusters say of their jobs so far; and where that is not known either, a sentence that says
-so.
+Replays after the fleet's end (`ReplayComparison`) are a controlled comparison, every policy on the same jobs. Without
+them the page has what clusters report of their jobs so far, or says that nothing is known.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from global_learner.report.learning import CurvePoint
-from global_learner.report.lessons import LessonCurve
+from foundation.figures import counted
+from global_learner.report.learning import CurvePoint, LessonCurve
 from global_learner.report.load import LoadScope
 from global_learner.report.replayed_pasts import TWIN, believed_past, within
-from global_learner.report.words import change, counted, job_hours, listed, moment, policy_label
+from global_learner.report.words import against, change, is_same, job_hours, listed, moment, policy_label
 from policy_net.exchange.generated import fleet_pb2
 
 _BASELINE, _FLEET = "baseline", "fleet"
@@ -24,7 +23,6 @@ RECORDED, USUAL = "recorded", "fifo-easy"
 """What scheduled recorded jobs, where a cluster simulates them; and what most clusters run."""
 USUAL_LABEL = "FIFO with EASY backfill"
 _WHAT_RUNS = (RECORDED, USUAL)
-_SAME = 0.005
 _SHORTEST_SECONDS = 1.0
 """A shorter average is no baseline: no cluster's jobs end within a second, and a ratio to it would say nothing."""
 _HOW_TO_KNOW = (
@@ -40,14 +38,15 @@ class ReplayComparison:
 
     Attributes:
         jct_seconds: cluster to policy to average JCT on the cluster's own jobs.
-        labels: policy to what it is called, in the order of the chart; not every cluster has each of them.
-        baseline: of them the one that versions are compared with; `proposed` is the newest version.
+        labels: names of the policies for people, in the order of the chart; not every cluster has each of them.
+        baseline: the policy with which versions are compared.
+        proposed: the newest version.
         curve: versions on jobs that nobody trained on, oldest first, over the baseline; at least the first version.
-        first: what the first version is called, which is none of this fleet's own learning.
-        first_note: what there is to know of it, in whole sentences.
-        jobs: lives of jobs in these replays, as in `content.py`.
+        first: name of the first version, which is none of this fleet's own learning.
+        first_note: whole sentences about it.
+        jobs: lives of jobs in these replays, of `fleet.job_life`.
         load: of the clusters on their own jobs, over simulated time: all together, then each.
-        lessons: what another fleet learned from recorded pasts.
+        lessons: of another fleet, from recorded pasts.
     """
 
     jct_seconds: Mapping[str, Mapping[str, float]]
@@ -68,10 +67,6 @@ class Headline:
 
     text: str
     note: str
-
-    def to_json(self) -> dict[str, Any]:
-        """As the page reads it."""
-        return {"text": self.text, "note": self.note}
 
 
 ENDED = Headline(
@@ -97,21 +92,18 @@ def headline(views: Sequence[fleet_pb2.ClusterView], replays: ReplayComparison |
 
 
 def comparison(view: fleet_pb2.ClusterView) -> fleet_pb2.Comparison | None:
-    """The other scheduler that a cluster's times are compared with; None where none is known."""
+    """The other scheduler with which a cluster's times are compared; None where none is known."""
     return view.compared if view.HasField("compared") else latest_comparison(None, view.status)
 
 
 def latest_comparison(
     before: fleet_pb2.Comparison | None, status: fleet_pb2.ClusterStatus
 ) -> fleet_pb2.Comparison | None:
-    """What a cluster's times are compared with from a heartbeat on.
+    """Comparison of a cluster's times from a heartbeat on; `before` is that of earlier heartbeats.
 
-    What most clusters run, FIFO with EASY backfill, where the cluster knows it; else the agent's fallback. A cluster
-    knows one of them a while after its jobs, and not always both: what it told before stands until it tells that again,
-    so that what people read is not of another scheduler at each look. Of a run that began anew nothing stands.
-
-    Args:
-        before: of the heartbeats before.
+    FIFO with EASY backfill, which most clusters run, where the cluster knows it; else the agent's fallback. A cluster
+    knows one of them a while after its jobs, and not always both: the earlier comparison stands until its scheduler is
+    reported again, so that people do not read of another one at each look. A run that began anew has none.
     """
     if before is not None and status.jobs_done < before.jobs_done:
         before = None
@@ -131,12 +123,12 @@ def latest_comparison(
 
 
 def is_simulated(status: fleet_pb2.ClusterStatus) -> bool:
-    """Whether what a cluster says is of simulated jobs: it says so, or it knows what only a simulation can know."""
+    """Whether a cluster's jobs are simulated: it says so, or knows what only a simulation can know."""
     return status.simulated or bool(status.baseline_policy) or _known(status)
 
 
 def compared_label(policy: str) -> str:
-    """What the scheduler is called that a cluster is compared with."""
+    """Name of the scheduler with which a cluster is compared."""
     return USUAL_LABEL if policy == USUAL else policy_label(policy)
 
 
@@ -153,8 +145,8 @@ def _so_far(compared: Mapping[str, fleet_pb2.Comparison], clusters: int) -> Head
     baseline = listed(list(by_label))
     which_of = [f"{label} of {listed(names)}" for label, names in by_label.items()]
     simulation_of = listed(which_of) if len(which_of) > 1 else baseline
-    text = f"In simulation, jobs took {change(took / would_take)} {_than(took / would_take)} under {baseline}"
-    if not _is_same(took / would_take):
+    text = f"In simulation, jobs took {against(took / would_take, f'under {baseline}')}"
+    if not is_same(took / would_take):
         saved = "saved" if took < would_take else "lost"
         text += f": {job_hours(would_take - took)} of simulated waiting and training {saved}"
     which = f"all {clusters}" if len(compared) == clusters else f"{len(compared)} of {clusters}"
@@ -169,15 +161,15 @@ def _so_far(compared: Mapping[str, fleet_pb2.Comparison], clusters: int) -> Head
 
 
 def _of_replays(replays: ReplayComparison) -> Headline:
-    """What shipped and what was learned since, apart, on the same workloads; what each is worth is no merit of both."""
+    """What shipped and what was learned since, apart, on the same workloads."""
     first, last = replays.curve[0], replays.curve[-1]
     baseline = replays.labels[replays.baseline]
-    text = f"In simulation, {replays.first} alone takes {change(first.mean)} {_than(first.mean)} {baseline}"
+    text = f"In simulation, {replays.first} alone takes {against(first.mean, baseline)}"
     since = last.mean / first.mean
     if last.version == first.version:
         text += "; no version was learned since"
     else:
-        text += f"; learned since: {'nothing' if _is_same(since) else change(since, fine=True).removesuffix(' time')}"
+        text += f"; learned since: {'nothing' if is_same(since) else change(since, fine=True).removesuffix(' time')}"
     note = (
         f"No real machine ran these jobs: {counted(len(replays.jct_seconds), 'cluster')}, all simulated."
         " Both figures are of workloads that no cluster learned on, replayed to completion after the run: average"
@@ -189,19 +181,19 @@ def _of_replays(replays: ReplayComparison) -> Headline:
 
 def _against_each(replays: ReplayComparison) -> str:
     """The newest version against every other policy, also where that did better."""
-    others = {key: _over(replays, replays.proposed, key) for key in replays.labels if key != replays.proposed}
-    against = [f"{change(ratio)} {_than(ratio)} {replays.labels[key]}" for key, ratio in others.items()]
-    return f"The {replays.labels[replays.proposed]} takes {listed(against, 9)}."
+    others = [key for key in replays.labels if key != replays.proposed]
+    said = [against(_over(replays, replays.proposed, key), replays.labels[key]) for key in others]
+    return f"The {replays.labels[replays.proposed]} takes {listed(said, 9)}."
 
 
 def _over(replays: ReplayComparison, policy: str, other: str) -> float:
-    """A policy's average JCT over another's, geometric mean over the clusters that have both."""
+    """Average JCT of a policy over another's, geometric mean over the clusters that have both."""
     both = [by for by in replays.jct_seconds.values() if policy in by and other in by]
     return math.exp(math.fsum(math.log(by[policy] / by[other]) for by in both) / len(both))
 
 
 def _from_records(views: Sequence[fleet_pb2.ClusterView]) -> Headline | None:
-    """What replays of real clusters' own records say, both sides simulated; None where none is believed."""
+    """Headline from replays of real clusters' records, both sides simulated; None where none is believed."""
     if any(is_simulated(view.status) for view in views):
         return None
     pasts = [past for view in views if (past := believed_past(view)) is not None and USUAL in past.seconds]
@@ -210,9 +202,8 @@ def _from_records(views: Sequence[fleet_pb2.ClusterView]) -> Headline | None:
     jobs = sum(past.jobs for past in pasts)
     took, usual = (math.fsum(past.jobs * past.seconds[key] for past in pasts) for key in (TWIN, USUAL))
     which = f"{len(pasts)} of {counted(len(views), 'cluster')}" if len(pasts) < len(views) else "every cluster"
-    ratio = took / usual
     return Headline(
-        f"Simulated from their own records, jobs take {change(ratio)} {_than(ratio)} under {USUAL_LABEL}",
+        f"Simulated from their own records, jobs take {against(took / usual, f'under {USUAL_LABEL}')}",
         f"Not measured: the agents of {which if len(views) > 1 else 'the cluster'} replayed the"
         f" {counted(jobs, 'job')} that ended since {moment(min(past.since_seconds for past in pasts))} from their"
         f" decision logs, once under what acts there and once under {USUAL_LABEL}. Every job counts the same."
@@ -232,14 +223,6 @@ def _unknown(views: Sequence[fleet_pb2.ClusterView]) -> Headline:
 
 def _known(status: fleet_pb2.ClusterStatus) -> bool:
     return status.baseline_jct_seconds >= _SHORTEST_SECONDS
-
-
-def _is_same(ratio: float) -> bool:
-    return abs(ratio - 1.0) < _SAME
-
-
-def _than(ratio: float) -> str:
-    return "as" if _is_same(ratio) else "than"
 
 
 def completion_times(

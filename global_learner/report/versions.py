@@ -1,7 +1,4 @@
-"""Section of versions: their cards, newest first, as many as anybody reads, and what their scores say.
-
-Only scores on the same fixed replays are compared.
-"""
+"""Section of versions: their cards, newest first, and their scores, compared on the same fixed replays only."""
 
 from __future__ import annotations
 
@@ -25,11 +22,11 @@ class Scores:
     """Scores that may be compared.
 
     Attributes:
-        baseline: what the scheduler is called that they are over; empty without a score.
-        of: what a series of the points is (cluster, replay), and on which jobs.
-        replayed: whether they are of replays after the run; what the learner scored is then left out.
+        baseline: name of the scheduler that they are over; empty without a score.
         over: version to its average JCT over the baseline's, geometric mean over the replays.
         points: the same by replay, oldest version first.
+        of: kind of the points' series (cluster, replay), and their jobs.
+        replayed: whether they are of replays after the run; the learner's own scores are then left out.
     """
 
     baseline: str
@@ -40,13 +37,13 @@ class Scores:
 
 
 def replayed_scores(curve: Sequence[CurvePoint], baseline: str) -> Scores:
-    """Those of versions that replayed jobs that nobody had seen: the page has one score a version, and this is it."""
+    """Scores on jobs that nobody had seen, which take the place of the learner's own."""
     over = {point.version: point.mean for point in curve}
     return Scores(baseline, over, tuple(curve), "cluster, on jobs that nobody had seen", replayed=True)
 
 
 def comparable_scores(cards: Sequence[fleet_pb2.VersionCard]) -> Scores:
-    """Those on the newest scored version's replays; others were judged on other jobs."""
+    """Scores on the newest scored version's replays; others are of other jobs."""
     scored = sorted((card for card in cards if card.score.state == _SCORED), key=lambda card: card.version)
     digest = scored[-1].score.replay_set_digest if scored else ""
     same = [card for card in scored if card.score.replay_set_digest == digest]
@@ -90,27 +87,25 @@ def version_rows(
     called = {card.version for card in cards if card.aliases}
     wanted = {1, *assigned, *acting, *called, *(card.version for card in ordered[:MOST_VERSIONS])}
     shown = [card for card in ordered if card.version in wanted]
-    return [_row(card, sorted(assigned.get(card.version, [])), scores, ended) for card in shown], len(ordered) - len(
-        shown
-    )
+    rows = [_row(card, sorted(assigned.get(card.version, [])), scores, ended) for card in shown]
+    return rows, len(ordered) - len(shown)
 
 
-def taken_back_words(latest: int, cards: Sequence[fleet_pb2.VersionCard], rollouts: Sequence[Mapping[str, Any]]) -> str:
-    """What is said beside the newest version if its latest rollout took it back, or is doing so; else nothing.
+def taken_back_words(
+    latest: int, cards: Sequence[fleet_pb2.VersionCard], judged: Mapping[int, Mapping[str, Any]]
+) -> str:
+    """Words beside the newest version if its latest rollout took it back, or is doing so; else none.
 
     Args:
         latest: the newest version's number; 0 where there is none.
-        rollouts: cards of the newest rollouts, newest first.
+        judged: card of each version's latest rollout.
     """
-    latest_rollout: dict[int, Mapping[str, Any]] = {}
-    for rollout in rollouts:
-        latest_rollout.setdefault(rollout["version"], rollout)
-    back = {version for version, rollout in latest_rollout.items() if rollout["tone"] == "bad"}
+    back = {version for version, rollout in judged.items() if rollout["tone"] == "bad"}
     if latest not in back:
         return ""
     others = [card.version for card in cards if card.version not in back]
     newest_other = f"; v{max(others)} is the newest that was not" if others else ""
-    return f"{latest_rollout[latest]['word']}{newest_other}"
+    return f"{judged[latest]['word']}{newest_other}"
 
 
 def _row(card: fleet_pb2.VersionCard, assigned: list[str], scores: Scores, ended: bool) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import math
 import random
 from typing import Any
 
-from global_learner.report.learning import CurvePoint
-from global_learner.report.lessons import LessonCurve, LessonScore
+from global_learner.report.learning import CurvePoint, LessonCurve, LessonScore
 from global_learner.report.load import LoadScope, SchedulerLoad
 from global_learner.report.savings import ReplayComparison
 from policy_net.exchange.generated import fleet_pb2 as pb

@@ -13,7 +13,7 @@ from typing import Any
 from deploy.local.evaluation import Task, evaluate
 from deploy.local.fleet import PublishedVersion
 from deploy.local.lessons.pasts import Past
-from global_learner.report.lessons import LessonCurve, LessonScore
+from global_learner.report.learning import LessonCurve, LessonScore
 from policy_net.exchange.spec import SET
 
 NORMAL_95 = 1.96

@@ -18,7 +18,7 @@ from deploy.local.lessons.pasts import make_pasts
 from deploy.local.plan import make_plan
 from deploy.local.processes import Processes
 from global_learner.aggregation.settings import Units
-from global_learner.report.lessons import LessonCurve
+from global_learner.report.learning import LessonCurve
 from global_learner.settings import read_settings as read_learner
 from policy_net.exchange.policy_file import write_policy_file
 from policy_net.set_policy.extended import extended

@@ -8,7 +8,7 @@ import pytest
 from report_makers import replays, report, three
 
 from global_learner.report.content import report_content
-from global_learner.report.lessons import LessonCurve, LessonScore, lesson_finding
+from global_learner.report.learning import LessonCurve, LessonScore, lesson_finding
 
 
 def curve(mean: float, low: float, high: float, updates: int = 40) -> LessonCurve:
