@@ -28,8 +28,8 @@ from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import DatabaseAway, StateUnusable
 from global_learner.postgres.server import is_away
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, first_details
+from global_learner.registry.policy_store import LostFile
 from global_learner.registry.registry import Registry
-from global_learner.registry.version_files import LostFile
 from global_learner.settings import LearnerSettings
 from global_learner.storage.audit import KEEPER
 from global_learner.storage.commits import LOG, RECEIPTS, SETTINGS, WAY_OUT, Losses

@@ -1,9 +1,8 @@
-"""Protocol of everything that turns taken updates into a moved head.
+"""Protocol of aggregators, which turn taken updates into a moved head.
 
 An aggregator sees updates in the order of the log, live and in a replay, and must do the same both times, bit for bit:
-no clock, no randomness, nothing that is not in the update, in its own settings or in what it kept. Every update that is
-taken is one step of the head, so that exactly-once, receipts and recovery are the same for all of them; whether a step
-moves the weights is the aggregator's affair.
+no clock, no randomness, only the update, its own settings and its state. Every update that is taken is one step of the
+head, whether it moves the weights or not, so that exactly-once, receipts and recovery are the same for all aggregators.
 """
 
 from __future__ import annotations
@@ -25,11 +24,10 @@ class Aggregator(Protocol):
         ...
 
     def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> UpdateKind:
-        """What the next update will do, if it is this cluster's; asked live only, and logged with the update.
+        """Kind of the next update, if it is this cluster's; asked live only, and logged with the update.
 
         Args:
-            cluster: whose update it would be.
-            present: the clusters that take part at present, where somebody knows.
+            present: the clusters that take part at present, where that is known.
 
         Raises:
             UpdateRejected: this aggregator takes no pushed updates.
@@ -49,19 +47,19 @@ class Aggregator(Protocol):
         ...
 
     def reset(self, kept: AggregatorState) -> None:
-        """Drop what waits, and remember what a strategy remembered then: the head goes back to a version.
+        """Drop what waits, as the head goes back to a version, and take up the strategy's memory of then.
 
         Args:
-            kept: of whatever aggregator the version was made under; nothing in it may be of use.
+            kept: of the version's aggregator, perhaps of another mode.
         """
         ...
 
     def kept(self) -> AggregatorState:
-        """What `restore` needs; shares nothing with the aggregator."""
+        """State for `restore`; shares nothing with the aggregator."""
         ...
 
     def restore(self, kept: AggregatorState) -> None:
-        """Go on from what a snapshot kept."""
+        """Go on from a snapshot's state."""
         ...
 
 

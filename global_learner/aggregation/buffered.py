@@ -1,11 +1,10 @@
 """Modes `buffered` and `robust`: updates of several clusters wait for each other, and a Flower strategy makes one step.
 
-Every update is logged and acknowledged when it arrives, so nothing is asked of the agents that `async` does not ask; a
-replay of the log fills the cohort again. Which update closed a cohort stands in its record.
-`robust` is the default where others can reach the learner. It weighs all clusters alike, since a mean that weighs by
-samples is whose who claims or pushes most; it takes all but `num_malicious_nodes` of a cohort of three and more; and it
-waits for nobody who is not there, so that a fleet of one learns as with `async`, and not for as many slow ones as may
-be bad.
+Every update is logged and acknowledged when it arrives, so agents see no difference from `async`; a replay of the log
+fills the cohort again. The record of an update says whether it closed a cohort.
+`robust` is the default where others can reach the learner. It weighs all clusters alike, as whoever claims or pushes
+most would own a mean by samples; it takes all but `num_malicious_nodes` of a cohort of three and more; and it waits
+neither for absent clusters, so that a fleet of one learns as with `async`, nor for as many slow ones as may be bad.
 Source: FedBuff (Nguyen et al. 2022) for the buffer; Blanchard et al. 2017 for Krum. Deviation: one slot a cluster (see
 `Cohort`), no clock.
 """
@@ -37,12 +36,6 @@ from policy_net.learning.adam import AdamConstants
 _SLOT, _STRATEGY, _VOTE = "slot/", "strategy/", "vote/"
 
 
-# Updates that wait for each other: one slot a cluster, since robust strategies count votes by cluster.
-#
-# A further update of a cluster that already has a slot is merged into it, weighted by samples: it is neither lost nor a
-# second vote, so a cluster that pushes ten times as often as the others weighs no more than they do.
-
-
 @dataclass(slots=True)
 class CohortSlot:
     """One cluster's part of a cohort.
@@ -60,7 +53,10 @@ class CohortSlot:
 
 
 class Cohort:
-    """Slots in the order in which the clusters first arrived."""
+    """Updates that wait for each other: one slot a cluster, since robust strategies count votes by cluster.
+
+    A further update of a cluster is merged into its slot, weighted by samples: it is neither lost nor a second vote.
+    """
 
     def __init__(self, samples_limit: int) -> None:
         self._samples_limit = samples_limit
@@ -133,9 +129,9 @@ class BufferedAggregator:
     """See `Aggregator`.
 
     Args:
-        on_closed: is told of every cohort: its clusters, and whether the strategy made something of it.
-        descend: what is done with a cohort's gradient at a learning rate; unless given, a step of Adam. It counts one
-            step of the state.
+        on_closed: called with the number of a closed cohort's clusters, and whether the head moved.
+        descend: takes a cohort's gradient at a learning rate, and counts one step of the state; a step of Adam unless
+            given.
     """
 
     def __init__(
@@ -181,10 +177,10 @@ class BufferedAggregator:
         return UpdateKind.CLOSING if clusters >= self._settings.buffer or early else UpdateKind.ARRIVAL
 
     def _is_whole(self, cluster: str, present: Collection[str]) -> bool:
-        """Whether a cohort that `cluster` adds to lacks nobody who is there, or only as many as may be bad.
+        """Whether a cohort with `cluster` lacks no present cluster, or only as many as may be bad.
 
-        Those it does not wait for once more clusters than may be bad have come again, and the others are enough to
-        outvote the bad: whoever is slow, or says so, would set everybody's pace.
+        It waits no longer for these once more clusters than may be bad have come again, and its votes outvote the bad:
+        else a cluster that is slow, or says so, would set the pace of all.
         """
         slots, bad = self._cohort.by_cluster, self._strategy.num_malicious_nodes
         missing = sum(one != cluster and one not in slots for one in present)
@@ -213,7 +209,7 @@ class BufferedAggregator:
         return moved
 
     def reset(self, kept: AggregatorState) -> None:
-        """Forget the cohort; remember what this strategy did then, or begin it anew if it was another one."""
+        """Forget the cohort; take up this strategy's memory of then, or begin anew if it was another one."""
         self._cohort.clear()
         self._cohorts = 0
         self._memory = VoteMemory(self._settings.vote_momentum)
@@ -265,7 +261,7 @@ class BufferedAggregator:
         return self._cohort.plain_learning_rate if self._robust else self._cohort.learning_rate
 
     def _adam_step(self, state: AdamState) -> bool:
-        """The strategy aggregates gradients; our own Adam steps down the result."""
+        """Let the strategy aggregate gradients, and our own Adam step down the result."""
         votes = self._votes()
         replies = [(gradient, 1 if self._robust else slot.samples) for gradient, slot in votes]
         if self._robust:
@@ -281,7 +277,7 @@ class BufferedAggregator:
         apply_adam(state, gradient, learning_rate, self._constants, self._units)
 
     def _strategy_step(self, state: AdamState) -> bool:
-        """The strategy aggregates the models at which one gradient step would end, and says where the head goes."""
+        """Let the strategy aggregate the models at the ends of one gradient step each, into the next head."""
         replies = [
             (self._model(state.weights, gradient, slot.learning_rate), slot.samples) for gradient, slot in self._votes()
         ]
@@ -293,12 +289,12 @@ class BufferedAggregator:
         return True
 
     def _votes(self) -> list[tuple[Weights, CohortSlot]]:
-        """What every cluster of the cohort says, its earlier votes included."""
+        """Votes of the cohort's clusters, with their earlier ones."""
         slots = self._cohort.by_cluster
-        said = self._memory.votes({cluster: slot.gradient for cluster, slot in slots.items()})
-        return [(said[cluster], slot) for cluster, slot in slots.items()]
+        votes = self._memory.votes({cluster: slot.gradient for cluster, slot in slots.items()})
+        return [(votes[cluster], slot) for cluster, slot in slots.items()]
 
     def _model(self, weights: Weights, gradient: Weights, learning_rate: float) -> Weights:
-        """One gradient step; what staleness and decay left of Adam's rate is left of this one too."""
+        """End of one gradient step, shortened as Adam's rate is by staleness and decay."""
         rate = self._settings.client_learning_rate * learning_rate / self._optimizer.learning_rate
         return weights - np.float32(rate) * gradient

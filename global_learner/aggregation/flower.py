@@ -1,8 +1,8 @@
 """Flower's strategies as functions of a cohort: the only place that builds their messages.
 
 A strategy aggregates *replies*, each with one record of arrays and one of metrics, and consumes them (median and
-trimmed mean pop the arrays), so every cohort gets new ones. What it returns may be float64 (FedAdam under NumPy 2) and
-is cast back. Nothing is sent anywhere: Flower's telemetry is switched off before Flower is imported.
+trimmed mean pop the arrays), so every cohort gets new ones. Its result may be float64 (FedAdam under NumPy 2) and is
+cast back. Nothing is sent anywhere: Flower's telemetry is switched off before Flower is imported.
 Source: flwr 1.41 `flwr.serverapp.strategy`.
 """
 
@@ -25,35 +25,18 @@ from global_learner.errors import BadLearnerConfig
 from policy_net.exchange.spec import Weights, WeightSpec, split_weights
 
 USABLE = (
-    "FedAvg",
-    "FedAvgM",
-    "FedAdam",
-    "FedAdagrad",
-    "FedYogi",
-    "FedMedian",
-    "FedTrimmedAvg",
-    "Krum",
-    "MultiKrum",
-    "Bulyan",
+    *("FedAvg", "FedAvgM", "FedAdam", "FedAdagrad", "FedYogi"),
+    *("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan"),
 )
-"""Strategies that need nothing of a reply but the arrays and the number of examples."""
-
+"""Strategies that need of a reply only the arrays and the number of examples."""
 _FRAMEWORK = frozenset(
     {
-        "fraction_train",
-        "fraction_evaluate",
-        "min_train_nodes",
-        "min_evaluate_nodes",
-        "min_available_nodes",
-        "weighted_by_key",
-        "arrayrecord_key",
-        "configrecord_key",
-        "train_metrics_aggr_fn",
-        "evaluate_metrics_aggr_fn",
-        "selection_rule",
+        *("fraction_train", "fraction_evaluate", "min_train_nodes", "min_evaluate_nodes", "min_available_nodes"),
+        *("weighted_by_key", "arrayrecord_key", "configrecord_key"),
+        *("train_metrics_aggr_fn", "evaluate_metrics_aggr_fn", "selection_rule"),
     }
 )
-"""Parameters that say who is asked and how; those are the learner's to set."""
+"""Parameters that say who is asked and how, which the learner sets."""
 
 SAMPLES = "num-examples"
 """The metric by which Flower's strategies weigh a reply."""
@@ -129,25 +112,36 @@ def flat_weights(record: Any, spec: WeightSpec) -> Weights:
         return np.concatenate([arrays[name].astype(np.float32).ravel() for name, _ in layout])
 
 
+@contextmanager
+def _older_objects_left_alone() -> Iterator[None]:
+    """Set older objects aside from garbage collection, which Flower runs once a reply: it would take longer than the
+    strategy.
+
+    Replies hold their arrays in circles, and objects that were set aside count as old, which Python rarely looks
+    through: so garbage is collected before, and after it among the replies alone.
+    """
+    gc.collect(1)
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
+
+
+@_older_objects_left_alone()
 def aggregate(
     strategy: Any, number: int, current: Weights, replies: Sequence[tuple[Weights, int]], spec: WeightSpec
 ) -> Weights | None:
-    """What a strategy makes of a cohort; None if it makes nothing of it (too few, or not finite).
+    """A strategy's aggregate of a cohort; None if there is none (too few replies, or not finite).
 
     Args:
         strategy: built with `fraction_train=0.0`, so that it asks nobody.
         number: of the cohort, from 1.
-        current: what the replies started from; of use to strategies with a step of their own.
-        replies: vectors and the samples that they weigh by.
+        current: weights from which the replies started, for strategies with a step of their own.
+        replies: vectors and the samples by which they weigh.
         spec: names the arrays.
     """
-    with _older_objects_left_alone():
-        return _aggregated(strategy, number, current, replies, spec)
-
-
-def _aggregated(
-    strategy: Any, number: int, current: Weights, replies: Sequence[tuple[Weights, int]], spec: WeightSpec
-) -> Weights | None:
     from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict  # noqa: PLC0415
     from flwr.app.exception import AppExitException  # noqa: PLC0415
 
@@ -173,23 +167,6 @@ def _aggregated(
         return None
     result = flat_weights(arrays, spec)
     return result if np.isfinite(result).all() else None
-
-
-@contextmanager
-def _older_objects_left_alone() -> Iterator[None]:
-    """Flower collects garbage once a reply; in a process with many objects that takes longer than the strategy.
-
-    What was there before is set aside meanwhile, which takes no time, so that only the replies are looked through. They
-    hold their arrays in circles, and what is set aside counts as old from then on, for which Python hardly ever looks
-    again: so garbage is collected before that and, while only the replies are left to look through, after it.
-    """
-    gc.collect(1)
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.collect()
-        gc.unfreeze()
 
 
 def strategy_arrays(strategy: Any) -> dict[str, NDArray[np.generic]]:

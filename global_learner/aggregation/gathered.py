@@ -1,15 +1,14 @@
-"""Sum of what a region's clusters taught since its last push: one weighted mean, which goes up as one update.
+"""Sum of the gradients of a region's clusters since its last push: one weighted mean, which goes up as one update.
 
 A gradient weighs by its samples, shortened by the staleness that it had in the region. The push counts as computed at
-the head that the middle one of its samples was computed at: neither one cluster that is late, nor one that says so,
-makes a whole region late.
+the head at which its middle sample was computed, so that no single cluster that is late, or says so, makes the whole
+region late.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -19,26 +18,49 @@ from global_learner.storage.snapshot import AggregatorState
 from policy_net.exchange.spec import Weights
 
 _SUM, _PENDING = "sum", "pending"
+_KEPT = ("samples", "effective_samples", "updates", "bases")
 
 
-@dataclass(frozen=True, slots=True)
-class GatheredGradient:
-    """One gradient, of a cluster or of a cohort of them.
+@dataclass(slots=True)
+class Contributions:
+    """Updates of clusters behind one gradient, or several.
 
     Attributes:
-        gradient: float32, shape (parameter_count,).
-        weight: what it weighs among the others, 0 and more.
-        samples: micro-actions behind it.
-        updates: of clusters, that it stands for.
-        bases: samples by the step of the head above that they were computed at.
+        samples: micro-actions behind them.
+        bases: samples by the step of the head above at which they were computed.
     """
 
-    gradient: Weights
-    weight: float
-    samples: int
-    effective_samples: float
-    updates: int
-    bases: Mapping[int, int]
+    samples: int = 0
+    effective_samples: float = 0.0
+    updates: int = 0
+    bases: Counter[int] = field(default_factory=Counter)
+
+    def add(self, other: Contributions) -> None:
+        """Add those of another gradient."""
+        self.samples += other.samples
+        self.effective_samples += other.effective_samples
+        self.updates += other.updates
+        self.bases.update(other.bases)
+
+    @property
+    def middle_base(self) -> int:
+        """The lower weighted median of the bases; raises ValueError without any."""
+        left = -(-self.bases.total() // 2)
+        for base in sorted(self.bases):
+            left -= self.bases[base]
+            if left <= 0:
+                return base
+        raise ValueError("no base is known")
+
+    def to_json(self) -> list[Any]:
+        """JSON for a snapshot."""
+        return [self.samples, self.effective_samples, self.updates, sorted(self.bases.items())]
+
+    @classmethod
+    def from_json(cls, content: list[Any]) -> Contributions:
+        """The inverse of `to_json`."""
+        samples, effective_samples, updates, bases = content
+        return cls(samples, effective_samples, updates, Counter({int(base): count for base, count in bases}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +82,8 @@ class Parcel:
     updates: int
 
     def kept(self) -> AggregatorState:
-        """For a snapshot."""
-        facts = {
-            "incarnation": self.incarnation,
-            "sequence": self.sequence,
-            "base_step": self.base_step,
-            "samples": self.samples,
-            "effective_samples": self.effective_samples,
-            "updates": self.updates,
-        }
+        """State for a snapshot."""
+        facts = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "gradient"}
         return AggregatorState(facts, {_PENDING: self.gradient.copy()})
 
     @classmethod
@@ -83,83 +98,62 @@ class Gathered:
     def __init__(self, parameter_count: int) -> None:
         self._sum: NDArray[np.float64] = np.zeros(parameter_count)
         self._weight = 0.0
-        self._samples = 0
-        self._effective = 0.0
-        self._updates = 0
-        self._bases: Counter[int] = Counter()
+        self._behind = Contributions()
 
     @property
     def updates(self) -> int:
         """Updates of clusters that are in it."""
-        return self._updates
+        return self._behind.updates
 
     @property
     def samples(self) -> int:
         """Micro-actions behind them."""
-        return self._samples
+        return self._behind.samples
 
-    def add(self, part: GatheredGradient) -> None:
-        """Add a gradient; one that weighs nothing is left out."""
-        if part.weight <= 0.0:
+    def add(self, gradient: Weights, weight: float, behind: Contributions) -> None:
+        """Add a gradient; one that weighs nothing is left out.
+
+        Args:
+            gradient: float32, shape (parameter_count,).
+            weight: among the others, 0 and more.
+        """
+        if weight <= 0.0:
             return
-        self._sum += part.gradient * np.float64(part.weight)
-        self._weight += part.weight
-        self._samples += part.samples
-        self._effective += part.effective_samples
-        self._updates += part.updates
-        self._bases.update(part.bases)
+        self._sum += gradient * np.float64(weight)
+        self._weight += weight
+        self._behind.add(behind)
 
     def clear(self) -> None:
         """Forget all of it."""
         self._sum[:] = 0.0
-        self._weight = self._effective = 0.0
-        self._samples = self._updates = 0
-        self._bases.clear()
+        self._weight, self._behind = 0.0, Contributions()
 
     def take(self, incarnation: int, sequence: int) -> Parcel:
-        """All of it as a push, and begin anew.
-
-        Raises:
-            ValueError: there is nothing.
-        """
-        if not self._updates:
+        """All of it as a push, and begin anew; raises ValueError if there is nothing."""
+        behind = self._behind
+        if not behind.updates:
             raise ValueError("nothing was gathered")
+        mean = (self._sum / self._weight).astype(np.float32)
         parcel = Parcel(
             incarnation,
             sequence,
-            self._middle_base(),
-            (self._sum / self._weight).astype(np.float32),
-            self._samples,
-            self._effective,
-            self._updates,
+            behind.middle_base,
+            mean,
+            behind.samples,
+            behind.effective_samples,
+            behind.updates,
         )
         self.clear()
         return parcel
 
     def kept(self) -> AggregatorState:
-        """For a snapshot."""
-        facts = {
-            "weight": self._weight,
-            "samples": self._samples,
-            "effective_samples": self._effective,
-            "updates": self._updates,
-            "bases": sorted(self._bases.items()),
-        }
+        """State for a snapshot."""
+        facts = {"weight": self._weight, **dict(zip(_KEPT, self._behind.to_json(), strict=True))}
         return AggregatorState(facts, {_SUM: self._sum.copy()})
 
     def restore(self, kept: AggregatorState) -> None:
         """Go on from `kept`."""
-        facts: Mapping[str, Any] = kept.facts
+        facts = kept.facts
         self._sum = kept.arrays[_SUM].astype(np.float64)
-        self._weight, self._samples = facts["weight"], facts["samples"]
-        self._effective, self._updates = facts["effective_samples"], facts["updates"]
-        self._bases = Counter({int(base): count for base, count in facts["bases"]})
-
-    def _middle_base(self) -> int:
-        """The lower weighted median of the bases."""
-        left = -(-self._bases.total() // 2)
-        for base in sorted(self._bases):
-            left -= self._bases[base]
-            if left <= 0:
-                return base
-        raise ValueError("no base is known")
+        self._weight = facts["weight"]
+        self._behind = Contributions.from_json([facts[name] for name in _KEPT])

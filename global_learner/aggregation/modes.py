@@ -3,13 +3,11 @@
 **async**: every update moves the head when it arrives, through our own fused Adam.
 Source: A3C (Mnih et al. 2016), DL2 §4.3. Deviation: Adam on the learner's side, its step shortened by staleness.
 
-**rounds**: the round itself is run by an unmodified Flower strategy over `updates/grid.py`. When it has ended, every
-reply that took part is logged by name, the last one with the weights that the round ended with, all in one go. A replay
-takes the weights as they stand there and asks no strategy; a round that a crash interrupts has left nothing, and is run
-anew.
+**rounds**: an unmodified Flower strategy runs the round over `updates/grid.py`. At its end, every reply that took part
+is logged by name, the last one with the round's weights, all in one go. A replay takes these weights and asks no
+strategy; a round that a crash interrupts has left nothing, and is run anew.
 
-**buffered** and **robust** have a memory, and a file of their own; so has a region, which leaves the steps to the
-learner above.
+**buffered**, **robust** and a region, which leaves the steps to the learner above, have a memory and own files.
 """
 
 from __future__ import annotations
@@ -30,12 +28,9 @@ from policy_net.learning.adam import AdamConstants
 
 
 class Memoryless:
-    """The half of `Aggregator` that is about what waits and what is remembered: nothing."""
+    """The part of `Aggregator` about waiting updates and memory, where there are none."""
 
-    @property
-    def waiting(self) -> int:
-        """None ever waits."""
-        return 0
+    waiting = 0
 
     def close_early(self, state: AdamState) -> bool:
         """Nothing waits."""
@@ -43,16 +38,14 @@ class Memoryless:
         return False
 
     def reset(self, kept: AggregatorState) -> None:
-        """Nothing waits, nothing is remembered."""
+        """Nothing is remembered."""
         del kept
+
+    restore = reset
 
     def kept(self) -> AggregatorState:
         """Nothing."""
         return AggregatorState()
-
-    def restore(self, kept: AggregatorState) -> None:
-        """Nothing to do."""
-        del kept
 
 
 class ImmediateAggregator(Memoryless):

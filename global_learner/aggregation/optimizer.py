@@ -1,7 +1,4 @@
-"""Adam on the learner's state, which counts its updates: those that moved the moments and those that did not.
-
-A live update and one that recovery reads from the log come here alike, so that a recovered head is the lost one.
-"""
+"""Adam on the learner's state, for live updates and for those that recovery reads from the log."""
 
 from __future__ import annotations
 
@@ -17,16 +14,12 @@ def apply_adam(
     constants: AdamConstants,
     units: Weights | None = None,
 ) -> None:
-    """One step down the gradient, in place.
-
-    A rate of 0 moves the moments and the step, and leaves the weights bit for bit.
+    """One step down the gradient, in place; a rate of 0 moves the moments and the step, and no bit of the weights.
 
     Args:
-        state: changed in place.
         gradient: finite, float32, the state's shape; not changed.
         learning_rate: of this step, after staleness.
-        constants: β1, β2, ε.
-        units: what the rate is counted in, by parameter; 1 unless given.
+        units: of the rate, by parameter; 1 unless given.
     """
     state.step += 1
     count = state.moves

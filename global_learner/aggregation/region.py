@@ -1,9 +1,9 @@
 """Aggregation in a region: its clusters' updates are guarded and gathered here, and the learner above takes the steps.
 
 A region that moved its head by itself would push the difference of two heads, which is no gradient. So its head is the
-one above as it was last heard of; each exchange with the learner above is a record of the log, and a replay comes to
-the same bits. The log is the outbox too: `PASSED_UP` is on disk before a push is sent, and the push is sent, under one
-name, until a `HEAD_ABOVE` settles it.
+latest known one above; each exchange with the learner above is a record of the log, and a replay comes to the same
+bits. The log is the outbox too: `PASSED_UP` is on disk before a push is sent, and the push is sent, under one name,
+until a `HEAD_ABOVE` settles it.
 
 In mode `async` every update is gathered as it comes; in `buffered` and `robust` a cohort's aggregate is, so that the
 region's own strategy outvotes a bad cluster before anything goes up.
@@ -17,7 +17,7 @@ from typing import Any
 
 from global_learner.aggregation.base import unexpected
 from global_learner.aggregation.buffered import BufferedAggregator
-from global_learner.aggregation.gathered import Gathered, GatheredGradient, Parcel
+from global_learner.aggregation.gathered import Contributions, Gathered, Parcel
 from global_learner.aggregation.settings import AggregationMode, AggregationSettings, OptimizerSettings
 from global_learner.errors import BadLearnerConfig
 from global_learner.storage.snapshot import AdamState, AggregatorState
@@ -25,21 +25,17 @@ from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from policy_net.exchange.spec import Weights, WeightSpec
 
 _REMEMBERED_BASES = 1024
-"""Heads above whose steps are still known; a gradient that is older counts as of the oldest of them."""
+"""Heads above whose steps are known; an older gradient counts as of the oldest of them."""
 _COHORT, _GATHERED, _PARCEL = "cohort/", "gathered/", "parcel/"
 
 
 class RegionAggregator:
-    """See `Aggregator`.
-
-    Raises:
-        BadConfig: a mode or strategy that would take steps here.
+    """See `Aggregator`; raises BadConfig for a mode or strategy that would take steps here.
 
     Attributes:
         incarnation: of this region at the learner above, under which the latest head or push was logged; 0: none.
         sequence: of the latest push under it.
         pending: the push that is on its way; None: there is none.
-        base_step: of the head above that this one is; None before the first.
     """
 
     def __init__(self, settings: AggregationSettings, optimizer: OptimizerSettings, spec: WeightSpec) -> None:
@@ -57,7 +53,7 @@ class RegionAggregator:
         self._cohort: BufferedAggregator | None = None
         if settings.mode is not AggregationMode.ASYNC:
             self._cohort = BufferedAggregator(settings, optimizer, spec, descend=self._gather_cohort)
-        self._waiting = _Behind()
+        self._waiting = Contributions()
 
     @property
     def waiting(self) -> int:
@@ -71,7 +67,7 @@ class RegionAggregator:
 
     @property
     def base_step(self) -> int | None:
-        """The step, above, of the head that this one is; None before the first."""
+        """Step above of the head that this one is; None before the first."""
         return self._bases[-1][1] if self._bases else None
 
     def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> UpdateKind:
@@ -79,37 +75,37 @@ class RegionAggregator:
         return UpdateKind.ARRIVAL if self._cohort is None else self._cohort.kind_of_next(cluster, present)
 
     def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
-        """Gather an update, or take note of what passed to and from the learner above; the weights are its alone."""
+        """Gather an update, or record an exchange with the learner above, which alone moves the weights."""
         if applied.kind is UpdateKind.PASSED_UP:
             self._pass_up(applied)
             state.pass_by()
         elif applied.kind is UpdateKind.HEAD_ABOVE:
             self._take_head(state, applied)
         elif applied.kind is UpdateKind.ARRIVAL and self._cohort is None:
-            self._gathered.add(self._behind(applied).part(applied.update.gradient, applied.learning_rate))
+            self._gather(applied.update.gradient, applied.learning_rate, self._behind(applied))
             state.pass_by()
         elif applied.kind in (UpdateKind.ARRIVAL, UpdateKind.CLOSING) and self._cohort is not None:
             self._waiting.add(self._behind(applied))
             self._cohort.apply(state, applied)
             if applied.kind is UpdateKind.CLOSING:
-                self._waiting = _Behind()
+                self._waiting = Contributions()
         else:
             raise unexpected(applied, "of a region")
         return False
 
     def close_early(self, state: AdamState) -> bool:
-        """What waits is given up: a learner that is no region any more has nobody to push it to."""
+        """Give up what waits: a learner that is no longer a region has nobody to push it to."""
         del state
         self._forget()
         return False
 
     def reset(self, kept: AggregatorState) -> None:
-        """What waits is of a head that is given up."""
+        """Give up what waits, which is of a head that is given up."""
         del kept
         self._forget()
 
     def kept(self) -> AggregatorState:
-        """All of it."""
+        """State for a snapshot."""
         parts = {_GATHERED: self._gathered.kept()}
         if self._cohort is not None:
             parts[_COHORT] = self._cohort.kept()
@@ -128,13 +124,13 @@ class RegionAggregator:
         )
 
     def restore(self, kept: AggregatorState) -> None:
-        """Go on with it; what a learner kept that was no region is of no use."""
+        """Go on with it; the state of a learner that was no region is left out."""
         facts = kept.facts
         if not facts.get("region"):
             return
         self.incarnation, self.sequence = facts["incarnation"], facts["sequence"]
         self._bases = [(step, above) for step, above in facts["bases"]]
-        self._waiting = _Behind.from_json(facts["waiting"])
+        self._waiting = Contributions.from_json(facts["waiting"])
         self._gathered.restore(AggregatorState(facts[_GATHERED], kept.under(_GATHERED)))
         if self._cohort is not None and _COHORT in facts:
             self._cohort.restore(AggregatorState(facts[_COHORT], kept.under(_COHORT)))
@@ -161,55 +157,28 @@ class RegionAggregator:
     def _forget(self) -> None:
         """Give up all that was computed at heads before."""
         self._gathered.clear()
-        self._waiting = _Behind()
+        self._waiting = Contributions()
         self._bases = []
         self.pending = None
         if self._cohort is not None:
             self._cohort.reset(AggregatorState())
 
-    def _behind(self, applied: AppliedUpdate) -> _Behind:
+    def _behind(self, applied: AppliedUpdate) -> Contributions:
         update = applied.update
         samples = min(update.samples, self._samples_limit)
         above = self._above(update.base_step)
-        return _Behind(samples, min(update.effective_samples, float(samples)), 1, Counter({above: samples}))
+        return Contributions(samples, min(update.effective_samples, float(samples)), 1, Counter({above: samples}))
 
     def _above(self, step: int) -> int:
         """The step above of the head that stood here at a step."""
         known = [above for begun, above in self._bases if begun <= step]
         return known[-1] if known else (self._bases[0][1] if self._bases else 0)
 
+    def _gather(self, gradient: Weights, learning_rate: float, behind: Contributions) -> None:
+        """Staleness in the region has shortened the rate, which weighs here."""
+        self._gathered.add(gradient, behind.samples * learning_rate, behind)
+
     def _gather_cohort(self, state: AdamState, gradient: Weights, learning_rate: float) -> None:
-        """In the place of a step: what the strategy made of a cohort."""
-        self._gathered.add(self._waiting.part(gradient, learning_rate))
+        """Gather a cohort's aggregate, in the place of a step."""
+        self._gather(gradient, learning_rate, self._waiting)
         state.pass_by()
-
-
-class _Behind:
-    """What stands behind one gradient."""
-
-    def __init__(
-        self, samples: int = 0, effective: float = 0.0, updates: int = 0, bases: Counter[int] | None = None
-    ) -> None:
-        self.samples = samples
-        self.effective = effective
-        self.updates = updates
-        self.bases: Counter[int] = Counter() if bases is None else bases
-
-    def add(self, other: _Behind) -> None:
-        self.samples += other.samples
-        self.effective += other.effective
-        self.updates += other.updates
-        self.bases.update(other.bases)
-
-    def part(self, gradient: Weights, learning_rate: float) -> GatheredGradient:
-        """Its staleness in the region has shortened the rate, which weighs here."""
-        weight = self.samples * learning_rate
-        return GatheredGradient(gradient, weight, self.samples, self.effective, self.updates, self.bases)
-
-    def to_json(self) -> list[Any]:
-        return [self.samples, self.effective, self.updates, sorted(self.bases.items())]
-
-    @classmethod
-    def from_json(cls, content: list[Any]) -> _Behind:
-        samples, effective, updates, bases = content
-        return cls(samples, effective, updates, Counter({int(base): count for base, count in bases}))

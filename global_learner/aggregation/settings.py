@@ -1,6 +1,6 @@
-"""Settings that a log of updates is written under, `optimizer` and `aggregation`, and their copy beside it.
+"""Settings under which a log of updates is written, `optimizer` and `aggregation`, and their copy beside it.
 
-A replay of the log must not depend on what the configuration says by now.
+A replay of the log must not depend on the present configuration.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class AdamSettings(Section):
 
 
 class OptimizerSettings(AdamSettings):
-    """How one gradient moves the head, with nothing left open; what a log is replayed by.
+    """How one gradient moves the head, with nothing left open; for replays of a log.
 
-    The defaults are what a copy beside an older log means by saying nothing; a configuration's are
-    `OptimizerChoice`'s. Source: Kingma & Ba 2015; DL2 §4.3 (learning rate).
+    The defaults hold for a copy beside an older log; those of a configuration are `OptimizerChoice`'s.
+    Source: Kingma & Ba 2015; DL2 §4.3 (learning rate).
     """
 
     learning_rate: float = Field(1e-4, ge=0.0, le=1.0)
@@ -70,10 +70,9 @@ class OptimizerSettings(AdamSettings):
         return SPREADS_TRUST_RADIUS if self.units is Units.SPREADS else SET_TRUST_RADIUS
 
     def units_for(self, spec: WeightSpec) -> Weights | None:
-        """What one of each parameter is, shape (parameter_count,); None where it is 1.
+        """Unit of each parameter, shape (parameter_count,); None where it is 1.
 
-        Raises:
-            BadConfig: parameters of such a policy have no spreads.
+        Raises BadConfig if parameters of such a policy have no spreads.
         """
         if self.units is Units.WEIGHTS:
             return None
@@ -176,19 +175,15 @@ class AggregationSettings(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> AggregationSettings:
-        if self.mode is AggregationMode.ROBUST and (
-            self.strategy != ROBUST["strategy"] or self.server_step is not None
-        ):
+        own_strategy = self.strategy != ROBUST["strategy"] or self.server_step is not None
+        if self.mode is AggregationMode.ROBUST and own_strategy:
             raise ValueError("mode robust has a strategy and a step of its own: leave them out, or take mode buffered")
         if 0.0 < self.largest_sample_weight < 1.0:
             raise ValueError(
                 f"largest_sample_weight = {self.largest_sample_weight} would shorten every step: 0, or 1 and more"
             )
-        if (
-            self.mode is AggregationMode.BUFFERED
-            and self.close_after_updates is not None
-            and self.min_clusters > self.buffer
-        ):
+        closes_early = self.mode is AggregationMode.BUFFERED and self.close_after_updates is not None
+        if closes_early and self.min_clusters > self.buffer:
             raise ValueError(
                 f"min_clusters = {self.min_clusters} is above buffer = {self.buffer}: no cohort is ever closed early"
             )
@@ -196,11 +191,7 @@ class AggregationSettings(Section):
 
 
 def read_settings(state_dir: Path) -> tuple[AggregationSettings, OptimizerSettings] | None:
-    """The settings of the log; None in a state directory that has none yet.
-
-    Raises:
-        StateUnusable: they are damaged.
-    """
+    """The settings of the log; None in a state directory that has none yet. Raises StateUnusable."""
     path = state_dir / AGGREGATION_NAME
     try:
         content = parse_json(path.read_text())
@@ -219,11 +210,7 @@ def read_settings(state_dir: Path) -> tuple[AggregationSettings, OptimizerSettin
 
 
 def write_settings(state_dir: Path, aggregation: AggregationSettings, optimizer: OptimizerSettings) -> None:
-    """Keep the settings for what will be logged from now on, whole or not at all.
-
-    Raises:
-        OSError: they could not be written.
-    """
+    """Keep the settings for all that is logged from now on, whole or not at all; raises OSError."""
     path = state_dir / AGGREGATION_NAME
     content = {"aggregation": aggregation.model_dump(mode="json"), "optimizer": optimizer.model_dump(mode="json")}
     text = json.dumps({**content, "checksum": _checksum(content)}, indent=2) + "\n"
@@ -255,11 +242,7 @@ class PrivacySettings(NoiseSettings):
 
 
 def check_covered(aggregation: AggregationSettings, *, is_region: bool) -> None:
-    """See that noise can be put on what this learner learns from.
-
-    Raises:
-        ValueError: privacy does not cover that; one line.
-    """
+    """Raise ValueError, with one line, if noise cannot be put on the updates of such a learner."""
     if aggregation.mode is AggregationMode.ROUNDS:
         raise ValueError(
             "privacy does not cover aggregation.mode rounds, whose answers are no single gradients: take async, "
@@ -272,11 +255,11 @@ def check_covered(aggregation: AggregationSettings, *, is_region: bool) -> None:
         )
 
 
-# Section `optimizer` of a learner's configuration: what its author says, and what follows where nothing is said.
+# Section `optimizer` of a learner's configuration, and its defaults by the kind of policy.
 #
-# A `set` policy is taught by replays of clusters' pasts, whose steps are counted in spreads; live gradients teach it
-# nothing (docs/results/twin_learning.md, docs/experiments.md), but steps of such length without direction do harm. So
-# both ends go by the policy's kind: agents by `learning.source`, the learner by `optimizer.units`.
+# A `set` policy learns from replays of clusters' pasts, whose steps are counted in spreads; live gradients teach it
+# nothing (docs/results/twin_learning.md, docs/experiments.md), and such long steps without direction do harm. So the
+# kind decides at both ends: agents' `learning.source`, the learner's `optimizer.units`.
 
 WEIGHTS_RATE = 1e-4
 """Of `dl2`. Source: DL2 §4.3."""
@@ -318,7 +301,7 @@ class OptimizerChoice(AdamSettings):
     which has far to go."""
 
     def settled(self, spec: WeightSpec, aggregation: AggregationSettings, *, noisy: bool) -> OptimizerSettings:
-        """What holds for policies of a spec; contradictions are `build_aggregator`'s to refuse.
+        """Settings for policies of a spec; `build_aggregator` refuses contradictions.
 
         Args:
             noisy: whether noise is added to updates, which would walk as far as what it hides.
@@ -340,10 +323,7 @@ class OptimizerChoice(AdamSettings):
         )
 
     def only_replays(self, spec: WeightSpec, aggregation: AggregationSettings, *, noisy: bool) -> bool:
-        """Whether updates from live experience are refused.
-
-        A region does not hear in what the learner above counts: unless it is told, it takes the default to be so.
-        """
+        """Whether updates from live experience are refused; a region assumes the default units above, unless set."""
         if aggregation.passes_up:
             return isinstance(spec, SetSpec) and self.units is not ChosenUnits.WEIGHTS
         return self._units_for(spec, aggregation, noisy) is Units.SPREADS

@@ -1,8 +1,7 @@
-"""Memory of each cluster's votes of past cohorts: what it kept saying, rather than what it says this once.
+"""Memory of each cluster's votes of past cohorts: a running mean, which has a fraction of a single vote's noise.
 
-A robust strategy finds the liar where honest votes agree. Single policy gradients agree little: their noise is larger
-than what they have in common, and a cluster that sends its gradient with the sign flipped hides in it, cohort after
-cohort. A running mean has a fraction of the noise.
+A robust strategy finds a bad cluster where honest votes agree. Single policy gradients agree little, and a cluster that
+flips the sign of its gradient hides in their noise, cohort after cohort.
 Source: Karimireddy, He & Jaggi 2021, "Learning from History for Byzantine Robust Optimization" (momentum at the
 workers). Deviation: kept by the learner, where no cluster can lie about it; it fades while a cluster is silent.
 """
@@ -33,11 +32,7 @@ class VoteMemory:
         self._weights: dict[str, float] = {}
 
     def votes(self, gradients: dict[str, Weights]) -> dict[str, Weights]:
-        """What the clusters of a cohort say by now, in the same order; remembers this cohort's part.
-
-        Args:
-            gradients: of the cohort's clusters, float32.
-        """
+        """Votes of a cohort's clusters, in the order of their gradients (float32), which it adds to its memory."""
         if self._momentum == 0.0:
             return gradients
         keep, share = np.float32(self._momentum), np.float32(1.0 - self._momentum)
@@ -56,7 +51,7 @@ class VoteMemory:
         return said
 
     def kept(self) -> AggregatorState:
-        """All that is remembered."""
+        """State for a snapshot."""
         facts: dict[str, Any] = dict(self._weights)
         return AggregatorState(facts, {name: total.copy() for name, total in self._sums.items()})
 

@@ -1,7 +1,4 @@
-"""Assignments of clusters to versions, by an operator's word, and what clusters refuse of them.
-
-One transaction each, with its lines in the audit log.
-"""
+"""Assignments of versions to clusters by operators, and refusals of clusters; with their lines in the audit log."""
 
 from __future__ import annotations
 
@@ -21,12 +18,10 @@ from global_learner.storage.audit_chain import VERSIONS, AuditLine
 
 AUDIT = AuditLog(VersionAuditRow, VERSIONS)
 _LARGEST_INTEGER = 2**31 - 1
-"""Of a column; the wire's numbers go further."""
+"""Of a column; numbers in messages may be larger."""
 _BACK = "rolled-back"
 _MOMENTS_SECONDS = 30.0
-"""Two who ask within so long did not see each other's word."""
-
-
+"""Two who ask within so long did not see each other's request."""
 _ACTIONS = frozenset({"assigned", "unassigned", "brought", "rollout-assigned", "rolled-back", "loss-accepted"})
 """Lines of which a cluster is the subject, and that begin with the two versions of `move_words`."""
 _MOVE = re.compile(r"v(\d{1,18})(?: beside v\d{1,18})?(?: \([a-z-]+\))? to v(\d{1,18})(?![0-9])", re.ASCII)
@@ -34,14 +29,14 @@ _MOVE = re.compile(r"v(\d{1,18})(?: beside v\d{1,18})?(?: \([a-z-]+\))? to v(\d{
 
 @dataclass(frozen=True, slots=True)
 class VersionMove:
-    """One cluster's, from one version to another."""
+    """A cluster's move from one version to another."""
 
     from_version: int
     to_version: int
 
 
 def move_words(from_version: int, to_version: int, why: str = "") -> str:
-    """A move as the audit log says it, with an operator's reason behind it."""
+    """A move as the audit log has it, with an operator's reason."""
     said = f"v{from_version} to v{to_version}"
     return f"{said}: {why}" if why else said
 
@@ -57,11 +52,11 @@ def moves_of(lines: Iterable[AuditLine]) -> Mapping[str, Sequence[VersionMove]]:
 
 
 def version_before(moves: Iterable[VersionMove], version: int) -> int | None:
-    """On which version a cluster acted before it came to the one that it is on now; None if that is not known.
+    """Version on which a cluster acted before its present one; None if it is not known.
 
     Args:
         moves: oldest first.
-        version: that it is on now; publishing with `auto_assign` moves clusters without a line.
+        version: the present one; publishing with `auto_assign` moves clusters without a line.
     """
     before: list[int] = []
     last = None
@@ -78,7 +73,7 @@ def version_before(moves: Iterable[VersionMove], version: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentChange:
-    """One cluster's, before and after."""
+    """A cluster's assignment, before and after."""
 
     cluster: str
     from_version: int
@@ -87,11 +82,7 @@ class AssignmentChange:
 
 
 def version_row(session: Session, version: int) -> VersionRow:
-    """A version's row.
-
-    Raises:
-        UnknownPolicyVersion: there is none of this number.
-    """
+    """A version's row; raises UnknownPolicyVersion if there is none of this number."""
     row = session.get(VersionRow, version) if version <= _LARGEST_INTEGER else None
     if row is None:
         raise UnknownPolicyVersion(f"there is no version v{version}; see `policyctl version list`")
@@ -99,11 +90,7 @@ def version_row(session: Session, version: int) -> VersionRow:
 
 
 def kept_row(session: Session, version: int) -> VersionRow:
-    """A version's row, if its file is still there.
-
-    Raises:
-        UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-    """
+    """A version's row; raises UnknownPolicyVersion if there is none of this number, or its file is not kept."""
     row = version_row(session, version)
     if not row.kept:
         raise UnknownPolicyVersion(
@@ -126,7 +113,7 @@ def assign(
     """Let clusters act on a version, and hold them there; None is all that ever registered.
 
     Args:
-        gone: those that were turned out, and are not meant where all are.
+        gone: revoked clusters, which are left out of all.
 
     Raises:
         UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
@@ -140,12 +127,12 @@ def assign(
 def way_back(
     session: Session, spec_digest: str, clusters: Collection[str] | None, hold: bool, gone: Collection[str] = ()
 ) -> list[AssignmentChange]:
-    """What every cluster would act on if it went back to the version before; None is all that ever registered.
+    """Changes that would take clusters back to the version before; None is all that ever registered.
 
-    Of all clusters, one of which no version before is known stays where it is.
+    Of all clusters, one without a known version before stays where it is.
 
     Args:
-        hold: those that move are held, as something would move them on by itself; otherwise only who was held is.
+        hold: whether those that move are held, as something would move them on by itself; who was held is in any case.
         gone: see `assign`.
 
     Raises:
@@ -174,7 +161,7 @@ def way_back(
 
 
 def go_back(session: Session, way: Sequence[AssignmentChange], actor: str, now: float, why: str) -> None:
-    """Let clusters act on what `way_back` found."""
+    """Carry out the changes of `way_back`."""
     for entry in way:
         if entry.from_version != entry.to_version:
             rows = cluster_rows(session, [entry.cluster])
@@ -190,45 +177,30 @@ def release(
     why: str = "",
     gone: Collection[str] = (),
 ) -> list[AssignmentChange]:
-    """Let clusters act on what they would without an operator's word (see `registrations.fleet_version`).
-
-    Raises:
-        UnknownCluster, BadRequest: as `assign`.
-    """
+    """Let clusters act on the fleet's version (`registrations.fleet_version`); raises as `assign`."""
     version = fleet_version(session, to_newest)
     return _move(session, cluster_rows(session, clusters, gone), version, held=False, actor=actor, now=now, why=why)
 
 
 def bring(session: Session, version: int, actor: str, now: float) -> list[AssignmentChange]:
-    """Let every cluster act on a version of which no operator and no rollout decides; those that did not yet.
+    """Let clusters of which no operator and no rollout decides act on a version; those that did not yet.
 
-    Raises:
-        UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+    Raises UnknownPolicyVersion if it is not kept.
     """
     kept_row(session, version)
     free = select(ClusterRow).where(
         ClusterRow.held.is_(False), ClusterRow.rollout == 0, ClusterRow.assigned_version != version
     )
-    return _move(
-        session,
-        list(session.scalars(free.order_by(ClusterRow.cluster))),
-        version,
-        held=False,
-        actor=actor,
-        now=now,
-        action="brought",
-    )
+    rows = list(session.scalars(free.order_by(ClusterRow.cluster)))
+    return _move(session, rows, version, held=False, actor=actor, now=now, action="brought")
 
 
 def check_seen(session: Session, seen: Mapping[str, int], *, moves_on: bool) -> None:
-    """See that clusters are still to act on what an operator saw, whose word would else undo another's unseen.
+    """Raise ChangedSince unless clusters are still to act on what an operator saw, who else undoes another's change.
 
     Args:
-        seen: clusters with the version that each was to act on; one that is not in it is not compared.
-        moves_on: clusters that nobody holds go on to new versions by themselves, and are not compared.
-
-    Raises:
-        ChangedSince: one of them is to act on something else.
+        seen: clusters with the version that each was to act on; others are not compared.
+        moves_on: whether clusters that nobody holds go on to new versions by themselves, and are not compared.
     """
     if not seen:
         return
@@ -241,11 +213,7 @@ def check_seen(session: Session, seen: Mapping[str, int], *, moves_on: bool) -> 
 
 
 def check_not_just_taken_back(session: Session, way: Sequence[AssignmentChange], now: float) -> None:
-    """See that nobody took a cluster back moments ago: two who mean one step back would make two.
-
-    Raises:
-        ChangedSince: somebody did.
-    """
+    """Raise ChangedSince if a cluster was taken back moments ago: two operators who mean one step would make two."""
     going = {entry.cluster: entry.from_version for entry in way if entry.from_version != entry.to_version}
     for line in AUDIT.entries(session, now - _MOMENTS_SECONDS):
         if line.action == _BACK and line.subject in going:
@@ -256,7 +224,7 @@ def check_not_just_taken_back(session: Session, way: Sequence[AssignmentChange],
 
 
 def note_refusal(session: Session, cluster: str, version: int, reason: str, now: float) -> None:
-    """Write down that a cluster does not act on a version, unless that stands there, or there is no such version."""
+    """Log that a cluster does not act on a version, unless that is logged, or there is no such version."""
     detail = f"v{version}: {reason}"
     there = version <= _LARGEST_INTEGER and session.get(VersionRow, version) is not None
     if there and not AUDIT.holds(session, "version-refused", cluster, detail):
@@ -264,7 +232,7 @@ def note_refusal(session: Session, cluster: str, version: int, reason: str, now:
 
 
 def cluster_rows(session: Session, clusters: Collection[str] | None, gone: Collection[str] = ()) -> list[ClusterRow]:
-    """Rows of clusters, by name; None is all but those that are gone.
+    """Rows of clusters, by name; None is all but `gone`.
 
     Raises:
         UnknownCluster: one of them is not registered.
@@ -310,11 +278,10 @@ def _move(
 ) -> list[AssignmentChange]:
     done = []
     for row in rows:
-        assignment = AssignmentChange(row.cluster, row.assigned_version, version, held)
+        done.append(AssignmentChange(row.cluster, row.assigned_version, version, held))
         if (row.assigned_version, row.held) != (version, held):
             done_by_hand = "assigned" if held else "unassigned"
             said = move_words(row.assigned_version, version, why)
             AUDIT.record(session, now, actor, action or done_by_hand, row.cluster, said)
             row.assigned_version, row.held = version, held
-        done.append(assignment)
     return done

@@ -1,4 +1,4 @@
-"""Cards of versions: what is known of each, as the registry keeps it and as it goes over the wire."""
+"""Cards of versions, as the registry keeps them and as they are sent."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class VersionOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VersionDetails:
-    """What only people read of a version.
+    """Facts of a version that only people read.
 
     Attributes:
         rejections: updates refused since the parent, by reason, as far as the process that published it counted.
         aggregation: how updates became steps.
         policy: the kind of policy.
-        prior_statistics: rows of beliefs of speeds that the file carries.
-        privacy: what clusters' privacy had cost up to here; empty where no noise is added.
+        prior_statistics: rows of beliefs of speeds in the file.
+        privacy: of clusters, spent up to here; empty where no noise is added.
     """
 
     staleness_p90: float = 0.0
@@ -56,19 +56,18 @@ class VersionDetails:
     privacy: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """For the registry."""
+        """JSON for the registry."""
         return {**asdict(self), "rejections": dict(self.rejections), "privacy": dict(self.privacy)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> VersionDetails:
-        """As the registry kept it; of a version from before there were details, nothing."""
-        known = {name for name in cls.__slots__ if name in content}
-        return cls(**{name: content[name] for name in known})
+        """Details from the registry's JSON; older versions have fewer."""
+        return cls(**{name: content[name] for name in cls.__slots__ if name in content})
 
 
 @dataclass(frozen=True, slots=True)
 class VersionCard:
-    """What is known of a version, as in `fleet.proto`."""
+    """Card of a version, as in `fleet.proto`."""
 
     version: int
     head_step: int
@@ -91,7 +90,7 @@ class VersionCard:
 
     @classmethod
     def of(cls, row: VersionRow) -> VersionCard:
-        """A row's."""
+        """Card of a row."""
         content = {item.name: getattr(row, item.name) for item in fields(cls)}
         details, signed = VersionDetails.from_json(row.details), row.signed or b""
         return cls(**{**content, "details": details, "signed": signed, "aliases": tuple(row.aliases)})
@@ -103,7 +102,7 @@ def kind_of(policy: PolicyFile) -> str:
 
 
 def first_details(policy: PolicyFile) -> VersionDetails:
-    """What the card of a policy file says of how it was made, and under which name it ships, if it does."""
+    """Details of a first version: how its file was made, and under which name it ships, if it does."""
     from policy_net.set_policy.policy import shipped_name  # noqa: PLC0415  (a policy, and all that it plans with)
 
     made = policy.card
@@ -128,11 +127,7 @@ def _short(value: object) -> str:
 
 
 def version_message(card: VersionCard, *, scoring: bool = True) -> fleet_pb2.VersionCard:
-    """The card's message, which has the same fields.
-
-    Args:
-        scoring: whether a version without a score will get one; otherwise scores are off.
-    """
+    """The card's message, which has the same fields; `scoring`: whether scores are on."""
     details = card.details.to_json()
     privacy = fleet_pb2.Privacy(**details["privacy"]) if details["privacy"] else None
     other = {
@@ -145,7 +140,7 @@ def version_message(card: VersionCard, *, scoring: bool = True) -> fleet_pb2.Ver
 
 
 def signed_message(card: VersionCard) -> fleet_pb2.SignedDocument | None:
-    """What was signed of a version; None if nothing was, or what is kept of it is damaged."""
+    """Signed document of a version; None without one, or if it is damaged."""
     try:
         return fleet_pb2.SignedDocument.FromString(card.signed) if card.signed else None
     except DecodeError:
@@ -155,14 +150,5 @@ def signed_message(card: VersionCard) -> fleet_pb2.SignedDocument | None:
 def _score_message(score: dict[str, Any] | None, scoring: bool) -> fleet_pb2.ReplayScore:
     if score is None:
         return fleet_pb2.ReplayScore(state="waiting" if scoring else "off")
-    return fleet_pb2.ReplayScore(
-        state=score["state"],
-        reason=score.get("reason", ""),
-        replay_set=score.get("replay_set", ""),
-        replay_set_digest=score.get("replay_set_digest", ""),
-        replays=[fleet_pb2.ReplayResult(**entry) for entry in score.get("replays", ())],
-        over=score.get("over", {}),
-        cpu_seconds=score.get("cpu_seconds", 0.0),
-        scored_unix_seconds=score.get("scored_unix_seconds", 0.0),
-        decisions=score.get("decisions", ()),
-    )
+    known = fleet_pb2.ReplayScore.DESCRIPTOR.fields_by_name
+    return fleet_pb2.ReplayScore(**{name: value for name, value in score.items() if name in known})

@@ -1,9 +1,9 @@
 """Keys with which a fleet's learner signs, on disk: a private file a role, and the chain of roots that names them.
 
-They are made at the first start. The root's key signs nothing but the next root, so its file may be taken off this
-machine; a rotation is then signed where it is kept. A rotation ends with the next root's file: a learner that dies
-before is on the old keys, one that dies after on the new. The commit record knows the newest root's number: new keys
-are never made where there were some, and no older root is gone back to.
+They are made at the first start. The root's key signs only the next root, so its file may be kept on another machine,
+where a rotation is then signed. A rotation ends with the next root's file: a learner killed before has the old keys,
+one killed after the new. The commit record has the newest root's number, so that lost keys are never made anew unasked,
+and an older root is not taken.
 Source: The Update Framework's roles; see `policy_net/exchange/signed_documents.py`.
 """
 
@@ -51,11 +51,7 @@ class FleetKeys:
     """The keys in a folder; made where there are none."""
 
     def __init__(self, folder: Path, commits: Commits | None = None) -> None:
-        """Open or make.
-
-        Args:
-            folder: where they lie.
-            commits: the state directory's record, which the roots are counted in.
+        """Open or make; `commits` is the state directory's record, in which the roots are counted.
 
         Raises:
             StateUnusable: a file is missing, damaged, or does not belong to the others.
@@ -78,7 +74,7 @@ class FleetKeys:
     @property
     def root_key_present(self) -> bool:
         """Whether the root's key is here, and not kept elsewhere."""
-        return self._path(KeyRole.ROOT).exists()
+        return _path(self._folder, KeyRole.ROOT).exists()
 
     @property
     def earlier_version_keys(self) -> tuple[str, ...]:
@@ -88,13 +84,11 @@ class FleetKeys:
         return tuple(dict.fromkeys(keys))
 
     def sign(self, role: KeyRole, payload: bytes) -> SignedDocument:
-        """Sign a version's statement or a timestamp."""
+        """Signed statement of a version, or timestamp."""
         return signed(payload, [self._keys[role]])
 
     def next_root(self, role: KeyRole) -> bytes:
-        """The next root, with a new key of this role, to be signed; nothing changes yet.
-
-        The new key waits on disk. Asked again, it is the same root.
+        """The next root, with a new key of this role, which waits on disk; the same one each time. Nothing changes yet.
 
         Raises:
             BadRequest: it is the root's own key, which is made where it is kept.
@@ -105,21 +99,17 @@ class FleetKeys:
                 "the root key is not on the learner's machine: rotate it where it is kept, with --root-key FILE and "
                 "--new-root-key FILE"
             )
-        if not self._next(role).exists():
-            write_private(self._next(role), _pem(Ed25519PrivateKey.generate()))
-        keys = {**self.root.keys, role: (public_hex(_read_key(self._next(role))),)}
+        if not _next(self._folder, role).exists():
+            write_private(_next(self._folder, role), _pem(Ed25519PrivateKey.generate()))
+        keys = {**self.root.keys, role: (public_hex(_read_key(_next(self._folder, role))),)}
         return dataclasses.replace(self.root, number=self.root.number + 1, keys=keys).to_bytes()
 
     def rotate(self, role: KeyRole) -> None:
-        """Put a new key in a role's place, signed with the root's key, which must be here.
-
-        Raises:
-            OSError: the disk refuses.
-        """
+        """Put a new key in a role's place, signed with the root's key, which must be here; raises OSError."""
         payload = self.next_root(role)
         signers = [self._key_in_force(KeyRole.ROOT)]
         if role is KeyRole.ROOT:
-            signers.append(_read_key(self._next(role)))
+            signers.append(_read_key(_next(self._folder, role)))
         self._install(signed(payload, signers))
 
     def install(self, changed: KeyRole, document: SignedDocument) -> None:
@@ -159,7 +149,7 @@ class FleetKeys:
                 )
         keys = {role: Ed25519PrivateKey.generate() for role in KeyRole}
         for role, key in keys.items():
-            write_private(self._next(role), _pem(key))
+            write_private(_next(self._folder, role), _pem(key))
         publics = {role: (public_hex(key),) for role, key in keys.items()}
         root = Root(secrets.token_hex(_FLEET_BYTES), 1, publics)
         self._write_root(signed(root.to_bytes(), [keys[KeyRole.ROOT]]), 1)
@@ -170,27 +160,25 @@ class FleetKeys:
         write_whole(self._folder / f"root-{number:05d}.json", text, mode=PRIVATE)
 
     def _key_in_force(self, role: KeyRole) -> Ed25519PrivateKey:
-        """The key that the newest root names; one that waited takes its place now."""
+        """The key that the newest root names; if it waited, it is put in its place."""
         path, key = _find_key(self._folder, role, self.root)
-        if path != self._path(role):
-            path.replace(self._path(role))
+        if path != _path(self._folder, role):
+            path.replace(_path(self._folder, role))
         return key
 
     def _settle_root_key(self) -> None:
         if _names_waiting(self._folder, KeyRole.ROOT, self.root) or self.root_key_present:
             self._key_in_force(KeyRole.ROOT)
         else:
-            _log.info("root-key-elsewhere", file=str(self._path(KeyRole.ROOT)), meaning="roots are signed where it is")
-
-    def _path(self, role: KeyRole) -> Path:
-        return _path(self._folder, role)
-
-    def _next(self, role: KeyRole) -> Path:
-        return _next(self._folder, role)
+            _log.info(
+                "root-key-elsewhere",
+                file=str(_path(self._folder, KeyRole.ROOT)),
+                meaning="roots are signed where it is",
+            )
 
 
 def check_keys(folder: Path, commits: Commits) -> bool:
-    """See, without changing anything, whether the keys in a folder can be gone on from; what is lost is noted.
+    """Whether the keys in a folder can still be used; changes nothing but notes losses.
 
     Raises:
         SecretExposed: others may read a key.
@@ -266,12 +254,7 @@ def _find_key(folder: Path, role: KeyRole, root: Root) -> tuple[Path, Ed25519Pri
 
 
 def read_signing_key(path: Path) -> Ed25519PrivateKey:
-    """A private key from a file that only its owner may read.
-
-    Raises:
-        BadRequest: it cannot be read, or is no such key.
-        SecretExposed: others may read it.
-    """
+    """A private key from a file; raises BadRequest, or SecretExposed if others may read it."""
     try:
         return _read_key(path)
     except (OSError, StateUnusable) as error:
@@ -279,11 +262,7 @@ def read_signing_key(path: Path) -> Ed25519PrivateKey:
 
 
 def new_signing_key(path: Path) -> Ed25519PrivateKey:
-    """A new private key, in a file that must not be there yet.
-
-    Raises:
-        BadRequest: there is a file of this name, or it cannot be written.
-    """
+    """A new private key, in a file that must not be there yet; raises BadRequest."""
     if path.exists():
         raise BadRequest(f"{path}: is there already; name a file that is not")
     key = Ed25519PrivateKey.generate()

@@ -1,12 +1,13 @@
-"""Store of policy files by digest, and the rule of which go.
+"""Store of policy files by digest, the search for those that are damaged or gone, and the rule of which are removed.
 
-A file is written whole or not at all, and checked whenever it is read. Files go by count and age of their versions, but
-never one that somebody may still need.
+A file is written whole or not at all, and checked whenever it is read. Files are removed by count and age of their
+versions, but never one that may still be needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from foundation.files import PRIVATE, write_whole
@@ -17,6 +18,9 @@ from global_learner.section_settings import Retention
 from policy_net.exchange.policy_file import digest_of
 
 _DAY_SECONDS = 86_400.0
+_READ_BYTES = 1 << 30
+"""Files that are read at a start, in a second or two; of the others only sizes are checked. Fifty versions of the
+shipped policy, as many as are kept by default, take a quarter of this."""
 
 
 class PolicyStore:
@@ -29,22 +33,13 @@ class PolicyStore:
         self._suffix = suffix
 
     def add(self, data: bytes) -> str:
-        """Keep a file; its digest. The same content twice is one file.
-
-        Raises:
-            OSError: it could not be written; nothing is left behind.
-        """
+        """Keep a file; its digest. Raises OSError, and leaves nothing behind."""
         digest = digest_of(data)
-        path = self.path(digest)
-        write_whole(path, data, alone=True, mode=PRIVATE)
+        write_whole(self.path(digest), data, alone=True, mode=PRIVATE)
         return digest
 
     def read(self, digest: str) -> bytes:
-        """A file's bytes; of a version that is kept.
-
-        Raises:
-            StateUnusable: what is on disk is not what was written, or nothing.
-        """
+        """A file's bytes; raises StateUnusable if it is gone or damaged."""
         path = self.path(digest)
         try:
             data = path.read_bytes()
@@ -60,11 +55,7 @@ class PolicyStore:
         return data
 
     def check_size(self, digest: str, size_bytes: int) -> None:
-        """See that a file is there, without reading it.
-
-        Raises:
-            StateUnusable: it is gone, or of another size.
-        """
+        """Raise StateUnusable if a file is gone, or of another size; it is not read."""
         path = self.path(digest)
         try:
             found = path.stat().st_size
@@ -74,21 +65,60 @@ class PolicyStore:
             raise StateUnusable(f"{path}: damaged: of {found} bytes, not {size_bytes}; restore the file from a copy")
 
     def others(self, digests: Collection[str]) -> list[Path]:
-        """What no version refers to, such as what a crash left between a file and its version."""
+        """Files to which no version refers, as a crash leaves one between a file and its version."""
         return sorted(path for path in self._folder.glob(f"*{self._suffix}") if path.stem not in digests)
 
     def path(self, digest: str) -> Path:
-        """Where a file lies, or would."""
+        """Path of a file, there or not."""
         return self._folder / f"{digest}{self._suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class LostFile:
+    """One file that is damaged or gone.
+
+    Attributes:
+        version: whose.
+        is_head: whether it holds the moments, not the policy.
+        what: the file, what is wrong with it, and whose it is.
+        digest: that it should have.
+    """
+
+    version: int
+    is_head: bool
+    what: str
+    digest: str
+
+
+def find_lost(rows: Iterable[VersionRow], policies: PolicyStore, heads: PolicyStore) -> list[LostFile]:
+    """Files of these kept versions that are damaged or gone."""
+    lost: list[LostFile] = []
+    read = 0
+    for row in rows:
+        files = [(policies, row.digest, row.size_bytes, False)]
+        if row.head_digest:
+            files.append((heads, row.head_digest, row.head_size_bytes, True))
+        for store, digest, size, is_head in files:
+            read += size
+            try:
+                if read <= _READ_BYTES:
+                    store.read(digest)
+                else:
+                    store.check_size(digest, size)
+            except StateUnusable as error:
+                whose = f"{'the moments' if is_head else 'the policy'} of v{row.version}"
+                what = f"{str(error).rpartition('; ')[0] or error} ({whose})"
+                lost.append(LostFile(row.version, is_head, what, digest))
+    return lost
 
 
 def superfluous(
     rows: Sequence[VersionRow], assigned: Collection[int], rule: Retention, unix_seconds: float
 ) -> list[VersionRow]:
-    """Those of the kept versions (newest first) whose files may go.
+    """Kept versions (given newest first) whose files may be removed.
 
-    Never: v1, the newest, those that are assigned, pinned or have an alias, the one that the head was reset to, and the
-    parents of all these, with which they are compared and to which one goes back.
+    Never: v1, the newest, those that are assigned, pinned or have an alias, the one to which the head was reset, and
+    the parents of all these, with which they are compared and to which an operator goes back.
     """
     if not rows:
         return []

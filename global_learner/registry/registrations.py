@@ -1,4 +1,4 @@
-"""Registrations of clusters: which incarnation each is in, and which version it acts on; in the caller's session."""
+"""Registrations of clusters: incarnation and version of each; in the caller's session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DONE = "done"
 
 @dataclass(frozen=True, slots=True)
 class LastHeard:
-    """When a cluster was heard last, and what it said: on which version it acts (0: nothing), whether it is done."""
+    """A cluster's last heartbeat: its moment, the version on which it acts (0: not known), whether it has finished."""
 
     unix_seconds: float
     acting_version: int
@@ -31,10 +31,10 @@ class ClusterRegistration:
     """A cluster's durable state.
 
     Attributes:
-        held: an operator assigned its version.
-        rollout: the running rollout that decides what it acts on; 0: none does.
-        rollout_assignment: what that asks of it besides; None: nothing.
-        heard: when it was heard last, as far as it was kept.
+        held: whether an operator assigned its version.
+        rollout: number of the running rollout that decides its version; 0: none does.
+        rollout_assignment: further request of that rollout.
+        heard: last heartbeat, as far as it was kept.
     """
 
     cluster: str
@@ -66,10 +66,9 @@ def register(
 
 
 def forget(session: Session, cluster: str) -> bool:
-    """Keep of a cluster nothing but its incarnation, which updates in the log bear; False if it is not registered.
+    """Keep of a cluster only its incarnation, by which the log names its updates; False if it is not registered.
 
-    Raises:
-        BadRequest: a running rollout decides what it acts on.
+    Raises BadRequest while a running rollout decides its version.
     """
     row = session.get(ClusterRow, cluster)
     if row is None:
@@ -84,7 +83,7 @@ def forget(session: Session, cluster: str) -> bool:
 
 
 def keep_heard(session: Session, heard: Mapping[str, LastHeard]) -> None:
-    """Keep when clusters were heard last, so that it is known after a restart; others stay as they are."""
+    """Keep last heartbeats of clusters for after a restart."""
     for row in session.scalars(select(ClusterRow).where(ClusterRow.cluster.in_(heard))):
         row.heard_unix_seconds = heard[row.cluster].unix_seconds
         row.acting_version, row.finished = heard[row.cluster].acting_version, heard[row.cluster].finished
@@ -104,10 +103,7 @@ def all_registrations(session: Session) -> list[ClusterRegistration]:
 
 
 def fleet_version(session: Session, on_newest: bool) -> int:
-    """What a cluster acts on of which nobody said anything: the newest version, or what the latest rollout brought.
-
-    Without a rollout that is done it is v1.
-    """
+    """Version of a cluster without an own assignment: the newest, else that of the latest done rollout, else v1."""
     kept = select(func.max(VersionRow.version)).where(VersionRow.kept)
     if on_newest:
         return session.scalars(kept).one()
@@ -116,13 +112,13 @@ def fleet_version(session: Session, on_newest: bool) -> int:
 
 
 def latest_done(session: Session) -> int | None:
-    """The version of the latest rollout that came to its end; None without one."""
+    """Version of the latest done rollout; None without one."""
     done = select(RolloutRow.candidate).where(RolloutRow.phase == _DONE).order_by(RolloutRow.number.desc()).limit(1)
     return session.scalars(done).first()
 
 
 def registration(row: ClusterRow) -> ClusterRegistration:
-    """What a row says."""
+    """Registration of a row."""
     rollout_assignment = None if row.rollout_assignment is None else RolloutAssignment.from_json(row.rollout_assignment)
     heard = LastHeard(max(row.heard_unix_seconds, row.registered_unix_seconds), row.acting_version, row.finished)
     return ClusterRegistration(

@@ -1,4 +1,4 @@
-"""Registry of versions, of which cluster acts on which, and of incarnations: durable before it is told.
+"""Registry of versions with their files, of clusters' assignments, and of incarnations: durable before it answers.
 
 A commit survives a crash of the process and of the machine. Every method blocks; the learner calls them on one thread
 of their own.
@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from global_learner.errors import BadRequest, StateUnusable
-from global_learner.registry import assignments, registrations, version_files
-from global_learner.registry.assignments import AUDIT, AssignmentChange
-from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails
-from global_learner.registry.policy_store import PolicyStore
+from global_learner.registry import assignments, registrations
+from global_learner.registry.assignments import AUDIT, AssignmentChange, moves_of, version_before
+from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails, VersionOrigin
+from global_learner.registry.policy_store import LostFile, PolicyStore, find_lost, superfluous
 from global_learner.registry.registrations import ClusterRegistration
 from global_learner.registry.signing import Signing
-from global_learner.registry.tables import ClusterRow, RegistryTables, VersionRow
-from global_learner.registry.version_files import LostFile
+from global_learner.registry.tables import ClusterRow, RegistryTables, RolloutRow, VersionRow
 from global_learner.registry.version_remarks import VersionRemarks
 from global_learner.section_settings import Retention
 from global_learner.storage.audit_chain import AuditLine
@@ -50,13 +49,12 @@ class Registry:
         signing: Signing | None = None,
         shared: SharedDatabase | None = None,
     ) -> None:
-        """Open or create; with `signing`, which may be put in place later, every version is signed as it is published.
+        """Open or create.
 
         Args:
-            state_dir: where it lies.
-            commits: the state directory's record, which it is checked against.
-            signing: with the fleet's keys.
-            shared: where its tables lie; unless given, in an SQLite file beside its folders.
+            commits: the state directory's record, against which it is checked.
+            signing: signs every version as it is published; may be set later.
+            shared: database of its tables; unless given, an SQLite file beside its folders.
 
         Raises:
             StateUnusable: the database is no registry, cannot be opened, or fell back to an older state.
@@ -77,10 +75,8 @@ class Registry:
         self.database = open_database(path, STORE, "registry", RegistryTables.metadata, commits, shared)
         self.where = self.database.where
         self.damaged: dict[tuple[int, bool], str] = {}
-        """Versions of which a file was found damaged or gone, whether that is the head's, with the moments, and its
-        digest."""
+        """Digests of files that were found damaged or gone, by version and whether it is the head's."""
         self.remarks = VersionRemarks(self.database)
-        """What operators say of versions; on the registry's thread."""
         with usable(self.where, "registry"):
             AUDIT.check(self.database)
             newest = self.newest()
@@ -92,11 +88,11 @@ class Registry:
         self.database.close()
 
     def session(self) -> Session:
-        """A session to read in, for who keeps tables beside these."""
+        """A session to read in, for other tables in the same database."""
         return self.database.session()
 
     def transaction(self) -> AbstractContextManager[Session]:
-        """A session whose changes are durable when the block is left, for the same."""
+        """A session whose changes are durable when the block is left."""
         return self.database.transaction()
 
     def publish(
@@ -111,14 +107,11 @@ class Registry:
         head: bytes | None = None,
         parent: int = 0,
     ) -> VersionCard:
-        """Add the next version, v1 if there is none; with `assign_all` every cluster acts on it that nobody holds.
-
-        Nor does a cluster of a running rollout, of which that decides.
-
-        The numbers of versions that were lost are never given again.
+        """Add the next version, v1 if there is none; numbers of lost versions are never given again.
 
         Args:
-            head: what `head reset` needs to go on from this version, as `head_bytes` returns it.
+            assign_all: whether all clusters act on it that no operator holds and no rollout decides of.
+            head: content for `head_bytes`, by which the head can be reset to this version.
             parent: 0 is the newest version that was not published by hand: the head does not descend from such a one.
         """
         data = policy.to_bytes()
@@ -129,7 +122,7 @@ class Registry:
             row = VersionRow(
                 version=max(newest.version, self.newest_ever) + 1 if newest else FIRST_VERSION,
                 head_step=head_step,
-                parent=parent or version_files.newest_of_the_head(session),
+                parent=parent or _newest_of_the_head(session),
                 digest=digest,
                 spec_digest=policy.spec.digest,
                 spec_json=policy.spec.to_json(),
@@ -166,11 +159,7 @@ class Registry:
             return VersionCard.of(row) if row else None
 
     def version(self, version: int) -> tuple[VersionCard, Spec]:
-        """One version's card and spec.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number.
-        """
+        """One version's card and spec; raises UnknownPolicyVersion."""
         with self.database.session() as session:
             row = assignments.version_row(session, version)
             return VersionCard.of(row), spec_from_json(row.spec_json)
@@ -187,21 +176,23 @@ class Registry:
         return card, self._read(self.policies, card.digest, (version, False))
 
     def first_priors(self) -> tuple[SpeedStatistic, ...]:
-        """What v1 says of speeds; raises what `policy_bytes` does."""
+        """Speeds of v1; raises what `policy_bytes` does."""
         _, data = self.policy_bytes(FIRST_VERSION)
         return parse_policy_file(data, f"v{FIRST_VERSION}").priors
 
     def newest_priors(self) -> tuple[SpeedStatistic, ...] | None:
-        """What the newest version says of speeds, of those whose files can be read; None if there is none."""
+        """Speeds of the newest version whose file can be read; None if there is none."""
         with self.database.session() as session:
-            return version_files.newest_priors(session, self.policies)
+            kept = select(VersionRow.version, VersionRow.digest).where(VersionRow.kept)
+            for version, digest in session.execute(kept.order_by(VersionRow.version.desc())).all():
+                try:
+                    return parse_policy_file(self.policies.read(digest), f"v{version}").priors
+                except StateUnusable as error:
+                    _log.error("version-unreadable", version=version, reason=str(error))
+        return None
 
     def policy_path(self, version: int) -> Path:
-        """Where a version's policy file lies.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-        """
+        """Path of a version's policy file; raises UnknownPolicyVersion if it is not kept."""
         with self.database.session() as session:
             return self.policies.path(assignments.kept_row(session, version).digest)
 
@@ -226,7 +217,7 @@ class Registry:
         return data
 
     def restore(self, version: int, data: bytes, actor: str, now: float, why: str = "") -> bool:
-        """Put a version's file back where it lies, be it the policy or the head; False if it was there and whole.
+        """Put a version's policy file or head back; False if it was there and whole.
 
         A version whose file was given up is kept again.
 
@@ -264,16 +255,30 @@ class Registry:
             return registrations.register(session, cluster, on_newest, job_types, registered_unix_seconds)
 
     def lost_files(self) -> list[LostFile]:
-        """Files of versions that are kept, and are gone or damaged."""
+        """Files of kept versions that are gone or damaged; versions that clusters act on first, then the newest."""
         with self.database.session() as session:
-            lost = version_files.find_lost(session, self.policies, self.heads)
+            assigned = set(session.scalars(select(ClusterRow.assigned_version)))
+            rows = session.scalars(select(VersionRow).where(VersionRow.kept).order_by(VersionRow.version.desc())).all()
+        lost = find_lost(sorted(rows, key=lambda row: row.version not in assigned), self.policies, self.heads)
         self.damaged = {(entry.version, entry.is_head): entry.digest for entry in lost}
         return lost
 
     def give_up(self, lost: Sequence[LostFile], actor: str, now: float) -> None:
-        """Go on without these files; what is left of them are orphans."""
+        """Keep only the cards of versions without their files; clusters that act on one go to the newest before it."""
         with self.database.transaction() as session:
-            version_files.give_up(session, lost, actor, now)
+            for entry in lost:
+                row = session.get_one(VersionRow, entry.version)
+                row.head_digest, row.head_size_bytes = "", 0
+                row.kept = row.kept and entry.is_head
+            session.flush()
+            kept = list(session.scalars(select(VersionRow.version).where(VersionRow.kept)))
+            gone = {entry.version for entry in lost if not entry.is_head}
+            for cluster in session.scalars(select(ClusterRow).where(ClusterRow.assigned_version.in_(gone))):
+                earlier = (version for version in kept if version < cluster.assigned_version)
+                version = max(earlier, default=FIRST_VERSION)
+                detail = f"v{cluster.assigned_version} to v{version}, as its file is lost"
+                AUDIT.record(session, now, actor, "loss-accepted", cluster.cluster, detail)
+                cluster.assigned_version = version
 
     def chain_audit_anew(self) -> None:
         """Chain the audit log as it is, after a loss was accepted and written down in it."""
@@ -290,19 +295,14 @@ class Registry:
             return registrations.all_registrations(session)
 
     def bring(self, version: int, actor: str, now: float) -> list[AssignmentChange]:
-        """Let every cluster act on a version of which no operator and no rollout decides.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-        """
+        """Assign a version to every cluster of which no operator and no rollout decides; see `assignments.bring`."""
         with self.database.transaction() as session:
             return assignments.bring(session, version, actor, now)
 
     def is_whole(self, version: int) -> bool:
         """Whether a version's policy file is there, of the right size, and was not found damaged; it is not read.
 
-        Raises:
-            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+        Raises UnknownPolicyVersion if it is not kept.
         """
         with self.database.session() as session:
             card = VersionCard.of(assignments.kept_row(session, version))
@@ -313,7 +313,7 @@ class Registry:
         return (version, False) not in self.damaged
 
     def note_reset(self, version: int, from_step: int, head_step: int, actor: str, now: float) -> None:
-        """Write down that the head was reset to a version; once for each step that it was reset at."""
+        """Log that the head was reset to a version; once for each step at which it was reset."""
         detail = f"from step {from_step} to v{version}, now step {head_step}"
         with self.database.transaction() as session:
             session.execute(update(VersionRow).values(reset_base=VersionRow.version == version))
@@ -321,12 +321,12 @@ class Registry:
                 AUDIT.record(session, now, actor, "head-reset", f"v{version}", detail)
 
     def note(self, actor: str, action: str, subject: str, detail: str, now: float) -> None:
-        """Write down an act that is kept elsewhere."""
+        """Log an act that is kept elsewhere."""
         with self.database.transaction() as session:
             AUDIT.record(session, now, actor, action, subject, detail)
 
     def note_refusal(self, cluster: str, version: int, reason: str, now: float) -> None:
-        """Write down that a cluster does not act on a version; once for each reason, of versions that there are."""
+        """Log that a cluster does not act on a version; once for each reason, of versions that there are."""
         with self.database.transaction() as session:
             assignments.note_refusal(session, cluster, version, reason, now)
 
@@ -336,7 +336,7 @@ class Registry:
             return AUDIT.entries(session, since_unix_seconds)
 
     def acts(self, actions: Collection[str], most: int) -> list[AuditLine]:
-        """The newest lines that people brought about, newest first; without digests."""
+        """The newest lines with these actions, newest first; without digests."""
         with self.database.session() as session:
             return AUDIT.acts(session, actions, most)
 
@@ -356,51 +356,67 @@ class Registry:
             return self.signing.sign_due(session, self.policies)
 
     def forget_signatures(self) -> None:
-        """Have every version signed anew with the next keys, as those that signed them are gone."""
+        """Have every version signed anew with the next keys."""
         with self.database.transaction() as session:
             session.execute(update(VersionRow).values(signed=None))
 
     def set_score(self, version: int, score: Mapping[str, Any]) -> None:
-        """Keep how a version did on the fixed replays."""
+        """Keep a version's score on the fixed replays."""
         with self.database.transaction() as session:
             assignments.version_row(session, version).score = dict(score)
 
     def prune(self, rule: Retention, unix_seconds: float) -> int:
-        """Remove the files of versions that nobody needs (see `retention`); how many. Cards stay."""
+        """Remove the files of versions that nobody needs (see `superfluous`); how many. Cards stay."""
         with self.database.transaction() as session:
-            stale = version_files.retire(session, rule, unix_seconds)
+            kept = select(VersionRow).where(VersionRow.kept).order_by(VersionRow.version.desc())
+            rows, used = session.scalars(kept).all(), _in_use(session)
+            stale = superfluous(rows, used, rule, unix_seconds)
+            if stale:  # the log is long, and is read only where something would go
+                moves = moves_of(AUDIT.entries(session))
+                clusters = session.scalars(select(ClusterRow))
+                before = (version_before(moves.get(row.cluster, ()), row.assigned_version) for row in clusters)
+                used |= {version for version in before if version is not None}
+                stale = superfluous(rows, used, rule, unix_seconds)
+            for row in stale:
+                row.kept = False
+                row.head_digest, row.head_size_bytes = "", 0
         if stale:
             self.collect_orphans()
-        return stale
+        return len(stale)
 
     def forget_moments(self) -> int:
         """Remove the moments of all versions but the newest; how many. A reset to one of these begins with zeros."""
         with self.database.transaction() as session:
-            forgotten = version_files.forget_moments(session)
+            newest = session.scalar(select(func.max(VersionRow.version)))
+            others = select(VersionRow).where(VersionRow.version != newest, VersionRow.head_digest != "")
+            rows = session.scalars(others).all()
+            for row in rows:
+                row.head_digest, row.head_size_bytes = "", 0
         self.collect_orphans()
-        return forgotten
+        return len(rows)
 
     def accept_lost_versions(self) -> None:
-        """Go on without the versions that others knew: they are no longer missed, and keep their numbers."""
+        """Miss the versions no longer that others knew; they keep their numbers."""
         newest = self.newest()
         if newest is not None and newest.version < self.newest_ever:
             self.pass_over(self.newest_ever)
 
     def pass_over(self, number: int) -> None:
-        """Give no version a number up to this one: somebody else knows versions by them."""
+        """Give no version a number up to this one, as others know versions by them."""
         if self.commits is not None:  # in this order: of versions that nobody may know, none is missed
             self.commits.committed(VERSIONS_LOST, number)
             self.commits.committed(VERSIONS, number)
 
     @property
     def newest_ever(self) -> int:
-        """The highest number that any version ever had, as far as anybody knows."""
+        """The highest known number of a version, also of lost ones."""
         return 0 if self.commits is None else self.commits.count(VERSIONS)
 
     def orphans(self) -> list[Path]:
         """Files that no version refers to, as a crash may leave them, or as lost versions do."""
         with self.database.session() as session:
-            return version_files.orphans(session, self.policies, self.heads)
+            rows = session.execute(select(VersionRow.digest, VersionRow.head_digest).where(VersionRow.kept)).all()
+        return self.policies.others({digest for digest, _ in rows}) + self.heads.others({head for _, head in rows})
 
     def collect_orphans(self) -> int:
         """Remove files that no version refers to; how many. Only the learner may do this."""
@@ -408,3 +424,18 @@ class Registry:
         for path in orphans:
             path.unlink(missing_ok=True)
         return len(orphans)
+
+
+def _newest_of_the_head(session: Session) -> int:
+    """The newest version that was not published by hand; 0 without any."""
+    rows = session.execute(select(VersionRow.version, VersionRow.details).order_by(VersionRow.version.desc()))
+    return next((version for version, details in rows if details.get("origin") != VersionOrigin.PUBLISHED), 0)
+
+
+def _in_use(session: Session) -> set[int]:
+    """Versions that clusters act on, or may act on next: a running rollout's, and what the latest one brought."""
+    used = set(session.scalars(select(ClusterRow.assigned_version)))
+    for versions in session.scalars(select(RolloutRow.versions).where(RolloutRow.over.is_(False))):
+        used.update(versions)
+    done = registrations.latest_done(session)
+    return used if done is None else {*used, done}

@@ -35,9 +35,9 @@ class RegistryThread:
         """Call a method that uses the registry.
 
         Raises:
-            DiskFull: there is no room on the disk; nothing was changed.
-            DatabaseAway: the database server cannot be asked now; a change that it was amid may have been made.
-            NotActive: another learner is the active one, or may be, and what this one was amid is gone.
+            DiskFull: nothing was changed.
+            DatabaseAway: the database server does not answer; a change may have been made.
+            NotActive: another learner is the active one, or may be.
             LearnerError: the disk or the database refused; otherwise whatever the method raises.
         """
         loop = asyncio.get_running_loop()

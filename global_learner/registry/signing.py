@@ -1,7 +1,6 @@
-"""Signatures of versions and of assignments: what each version is, and what each cluster is to act on for now.
+"""Signatures of versions, on the registry's thread, and of assignments (timestamps), on the event loop.
 
-Used by the registry's thread for versions, and by the event loop for timestamps. A timestamp is made again when a third
-of its life is over, or when it says something else: a heartbeat costs no signature.
+A timestamp is signed anew when a third of its life is over, or when the assignment changes: not at each heartbeat.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ _log = structlog.get_logger()
 
 _NUMBERS = "timestamp.json"
 _RESERVED = 60_000
-"""Numbers are milliseconds where the clock goes on; one is written down a minute, and a restart begins behind it."""
+"""Numbers are milliseconds of a clock that goes on; one a minute is written down, and a restart begins behind it."""
 _MOST_CLUSTERS = 200_000
 
 
 def statement_of(row: VersionRow, fleet: str) -> VersionStatement:
-    """What the registry says that a version is."""
+    """Statement of what a version is, from the registry."""
     return VersionStatement(fleet, row.version, row.parent, row.head_step, row.digest, row.spec_digest)
 
 
@@ -54,9 +53,12 @@ class Signing:
     """Signs for a fleet.
 
     Args:
-        lifetime_seconds: how long a timestamp holds.
+        lifetime_seconds: of a timestamp.
         clock: Unix seconds.
-        commits: the state directory's record, which roots and timestamps are counted in.
+        commits: the state directory's record, in which roots and timestamps are counted.
+
+    Attributes:
+        reserved_number: bound of the timestamps' numbers, on disk.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Signing:
         self._lifetime_seconds = lifetime_seconds
         self._clock = clock
         self._numbers = state_dir / FOLDER / _NUMBERS
-        self._number = self._reserved = self._read_reserved()
+        self._number = self.reserved_number = self._read_reserved()
         self._issued: dict[str, tuple[Timestamp, float, SignedDocument]] = {}
         self._lock = threading.Lock()
 
@@ -88,7 +90,7 @@ class Signing:
         row.signed = document.message().SerializeToString()
 
     def is_due(self, row: VersionRow) -> bool:
-        """Whether a version is to be signed now: it never was, or with a key of before a rotation."""
+        """Whether a version was never signed, or only with a key from before a rotation."""
         if row.signed is None:
             return True
         document = signed_document(row.signed)
@@ -96,7 +98,7 @@ class Signing:
         return same and is_signed_by(document, self.keys.earlier_version_keys)
 
     def is_sound(self, row: VersionRow) -> bool:
-        """Whether a version's signature holds, and says what the registry does."""
+        """Whether a version's signature holds, and its statement is the registry's."""
         try:
             stated = version_statement(signed_document(row.signed or b""), self.root)
         except NotTrusted:
@@ -104,7 +106,7 @@ class Signing:
         return stated == statement_of(row, self.root.fleet)
 
     def sign_due(self, session: Session, policies: PolicyStore) -> tuple[int, list[int]]:
-        """Sign the versions that are due; how many, and which are not sound and are left as they are."""
+        """Sign the versions that are due; how many, and the unsound ones, which are left as they are."""
         done, unsound = 0, []
         for row in session.scalars(select(VersionRow).order_by(VersionRow.version)):
             if self.is_sound(row):
@@ -117,13 +119,13 @@ class Signing:
         return done, unsound
 
     def rotate(self, role: KeyRole) -> None:
-        """A new key in a role's place; see `FleetKeys.rotate`. Versions are to be signed again."""
+        """Rotate a key, see `FleetKeys.rotate`; versions are to be signed again."""
         with self._lock:
             self.keys.rotate(role)
             self._issued.clear()
 
     def install(self, role: KeyRole, root: SignedDocument) -> None:
-        """The next root, signed elsewhere; see `FleetKeys.install`. Versions are to be signed again."""
+        """Take a root that was signed elsewhere, see `FleetKeys.install`; versions are to be signed again."""
         with self._lock:
             self.keys.install(role, root)
             self._issued.clear()
@@ -131,11 +133,7 @@ class Signing:
     def timestamp(
         self, cluster: str, assigned_version: int, rollout_assignment: RolloutAssignment | None = None
     ) -> SignedDocument:
-        """That a cluster is to act on a version now, and what a rollout asks of it besides.
-
-        Raises:
-            OSError: the number cannot be written down.
-        """
+        """Signed assignment of a cluster for now; raises OSError if its number cannot be written down."""
         now = self._clock()
         with self._lock:
             known = self._issued.get(cluster)
@@ -148,7 +146,7 @@ class Signing:
                 ) and fresh:
                     return document
             number = max(self._number + 1, int(1000 * now))
-            if number >= self._reserved:
+            if number >= self.reserved_number:
                 self._reserve(number + _RESERVED)
             self._number = number
             expires = int(now + self._lifetime_seconds) + 1
@@ -159,19 +157,14 @@ class Signing:
             self._issued[cluster] = (made, now + self._lifetime_seconds / 3, document)
             return document
 
-    @property
-    def reserved_number(self) -> int:
-        """The number that no timestamp has reached, on disk."""
-        return self._reserved
-
     def _reserve(self, number: int) -> None:
         write_whole(self._numbers, json.dumps({"reserved": number, "crc": _checksum(number)}) + "\n", mode=PRIVATE)
-        self._reserved = number
+        self.reserved_number = number
         if self._commits is not None:
             self._commits.committed(TIMESTAMPS, number)
 
     def _read_reserved(self) -> int:
-        """The number in the file, or what others know of it where it is damaged, gone or an older one."""
+        """Number in the file, or in the commit record where the file is damaged, gone or older."""
         known = 0 if self._commits is None else self._commits.count(TIMESTAMPS)
         try:
             content = parse_json(self._numbers.read_bytes())
@@ -199,7 +192,7 @@ def _checksum(number: int) -> int:
 
 
 def signed_document(data: bytes) -> SignedDocument:
-    """A statement as the registry keeps it; of what is none, one without signatures."""
+    """Signed document from the registry's bytes; one without signatures if they are damaged."""
     try:
         return SignedDocument.of(fleet_pb2.SignedDocument.FromString(data))
     except DecodeError:

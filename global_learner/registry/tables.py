@@ -15,17 +15,17 @@ class RegistryTables(DeclarativeBase):
 
 
 class VersionRow(RegistryTables):
-    """One published version; what it is never changes, what is done with it does.
+    """One published version.
 
     Attributes:
-        kept: its policy file is there.
-        pinned: an operator wants it kept.
-        reset_base: the head was reset to it last, so the next version descends from it.
+        kept: whether its policy file is there.
+        pinned: whether an operator wants it kept.
+        reset_base: whether the head was reset to it last, so that the next version descends from it.
         head_digest: of the head's file, which holds the moments; empty where none is kept.
-        score: `ReplayScore.to_json`; None until there is one.
-        note: what an operator says of it, as `Note.to_json`; None: nothing.
+        score: of `Scorer`; None until there is one.
+        note: of an operator, with `text`, `actor` and `unix_seconds`.
         aliases: other names of it, in order; each is one version's.
-        signed: a `SignedDocument` of fleet.proto; None of a version from before there were signatures.
+        signed: a `SignedDocument` of fleet.proto; None if it is older than signatures.
     """
 
     __tablename__ = "versions"
@@ -57,12 +57,12 @@ class ClusterRow(RegistryTables):
     """One cluster that ever registered.
 
     Attributes:
-        held: an operator assigned its version.
-        rollout: the number of the running rollout that decides what it acts on; 0: none does.
-        rollout_assignment: `RolloutDuty.to_json`; None: a rollout asks nothing of it.
-        heard_unix_seconds: when it was heard after its registration, to a minute; 0: not, or by an earlier program.
-        acting_version: that it said then it acts on; 0: none, or not known.
-        finished: whether it said then that it has finished, and will not be heard again.
+        held: whether an operator assigned its version.
+        rollout: number of the running rollout that decides its version; 0: none does.
+        rollout_assignment: `RolloutAssignment.to_json`.
+        heard_unix_seconds: last heartbeat after its registration, to a minute; 0: none, or by an earlier program.
+        acting_version: of that heartbeat; 0: none, or not known.
+        finished: of that heartbeat: whether it has finished, and will not be heard again.
     """
 
     __tablename__ = "clusters"
@@ -93,10 +93,10 @@ class RolloutRow(RegistryTables):
     """One rollout; all of it is written by `rollout.rollout_store`.
 
     Attributes:
-        over: another one may begin.
-        seed: of the coins of its clusters.
-        why: as whoever began it said.
-        versions: that it may still need: the candidate, and what its clusters go back to.
+        over: whether another one may begin.
+        seed: of its clusters' coins.
+        why: reason of the operator who began it.
+        versions: that it may still need: the candidate, and those to which its clusters go back.
         state: `RolloutState` as JSON.
     """
 

@@ -1,8 +1,7 @@
-"""Remarks of operators on versions: which are kept whatever their age, what a note says of one, which aliases it has.
+"""Remarks of operators on versions: pins, notes and aliases; each with its line in the audit log, in one transaction.
 
-None of them changes what a version is: its file, its digest and its signature stay as they were. A remark and its line
-in the audit log are one transaction. Of a version there is one note at a time; the log has those before. An alias is
-one version's at a time, and a version may have several.
+A version's file, digest and signature stay as they were. A version has one note at a time, and the log the earlier
+ones; an alias is one version's at a time, and a version may have several.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _MOST_ALIASES = 1_000
 
 
 class VersionRemarks:
-    """What operators say of versions, in the registry's database; every method blocks, on the registry's thread."""
+    """Remarks in the registry's database; every method blocks, on the registry's thread. `now` is in Unix seconds."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -28,11 +27,7 @@ class VersionRemarks:
     def pin(self, version: int, pinned: bool, actor: str, now: float, why: str = "") -> bool:
         """Keep a version whatever its age, or no longer; False if it was so already.
 
-        Args:
-            now: Unix seconds.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+        Raises UnknownPolicyVersion if its file is not kept.
         """
         with self._database.transaction() as session:
             row = kept_row(session, version)
@@ -43,16 +38,9 @@ class VersionRemarks:
             return True
 
     def note(self, version: int, text: str, actor: str, now: float) -> bool:
-        """Put a note in the place of the one before; an empty one takes it away. False if it was so already.
+        """Replace a version's note by a text of one line; an empty one removes it. False if it was so already.
 
-        A note stays also when the version's file has gone: why it went nowhere is worth knowing then.
-
-        Args:
-            text: on one line.
-            now: Unix seconds.
-
-        Raises:
-            UnknownPolicyVersion: there is none of this number.
+        A note stays also when the version's file is removed. Raises UnknownPolicyVersion.
         """
         with self._database.transaction() as session:
             row = version_row(session, version)
@@ -64,11 +52,10 @@ class VersionRemarks:
             return True
 
     def give_alias(self, alias: str, version: int, move: bool, actor: str, now: float, why: str = "") -> int:
-        """Let an alias mean a version, which is then kept whatever its age; which one it meant before, 0: none.
+        """Give a version an alias, which keeps it whatever its age; the version that had it before, 0: none.
 
         Args:
-            move: take it from the version that has it.
-            now: Unix seconds.
+            move: whether it may be taken from another version.
 
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
@@ -98,11 +85,7 @@ class VersionRemarks:
             return before
 
     def take_alias(self, alias: str, actor: str, now: float, why: str = "") -> int:
-        """Let an alias mean nothing any more; which version it meant.
-
-        Raises:
-            UnknownPolicyVersion: no version has it.
-        """
+        """Remove an alias; the version that had it. Raises UnknownPolicyVersion if none has."""
         with self._database.transaction() as session:
             for row in session.scalars(select(VersionRow)):
                 if alias in row.aliases:

@@ -1,7 +1,4 @@
-"""Words for versions: what may be typed where one is asked for, and what the learner lets be an alias.
-
-No database is loaded with it, as commands that only ask need none.
-"""
+"""Words for versions: numbers and aliases as they are typed, refusals, damaged files. Loads no database."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from global_learner.errors import BadLearnerConfig, BadRequest
 _LARGEST_BYTES = 1 << 30
 _ALIAS = re.compile(r"[a-z][a-z0-9.-]{0,62}", re.ASCII)
 _NUMBERED = re.compile(r"v[0-9].*", re.ASCII)
-"""Also what only begins so: `v1.2` and `v2-good` read as numbers of versions."""
+"""Words that read as numbers of versions, also `v1.2` and `v2-good`."""
 _MEANT_OTHERWISE = frozenset({"latest", "newest", "all", "none", "head"})
 
 _ON_REFUSED: Mapping[str, str] = MappingProxyType(
@@ -38,27 +35,24 @@ _ON_REFUSED: Mapping[str, str] = MappingProxyType(
 )
 """What to do where a cluster does not act on a version, by its agent's word; `docs/guide/identity.md` has more."""
 PASSING_REFUSALS = frozenset({"other-assignment", "not-allowed"})
-"""Words that are no fault of anything: a moment's, and what a cluster's operator wants."""
+"""Words that are no fault: one passes by itself, the other is what a cluster's operator wants."""
 
 
 def refused_words(version: int, reason: str) -> str:
-    """That a cluster does not act on a version, why, and what to do."""
+    """Refusal of a version in words, with what to do."""
     advice = _ON_REFUSED.get(reason)
     return f"refused v{version}: {reason}" + (f"; {advice}" if advice else "")
 
 
 def damaged_words(version: int, is_head: bool) -> str:
-    """That a version's file was found damaged or gone, and what to do; `is_head`: it holds the moments."""
+    """Damaged or missing file of a version in words, with what to do; `is_head`: it holds the moments."""
     what = "moments are" if is_head else "policy file is"
     remedy = f"`policyctl version restore v{version} --from FILE`"
     return f"v{version}: its {what} damaged or gone; put a copy back: {remedy}"
 
 
 def version_of(text: str) -> int | str | None:
-    """The number in `3` or `v3`; what could be an alias, and words such as `latest`, as they are; None: neither.
-
-    The learner knows which words mean a version.
-    """
+    """Number in `3` or `v3`; a possible alias, or a word such as `latest`, as it is; None: neither."""
     digits = text.removeprefix("v")
     if digits.isascii() and digits.isdecimal() and 0 < int(digits) < 2**63:
         return int(digits)
@@ -66,11 +60,7 @@ def version_of(text: str) -> int | str | None:
 
 
 def named_content(what: str, path: Path) -> bytes:
-    """The content of a policy file that a command names; `what` is the argument, for people.
-
-    Raises:
-        BadConfig: there is none that can be read.
-    """
+    """Content of a policy file that a command names; `what` is the argument, for people. Raises BadConfig."""
     try:
         return read_ordinary(path, _LARGEST_BYTES, follow=True)
     except OSError as error:
@@ -78,11 +68,7 @@ def named_content(what: str, path: Path) -> bytes:
 
 
 def check_alias(alias: str) -> None:
-    """Whether a word can be a version's alias.
-
-    Raises:
-        BadRequest: it is no name, or names versions in another way.
-    """
+    """Raise BadRequest if a word is no alias, or names versions in another way."""
     if not _ALIAS.fullmatch(alias):
         raise BadRequest(
             f"{alias[:63]!r} is no alias: use up to 63 lower-case letters, digits, '-' and '.', a letter first"

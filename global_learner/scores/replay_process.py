@@ -1,6 +1,6 @@
-"""A process of its own that replays versions, or asks somebody: its bounds, its deadline, and why it gave no answer.
+"""Process that replays versions, or asks a server, for the learner: its bounds, its deadline, its answer.
 
-However the learner ends, its processes end: by its own hand, or the kernel's where it was killed.
+It ends with the learner, which ends it; where the learner was killed, the kernel does.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _MEGABYTE = 2**20
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """Why a process gave none."""
+    """Reason why a process gave no answer."""
 
     reason: str
 
 
 def bound_this_process(limits: Mapping[str, float]) -> None:
-    """Bound it; call before numpy is imported, which reads the number of its threads then.
+    """Bound this process; before numpy is imported, which reads the number of its threads then.
 
     Args:
         limits: `nice`, `deadline_seconds` of the processor, `max_memory_mb`; `parent`, the learner's process number.
@@ -44,11 +44,11 @@ def bound_this_process(limits: Mapping[str, float]) -> None:
 async def answer_of(
     command: Sequence[str], deadline_seconds: float, setting: str, question: bytes = b""
 ) -> bytes | NoAnswer:
-    """What a process prints; it is killed at the deadline, and with whoever waits for it.
+    """Output of a process, which is killed at the deadline, or when this is cancelled.
 
     Args:
         setting: the deadline's name.
-        question: what it reads from its standard input.
+        question: its standard input.
     """
     pipe = asyncio.subprocess.PIPE
     try:

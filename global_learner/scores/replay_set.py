@@ -1,7 +1,7 @@
-"""Fixed replays: named, seeded, small; what scores are scores *on*.
+"""Fixed replays on which versions are scored: named, seeded, small.
 
-Nobody trains on these seeds, and nothing is chosen by them but what an operator chooses. A change of the set, or of the
-simulation such that the figures differ, must change `REVISION`: scores are only ever compared under one digest.
+Nobody trains on these seeds. A change of the set, or of the simulation such that the figures differ, must change
+`REVISION`: only scores under one digest are compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions
 NAME = "fixed-1"
 REVISION = 1
 BASELINES = ("drf", "optimus", "oracle")
-"""What versions are compared with; `oracle` knows the true speeds and is no contender."""
+"""Policies with which versions are compared; `oracle` knows the true speeds and is no contender."""
 STATES_A_REPLAY = 24
 """States of each replay at which versions' decisions are compared."""
 
@@ -58,7 +58,7 @@ REPLAYS = (
 
 
 def set_digest() -> str:
-    """SHA-256 over everything that makes the figures, hex."""
+    """SHA-256 over all that the figures follow from, hex."""
     content = {
         "name": NAME,
         "revision": REVISION,

@@ -1,7 +1,7 @@
-"""Scorer of the published versions, one after the other, by processes of their own, beside the updates.
+"""Scorer of the published versions, one after the other, in processes of their own; and replays of sketches likewise.
 
-Nothing depends on a score: whatever happens to such a process, the learner goes on. A version whose process fails says
-why on its card, and is tried again at the learner's next starts, three times in all.
+Nothing depends on a score: whatever happens to such a process, the learner goes on. The card of a version whose process
+failed has the reason; it is tried again at the learner's next starts, three times in all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -28,14 +28,15 @@ _log = structlog.get_logger()
 
 _ATTEMPTS = 3
 _MAX_REASON_CHARACTERS = 300
-_WORKER = ("-m", "global_learner.scores")
+_COMMAND = (sys.executable, "-m", "global_learner.scores")
+Answer = TypeVar("Answer")
 
 
 class Scorer:
-    """Create, `start`, use and `close` it on one event loop.
+    """Scorer on one event loop: `start`, `add`, `close`.
 
     Args:
-        command: the interpreter and the module that scores; tests put others in its place.
+        command: of the process, without question and limits.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Scorer:
         registry: RegistryThread,
         telemetry: LearnerTelemetry,
         wall_clock: Callable[[], float],
-        command: Sequence[str] = (sys.executable, *_WORKER),
+        command: Sequence[str] = _COMMAND,
     ) -> None:
         self._settings = settings
         self._cache = state_dir / "scores"
@@ -61,7 +62,7 @@ class Scorer:
         telemetry.scores_waiting.set_function(lambda: len(self._pending))
 
     def start(self) -> None:
-        """Score what has no score on this set yet, and then what is published; nothing if scores are off."""
+        """Score versions without a score on this set, and then what is published; nothing if scores are off."""
         if self._settings.enabled:
             self._task.begin(self._run)
 
@@ -73,7 +74,7 @@ class Scorer:
             self._wake.set()
 
     async def close(self) -> None:
-        """Give up what is under way; it is taken up at the next start."""
+        """Give up the present score; it is computed after the next start."""
         await self._task.close()
 
     async def _run(self) -> None:
@@ -114,27 +115,18 @@ class Scorer:
         )
 
     async def _ask(self, path: Path, digest: str) -> dict[str, Any]:
-        """A process's answer, or why there is none."""
-        bounds = self._settings.model_dump(include={"nice", "deadline_seconds", "max_memory_mb"})
-        limits = {**bounds, "parent": os.getpid()}
-        arguments = (*self._command, str(path), digest, str(self._cache), json.dumps(limits))
-        out = await answer_of(arguments, self._settings.deadline_seconds, "scores.deadline_seconds")
-        if isinstance(out, NoAnswer):
-            return self._failed(out.reason)
-        try:
-            answer: dict[str, Any] = {**json.loads(out), "state": "scored"}
-        except (ValueError, TypeError):
-            return self._failed("its process printed no score")
-        return {**answer, "scored_unix_seconds": self._wall_clock()}
+        """A process's score, or the reason why there is none."""
+        question = {"file": str(path), "digest": digest, "cache": str(self._cache)}
+        seconds, setting = self._settings.deadline_seconds, "scores.deadline_seconds"
 
-    def _failed(self, reason: str) -> dict[str, Any]:
-        return {
-            "state": "failed",
-            "reason": reason[:_MAX_REASON_CHARACTERS],
-            "replay_set": NAME,
-            "replay_set_digest": set_digest(),
-            "scored_unix_seconds": self._wall_clock(),
-        }
+        def read(answer: Any) -> dict[str, Any]:
+            return {**answer, "state": "scored"}
+
+        found = await _asked(self._settings, self._command, question, seconds, setting, read, "score")
+        if isinstance(found, NoAnswer):
+            identity = {"replay_set": NAME, "replay_set_digest": set_digest()}
+            found = {"state": "failed", "reason": found.reason[:_MAX_REASON_CHARACTERS], **identity}
+        return {**found, "scored_unix_seconds": self._wall_clock()}
 
 
 def _of_this_set(score: dict[str, Any] | None) -> bool:
@@ -142,7 +134,7 @@ def _of_this_set(score: dict[str, Any] | None) -> bool:
 
 
 def _wants_score(score: dict[str, Any] | None) -> bool:
-    """None yet, one on other replays, or one that failed and may be tried again."""
+    """Whether there is no score, one on other replays, or one that failed and may be tried again."""
     if score is None or not _of_this_set(score):
         return True
     return bool(score["state"] == "failed" and score.get("attempts", _ATTEMPTS) < _ATTEMPTS)
@@ -153,38 +145,41 @@ JctSeconds = dict[str, float | None]
 
 
 class SketchReplayer:
-    """Replays policies on one sketch at a time.
+    """Replays policies on one sketch at a time; `command` is as for `Scorer`."""
 
-    Args:
-        command: the interpreter and the module that replays; tests put others in its place.
-    """
-
-    def __init__(
-        self,
-        settings: ScoreSettings,
-        command: Sequence[str] = (sys.executable, "-m", "global_learner.scores.sketch_process"),
-    ) -> None:
+    def __init__(self, settings: ScoreSettings, command: Sequence[str] = _COMMAND) -> None:
         self._settings = settings
         self._command = command
 
     async def __call__(
         self, sketch: Mapping[str, Any], seed: int, policies: Mapping[str, Mapping[str, str] | None]
     ) -> JctSeconds | NoAnswer:
-        """What policies make of a sketch, or why there is no answer.
-
-        Args:
-            policies: for each name a heuristic's (None), or `file` and `digest` of a version.
-        """
+        """Times of policies on a sketch, or the reason why there are none; `policies` as for `scoring.mean_jcts`."""
         question = {"sketch": sketch, "seed": seed, "policies": policies}
-        seconds = self._settings.sketch_deadline_seconds
-        bounds = self._settings.model_dump(include={"nice", "max_memory_mb"})
-        limits = {**bounds, "deadline_seconds": seconds, "parent": os.getpid()}
-        command = (*self._command, json.dumps(question), json.dumps(limits))
-        out = await answer_of(command, seconds, "scores.sketch_deadline_seconds")
-        if isinstance(out, NoAnswer):
-            return out
-        try:
-            answer = json.loads(out)
+        seconds, setting = self._settings.sketch_deadline_seconds, "scores.sketch_deadline_seconds"
+
+        def read(answer: Any) -> JctSeconds:
             return {name: None if answer[name] is None else float(answer[name]) for name in policies}
-        except (ValueError, TypeError, KeyError):
-            return NoAnswer("its process printed no times")
+
+        return await _asked(self._settings, self._command, question, seconds, setting, read, "times")
+
+
+async def _asked(
+    settings: ScoreSettings,
+    command: Sequence[str],
+    question: Mapping[str, Any],
+    deadline_seconds: float,
+    setting: str,
+    read: Callable[[Any], Answer],
+    what: str,
+) -> Answer | NoAnswer:
+    """Answer of a process to a question, as `read` takes it from JSON, or the reason why there is none."""
+    bounds = settings.model_dump(include={"nice", "max_memory_mb"})
+    limits = {**bounds, "deadline_seconds": deadline_seconds, "parent": os.getpid()}
+    out = await answer_of((*command, json.dumps(question), json.dumps(limits)), deadline_seconds, setting)
+    if isinstance(out, NoAnswer):
+        return out
+    try:
+        return read(json.loads(out))
+    except (ValueError, TypeError, KeyError):
+        return NoAnswer(f"its process printed no {what}")

@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 CLUSTERS = 4
-SKETCHES = "global_learner.scores.sketch_process"
+REPLAYS = "global_learner.scores"
 
 
 def sketch(nodes: int) -> pb.WorkloadSketch:
@@ -54,8 +54,8 @@ def children_of(parent: int) -> dict[int, list[str]]:
 
 def replayed_by(children: dict[int, list[str]]) -> set[int]:
     """The nodes of the sketches that processes replay."""
-    return {json.loads(words[words.index(SKETCHES) + 1])["sketch"]["nodes"] for words in children.values()
-            if SKETCHES in words}  # fmt: skip
+    asked = [json.loads(words[words.index(REPLAYS) + 1]) for words in children.values() if REPLAYS in words]
+    return {question["sketch"]["nodes"] for question in asked if "sketch" in question}
 
 
 def is_alive(pid: int) -> bool:

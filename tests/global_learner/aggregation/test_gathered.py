@@ -1,22 +1,27 @@
 """What a region's clusters came to: weights, bases, and going on from a snapshot."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from learner_makers import SPEC, vector
 
-from global_learner.aggregation.gathered import Gathered, GatheredGradient, Parcel
+from global_learner.aggregation.gathered import Contributions, Gathered, Parcel
+from policy_net.exchange.spec import Weights
+
+Part = tuple[Weights, float, Contributions]
 
 
-def part(seed: int, weight: float = 1.0, samples: int = 10, base: int = 0) -> GatheredGradient:
-    return GatheredGradient(vector(seed), weight, samples, samples / 2.0, 1, {base: samples})
+def part(seed: int, weight: float = 1.0, samples: int = 10, base: int = 0) -> Part:
+    return vector(seed), weight, Contributions(samples, samples / 2.0, 1, Counter({base: samples}))
 
 
-def gathered(*parts: GatheredGradient) -> Gathered:
+def gathered(*parts: Part) -> Gathered:
     found = Gathered(SPEC.parameter_count)
     for one in parts:
-        found.add(one)
+        found.add(*one)
     return found
 
 
@@ -33,7 +38,7 @@ def test_what_was_taken_is_not_there_any_more() -> None:
     assert (found.updates, found.samples) == (0, 0)
     with pytest.raises(ValueError, match="nothing"):
         found.take(1, 2)
-    found.add(part(2))
+    found.add(*part(2))
     assert np.array_equal(found.take(1, 2).gradient, vector(2))
 
 
@@ -62,7 +67,7 @@ def test_a_snapshot_anywhere_changes_no_bit(parts: list[tuple[int, float, int]],
     other = Gathered(SPEC.parameter_count)
     other.restore(gathered(*made[:cut]).kept())
     for one in made[cut:]:
-        other.add(one)
+        other.add(*one)
     mine, theirs = gathered(*made).take(1, 1), other.take(1, 1)
     assert mine.gradient.tobytes() == theirs.gradient.tobytes()
     assert mine.kept().facts == theirs.kept().facts
