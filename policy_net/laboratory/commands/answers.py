@@ -1,4 +1,4 @@
-"""Answers of a replay: what its results come to, under other assumptions too, in sentences on the terminal."""
+"""Answers of a replay: its results under other assumptions too, in sentences on the terminal, and for programs."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from policy_net.policy_kinds import load_policy
 
 @dataclass(frozen=True)
 class Setting:
-    """What all replays of one workload share.
+    """Inputs of all replays of one workload.
 
     Attributes:
         recording: the file's jobs, read once; None for workloads that are no recording.
-        policies: names and files as they were typed, in the order of the results: a policy's own name is another.
+        policies: names and files as they were typed, in the order of the results; a policy has another name itself.
     """
 
     source: str
@@ -52,7 +52,7 @@ class Setting:
     policies: tuple[str, ...]
 
     def typed(self, comparison: Comparison, result: ReplayResult) -> str:
-        """Under which name a result's policy is found again."""
+        """Name by which a result's policy is loaded again."""
         named = zip(comparison.results, self.policies, strict=True)
         return next(name for of_result, name in named if of_result is result)
 
@@ -60,10 +60,10 @@ class Setting:
 def with_spread(
     comparison: Comparison, setting: Setting, cases: int | None, on_case: Callable[[float], None] | None = None
 ) -> Comparison:
-    """The comparison with what its answer is under other assumptions; as it is where none can be made.
+    """The comparison with its answer under other assumptions; unchanged where none can be made.
 
     Args:
-        cases: how many replays at most; None for as many as suit the workload.
+        cases: most replays; None for as many as suit the workload.
     """
     base = (comparison.workload, comparison.environment)
     if not comparison.compares or comparison.workload.machines is None:
@@ -124,12 +124,12 @@ def with_pace(comparison: Comparison, setting: Setting) -> Comparison:
 
 
 def _drawn(case: AssumedCase) -> tuple[JobKindChoice, int, float]:
-    """What a workload depends on."""
+    """The part of a case on which a workload depends."""
     return case.kind, case.seed, case.elastic_share
 
 
 def _assumptions(options: WorldOptions) -> Assumptions:
-    """What nobody said: what the user did say is not changed."""
+    """Assumptions to vary; those that the user stated stay."""
     stall = (options.resize_seconds, options.resume_seconds)
     share = 1.0 if options.elastic_share is None else options.elastic_share
     base = AssumedCase(options.job_kind or JobKindChoice.ALLREDUCE, options.seed, stall, share)
@@ -142,7 +142,7 @@ def _assumptions(options: WorldOptions) -> Assumptions:
 
 
 def sentences(comparison: Comparison) -> Iterator[str]:
-    """What is printed below the tables; the answer itself comes last."""
+    """Sentences below the tables; the answer itself comes last."""
     if comparison.compares:
         for findings in (certainty, as_recorded, fairness, money):
             for finding in findings(comparison):
@@ -184,15 +184,16 @@ def json_rows(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _answer(comparison: Comparison) -> dict[str, Any]:
-    """The headline, for programs; null for what was not compared or tried. A change of -0.25 is a quarter less time."""
+    """The headline for programs, with None where nothing was compared or tried. A change of -0.25 is a quarter less."""
     spread = comparison.spread
+    after, before = (comparison.avg_jct_seconds(result) for result in (comparison.proposed, comparison.today))
     return {
         "sentence": headline(comparison),
         "policy": comparison.proposed.policy,
         "against": comparison.today.policy if comparison.compares else None,
-        "avg_jct_seconds": comparison.avg_jct_seconds(comparison.proposed),
-        "against_avg_jct_seconds": comparison.avg_jct_seconds(comparison.today) if comparison.compares else None,
-        "change": comparison.ratio(comparison.proposed) - 1 if comparison.compares else None,
+        "avg_jct_seconds": after,
+        "against_avg_jct_seconds": before if comparison.compares else None,
+        "change": after / before - 1 if comparison.compares else None,
         "least_change": spread and spread.least,
         "most_change": spread and spread.most,
         "cautions": list(beside_the_answer(comparison)),
@@ -201,10 +202,8 @@ def _answer(comparison: Comparison) -> dict[str, Any]:
 
 
 def _fairness(comparison: Comparison) -> dict[str, dict[str, int]]:
-    """By user, account and partition how many there are, and how many of them wait longer, or are done later.
-
-    Longer than under the policy compared with, simulated too, and of those of whom waits are recorded, than really.
-    """
+    """Numbers of users, accounts and partitions, and of those that wait longer, or are done later, than under today's
+    policy, simulated too, or than was recorded."""
     found = {}
     for field in FIELDS:
         owners = owners_by(comparison, field)

@@ -1,7 +1,4 @@
-"""Caveats of a report: cautions, which stand right below the headline, the assumptions made, and what it cannot tell.
-
-Assumptions are taken from the settings that were used, not from memory.
-"""
+"""Caveats of a report: cautions right below the headline, the assumptions by the settings used, and the limits."""
 
 from __future__ import annotations
 
@@ -17,41 +14,50 @@ from policy_net.laboratory.simulation.environment import DecideOn, Environment, 
 from policy_net.laboratory.workloads.workload import FigureOrigin, Workload
 
 FEW_JOBS = 100
-"""Which of two policies does better on fewer jobs is often chance."""
+"""On fewer jobs, which of two policies does better is often chance."""
 MUCH_SKIPPED = 0.05
-"""With more of a log than this skipped, the jobs are not those that ran."""
+"""Share of a log; with more of it skipped, the jobs are not those that ran."""
 OVERFULL = 0.1
-"""With more of all jobs waiting than this when the last one comes, the cluster does not keep up."""
+"""Share of all jobs; with more of them waiting when the last one comes, the cluster does not keep up."""
 PACE_COSTS = 0.02
-"""With less of the jobs' time than this due to the pace of decisions, nobody would choose another one for it."""
+"""Share of the jobs' time; with less of it due to the pace of decisions, the pace hardly matters."""
 SHORT_QUEUE = 10
-"""So many may wait at any moment."""
+"""Jobs that may wait at any moment."""
 PLAIN, BACKFILL = "fifo", ("fifo-easy", "fifo-backfill")
 
 
 def cautions(comparison: Comparison) -> tuple[str, ...]:
-    """A sentence or two each; none if there is nothing to caution against."""
-    return tuple(_cautions(comparison))
+    """Cautions of a sentence or two each."""
+    return (
+        *_about_machines(comparison),
+        *_about_skipped(comparison.workload),
+        *_about_chance(comparison),
+        *_about_larger_jobs(comparison),
+        *_about_the_queue(comparison),
+        *_about_overload(comparison),
+    )
 
 
-def _cautions(comparison: Comparison) -> Iterator[str]:
+def _about_machines(comparison: Comparison) -> Iterator[str]:
     if comparison.machines_assumed:
         yield (
             "The machines are assumed, because neither you nor the log says what they are. They decide how long jobs"
             " wait, and so what there is to save: repeat this with the machines that you have."
         )
-    jobs = comparison.workload.jobs
-    yield from _about_skipped(comparison.workload)
-    yield from _about_chance(comparison)
-    gpus = comparison.gpus
+
+
+def _about_larger_jobs(comparison: Comparison) -> Iterator[str]:
     larger, _ = comparison.cut_jobs
     if larger:
         yield (
-            f"{counted(larger, 'job')} asked for more than the {counted(gpus, 'GPU')} that there are here, and"
-            f" {'gets' if larger == 1 else 'get'} fewer under every policy: these are not the machines on which"
+            f"{counted(larger, 'job')} asked for more than the {counted(comparison.gpus, 'GPU')} that there are here,"
+            f" and {'gets' if larger == 1 else 'get'} fewer under every policy: these are not the machines on which"
             f" {'it' if larger == 1 else 'they'} ran."
         )
-    yield from _about_the_queue(comparison)
+
+
+def _about_overload(comparison: Comparison) -> Iterator[str]:
+    jobs = comparison.workload.jobs
     queue = gpu_use(comparison.workload, comparison.today).waiting_at(jobs[-1].submit_time_seconds)
     if comparison.compares and queue > max(OVERFULL * len(jobs), SHORT_QUEUE):
         yield (
@@ -62,10 +68,7 @@ def _cautions(comparison: Comparison) -> Iterator[str]:
 
 
 def beside_the_answer(comparison: Comparison) -> tuple[str, ...]:
-    """The cautions that stand beside an answer without a page; of the others its own line says enough.
-
-    Where nothing is compared it is only said that the jobs are not all that the log has.
-    """
+    """Cautions of an answer without a page, whose own line covers the others; without a comparison, on skipped rows."""
     skipped = tuple(_about_skipped(comparison.workload))
     if not comparison.compares:
         return skipped
@@ -91,7 +94,7 @@ def _about_chance(comparison: Comparison) -> Iterator[str]:
 
 
 def _about_the_queue(comparison: Comparison) -> Iterator[str]:
-    """Where the queue of today does not do in simulation what was recorded, or leaves next to nothing to save."""
+    """Cautions where today's queue, simulated, differs from the record, or leaves next to nothing to save."""
     yield from unlike_the_record(comparison)
     if comparison.hardly_waits:
         yield (
@@ -102,7 +105,7 @@ def _about_the_queue(comparison: Comparison) -> Iterator[str]:
 
 
 def _about_the_pace(comparison: Comparison) -> Iterator[str]:
-    """What the shortest time between two decisions costs, where that is much."""
+    """Cost of the shortest time between two decisions, where it is high."""
     unpaced, pace_seconds = comparison.unpaced_jct_seconds, comparison.environment.debounce_seconds
     if unpaced is None:
         return
@@ -117,17 +120,11 @@ def _about_the_pace(comparison: Comparison) -> Iterator[str]:
     )
 
 
-def assumptions(comparison: Comparison) -> tuple[str, ...]:
-    """One sentence or two each, the most consequential first."""
-    return tuple(_assumptions(comparison))
-
-
 def summary(comparison: Comparison) -> str:
-    """The most consequential ones in a few lines."""
+    """The most consequential assumptions in a few lines."""
     workload, environment = comparison.workload, comparison.environment
-    given = _said_by(comparison)
     sentences = [
-        f"{counted(environment.nodes, 'machine')}, {given}.",
+        f"{counted(environment.nodes, 'machine')}, {_said_by(comparison)}.",
         _sizes_in_short(comparison),
         _kinds(workload),
         _knowledge(workload),
@@ -138,7 +135,8 @@ def summary(comparison: Comparison) -> str:
     return " ".join(sentences)
 
 
-def _assumptions(comparison: Comparison) -> Iterator[str]:
+def assumptions(comparison: Comparison) -> Iterator[str]:
+    """Assumptions of one sentence or two each, the most consequential first."""
     workload, environment = comparison.workload, comparison.environment
     yield _sizes(comparison)
     yield _machines(comparison)
@@ -210,21 +208,25 @@ def _machines(comparison: Comparison) -> str:
 
 
 def _said_by(comparison: Comparison) -> str:
-    """Who says what the machines are."""
+    """Origin of the machines' number and size."""
     machines = comparison.workload.machines
     if machines is None:
         return "as given" if comparison.nodes_given else "their number chosen to suit the jobs"
-    number = {
-        FigureOrigin.GIVEN: "as given",
-        FigureOrigin.LOG: "as many as the log names",
-        FigureOrigin.ASSUMED: "their number chosen to suit the jobs",
-    }[machines.nodes_by]
-    size = {
-        FigureOrigin.GIVEN: "their size as given",
-        FigureOrigin.LOG: "as large as the log shows",
-        FigureOrigin.ASSUMED: "their size assumed",
-    }[machines.gpus_by]
-    return number if machines.nodes_by is machines.gpus_by is FigureOrigin.GIVEN else f"{number}, {size}"
+    if machines.nodes_by is machines.gpus_by is FigureOrigin.GIVEN:
+        return "as given"
+    return f"{_NUMBER_BY[machines.nodes_by]}, {_SIZE_BY[machines.gpus_by]}"
+
+
+_NUMBER_BY = {
+    FigureOrigin.GIVEN: "as given",
+    FigureOrigin.LOG: "as many as the log names",
+    FigureOrigin.ASSUMED: "their number chosen to suit the jobs",
+}
+_SIZE_BY = {
+    FigureOrigin.GIVEN: "their size as given",
+    FigureOrigin.LOG: "as large as the log shows",
+    FigureOrigin.ASSUMED: "their size assumed",
+}
 
 
 def _kinds(workload: Workload) -> str:
@@ -294,12 +296,9 @@ def _placing(comparison: Comparison) -> str:
 def _noise(environment: Environment) -> str:
     if not environment.speed_noise and not environment.job_noise:
         return "Speeds do not vary from run to run."
-    parts = {
-        f"by {percent(environment.job_noise)} for life": environment.job_noise,
-        f"by {percent(environment.speed_noise)} from decision to decision": environment.speed_noise,
-    }
-    said = " and ".join(part for part, holds in parts.items() if holds)
-    return f"A job’s speed varies {said} (standard deviation)."
+    parts = [f"by {percent(environment.job_noise)} for life"] if environment.job_noise else []
+    parts += [f"by {percent(environment.speed_noise)} from decision to decision"] if environment.speed_noise else []
+    return f"A job’s speed varies {' and '.join(parts)} (standard deviation)."
 
 
 def _decisions(environment: Environment) -> str:
@@ -319,12 +318,8 @@ _KINDS = {
 }
 
 
-def limits(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
-    """What a report cannot tell."""
-    return tuple(_limits(comparisons))
-
-
-def _limits(comparisons: Sequence[Comparison]) -> Iterator[str]:
+def limits(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """Limits of what a report can tell."""
     yield (
         "This is a simulation of one window of jobs with one draw of what the record does not say. Another window or"
         " another --seed moves the figures by some percent, small windows by more."

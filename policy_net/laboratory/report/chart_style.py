@@ -1,7 +1,4 @@
-"""Style of all charts: few lines, text readable at half size, and the same bytes from the same figures.
-
-A chart that is an SVG has the colours of the dark with it, for whoever's system is set so; a PNG is light everywhere.
-"""
+"""Style of all charts: few lines, text readable at half size, the same bytes from the same figures, also a dark look."""
 
 from __future__ import annotations
 
@@ -64,14 +61,14 @@ Draw = Callable[[Axes], None]
 
 @contextmanager
 def look() -> Iterator[None]:
-    """Matplotlib with this style, and as it was afterwards."""
+    """Matplotlib with this style; restored afterwards."""
     with mpl.rc_context(_LOOK), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script the font lacks
         yield
 
 
 def in_both_lights(svg: str) -> str:
-    """An SVG of Matplotlib's with rules for the dark, where the page that shows it has a dark look."""
+    """An SVG of Matplotlib's with rules for pages with a dark look."""
     rules = "".join(
         f'[style*="{name}: {light}"]{{{name}:{dark}!important}}'
         for light, dark in DARK.items()

@@ -23,11 +23,11 @@ TODAY_COLOUR = "#868c94"
 PROPOSED_COLOUR = "#1d5f9e"
 OTHER_COLOURS = ("#d98b2b", "#3c8d5a", "#8a5fa8", "#b34757", "#4d8a94")
 TITLE_COLUMNS = 44
-"""Letters of a title that find room above a chart; a longer one has two lines."""
+"""Letters of a title's line above a chart."""
 BAR_TITLE_COLUMNS = 32
-"""The same beside bars with names of policies, which take room at the left."""
+"""The same above bars, where names of policies stand at the left."""
 SPANS = 200
-"""Averages over this many equal spans of time make the picture of the GPUs in use."""
+"""Equal spans of time whose averages are drawn of the GPUs in use."""
 _QUANTITY = re.compile(r"(\d) (s|min|h|days?)\b")
 MARKS_SECONDS = {
     1.0: "1 s", 10.0: "10 s", 60.0: "1 min", 600.0: "10 min", 3600.0: "1 h", 36e3: "10 h", 3456e2: "4 days",
@@ -38,12 +38,7 @@ MARKS_SECONDS = {
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One picture of the report.
-
-    Attributes:
-        key: short and unique, for file names.
-        alt: what it shows, for those who cannot see it.
-    """
+    """One chart of the report; `key` is unique, and `alt` describes it for those who cannot see it."""
 
     key: str
     alt: str
@@ -51,7 +46,7 @@ class Chart:
 
 
 def charts_of(comparison: Comparison) -> tuple[Chart, ...]:
-    """All that can be drawn: some need two policies to compare, one needs GPUs."""
+    """Charts of a comparison: some need two policies, one needs GPUs."""
     charts = [_average(comparison), _distribution(comparison)]
     if comparison.gpus:
         charts.append(_gpus(comparison))
@@ -78,13 +73,10 @@ def colour(comparison: Comparison, result: ReplayResult) -> str:
 def _average(comparison: Comparison) -> Chart:
     averages = [comparison.avg_jct_seconds(result) for result in comparison.results]
     unit = unit_for(*averages)
+    title = "Average completion time"
     if comparison.compares:
         saved = change(comparison.avg_jct_seconds(comparison.proposed), comparison.avg_jct_seconds(comparison.today))
-        title = f"Average completion time: {saved} than under {label(comparison.today.policy)}"
-        if saved == "the same":
-            title = f"Average completion time: the same as under {label(comparison.today.policy)}"
-    else:
-        title = "Average completion time"
+        title += f": {saved} {'as' if saved == 'the same' else 'than'} under {label(comparison.today.policy)}"
     parts = [
         f"{label(result.policy)} {unit.text(value)}" for result, value in zip(comparison.results, averages, strict=True)
     ]

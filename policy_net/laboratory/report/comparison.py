@@ -22,12 +22,12 @@ from policy_net.policy import DEFAULT_POLICY
 Array = NDArray[np.float64]
 
 QUEUES = ("fifo-easy", "fifo")
-"""What clusters do today, and what every other policy is compared with: the first of them that was replayed. Slurm and
-its like backfill; a plain queue would make every other policy look better than it is."""
+"""Policies of today, of which the first that was replayed is compared with the others. Slurm and its like backfill; a
+plain queue would make every other policy look better than it is."""
 AS_REQUESTED = ("fifo", "fifo-backfill", "fifo-easy", "las")
 """Policies whose jobs take longer than alone only because they wait."""
 WAITS_LITTLE = 0.05
-"""With less of the jobs' time than this spent on waiting, a better order can save next to nothing."""
+"""Share of the jobs' time; with less of it spent on waiting, a better order can save next to nothing."""
 NOTICEABLE_SECONDS = 60.0
 """A job is earlier or later only by more than this: decisions are a minute apart anyway."""
 SIZE_CLASSES = ((1, 1), (2, 4), (5, None))
@@ -80,20 +80,10 @@ class PairedJobs:
         """The job that loses most time, or gains least; the first of equals."""
         return max(self.pairs, key=lambda pair: pair.delay_seconds)
 
-    @property
-    def best(self) -> JobPair:
-        """The job that gains most time, or loses least."""
-        return min(self.pairs, key=lambda pair: pair.delay_seconds)
-
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What really happened to the jobs of which that is recorded.
-
-    Attributes:
-        wait_jobs, jct_jobs: of how many the wait, and the time to the end, is recorded.
-        avg_wait_seconds, avg_jct_seconds, p99_jct_seconds: None where none is.
-    """
+    """Recorded waits and completion times: how many jobs have one, and their averages, None where none has."""
 
     wait_jobs: int
     jct_jobs: int
@@ -108,13 +98,13 @@ class Comparison:
 
     Attributes:
         results: at least one, in the order of the report, with timelines.
-        nodes_given: whether the user said how many machines there are, or the workload's suggestion was taken.
+        nodes_given: whether the user gave the number of machines; else the workload's suggestion was taken.
         locality: whether it costs speed where a job's workers lie apart.
-        spread: what the answer is under other assumptions; None where nobody asked.
-        gpu_hour_price: what a GPU costs an hour, in any currency; None where nobody said.
+        spread: of the answer under other assumptions, if that was asked for.
+        gpu_hour_price: of a GPU, in any currency, if it was given.
         elastic_share: of the jobs, that can be resized; None where the jobs themselves say so.
         unpaced_jct_seconds: average completion time under the proposed policy if it decided at every event, without
-            the environment's debounce; None where nobody asked.
+            the environment's debounce, if that was asked for.
     """
 
     workload: Workload
@@ -134,13 +124,13 @@ class Comparison:
 
     @cached_property
     def today(self) -> ReplayResult:
-        """What the others are compared with: FIFO, with backfill if that is there, else the first."""
+        """The policy with which the others are compared: a queue of `QUEUES` if it is there, else the first."""
         queues = (result for name in QUEUES for result in self.results if result.policy == name)
         return next(queues, self.results[0])
 
     @cached_property
     def proposed(self) -> ReplayResult:
-        """What the report is about: the default policy if it is there, else the last."""
+        """The policy that the report is about: the default policy if it is there, else the last."""
         return next((result for result in self.results if result.policy == DEFAULT_POLICY), self.results[-1])
 
     @property
@@ -160,13 +150,9 @@ class Comparison:
             raise ValueError(f"policy {result.policy!r} completed no job of {self.workload.name!r}")
         return average
 
-    def ratio(self, result: ReplayResult) -> float:
-        """Average completion time over today's."""
-        return self.avg_jct_seconds(result) / self.avg_jct_seconds(self.today)
-
     @cached_property
     def recorded(self) -> Recorded | None:
-        """What the record says of the jobs' real waits and times; None if nothing."""
+        """Recorded waits and times of the jobs; None if there are none."""
         return recorded_of(self.workload)
 
     def simulated_like_recorded(self, result: ReplayResult) -> tuple[float | None, float | None]:
@@ -218,10 +204,7 @@ class Comparison:
 
     @cached_property
     def cut_jobs(self) -> tuple[int, int]:
-        """How many jobs asked for more GPUs than there are here, and how many of the others for more than one may have.
-
-        They get fewer, under every policy.
-        """
+        """Jobs that get fewer GPUs than they asked for, as that was more than there are, or than one job may have."""
         beyond = capped = 0
         for spec in self.workload.jobs:
             record = self.workload.records.get(spec.job_id)
@@ -235,7 +218,7 @@ class Comparison:
 
     @property
     def machines_assumed(self) -> bool:
-        """Whether nobody, neither user nor log, said how many machines there are or how large."""
+        """Whether neither user nor log said how many machines there are, or how large."""
         machines = self.workload.machines
         if machines is None:
             return not self.nodes_given
@@ -306,7 +289,7 @@ def _class_name(least: int, most: int | None) -> str:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """A step function: from each time to the next, so many GPUs are held and so many jobs hold nothing.
+    """Step functions: from each time to the next, GPUs that are held and jobs that hold nothing.
 
     The last time is the end of the last job.
     """
@@ -336,7 +319,7 @@ class GpuUse:
 
 
 def gpu_use(workload: Workload, result: ReplayResult) -> GpuUse:
-    """Add up what the jobs of a replay with a timeline held."""
+    """Use of the GPUs by the jobs of a replay with a timeline."""
     changes: list[tuple[float, int, int]] = []
     for spec in workload.jobs:
         changes.append((spec.submit_time_seconds, 0, 1))

@@ -17,19 +17,25 @@ MOST_NAMED = 3
 """Owners that wait longer, named in a sentence; the table has the others."""
 YEAR_SECONDS = 8_760 * 3_600.0
 LEAST_SECONDS_OF_A_YEAR = 86_400.0
-"""Work that took less than a day has no nights, let alone weekends: it is no piece of a year."""
+"""Work of less than a day has no nights and weekends: it is no sample of a year."""
+_ASSUMED = {
+    KIND: "how the jobs train",
+    MODELS: "the seed that draws their models",
+    STALLS: "the stalls of a resize",
+    ELASTIC: "the share of jobs that can be resized",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence of the report, and the words that stand in front of it."""
+    """One sentence of the report, and its topic."""
 
     topic: str
     text: str
 
 
 def findings(comparison: Comparison) -> tuple[Finding, ...]:
-    """What a reader would ask next; empty if there is nothing to compare."""
+    """Findings, in the order in which a reader asks for them; empty if there is nothing to compare."""
     return tuple(_findings(comparison)) if comparison.compares else ()
 
 
@@ -37,7 +43,10 @@ def _findings(comparison: Comparison) -> Iterator[Finding]:
     every = comparison.all_jobs
     yield from certainty(comparison)
     yield from as_recorded(comparison)
-    yield Finding("Time", _time_in_all(every))
+    total = sum(pair.delay_seconds for pair in every.pairs)
+    word = "less" if total < 0 else "more"
+    together = f"Together the jobs spend {hours(abs(total))} job-hours {word} between submission and end."
+    yield Finding("Time", together)
     yield Finding("Who gains, who loses", _gains_and_losses(every, label(comparison.today.policy)))
     yield from fairness(comparison)
     yield from _losing_classes(comparison)
@@ -64,13 +73,7 @@ def certainty(comparison: Comparison) -> Iterator[Finding]:
     if spread is None or len(spread.changes) < 2:
         return
     tried = f"{len(spread.changes):,} of {spread.planned:,} sets of assumptions were replayed"
-    what = {
-        KIND: "how the jobs train",
-        MODELS: "the seed that draws their models",
-        STALLS: "the stalls of a resize",
-        ELASTIC: "the share of jobs that can be resized",
-    }
-    over = [what[name] for name in spread.assumptions.each]
+    over = [_ASSUMED[name] for name in spread.assumptions.each]
     text = f"Over {_listed(over)} the answer is {interval(spread.least, spread.most)}; {tried}."
     moved = spread.moved_most_by
     if moved is not None:
@@ -83,7 +86,7 @@ def certainty(comparison: Comparison) -> Iterator[Finding]:
 
 
 def as_recorded(comparison: Comparison) -> Iterator[Finding]:
-    """The recorded waits and times beside today's simulated ones; nothing where none is recorded."""
+    """Recorded waits and times with today's simulated ones; nothing where none is recorded."""
     recorded = comparison.recorded
     if recorded is None:
         return
@@ -108,10 +111,8 @@ def as_recorded(comparison: Comparison) -> Iterator[Finding]:
 
 
 def fairness(comparison: Comparison) -> Iterator[Finding]:
-    """Who waits longer, by user, account and partition; nothing where the record names no two of them.
-
-    Longer than under the policy compared with, which is simulated too, and, where that is known, than was recorded.
-    """
+    """Owners who wait longer than under today's policy, simulated too, and than was recorded, by user, account and
+    partition; nothing where the record names no two of them."""
     for field in FIELDS:
         owners = owners_by(comparison, field)
         if owners:
@@ -146,7 +147,7 @@ def _who_waits_longer(owners: tuple[Owner, ...], field: str, today: str) -> str:
 
 
 def _longer_than_recorded(owners: tuple[Owner, ...]) -> str:
-    """How many wait longer than they really did, in a sentence of its own; nothing where no wait is recorded."""
+    """A sentence on owners who wait longer than was recorded; empty where no wait is recorded."""
     known = [owner for owner in owners if owner.wait_seconds_like_recorded is not None]
     if not known:
         return ""
@@ -173,10 +174,10 @@ def _some(count: int) -> str:
 
 
 def money(comparison: Comparison) -> Iterator[Finding]:
-    """What the GPU-hours held come to at the price that the user gave, in a year; nothing without a price.
+    """Cost of the GPU-hours in a year at the user's price; nothing without a price.
 
-    A year is so many times the work as it lasts longer than this work took, under whichever policy took longer: so no
-    year costs more than all GPUs do that are held without a pause. Work of less than a day says nothing of a year.
+    The work is scaled to a year by the time that it took under the slower policy, so that no year costs more than all
+    GPUs held without a pause. Work of less than a day is not scaled.
     """
     price = comparison.gpu_hour_price
     if price is None:
@@ -200,7 +201,7 @@ def money(comparison: Comparison) -> Iterator[Finding]:
 
 
 def _work_seconds(comparison: Comparison) -> float:
-    """From the first submission until nobody submits, runs or holds a GPU any more, under the slower of both."""
+    """Time from the first submission until the last job has let go of its GPUs, under the slower of both policies."""
     ends = [job.submit_time_seconds for job in comparison.workload.jobs]
     for result in (comparison.today, comparison.proposed):
         ends += [outcome.end_seconds for outcome in result.outcomes if outcome.end_seconds is not None]
@@ -215,12 +216,6 @@ def _amount(money: float) -> str:
 
 def _listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def _time_in_all(every: PairedJobs) -> str:
-    total = sum(pair.delay_seconds for pair in every.pairs)
-    word = "less" if total < 0 else "more"
-    return f"Together the jobs spend {hours(abs(total))} job-hours {word} between submission and end."
 
 
 def _gains_and_losses(every: PairedJobs, today: str) -> str:
@@ -241,7 +236,7 @@ def _gains_and_losses(every: PairedJobs, today: str) -> str:
 
 
 def _losing_classes(comparison: Comparison) -> Iterator[Finding]:
-    """Sizes of jobs of which more are done later than earlier."""
+    """Sizes at which more jobs are done later than earlier."""
     losing = [group for group in comparison.size_classes if group.later_share > group.earlier_share]
     if losing and len(comparison.size_classes) > 1:
         parts = [
@@ -265,22 +260,19 @@ def _starved(comparison: Comparison) -> str:
 
 
 def _gpu_time(comparison: Comparison) -> str:
-    after, before = (result.counters.gpu_seconds for result in (comparison.proposed, comparison.today))
-    return (
+    results = (comparison.proposed, comparison.today)
+    after, before = (result.counters.gpu_seconds for result in results)
+    held = (
         f"The same work holds GPUs for {hours(after)} GPU-hours instead of {hours(before)} ({change(after, before)})."
-        f"{_idle(comparison)}"
     )
-
-
-def _idle(comparison: Comparison) -> str:
-    after, before = (idle_gpu_seconds(comparison, result) for result in (comparison.proposed, comparison.today))
-    if after is None or before is None:
-        return ""
-    return f" While jobs wait with nothing, {hours(after)} GPU-hours idle instead of {hours(before)}."
+    idle_after, idle_before = (idle_gpu_seconds(comparison, result) for result in results)
+    if idle_after is None or idle_before is None:
+        return held
+    return f"{held} While jobs wait with nothing, {hours(idle_after)} GPU-hours idle instead of {hours(idle_before)}."
 
 
 def _best(comparison: Comparison) -> Iterator[Finding]:
-    """What else would have done better, if anything."""
+    """Another policy that would have done better, if there is one."""
     best = best_of(comparison, comparison.results)
     if comparison.avg_jct_seconds(best) < (1 - SAME) * comparison.avg_jct_seconds(comparison.proposed):
         yield Finding(

@@ -1,4 +1,4 @@
-"""Folder of a report: checked before the first minute is spent on replays, written to at the end."""
+"""Folder of a report: checked before the replays, written to at the end."""
 
 from __future__ import annotations
 
@@ -14,15 +14,11 @@ from policy_net.laboratory.report.comparison import Comparison
 PAGE_NAME = "index.html"
 PICTURE_NAME = "report.png"
 MOST_WORKLOADS = 24
-"""More would be no page that anybody reads, and no picture that programs open."""
+"""More would be no page that anybody reads, and a picture too large to open."""
 
 
 def prepare_folder(folder: Path, workloads: int) -> None:
-    """Make the folder and see that files can be written to it.
-
-    Raises:
-        BadInput: it cannot be made or written to, or there are too many workloads for one report.
-    """
+    """Make the folder; raises BadInput if it cannot be written to, or there are too many workloads for one report."""
     if workloads > MOST_WORKLOADS:
         raise BadInput(f"a report of {workloads} workloads is too long: give {MOST_WORKLOADS} at most")
     try:
@@ -37,11 +33,7 @@ def prepare_folder(folder: Path, workloads: int) -> None:
 
 
 def check_folder(folder: Path, workloads: int) -> None:
-    """See that a report can be written there, and leave nothing: whoever stops the replay finds no empty folder.
-
-    Raises:
-        BadInput: as `prepare_folder`.
-    """
+    """As `prepare_folder`, but leave no folder behind, in case the replay is stopped."""
     made = [each for each in (folder, *folder.parents) if not is_folder(each)]
     try:
         prepare_folder(folder, workloads)
@@ -52,11 +44,7 @@ def check_folder(folder: Path, workloads: int) -> None:
 
 
 def write_report(comparisons: Sequence[Comparison], folder: Path) -> tuple[Path, Path]:
-    """Write the page and the picture, and make the folder for them; returns their paths.
-
-    Raises:
-        BadInput: a file cannot be written.
-    """
+    """Write the page and the picture, and make the folder for them; their paths. Raises BadInput."""
     # Loads matplotlib and takes half a second: only who wants a report waits.
     from policy_net.laboratory.report.page import overview_png, page_html  # noqa: PLC0415
 
@@ -72,5 +60,4 @@ def write_report(comparisons: Sequence[Comparison], folder: Path) -> tuple[Path,
 
 
 def _unusable(folder: Path, error: OSError) -> BadInput:
-    """The one line for a folder that cannot be written to."""
     return BadInput(f"report {str(folder)!r} cannot be written to ({error.strerror}): name a folder that can")

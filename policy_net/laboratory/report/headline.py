@@ -1,4 +1,4 @@
-"""Headline of a report: the answer in a sentence, with its range and with what makes it worth less."""
+"""Headline of a report: the answer in a sentence, with its range and its warnings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUEUE_WORDS = {
 
 
 def headline(comparison: Comparison) -> str:
-    """The answer in one sentence, and what must stand in the same line."""
+    """The answer in one sentence, with its warnings in the same line."""
     return " ".join([_answer(comparison), *_warnings(comparison)])
 
 
@@ -55,7 +55,7 @@ def _answer(comparison: Comparison) -> str:
 
 
 def _conditions(comparison: Comparison) -> str:
-    """What the answer costs in GPU-hours, and what must hold of the jobs."""
+    """Change in GPU-hours, and condition on the jobs."""
     before, after = (result.counters.gpu_seconds for result in (comparison.today, comparison.proposed))
     held = ""
     if comparison.gpus and before and abs(after / before - 1) >= SAME:
@@ -68,7 +68,7 @@ def _conditions(comparison: Comparison) -> str:
 
 
 def subline(comparison: Comparison) -> str:
-    """What was compared with what."""
+    """The two policies that are compared."""
     proposed, today = label(comparison.proposed.policy), label(comparison.today.policy)
     if not comparison.compares:
         return f"From submission to end, waiting included, under {proposed}; simulated."
@@ -89,7 +89,7 @@ def change(after: float, before: float) -> str:
 
 
 def _range(comparison: Comparison) -> str:
-    """The answer under the other assumptions that were tried, in brackets; nothing where none was."""
+    """Range of the answer under the other assumptions that were tried, in brackets."""
     spread = comparison.spread
     if spread is None or len(spread.changes) < 2:
         return ""
@@ -109,7 +109,7 @@ def interval(least: float, most: float) -> str:
 
 
 def case_in_words(assumption: str, case: AssumedCase) -> str:
-    """What a case assumes, to stand after a figure."""
+    """Words for the value of an assumption in a case, to stand after a figure."""
     if assumption == KIND:
         return _KIND_WORDS[case.kind]
     if assumption == ELASTIC:
@@ -117,13 +117,11 @@ def case_in_words(assumption: str, case: AssumedCase) -> str:
     if assumption == MODELS:
         return f"with seed {case.seed}"
     resize, resume = case.stall_seconds
-    return (
-        "without stalls" if not resize and not resume else f"with {resize:g} s a resize and {resume:g} s a resumption"
-    )
+    stalls = f"with {resize:g} s a resize and {resume:g} s a resumption"
+    return stalls if resize or resume else "without stalls"
 
 
 def _warnings(comparison: Comparison) -> list[str]:
-    """What a reader must not miss: what the record says, jobs that were cut, and machines that nobody named."""
     warnings = []
     recorded, against = comparison.recorded, comparison.change_against_record(comparison.proposed)
     if comparison.compares and recorded is not None and against is not None:
@@ -153,7 +151,7 @@ def _warnings(comparison: Comparison) -> list[str]:
 
 
 def _unsaid_machines(comparison: Comparison) -> list[str]:
-    """The options that say what neither the user nor the log said of the machines."""
+    """Options for what neither the user nor the log said of the machines."""
     machines = comparison.workload.machines
     if machines is None:  # nobody knows of which each of the two was said
         return ["--nodes", "--gpus-per-node"]

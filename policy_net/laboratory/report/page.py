@@ -1,8 +1,4 @@
-"""Page and picture of a report: what a cluster operator sees, and one PNG of it to pass on.
-
-The page is one file, without scripts, and loads nothing from anywhere; its charts are pictures inside it, and all text
-is escaped.
-"""
+"""Page and picture of a report: one file of HTML without scripts that loads nothing, and one PNG of it to pass on."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ from policy_net.laboratory.report.policies import describe, label
 from policy_net.laboratory.report.tables import owner_table, policy_table, size_table
 
 CHART_INCHES = (4.8, 3.5)
-"""Of one chart; in a page on a telephone it is scaled down to three quarters of that, and its text is 10 px high."""
+"""Of one chart; on a telephone it is scaled down to three quarters, and its text is 10 px high."""
 PNG_DOTS_PER_INCH = 110
 PNG_WIDTH_INCHES = 13.0
 _HEADLINE_INCHES = 0.335
@@ -43,12 +39,12 @@ _SMALL_COLUMNS = 165
 _HEADING_COLUMNS = 15
 _NAME_WIDTH = 0.16
 _COLUMNS = 9
-"""Columns of the policies' table that find room in the picture: up to the share of GPUs held."""
+"""Columns of the policies' table in the picture: up to the share of GPUs held."""
 PIXELS_PER_INCH = 96
 
 
 def page_html(comparisons: Sequence[Comparison]) -> str:
-    """The whole page, for one or more workloads; the same comparisons give the same bytes."""
+    """The page of one or more workloads; the same comparisons give the same bytes."""
     names = ", ".join(shown(comparison.workload.name) for comparison in comparisons)
     return rendered(
         "page.html",
@@ -72,7 +68,7 @@ def rendered(template: str, **content: Any) -> str:
 def pictures_of(charts: Iterable[Chart]) -> list[dict[str, Any]]:
     """Charts as a page's template shows them."""
     width, height = (round(inches * PIXELS_PER_INCH) for inches in CHART_INCHES)
-    return [{"url": as_data_url(chart), "alt": chart.alt, "width": width, "height": height} for chart in charts]
+    return [{"url": _as_data_url(chart), "alt": chart.alt, "width": width, "height": height} for chart in charts]
 
 
 def _section(comparison: Comparison) -> dict[str, Any]:
@@ -99,8 +95,8 @@ def _section(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def as_data_url(chart: Chart) -> str:
-    """The chart as an SVG inside a `data:` URL, letters as outlines: it looks the same everywhere, in either light."""
+def _as_data_url(chart: Chart) -> str:
+    """The chart as an SVG inside a `data:` URL, with letters as outlines, in a light and a dark look."""
     stream = io.StringIO()
     with look():
         figure = Figure(figsize=CHART_INCHES, layout="constrained")
@@ -164,7 +160,7 @@ def _head(comparison: Comparison) -> tuple[list[str], list[str]]:
 
 
 def _foot(comparison: Comparison) -> list[str]:
-    """Lines: what may make the headline worth less, and what was assumed."""
+    """Lines of cautions and assumptions."""
     texts = [*(f"Caution: {sentence}" for sentence in cautions(comparison)), f"Assumed: {summary(comparison)}"]
     return [line for text in texts for line in textwrap.wrap(text, _SMALL_COLUMNS)]
 

@@ -1,4 +1,4 @@
-"""Policies as a report names them, and what each does and knows, in plain words."""
+"""Names of policies in a report, and in plain words what each does and knows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from policy_net.policy import DEFAULT_POLICY
 
 LONGEST_LABEL = 28
 """Of a longer name the end is shown, which tells policy files apart."""
-
 _VERSION = re.compile(r"v\d+")
 
 _LABELS = {
@@ -73,7 +72,7 @@ _WORDS = {
 
 
 def label(policy: str) -> str:
-    """A policy's name in tables and charts; a policy file is called by its file's name."""
+    """Name of a policy in tables and charts; of a policy file, its file's name."""
     if policy == DEFAULT_POLICY:
         return f"fedl2 ({policy})"
     name = _LABELS.get(policy) or shown(PurePath(policy).name or policy)
@@ -81,7 +80,7 @@ def label(policy: str) -> str:
 
 
 def describe(policy: str) -> str:
-    """What it does and what it is told, to stand after its name."""
+    """Description of a policy, to stand after its name."""
     if _VERSION.fullmatch(policy):
         return "the version of the fleet’s policy that the learner published under this number."
     return _WORDS.get(policy, "a scheduler given by the user.")

@@ -1,4 +1,4 @@
-"""Cautions where the queue of today does not do in simulation what was recorded: waits, and times to the end."""
+"""Cautions where today's queue, simulated, has other waits and completion times than were recorded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from policy_net.laboratory.report.comparison import NOTICEABLE_SECONDS, Comparis
 from policy_net.laboratory.report.policies import label
 
 FAR = 0.25
-"""A simulation that is further from what was recorded is to be believed less."""
+"""A simulation that is further from the record is to be believed less."""
 WAITS_APART = 3.0
-"""Waits are far apart when one is so many times the other, either way, and they differ noticeably."""
+"""Waits are far apart when one is so many times the other, and they differ noticeably."""
 _MORE_THAN_RECORDED = (
     "machines are missing here, your queue lets more jobs pass, or jobs did not have the sizes that they asked for"
 )
@@ -24,13 +24,13 @@ _LESS_ON_FEWER_GPUS = "other work ran there besides, or other rules held jobs ba
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """How far the simulated queue of today is from what was recorded.
+    """Distance of today's queue, simulated, from the record.
 
     Attributes:
         today: the policy's name.
-        wait_seconds, really_seconds: until the first start on average, simulated and recorded; both or neither.
-        share: of the time to the end, simulated over recorded, less 1; None where it is not recorded.
-        recorded: time to the end, in words.
+        wait_seconds, really_seconds: average wait for the first start, simulated and recorded; both or neither.
+        share: simulated completion time over the recorded one, less 1; None where it is not recorded.
+        recorded: completion time, in words.
     """
 
     today: str
@@ -41,7 +41,7 @@ class _Gap:
 
     @property
     def apart_seconds(self) -> float:
-        """By how much longer jobs wait here; 0 where nobody knows."""
+        """Simulated wait less the recorded one; 0 where it is not known."""
         if self.wait_seconds is None or self.really_seconds is None:
             return 0.0
         return self.wait_seconds - self.really_seconds
@@ -56,30 +56,26 @@ class _Gap:
 
     @property
     def far(self) -> str:
-        """By how much more or less time than was recorded jobs are done in, if that is far; else empty."""
+        """Difference of the completion times in words, if it is far; else empty."""
         if self.share is None or abs(self.share) <= FAR:
             return ""
         return f"{percent(abs(self.share))} {'less' if self.share < 0 else 'more'} time than was recorded"
 
     @property
     def by_waits(self) -> bool:
-        """Whether the waits differ as the times to the end do, so that the one may explain the other."""
+        """Whether the waits differ in the same direction, and may explain the completion times."""
         if self.wait_seconds is None or self.share is None:
             return True
         return self.apart_seconds * self.share > 0 and abs(self.apart_seconds) > NOTICEABLE_SECONDS
 
     @property
     def beside_the_record(self) -> str:
-        """What simulated waits mean for the answer; an end of a sentence."""
+        """A sentence on what simulated waits mean for the answer."""
         beside = f"; beside your record the saving is {'larger' if self.share < 0 else 'smaller'}" if self.share else ""
         return f"The answer compares with the simulated waits{beside}."
 
     def waits(self, between: str) -> str:
-        """Both waits in one unit; empty where nobody knows.
-
-        Args:
-            between: the words between the simulated and the recorded one.
-        """
+        """Both waits in one unit, with words between the simulated and the recorded one; empty where not known."""
         if self.wait_seconds is None or self.really_seconds is None:
             return ""
         unit = unit_for(self.wait_seconds, self.really_seconds)
@@ -87,7 +83,7 @@ class _Gap:
 
 
 def unlike_the_record(comparison: Comparison) -> Iterator[str]:
-    """A sentence or more each; where machines of the record are missing one says all of it."""
+    """Cautions of a sentence or more; where machines of the record are missing, one for all of it."""
     recorded = comparison.recorded
     if recorded is None:
         return
@@ -118,7 +114,7 @@ def unlike_the_record(comparison: Comparison) -> Iterator[str]:
 
 
 def _on_fewer_gpus(gap: _Gap, peak_gpus: int, gpus: int) -> str:
-    """What follows where there are fewer GPUs than were in use at once, as far as the recorded waits bear it out."""
+    """Caution where there are fewer GPUs than were in use at once, by the recorded waits."""
     sentences = [
         f"At its busiest the log has {peak_gpus:,} GPUs in use at once, and there are {gpus:,} here: {_verdict(gap)}"
     ]

@@ -1,7 +1,4 @@
-"""Page of training runs side by side: final figures, settings that differ, and how each figure went.
-
-One file, without scripts, that loads nothing; its charts are pictures inside it, and all text is escaped.
-"""
+"""Page of training runs side by side: final figures, settings that differ, and the curve of each figure."""
 
 from __future__ import annotations
 
@@ -20,11 +17,11 @@ from policy_net.laboratory.training_runs import TrainingRun, differing, final_fi
 
 _COLOURS = (PROPOSED_COLOUR, *OTHER_COLOURS, TODAY_COLOUR)
 _LINES = ("-", "--", ":", "-.")
-"""Beyond as many runs as there are colours, other kinds of line."""
+"""Kinds of line, one for as many runs as there are colours."""
 
 
 def runs_page(runs: Sequence[TrainingRun]) -> str:
-    """The whole page; the same runs give the same bytes."""
+    """The page; the same runs give the same bytes."""
     counting = [settings_that_count(run.settings) for run in runs]
     # A setting of a way to train that no run took says nothing of any.
     names = [name for name in differing(runs) if any(name in counts for counts in counting)]
@@ -61,7 +58,7 @@ def runs_page(runs: Sequence[TrainingRun]) -> str:
 
 
 def _alike(runs: Sequence[TrainingRun]) -> dict[str, Any]:
-    """What the policies are, where it is the same in all runs: no figure to compare, and a column each."""
+    """Facts of the policies that are the same in all runs, and no figures to compare."""
     of_policy = [name for name in final_figures(runs) if name.startswith("spec.")]
     values = {name: [run.final.get(name) for run in runs if run.final] for name in of_policy}
     return {name: found[0] for name, found in values.items() if all(value == found[0] for value in found)}

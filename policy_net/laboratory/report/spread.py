@@ -1,17 +1,17 @@
-"""Spread of an answer over what nobody said: how jobs train, what models they are, how they can be resized.
+"""Spread of an answer over assumptions: how jobs train, what models they are, how they can be resized.
 
 Every assumption is first changed by itself, then together with the others, up to a number of replays that follows from
-the workload alone, so that the same command gives the same range everywhere. What `set` does is simulated by the
-compiled twin, a tenth of a second for a thousand jobs. What a queue of fixed sizes does is simulated anew only where it
-can differ: where GPUs alone decide what fits, it is the same for every model and kind of job.
+the workload alone, so that the same command gives the same range everywhere. The compiled twin simulates `set`, a tenth
+of a second for a thousand jobs. A queue of fixed sizes is simulated anew only where it can differ: where GPUs alone
+decide what fits, it is the same for every model and kind of job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TypeVar
+from typing import Any
 
 from policy_net.domain import JobKind, SpeedModel
 from policy_net.errors import PolicyNetError
@@ -20,19 +20,16 @@ from policy_net.laboratory.simulation.metrics import alone_seconds
 from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
 
 World = tuple[Workload, Environment]
-Value = TypeVar("Value")
-
 STALLS_SECONDS = ((0.0, 0.0), (30.0, 60.0), (120.0, 300.0))
-"""(resize, resume): nothing; a checkpoint that is written and read; a new container and a large model as well."""
+"""(resize, resume): none; a checkpoint that is written and read; a new container and a large model as well."""
 KINDS = (JobKindChoice.ALLREDUCE, JobKindChoice.PS, JobKindChoice.ASYNC)
 SEEDS = 3
 """Draws of the models, from the given seed on."""
 ELASTIC_SHARES = (1.0, 0.5)
-"""Shares of the jobs that can be resized; nobody writes into a log whether a job can."""
+"""Shares of the jobs that can be resized, which no log says."""
 COMPILED_JOBS, OTHER_JOBS = 60_000, 3_000
 """Jobs that are replayed again for a range, all cases together, by the twin and by the policy itself: under a minute on
 one core, mostly."""
-
 FIXED_QUEUES = ("fifo", "fifo-backfill", "fifo-easy")
 """Policies that neither resize nor suspend, and look at nothing but sizes, arrivals and declared durations."""
 
@@ -49,11 +46,7 @@ class AssumedCase:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What is assumed, and what else might be; an assumption with one value was said by the user.
-
-    Attributes:
-        base: what the answer itself is for.
-    """
+    """Values of each assumption, one where the user stated it; `base` is the case of the answer itself."""
 
     base: AssumedCase
     kinds: tuple[JobKindChoice, ...] = KINDS
@@ -65,18 +58,17 @@ class Assumptions:
     def each(self) -> Mapping[str, tuple[AssumedCase, ...]]:
         """By assumption, the cases that change it alone, the base first; those with one value are left out."""
         base = self.base
-        seeds = range(base.seed, base.seed + self.seeds)
-        cases = {
-            KIND: tuple(replace(base, kind=kind) for kind in _first(base.kind, self.kinds)),
-            MODELS: tuple(replace(base, seed=seed) for seed in seeds),
-            STALLS: tuple(
-                replace(base, stall_seconds=stall) for stall in _first(base.stall_seconds, self.stalls_seconds)
-            ),
-            ELASTIC: tuple(
-                replace(base, elastic_share=share) for share in _first(base.elastic_share, self.elastic_shares)
-            ),
-        }
-        return {name: of_name for name, of_name in cases.items() if len(of_name) > 1}
+        values: tuple[tuple[str, str, Iterable[Any]], ...] = (
+            (KIND, "kind", self.kinds),
+            (MODELS, "seed", range(base.seed, base.seed + self.seeds)),
+            (STALLS, "stall_seconds", self.stalls_seconds),
+            (ELASTIC, "elastic_share", self.elastic_shares),
+        )
+        found = {}
+        for name, field_name, of_name in values:
+            others = (value for value in of_name if value != getattr(base, field_name))
+            found[name] = (base, *(replace(base, **{field_name: value}) for value in others))
+        return {name: cases for name, cases in found.items() if len(cases) > 1}
 
     def cases(self) -> Iterator[AssumedCase]:
         """All cases but the base: every assumption by itself, then the others."""
@@ -96,18 +88,14 @@ KIND, MODELS, STALLS = "how the jobs train", "which models they are", "how long 
 ELASTIC = "how many can be resized"
 
 
-def _first(base: Value, values: Sequence[Value]) -> tuple[Value, ...]:
-    return (base, *(value for value in values if value != base))
-
-
 @dataclass(frozen=True)
 class JctSpread:
-    """Average completion time over today's, less 1, by case.
+    """Average completion times over today's, less 1, by case.
 
     Attributes:
         changes: at least the base's.
-        planned: cases that there are, the base included.
-        failed: why the first case could not be replayed, if one could not.
+        planned: number of all cases, with the base.
+        failed: reason why the first case that failed could not be replayed.
     """
 
     assumptions: Assumptions
@@ -142,13 +130,13 @@ class JctSpread:
 
 @dataclass
 class CaseReplays:
-    """How a case is simulated.
+    """Simulation of cases.
 
     Attributes:
         world: the workload and its cluster under a case.
-        average_seconds: average completion time of a workload under a policy, in its cluster.
+        average_seconds: average completion time in a world under a policy.
         speeds: the simulator's truth.
-        places_matter: whether where tasks lie changes speeds.
+        places_matter: whether the places of tasks change speeds.
     """
 
     world: Callable[[AssumedCase], World]
@@ -167,7 +155,7 @@ class CaseReplays:
         return self._known[key]
 
     def remember(self, world: World, policy: str, seconds: float) -> None:
-        """Take over what was simulated before."""
+        """Keep an average that was simulated before."""
         key = self._what_today_depends_on(world, policy)
         if key is not None:
             self._known[key] = seconds
@@ -180,7 +168,7 @@ class CaseReplays:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedBase:
-    """What was simulated under the base: its world, the two policies, and their average completion times."""
+    """The base case's world, the two policies, and their average completion times."""
 
     world: World
     today: str
@@ -196,10 +184,10 @@ def spread_of(
     most: int,
     on_case: Callable[[float], None] | None = None,
 ) -> JctSpread:
-    """Replay today's and the proposed policy under other assumptions, at most `most` of them.
+    """Replay today's and the proposed policy under at most `most` other cases.
 
     Args:
-        on_case: told after each case which share is done.
+        on_case: called after each case with the share that is done.
     """
     cases = list(assumptions.cases())
     changes = {assumptions.base: answer.proposed_seconds / answer.today_seconds - 1}
@@ -219,12 +207,12 @@ def spread_of(
 
 
 def usual_cases(jobs: int, *, compiled: bool) -> int:
-    """How many cases are replayed unless the user says otherwise: with the twin, all that change one assumption."""
+    """Cases that are replayed by default: with the twin at least all that change one assumption."""
     return max(COMPILED_JOBS // jobs, 2 + 2 + 2 + 1) if compiled else OTHER_JOBS // jobs
 
 
 def _what_a_queue_sees(world: World, speeds: SpeedModel) -> object | None:
-    """All that a queue of fixed sizes decides by, rounded to a millionth; None where more than that counts.
+    """All inputs of a queue of fixed sizes, rounded to a millionth; None where more than that counts.
 
     Parameter servers are left out where they always fit beside their workers: on equal machines whose spare CPU they
     divide without a rest, and none asks for more CPU than its GPUs' share.

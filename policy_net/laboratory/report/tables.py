@@ -17,7 +17,7 @@ WAITS_LONGER, LONGER_THAN_RECORDED = " ▲", " △"
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row: its name, and a text for every further column."""
+    """A row: its name, and a text for every further column."""
 
     name: str
     cells: tuple[str, ...]
@@ -26,11 +26,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table; the first heading is that of the rows' names.
-
-    Attributes:
-        legend: what its marks mean, a line each.
-    """
+    """A table; the first heading is that of the rows' names, and the legend explains its marks, a line each."""
 
     headings: tuple[str, ...]
     rows: tuple[TableRow, ...]
@@ -38,7 +34,7 @@ class TextTable:
 
 
 def policy_table(comparison: Comparison) -> TextTable:
-    """A row per policy: the command's own figures, in units for people."""
+    """The command's figures by policy, in units for people."""
     unit = unit_for(*(comparison.avg_jct_seconds(result) for result in comparison.results))
     tail_unit = unit_for(*(figures["p99_jct_seconds"] for figures in comparison.figures))
     waits = [figures["avg_wait_seconds"] for figures in comparison.figures]
@@ -88,14 +84,14 @@ def policy_table(comparison: Comparison) -> TextTable:
             "–" if not held or training is None else percent(training / held),
             hours(result.counters.gpu_seconds),
             "–" if idle is None else hours(idle),
-            _done(figures["completed"], figures["jobs"]),
+            f"{done:,}" if (done := figures["completed"]) == figures["jobs"] else f"{done:,} of {figures['jobs']:,}",
         )
         rows.append(TableRow(label(result.policy), cells, result is comparison.proposed))
     return TextTable(headings, tuple(rows))
 
 
 def size_table(comparison: Comparison) -> TextTable | None:
-    """The proposed policy against what it is compared with, by requested size; None if there is nothing to compare."""
+    """The proposed policy against today's, by requested size; None if there is nothing to compare."""
     if not comparison.compares:
         return None
     today, proposed = label(comparison.today.policy), label(comparison.proposed.policy)
@@ -167,12 +163,8 @@ def _owner_cells(owner: Owner, wait: Unit, end: Unit) -> tuple[str, ...]:
 
 
 def _waited(unit: Unit, seconds: float) -> str:
-    """In the unit of the longest wait of a column; of hardly any, that it is below what can be told."""
+    """A wait in its column's unit; `<0.01` if it is too short for that."""
     return "<0.01" if 0.0 < seconds < 0.01 * unit.seconds else unit.number(seconds)
-
-
-def _done(completed: int, jobs: int) -> str:
-    return f"{completed:,}" if completed == jobs else f"{completed:,} of {jobs:,}"
 
 
 def _decimal(value: float | None) -> str:

@@ -41,8 +41,8 @@ def test_assumptions_are_those_of_the_settings_used(made, setting: dict[str, obj
 
 
 def test_where_the_cluster_size_comes_from_is_said(made) -> None:
-    assert "The cluster has 4 machines with 2 GPUs and 8 CPU cores each, as given" in assumptions(made(HOURS))[1]
-    assert "Nobody said what it is" in assumptions(made(HOURS, nodes_given=False))[1]
+    assert "The cluster has 4 machines with 2 GPUs and 8 CPU cores each, as given" in list(assumptions(made(HOURS)))[1]
+    assert "Nobody said what it is" in list(assumptions(made(HOURS, nodes_given=False)))[1]
     assert "4 machines, their number chosen to suit the jobs." in summary(made(HOURS, nodes_given=False))
 
 

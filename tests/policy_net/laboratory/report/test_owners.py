@@ -106,7 +106,7 @@ def test_jobs_without_a_recorded_wait_say_nothing_against_the_record(made) -> No
     assert not owners["ann"].waits_longer_than_recorded, "of the job that is recorded the wait is the same"
     others = together(tuple(owners.values()))
     assert others is not None
-    assert (others.recorded_jobs, others.recorded_wait_seconds) == (1, HOUR)
+    assert (len(others.recorded_seconds), others.recorded_wait_seconds) == (1, HOUR)
     finding = next(fairness(comparison))
     assert finding.text.endswith(" None waits longer than was recorded of the 1 of whom waits are recorded.")
 
