@@ -12,7 +12,7 @@ from foundation.output import Form, Output, show
 
 
 class PolicyExtra(StrEnum):
-    """What a `set` policy's file may have beside its residual."""
+    """Further groups of numbers of a `set` policy's file."""
 
     PRICES = "prices"
     SESSIONS = "sessions"

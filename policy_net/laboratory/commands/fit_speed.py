@@ -54,15 +54,14 @@ def _check_name(out: Path, table: Path) -> None:
         check_replaceable(out)
         same = out.exists() and table.exists() and out.samefile(table)
     except OSError as error:
-        raise BadInput(
-            f"--out {str(out)[:200]}: cannot be written ({error.strerror}); give the path of a new file"
-        ) from error
+        shown = str(out)[:200]
+        raise BadInput(f"--out {shown}: cannot be written ({error.strerror}); give the path of a new file") from error
     if same:
         raise BadInput(f"--out {out}: is the table of measurements itself; give the path of a new file")
 
 
 def quality_table(title: str, qualities: Sequence[FitQuality]) -> FittedTable:
-    """How well each model's fit does."""
+    """Quality of each model's fit."""
     from foundation.tables import Column, FittedTable  # noqa: PLC0415
 
     columns = (

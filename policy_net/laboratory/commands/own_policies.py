@@ -1,7 +1,7 @@
-"""Policies of a user's own: `module:function`, loaded from the current folder or from what is installed.
+"""Policies of a user's own: `module:function`, from the current folder or from what is installed.
 
-The function takes a `PolicyContext` and returns a `SchedulerPolicy`, as those of `policy_net.baselines` do. What the
-user's code raises, or returns amiss, is told in a line that says where in that code it happened.
+The function takes a `PolicyContext` and returns a `SchedulerPolicy`, as those of `policy_net.baselines` do. Errors of
+the user's code become one line with its place in that code.
 """
 
 from __future__ import annotations
@@ -27,18 +27,14 @@ from policy_net.policy import PolicyFactory, SchedulerPolicy, policy_names, regi
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 _SUFFIX = ".py"
 USUAL_FUNCTION = "build"
-"""What a file that is named alone is taken to have."""
+"""Function of a file that is named alone."""
 _BUILDS = "it must take a PolicyContext and return a scheduler"
 _IS_ONE = "a scheduler has name, decide(state, trigger) and observe(progress)"
 _DECIDES = "it must return a Decision of policy_net.domain, with an Allocation of whole numbers ≥ 0 by job id"
 
 
 def own_names(names: Iterable[str]) -> list[str]:
-    """The same names; a Python file of the current folder, `mine.py` or `mine`, as `mine:build`.
-
-    Raises:
-        BadInput: a Python file lies elsewhere.
-    """
+    """The same names; a Python file of the current folder, `mine.py` or `mine`, as `mine:build`. Raises BadInput."""
     return [_of_file(name) for name in names]
 
 
@@ -65,11 +61,7 @@ def _of_file(name: str) -> str:
 
 
 def register_own(names: Iterable[str]) -> None:
-    """Register those names that are of the form `module:function`; nothing else is looked at.
-
-    Raises:
-        BadInput: the module cannot be imported, or has no such function.
-    """
+    """Register the names of the form `module:function`; raises BadInput if there is no such module or function."""
     for name in names:
         if _NAME.fullmatch(name) and name not in policy_names() and not is_file(Path(name)):
             register_policy(name, _factory_of(name))
@@ -107,7 +99,7 @@ def _is_of(module: ModuleType, file: Path) -> bool:
 
 
 class _Builder:
-    """What builds one policy of a user's, checked."""
+    """Builder of a user's policy, checked."""
 
     def __init__(self, name: str, module: ModuleType, function: PolicyFactory) -> None:
         self._code = _UsersCode(name, module)
@@ -130,18 +122,14 @@ class _Builder:
 
 
 class _UsersCode:
-    """The module that a user wrote, for messages on what it does."""
+    """Module of a user, for calls and error messages."""
 
     def __init__(self, name: str, module: ModuleType) -> None:
         self._name = name
         self._file = getattr(module, "__file__", None) or ""
 
     def call(self, function: Callable[..., Any], *arguments: object, must: str) -> Any:
-        """What the function returns.
-
-        Raises:
-            BadInput: it raised; in place of all but those errors that explain themselves.
-        """
+        """Result of a function; raises BadInput in place of all errors but those that explain themselves."""
         try:
             return function(*arguments)
         except ExpectedError:
@@ -156,11 +144,11 @@ class _UsersCode:
             ) from error
 
     def wrong(self, what: str, function: object) -> BadInput:
-        """The error on something that the function returned, or the scheduler is."""
+        """Error on a result of the function, or on the scheduler."""
         return BadInput(f"--policy {self._name}: {what}{self.place_of(function)}")
 
     def place_of(self, function: object) -> str:
-        """Where the function begins, in brackets; of what is no function the file."""
+        """Place of a function in brackets; else the file."""
         code = getattr(function, "__code__", None)
         return self._at(None) if code is None else self._at(code.co_firstlineno, code.co_filename)
 
@@ -170,7 +158,7 @@ class _UsersCode:
 
 
 class _Checked:
-    """A scheduler of a user's, of which each decision is looked at before the simulation takes it."""
+    """Scheduler of a user, each decision of which is checked before the simulation takes it."""
 
     def __init__(self, policy: SchedulerPolicy, code: _UsersCode) -> None:
         self._policy = policy

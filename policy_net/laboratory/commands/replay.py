@@ -1,13 +1,11 @@
-"""Command `policy-net replay`: runs workloads under policies in simulation, and compares what the jobs waited for.
+"""Command `policy-net replay`: runs workloads under policies in simulation, compares them, and writes a report.
 
-With `--report` it also says which policies a report compares, and writes the report's files. What replays, and what
-draws, is loaded when it is at its work: help and refusals of what was typed wait for none of it.
+Code that replays or draws is loaded when it is needed, so that help and refusals of options are quick.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import repeat
@@ -39,13 +37,11 @@ if TYPE_CHECKING:
     from policy_net.throughput.parametric import MeasuredFit
 
 World = tuple["Workload", "Environment"]
-
-
 HIGHEST_PRICE = 1e6
 
 
 class OwnerField(StrEnum):
-    """By what jobs may be added up."""
+    """Kinds of owners of jobs."""
 
     USER = "user"
     ACCOUNT = "account"
@@ -54,7 +50,7 @@ class OwnerField(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AnswerOptions:
-    """Options of `replay` that say what the answer has to tell."""
+    """Options of `replay` on its answer."""
 
     range_cases: Annotated[
         int | None,
@@ -118,8 +114,7 @@ def replay_command(
     output: Output = Form.TABLE,
 ) -> None:
     """Replay workloads under policies, each pair from a fresh policy."""
-    policies = own_names(_chosen_policies(policy))
-    _check_once(policies)
+    policies = _chosen_policies(policy)
     register_own(policies)
     check_known(policies)  # a slip of the pen is told before anything is read
     truth, effect = world.speeds(), world.placement_effect()
@@ -199,7 +194,7 @@ def _measured(points: Path | None) -> MeasuredFit | None:
 
 
 def _with_spreads(comparisons: list[Comparison], settings: list[Setting], cases: int | None) -> list[Comparison]:
-    """Every comparison with its answer's range; a progress bar on a terminal."""
+    """Comparisons with their answers' ranges; a progress bar on a terminal."""
     from policy_net.laboratory.commands.answers import with_spread  # noqa: PLC0415
 
     found = []
@@ -219,7 +214,7 @@ def _with_spreads(comparisons: list[Comparison], settings: list[Setting], cases:
 
 
 def _print_answers(comparisons: list[Comparison], answer: AnswerOptions, console: Console) -> None:
-    """Tables on stdout, and the answer in sentences at their end."""
+    """Print tables, and the answer in sentences below."""
     from policy_net.laboratory.commands.answers import sentences  # noqa: PLC0415
     from policy_net.laboratory.commands.replay_table import owner_table_on_terminal, replay_table  # noqa: PLC0415
     from policy_net.laboratory.report.tables import owner_table  # noqa: PLC0415
@@ -266,11 +261,7 @@ def _run(
     compiled: bool,
     say_each: bool,
 ) -> list[ReplayResult]:
-    """Every workload under every policy; a progress bar on a terminal.
-
-    Args:
-        say_each: whether each is said on stderr as soon as it is there.
-    """
+    """Every workload under every policy; a progress bar on a terminal, with `say_each` also a line each on stderr."""
     from policy_net.laboratory.simulation.replay import replay  # noqa: PLC0415
     from policy_net.policy_kinds import load_policy  # noqa: PLC0415
 
@@ -293,34 +284,20 @@ def _run(
                 )
                 bar.remove_task(task)
                 if say_each:
-                    _tell(results[-1])
+                    done, average = results[-1], duration(results[-1].to_json()["avg_jct_seconds"])
+                    line = f"  done: {done.workload} under {done.policy}, {average} on average"
+                    print(line, file=sys.stderr, flush=True)
     return results
 
 
-def _tell(result: ReplayResult) -> None:
-    figures = result.to_json()
-    print(
-        f"  done: {result.workload} under {result.policy}, {duration(figures['avg_jct_seconds'])} on average",
-        file=sys.stderr,
-        flush=True,
-    )
+def _chosen_policies(names: list[str] | None) -> list[str]:
+    """Policies to compare, by default those of a report; raises BadInput if one is named twice."""
+    if not names:
+        from policy_net.laboratory.report import REPORT_POLICIES  # noqa: PLC0415
 
-
-def _check_once(policies: Sequence[str]) -> None:
-    """Refuse a policy that is named twice: it would be compared with itself.
-
-    Raises:
-        BadInput: one is.
-    """
+        names = list(REPORT_POLICIES)
+    policies = own_names(names)
     for number, name in enumerate(policies):
         if name in policies[:number]:
             raise BadInput(f"--policy {shown_name(name)} is given twice; name it once")
-
-
-def _chosen_policies(policies: Sequence[str] | None) -> list[str]:
-    """Those named; unless any are, those that a report compares."""
-    if policies:
-        return list(policies)
-    from policy_net.laboratory.report import REPORT_POLICIES  # noqa: PLC0415
-
-    return list(REPORT_POLICIES)
+    return policies

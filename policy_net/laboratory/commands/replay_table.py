@@ -12,8 +12,7 @@ from policy_net.laboratory.report.comparison import Recorded
 from policy_net.laboratory.report.tables import TextTable
 
 RECORDED = "(recorded)"
-"""The row of what really happened; no policy has this name."""
-
+"""Row of the record; no policy has this name."""
 _COLUMNS = {
     "policy": Column("policy", 0),
     "completed": Column("jobs\ndone", 3),
@@ -33,20 +32,16 @@ _TIMINGS = {
 _HOURS_SECONDS = 4 * 3600.0
 """Averages of as much and more are in hours."""
 _OWNER_COLUMNS_LEFT_OUT = (0, 4, 5, 3, 0, 0, 0, 0, 1, 2)
-"""In the order of the report's table: its name, jobs, GPU-hours, recorded wait, waits, completions, change, later.
+"""By the columns of the report's table: name, jobs, GPU-hours, recorded wait, waits, completions, change, later.
 
-A change says nothing without what changed, so both sides stay, and with the waits who waits longer.
+Both sides of a change stay, and with the waits the marks of who waits longer.
 """
 
 
 def replay_table(
     title: str, rows: Sequence[Mapping[str, Any]], *, recorded: Recorded | None = None, timing: bool = False
 ) -> FittedTable:
-    """The policies' figures, after those of the record where there are any.
-
-    Args:
-        timing: whether it is shown how long our own code took.
-    """
+    """The policies' figures, after those of the record; with `timing` also the times of our own code."""
     columns = _COLUMNS | (_TIMINGS if timing else {})
     unit = _unit(rows, recorded)
     lines = [] if recorded is None else [_recorded_cells(columns, recorded, unit)]
@@ -56,7 +51,7 @@ def replay_table(
 
 
 def _unit(rows: Sequence[Mapping[str, Any]], recorded: Recorded | None) -> Unit:
-    """Of all times of a table: that of the averages, hours at most."""
+    """Unit of all times of a table: that of the averages, hours at most."""
     averages = [row["avg_jct_seconds"] for row in rows] + ([] if recorded is None else [recorded.avg_jct_seconds])
     known = [min(seconds, _HOURS_SECONDS) for seconds in averages if seconds is not None]
     return unit_for(*known) if known else unit_for(_HOURS_SECONDS)

@@ -1,6 +1,6 @@
-"""Command `policy-net reproduce`: a paper's figures from this code, beside the paper's own.
+"""Command `policy-net reproduce`: a paper's figures from this code, with the paper's own.
 
-What computes is loaded when something is computed: help and refusals of what was typed wait for none of it.
+Code that computes is loaded when it is needed, so that help and refusals of options are quick.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _WORDS = {
     "no_difference": "no difference\nshown",
     "other": "other",
 }
-"""By the name that programs read, columns; what is neither has no direction in the paper, or no figure here."""
+"""Columns by the names that programs read; `other` has no direction in the paper, or no figure here."""
 LARGEST_SEED = 1_000
 MOST_SEEDS = 100
 
 
 class Paper(StrEnum):
-    """Whose figures."""
+    """Papers with figures."""
 
     DL2 = "dl2"
 
@@ -125,13 +125,13 @@ def reproduce(
 
 
 def verdict_counts(verdicts: Sequence[str]) -> dict[str, int]:
-    """How many rows of a figure came out in which way beside the paper's."""
+    """Numbers of a figure's rows by their verdict against the paper's."""
     counts = Counter(_VERDICTS.get(verdict, "other") for verdict in verdicts)
     return {"rows": len(verdicts)} | {name: counts[name] for name in _WORDS}
 
 
 def verdicts_table(figures: Sequence[Mapping[str, Any]], summary: str) -> FittedTable:
-    """How many rows of each figure came out in which way, and in a sentence all of them.
+    """Verdicts of each figure, and of all in a sentence.
 
     Args:
         figures: each with its name and `verdict_counts`.
@@ -153,7 +153,7 @@ def verdicts_table(figures: Sequence[Mapping[str, Any]], summary: str) -> Fitted
 
 
 def _wanted(only: str | None, names: list[str]) -> set[str]:
-    """The figures that were asked for. Raises BadInput for one that there is not."""
+    """Figures of `--only`; raises BadInput for an unknown one."""
     if only is None:
         return set(names)
     wanted = [name.strip() for name in only.split(",")]

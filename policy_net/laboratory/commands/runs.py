@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from policy_net.laboratory.training_runs import TrainingRun
 
 MOST_RUNS = 24
-"""More lines in one chart nobody tells apart."""
+"""More lines in one chart cannot be told apart."""
 
 
 def runs_command(
@@ -72,7 +72,7 @@ def _facts(runs: Sequence[TrainingRun]) -> list[dict[str, Any]]:
 
 
 def state_of(run: TrainingRun) -> str:
-    """What became of a run, as far as its folder says: whether its process is still there is not written in it."""
+    """State of a run by its folder, which does not say whether its process still runs."""
     return "ended" if run.final else "not ended"
 
 
@@ -108,7 +108,7 @@ def _write_page(runs: list[TrainingRun], page: Path) -> None:
 
 
 def _runs_in_csv(runs: Sequence[TrainingRun]) -> FittedTable:
-    """The settings in which runs differ, each a column, and what came of the runs."""
+    """Runs with the settings in which they differ, and their final figures."""
     from foundation.tables import Column, FittedTable  # noqa: PLC0415
     from policy_net.laboratory.training_runs import differing, final_figures  # noqa: PLC0415
 
@@ -121,7 +121,7 @@ def _runs_in_csv(runs: Sequence[TrainingRun]) -> FittedTable:
 
 
 def runs_table(runs: Sequence[TrainingRun], report: Path | None) -> FittedTable:
-    """Trainings side by side: where their curves end, what came of them, and in what their settings differ."""
+    """Runs side by side: ends of their curves, final figures, and differing settings."""
     from foundation.tables import Column, FittedTable, in_words  # noqa: PLC0415
     from policy_net.laboratory.run_words import (  # noqa: PLC0415
         heading_of,

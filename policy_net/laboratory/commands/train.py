@@ -1,6 +1,6 @@
 """Command `policy-net train`: a warm start by imitation, then actor-critic in simulation, into a policy file.
 
-What trains is loaded when something is trained: help and refusals of what was typed wait for none of it.
+Code that trains is loaded when something is trained, so that help and refusals of options are quick.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import dataclasses
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,17 +29,12 @@ if TYPE_CHECKING:
     from policy_net.laboratory.commands.train_set import SetTraining
     from policy_net.laboratory.training.offline import Episode
     from policy_net.laboratory.training.settings import Dl2Settings, TrainingSettings
-    from policy_net.laboratory.training.teacher import Teacher
     from policy_net.laboratory.training_checkpoint import InterruptedTraining, TrainingCheckpoint
     from policy_net.laboratory.training_runs import RunRecorder
 
 
-# A name that ships says the kind too, so that `--policy set-taught` and `--from set-taught` are enough. What cannot be
-# read is refused before anything is written or said of workloads: a refusal is one line.
-
-
 def kind_and_start(policy: str | None, start: Path | None, config: Path | None) -> tuple[str | None, Path | None]:
-    """The kind of policy, and the file to go on from, where either may be the name of a policy that ships.
+    """The kind of policy, and the file to go on from; `--policy set-taught` and `--from set-taught` are enough.
 
     Raises:
         BadInput: there is no such kind, or two things to go on from.
@@ -57,11 +52,7 @@ def kind_and_start(policy: str | None, start: Path | None, config: Path | None) 
 
 
 def check_start(start: Path | None, kind: str) -> None:
-    """See that what to go on from can be read; it is read again where it is trained.
-
-    Raises:
-        BadInput: it is no policy file, or is damaged.
-    """
+    """Raise BadInput if the start is no policy file, or is damaged; it is read again where it is trained."""
     if start is None:
         return
     from policy_net.exchange.policy_file import read_policy_file  # noqa: PLC0415
@@ -153,8 +144,7 @@ def train(
             raise BadInput(f"--{option} is {value}; use a finite number")
     if resume and run is None:
         raise BadInput("--resume: which training is to go on? Name its folder with --run DIR")
-    settings = _settings_of(config, policy)
-    _check_batch(jobs_per_batch, settings.policy)
+    settings = _settings_of(config, policy, jobs_per_batch)
     settings = settings.model_copy(update={"dl2": _with_options(settings.dl2, imitation_steps, learning_rate, reward)})
     truth, effect = world.speeds(), world.placement_effect()
 
@@ -173,6 +163,7 @@ def train(
     from rich.console import Console  # noqa: PLC0415
 
     from policy_net.exchange.policy_file import check_writable, write_policy_file  # noqa: PLC0415
+    from policy_net.laboratory.training.teacher import Teacher  # noqa: PLC0415
     from policy_net.laboratory.training_runs import RunRecorder  # noqa: PLC0415
 
     check_writable(out)
@@ -205,7 +196,7 @@ def train(
             steps=steps,
             max_seconds=max_seconds,
             start=start,
-            teacher=teacher if log is None else _read_log(log, world.slot_seconds),
+            teacher=teacher if log is None else Teacher.from_file(log, world.slot_seconds),
             jobs_per_batch=jobs_per_batch,
             recorder=recorder,
             checkpoint=checkpoint,
@@ -225,24 +216,18 @@ def train(
         _end(recorder, out, trained)
     if checkpoint is not None:
         checkpoint.clear()
-    if not output.for_people:  # who have been told on stderr, where all that is said of a training is
+    if not output.for_people:  # who read it on stderr already
         _show_facts(out, trained, output)
 
 
 def _show_facts(out: Path, trained: PolicyFile, output: Form) -> None:
-    spec = trained.spec
-    facts: dict[str, Any] = {
-        "file": str(out),
-        "policy": spec.policy,
-        "spec_digest": spec.digest,
-        "parameters": spec.parameter_count,
-    }
-    facts["card"] = dict(trained.card)
+    spec, card = trained.spec, dict(trained.card)
+    identity = {"policy": spec.policy, "spec_digest": spec.digest, "parameters": spec.parameter_count}
+    facts = {"file": str(out), **identity, "card": card}
     show(output, facts, "", [facts])
 
 
 def _kind(policy: str) -> type[Dl2Training | SetTraining]:
-    """What carries out an order of a kind of policy."""
     if policy == "dl2":
         from policy_net.laboratory.commands.train_dl2 import Dl2Training  # noqa: PLC0415
 
@@ -252,17 +237,10 @@ def _kind(policy: str) -> type[Dl2Training | SetTraining]:
     return SetTraining
 
 
-def _read_log(log: Path, slot_seconds: float) -> Teacher:
-    """Raises BadInput if the log cannot be used."""
-    from policy_net.laboratory.training.teacher import Teacher  # noqa: PLC0415
-
-    return Teacher.from_file(log, slot_seconds)
-
-
 def _checkpoint(
     run: Path, resume: bool, recorder: RunRecorder
 ) -> tuple[TrainingCheckpoint, InterruptedTraining | None]:
-    """What keeps checkpoints in the run's folder, and what is kept there already of a run that is to go on."""
+    """Checkpoints of the run's folder, and the one that is kept there of a run that is to go on."""
     from policy_net.laboratory.training_checkpoint import TrainingCheckpoint, read_checkpoint  # noqa: PLC0415
     from policy_net.laboratory.training_runs import RUN_FILE  # noqa: PLC0415
 
@@ -275,7 +253,7 @@ def _checkpoint(
 
 
 def _what_is_kept(checkpoint: TrainingCheckpoint | None, steps: int) -> str:
-    """What an interrupted training leaves; keeps what it can first."""
+    """Keep a last checkpoint of an interrupted training, and say what is kept."""
     if checkpoint is None:
         return "nothing is kept: with --run DIR an interrupted training can go on"
     checkpoint.keep()
@@ -284,17 +262,8 @@ def _what_is_kept(checkpoint: TrainingCheckpoint | None, steps: int) -> str:
     return f"kept: {checkpoint.path}, after {checkpoint.kept} of {steps} steps; the same command with --resume goes on"
 
 
-def _check_batch(jobs_per_batch: int | None, policy: str) -> None:
-    if jobs_per_batch is not None and policy != "dl2":
-        raise BadInput(f"--jobs-per-batch is for dl2 policies; leave it out with --policy {policy}")
-
-
 def _end(recorder: RunRecorder, out: Path, trained: PolicyFile) -> None:
-    """Write what came of a run; its policy is there already.
-
-    Raises:
-        BadInput: the run's folder cannot be written.
-    """
+    """Write the end of a run, whose policy is written already; raises BadInput."""
     final = {"file": str(out), "parameters": trained.spec.parameter_count}
     try:
         recorder.end({**final, "spec": trained.spec.model_dump(mode="json"), **trained.card})
@@ -302,29 +271,24 @@ def _end(recorder: RunRecorder, out: Path, trained: PolicyFile) -> None:
         raise BadInput(f"--run: its folder cannot be written whole ({error.strerror}); {out} is written") from error
 
 
-def _settings_of(config: Path | None, policy: str | None) -> TrainingSettings:
-    """What the file says; the kind of policy is the option's, where that is given.
-
-    Raises:
-        BadInput: the file cannot be used, or is for another kind of policy.
-    """
+def _settings_of(config: Path | None, policy: str | None, jobs_per_batch: int | None) -> TrainingSettings:
+    """Settings of the file, or the defaults; raises BadInput, also if they are for another kind of policy."""
     from policy_net.laboratory.training.settings import TrainingSettings  # noqa: PLC0415
     from policy_net.settings import checked_settings, read_settings_file  # noqa: PLC0415
 
     if config is None:
-        return checked_settings({} if policy is None else {"policy": policy}, TrainingSettings, "--policy")
-    settings = read_settings_file(config, TrainingSettings, "policy")
+        settings = checked_settings({} if policy is None else {"policy": policy}, TrainingSettings, "--policy")
+    else:
+        settings = read_settings_file(config, TrainingSettings, "policy")
     if policy not in (None, settings.policy):
         raise BadInput(f"--policy {policy}: {config} is for a {settings.policy} policy; leave one of them out")
+    if jobs_per_batch is not None and settings.policy != "dl2":
+        raise BadInput(f"--jobs-per-batch is for dl2 policies; leave it out with --policy {settings.policy}")
     return settings
 
 
 def _teacher_of(settings: TrainingSettings, config: Path | None) -> str | None:
-    """The scheduler that the file wants imitated; None where it names none.
-
-    Raises:
-        BadInput: nobody has this name; a log is named by the option, as it is no setting.
-    """
+    """The scheduler that the file wants imitated; None where it names none. Raises BadInput if there is no such one."""
     name = settings.dl2.imitate if settings.policy == "dl2" else None
     if name is not None and name not in policy_names():
         raise BadInput(f"{config}: setting dl2.imitate = {name!r}: unknown policy; use one of {advice(name)}")
@@ -334,7 +298,7 @@ def _teacher_of(settings: TrainingSettings, config: Path | None) -> str | None:
 def _with_options(
     settings: Dl2Settings, imitation_steps: int | None, learning_rate: float | None, reward: RewardKind | None
 ) -> Dl2Settings:
-    """The settings with what was typed in place of what they say."""
+    """The settings with the options in their place."""
     typed = {"imitation_steps": imitation_steps, "learning_rate": learning_rate}
     changed = {name: value for name, value in typed.items() if value is not None}
     actor_critic = (

@@ -36,11 +36,7 @@ class Dl2Training(TrainingOrder):
     """The order of a `dl2` policy."""
 
     def run(self, console: Console) -> PolicyFile:
-        """Train; the card says how it came to be.
-
-        Raises:
-            BadInput: the start or the log cannot be used, or the learning rate is too large.
-        """
+        """Train; raises BadInput if the start or the log cannot be used, or the learning rate is too large."""
         settings = self.settings.dl2
         spec, weights, parent = self._beginning()
         card: dict[str, Any] = {"workloads": self.sources, "seed": self.seed, "parent": parent}
@@ -109,10 +105,10 @@ class Dl2Training(TrainingOrder):
         return on_step
 
     def _reinforce(self, begun: PolicyFile, before: int, progress: Progress) -> tuple[Weights, int]:
-        """Actor-critic in simulation; the weights and how many updates were made.
+        """Actor-critic in simulation; weights and number of updates.
 
         Args:
-            before: updates of an earlier run, on whose seeds and episodes no other follow.
+            before: updates of an earlier run, whose seeds and episodes are not used again.
         """
         settings, spec = self.settings.dl2, begun.network_spec
         task = progress.add_task("actor-critic", total=self.steps, completed=before, figure="")

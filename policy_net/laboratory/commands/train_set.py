@@ -39,24 +39,20 @@ from policy_net.set_policy.policy import default_set_file, file_of
 from policy_net.set_policy.residual import initial_residual
 
 WATCHED_EPISODES = 6
-"""Workloads that a scheduler is watched on: a set policy has few parameters."""
+"""Workloads on which a scheduler is watched: a set policy has few parameters."""
 FIRST_EVOLUTION_WORLD = 1000
 """Worlds before it are those of the priors."""
 MOST_WORLDS_READ = 8
-"""That are kept; a recording may have a hundred thousand jobs."""
+"""Worlds that are kept; a recording may have a hundred thousand jobs."""
 TWIN_WORLDS = 64
-"""That replays in a twin are drawn from, of each source; how wrong their speeds are is drawn for every replay."""
+"""Worlds of each source, from which replays in a twin are drawn; errors of their speeds are drawn for every replay."""
 
 
 class SetTraining(TrainingOrder):
     """The order of a `set` policy; without steps it trains the priors alone, or imitates alone."""
 
     def run(self, console: Console) -> PolicyFile:
-        """Train; the card says from what, and how the residual did on the validation worlds.
-
-        Raises:
-            BadInput: the log to imitate cannot be used.
-        """
+        """Train; the card has the start, and the residual's verdict. Raises BadInput if the log cannot be used."""
         with training_progress(console) as progress:
             worlds = NumberedWorlds(self._episode, self.speeds, self.placement_effect)
             begun = self._begin(worlds, progress, console) if self.kept is None else self.kept.start
@@ -66,7 +62,7 @@ class SetTraining(TrainingOrder):
             return self._evolve(begun, worlds, progress, console)
 
     def _begin(self, worlds: NumberedWorlds, progress: Progress, console: Console) -> PolicyFile:
-        """What evolution starts from: an imitation, a file, or the planner with priors that are learned first."""
+        """Start of evolution: an imitation, a file, or the planner with priors that are learned first."""
         card: dict[str, Any] = {"seed": self.seed} | ({"workloads": self.sources} if self.sources else {})
         given = None if self.start is None else read_policy_file(file_of(self.start))
         if self.teacher is not None:
@@ -112,13 +108,13 @@ class SetTraining(TrainingOrder):
         return Teacher(scheduler, seen)
 
     def _evolve(self, begun: PolicyFile, worlds: NumberedWorlds, progress: Progress, console: Console) -> PolicyFile:
-        """Evolve the residual, or teach in a twin; what does not win against what it began with is left out."""
+        """Evolve the residual, or teach in a twin; the result is left out unless it wins against its start."""
         spec, stop = _set_spec(begun), deadline(self.max_seconds)
         evolves = self.settings.set.method is SetMethod.EVOLUTION
-        if not evolves:
-            weights, done, facts = self._taught(begun, progress, stop)
-        else:
+        if evolves:
             weights, done, facts = self._evolved(begun, worlds, spec, progress, stop)
+        else:
+            weights, done, facts = self._taught(begun, progress, stop)
         if not done:
             return begun
         validating = progress.add_task("validation", total=VALIDATION_WORLDS, figure="")
@@ -148,7 +144,7 @@ class SetTraining(TrainingOrder):
     def _evolved(
         self, begun: PolicyFile, worlds: NumberedWorlds, spec: SetSpec, progress: Progress, stop: Callable[[], bool]
     ) -> tuple[Weights, int, dict[str, Any]]:
-        """Weights, generations, and what the card says of them."""
+        """Weights, generations, and facts for the card."""
         wanted = self.settings.set
         before = 0 if self.kept is None else self.kept.done  # on whose draws and worlds no other follow
         settings = EvolutionSettings(wanted.pairs, wanted.sigma, wanted.learning_rate, self.seed + before)
@@ -178,7 +174,7 @@ class SetTraining(TrainingOrder):
     def _taught(
         self, begun: PolicyFile, progress: Progress, stop: Callable[[], bool]
     ) -> tuple[Weights, int, dict[str, Any]]:
-        """The same of updates by replays in a twin."""
+        """Weights, updates by replays in a twin, and facts for the card."""
         teaching = progress.add_task("twin", total=self.steps, figure="")
         read: dict[int, Episode] = {}
         spec, done = _set_spec(begun), 0 if self.kept is None else self.kept.done

@@ -1,7 +1,4 @@
-"""Order of a training, checked: what `policy-net train` was asked for, and where the course of it is kept.
-
-Both kinds of policy are trained by such an order; what each does with it is in `train_dl2` and `train_set`.
-"""
+"""Order of a training, checked: the options of `policy-net train`, and the run's folder."""
 
 from __future__ import annotations
 
@@ -23,16 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingOrder:
-    """What the command was asked for.
+    """Order of a training.
 
     Attributes:
         load: makes an episode of a source and a round number.
         steps: updates of actor-critic; of a `set` policy generations of evolution, or updates by replays in a twin.
         start: a file to go on from.
-        teacher: the name of a scheduler to watch, or somebody's log; None for no warm start.
-        jobs_per_batch: what was asked for by itself, which a file to start from must have been made for.
+        teacher: the name of a scheduler to watch, or a log; None for no warm start.
+        jobs_per_batch: if it was given, of a file to start from too.
         recorder, checkpoint: of the run's folder, if there is one.
-        kept: of a training that was interrupted, and goes on.
+        kept: of an interrupted training that goes on.
     """
 
     settings: TrainingSettings
@@ -52,22 +49,22 @@ class TrainingOrder:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether no training follows from it; a `set` policy is given its priors in any case."""
+        """Whether no training follows from it; a `set` policy always gets its priors."""
         return self.settings.policy == "dl2" and not self.steps and self.teacher is None
 
     def keep_start(self, start: PolicyFile) -> None:
-        """Keep what the steps begin with, unless they go on from what is kept."""
+        """Keep the start of the steps, unless they go on from a kept one."""
         if self.checkpoint is not None and self.kept is None:
             if self.recorder is not None:
                 self.recorder.begin()
             self.checkpoint.begin(start)
 
     def offer(self, done: int, reached: Callable[[], PolicyFile]) -> None:
-        """Keep the policy as it stands after so many steps, if it is time."""
+        """Keep the policy after so many steps, if it is time."""
         if self.checkpoint is not None:
             self.checkpoint.offer(done, reached)
 
     def point(self, figure: str, step: int, value: float, steps: int | None = None) -> None:
-        """A step's figure for the run's curves; of the order's own steps unless others are given."""
+        """Record a step's figure for the run's curves; of the order's steps unless others are given."""
         if self.recorder is not None:
             self.recorder.point(figure, step, self.steps if steps is None else steps, value)

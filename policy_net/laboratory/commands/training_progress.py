@@ -13,14 +13,13 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from foundation.figures import duration
 
 LINE_SECONDS = 10.0
-"""Between two lines: few in a log of an hour, and soon enough for whoever wonders whether it hangs."""
+"""Between two lines: few in a log of an hour, and soon enough to see that it does not hang."""
 
 
 class _Lines(Progress):
-    """Draws nothing, and says in a line every `LINE_SECONDS` how far the task is that moved last.
+    """Prints a line every `LINE_SECONDS` on the task that moved last, and draws nothing.
 
-    Where nothing moves for longer, within one long trial say, the line says for how long all of it has taken: a thread
-    looks after that between `start` and `stop`.
+    Where nothing moves for longer, as within one long trial, a thread prints the time since the beginning.
     """
 
     def __init__(self, console: Console, clock: Callable[[], float], poll_seconds: float) -> None:
@@ -86,11 +85,7 @@ class _Lines(Progress):
 def training_progress(
     console: Console, clock: Callable[[], float] = time.monotonic, poll_seconds: float = LINE_SECONDS
 ) -> Progress:
-    """A bar per task with its `figure` and the time that it took and takes; lines where the console is no terminal.
-
-    Args:
-        look_seconds: of real time between two looks whether nothing has been said for long.
-    """
+    """A bar per task with its `figure` and its times; lines where the console is no terminal."""
     if not console.is_terminal:
         return _Lines(console, clock, poll_seconds)
     return Progress(

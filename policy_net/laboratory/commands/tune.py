@@ -1,6 +1,6 @@
 """Command `policy-net tune`: trainings with settings that Optuna proposes, and the best of them as a training file.
 
-What trains, and what keeps the study, is loaded when there is something to do.
+Code that trains or keeps the study is loaded when it is needed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_STEPS = 1_000_000
 
 
 class EngineName(StrEnum):
-    """Where trials run."""
+    """Places where trials run."""
 
     LOCAL = "local"
     RAY = "ray"
@@ -47,7 +47,7 @@ class EngineName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
-    """How trials are made, and how many."""
+    """Options of trials."""
 
     trials: Annotated[
         int, typer.Option("--trials", min=1, max=100_000, help="Trials in all, those that DIR has already included.")
@@ -108,7 +108,7 @@ class TrialOptions:
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """Where and how long trials run."""
+    """Options of the machine on which trials run."""
 
     processes: Annotated[
         int, typer.Option("--processes", min=1, max=10_000, help="Trials at a time; each takes one core.")
@@ -123,7 +123,7 @@ class MachineOptions:
 
 @dataclass(frozen=True)
 class OptionsLoader:
-    """Makes worlds of the options that were typed; a `tuning.worlds.Loader`."""
+    """Maker of worlds from the options; a `tuning.worlds.Loader`."""
 
     world: WorldOptions
 
@@ -142,7 +142,7 @@ class OptionsLoader:
         return self.world.placement_effect()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What was read stays where it was read: a loader is small, and equal ones look equal."""
+        """Without what was read: a loader is small, and equal ones look equal."""
         return OptionsLoader, (self.world,)
 
     @cached_property
@@ -215,7 +215,6 @@ def tune_command(
 
 
 def _where_it_stands(study: StudyFile, wanted: int) -> str:
-    """What a study that was begun before has, and where it goes on."""
     ended = sum(trial.report is not None for trial in study.trials())
     if ended >= wanted:
         return f"{study.path.parent}: its {wanted} trials have ended; nothing of them is made again"
@@ -223,11 +222,7 @@ def _where_it_stands(study: StudyFile, wanted: int) -> str:
 
 
 def _plan(policy: str, sources: list[str], trial: TrialOptions, world: WorldOptions) -> StudyPlan:
-    """Everything that is checked before there is a folder.
-
-    Raises:
-        BadInput: an option or a source cannot be used.
-    """
+    """Plan of a study, checked before there is a folder; raises BadInput if an option or a source cannot be used."""
     space = _space(policy, trial)
     steps = trial.steps or USUAL_STEPS[policy]
     if trial.rungs > steps:
@@ -249,11 +244,7 @@ def _plan(policy: str, sources: list[str], trial: TrialOptions, world: WorldOpti
 
 
 def _assumed(worlds: TuningWorlds, world: WorldOptions, *, for_people: bool) -> Iterator[str]:
-    """What a reader must know to believe the trials, once a source, in the words of `replay`; reads every world.
-
-    Raises:
-        BadInput: a source cannot be used.
-    """
+    """Assumptions of each source, in the words of `replay`; reads every world, and raises BadInput."""
     from policy_net.laboratory.tuning.worlds import WorldPart  # noqa: PLC0415
 
     for number, source in enumerate(worlds.sources):
@@ -265,11 +256,7 @@ def _assumed(worlds: TuningWorlds, world: WorldOptions, *, for_people: bool) -> 
 
 
 def _space(policy: str, trial: TrialOptions) -> Space:
-    """What the options say of it.
-
-    Raises:
-        BadInput: they, or the space file, cannot be used.
-    """
+    """Space of the options; raises BadInput if they, or the space file, cannot be used."""
     import policy_net.baselines  # noqa: PLC0415
     import policy_net.set_policy  # noqa: PLC0415, F401  (both register names that can be imitated)
     from policy_net.laboratory.tuning.space import read_space_file, space_of  # noqa: PLC0415
@@ -289,7 +276,7 @@ def _space(policy: str, trial: TrialOptions) -> Space:
 
 
 def _windows(loader: OptionsLoader, source: str) -> tuple[int, int, int] | None:
-    """The windows of recorded jobs; None where jobs are generated, with another seed for each world."""
+    """Windows of recorded jobs; None where jobs are generated, with another seed for each world."""
     from policy_net.laboratory.tuning.worlds import windows_of  # noqa: PLC0415
     from policy_net.laboratory.workloads.sources import GENERATOR_PREFIX  # noqa: PLC0415
 
@@ -301,7 +288,7 @@ def _windows(loader: OptionsLoader, source: str) -> tuple[int, int, int] | None:
 
 
 def _identity(plan: StudyPlan, sources: list[str], trial: TrialOptions, world: WorldOptions) -> dict[str, Any]:
-    """What the trials of a study follow from, in words of the options."""
+    """All that the trials of a study follow from, in words of the options."""
     usual = WorldOptions()
     options = {
         item.name: value if isinstance(value, int | float | str | list) else str(value)

@@ -22,11 +22,7 @@ BEST_SHOWN = 5
 
 
 def write_best(folder: Path, plan: StudyPlan, outcome: StudyOutcome) -> Path | None:
-    """Write the best settings for `policy-net train --config`; where they are, or None if there are none.
-
-    Raises:
-        OSError: the disk refuses.
-    """
+    """Write the best settings for `policy-net train --config`; their file, or None without any. Raises OSError."""
     if outcome.best is None:
         return None
     content = plan.space.settings(outcome.best.values).model_dump(mode="json")
@@ -110,7 +106,7 @@ def _against(trial: Trial, outcome: StudyOutcome) -> str:
 
 
 def _in_words(outcome: StudyOutcome) -> str:
-    """What is left of the best trial's gain; never the figure that chose it."""
+    """Gain of the best trial in words; never the figure by which it was chosen."""
     if outcome.best is None:
         return "no trial went to its end"
     if outcome.best.number == 0:

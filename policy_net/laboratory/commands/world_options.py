@@ -1,8 +1,7 @@
-"""Options that `replay` and `train` share: which world a workload runs in.
+"""Options that `replay` and `train` share: the world in which a workload runs.
 
-`WorldOptions` has a field for each option, with its unit, and turns their values into the simulator's types. A command
-takes them all by one parameter of this type, under `with_option_groups`. What makes a world of them is loaded when one
-is made: help and refusals of options wait for no array.
+A command takes them by one parameter of type `WorldOptions`, under `with_option_groups`. Code that makes a world of
+them is loaded when one is made, so that help and refusals of options are quick.
 """
 
 from __future__ import annotations
@@ -44,9 +43,11 @@ _hours = functools.partial(typer.Option, min=0.0, max=LONGEST_HOURS)
 def assumptions(
     workload: Workload, environment: Environment, options: WorldOptions, *, for_people: bool
 ) -> Iterator[str]:
-    """What a reader must know to believe what comes of this workload; programs are told malformed rows alone."""
+    """Assumptions on a workload and its world; for programs only the malformed rows."""
     if not for_people:
-        yield from _of_malformed_rows(workload)
+        from policy_net.laboratory.workloads.loaders.record import MALFORMED  # noqa: PLC0415
+
+        yield from (f"{workload.name}: {note}" for note in workload.notes if note.startswith(MALFORMED))
         return
     yield (
         f"{workload.name}: {counted(len(workload.jobs), 'job')} on {counted(environment.nodes, 'node')}"
@@ -57,15 +58,9 @@ def assumptions(
         yield f"  {note}"
 
 
-def _of_malformed_rows(workload: Workload) -> Iterator[str]:
-    from policy_net.laboratory.workloads.loaders.record import MALFORMED  # noqa: PLC0415
-
-    return (f"{workload.name}: {note}" for note in workload.notes if note.startswith(MALFORMED))
-
-
 @dataclass(frozen=True, slots=True)
 class WorldOptions:
-    """The options' values."""
+    """Values of the options."""
 
     nodes: Annotated[
         int | None,
@@ -203,11 +198,7 @@ class WorldOptions:
     ] = None
 
     def speeds(self) -> SpeedModel:
-        """The simulator's truth.
-
-        Raises:
-            BadInput: the speed table cannot be used.
-        """
+        """The simulator's truth; raises BadInput if the speed table cannot be used."""
         from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table  # noqa: PLC0415
         from policy_net.laboratory.workloads.sources import DECISIONS_PREFIX  # noqa: PLC0415
 
@@ -221,10 +212,9 @@ class WorldOptions:
         return read_speed_table(self.speeds_file)
 
     def placement_effect(self) -> PlacementEffect | None:
-        """What places and GPU types do to speeds; None where neither is asked for.
+        """Effect of places and GPU types on speeds, if it is asked for.
 
-        Raises:
-            BadInput: nothing is known about a type of GPU, or capacity is pooled, so that no task has a place.
+        Raises BadInput for an unknown type of GPU, or if capacity is pooled, so that no task has a place.
         """
         types = _parse_gpu_types(self.gpu_types)
         if not (types or self.locality):
@@ -239,20 +229,13 @@ class WorldOptions:
 
     @property
     def placement_notes(self) -> tuple[str, ...]:
-        """What the effect of places assumes, in plain words."""
+        """Assumptions of the effect of places, in plain words."""
         if not self.locality:
             return ()
         return ("all-reduce jobs train slower where their workers lie apart; recorded durations count as one node's",)
 
     def workload(self, source: str, speeds: SpeedModel, recording: Recording | None = None) -> Workload:
-        """Read or generate a workload.
-
-        Args:
-            recording: what `read_source` gave for it, if it was read already.
-
-        Raises:
-            BadInput: the source cannot be used.
-        """
+        """Read or generate a workload; `recording` is of `read_source`, if it was read already. Raises BadInput."""
         from policy_net.laboratory.workloads.sources import load_workload  # noqa: PLC0415
         from policy_net.laboratory.workloads.workload import (  # noqa: PLC0415
             WorkloadOptions,
@@ -285,17 +268,13 @@ class WorldOptions:
         return with_elastic_share(loaded, self.environment(loaded), self.elastic_share, self.seed)
 
     def elastic_share_of(self, workload: Workload) -> float | None:
-        """The share of a recorded workload's jobs that can be resized, as said or assumed; None where a log says it."""
+        """Share of a recorded workload's jobs that can be resized, given or assumed; None where a log says it."""
         if self.elastic_share is not None or workload.machines is None:
             return self.elastic_share
         return 1.0
 
     def environment(self, workload: Workload) -> Environment:
-        """The machines and the decision rule for one workload.
-
-        Raises:
-            BadInput: the number of nodes is neither given nor suggested by the workload, or an option cannot be used.
-        """
+        """Machines and decision rule for a workload; raises BadInput, also if nothing says the number of nodes."""
         gpu_types = _parse_gpu_types(self.gpu_types)
         if self.nodes is not None and self.nodes < 1:  # a library user's
             raise BadInput(f"nodes is {self.nodes}: use 1 or more")

@@ -1,4 +1,4 @@
-"""Style of all charts: few lines, text readable at half size, the same bytes from the same figures, also a dark look."""
+"""Style of all charts: few lines, text readable at half size, the same bytes from the same figures; a dark look."""
 
 from __future__ import annotations
 
