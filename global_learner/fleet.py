@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from global_learner.errors import Rejection
-from global_learner.registry.assignments import AssignmentChange
-from global_learner.registry.registrations import ClusterRegistration, LastHeard
+from global_learner.registry.assignments import AssignmentChange, ClusterRegistration, LastHeard
 from policy_net.exchange.generated.fleet_pb2 import ClusterStatus, Comparison
 from policy_net.exchange.rollout_assignment import RolloutAssignment
 

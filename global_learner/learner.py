@@ -33,7 +33,7 @@ from global_learner.fleet import Fleet, last_reported
 from global_learner.maintenance import Maintenance
 from global_learner.operator import Operator
 from global_learner.recovery import Recovered
-from global_learner.registry.registrations import ClusterRegistration, LastHeard, keep_heard
+from global_learner.registry.assignments import ClusterRegistration, LastHeard, keep_heard
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.rollout_driver import RolloutDriver
 from global_learner.settings import LearnerSettings

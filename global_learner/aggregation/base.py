@@ -1,4 +1,4 @@
-"""Protocol of aggregators, which turn taken updates into a moved head.
+"""Protocol of aggregators, which turn taken updates into a moved head; and Adam, which most of them step by.
 
 An aggregator sees updates in the order of the log, live and in a replay, and must do the same both times, bit for bit:
 no clock, no randomness, only the update, its own settings and its state. Every update that is taken is one step of the
@@ -13,6 +13,8 @@ from typing import Protocol
 from global_learner.errors import StateUnusable
 from global_learner.storage.snapshot import AdamState, AggregatorState
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind
+from policy_net.exchange.spec import Weights
+from policy_net.learning.adam import AdamConstants, adam_step, follow
 
 
 class Aggregator(Protocol):
@@ -69,3 +71,30 @@ def unexpected(applied: AppliedUpdate, aggregator: str) -> StateUnusable:
         f"update {applied.step} of the log is of kind {applied.kind.name.lower()}, which aggregation mode {aggregator} "
         "does not know; restore the state directory from a copy"
     )
+
+
+def apply_adam(
+    state: AdamState,
+    gradient: Weights,
+    learning_rate: float,
+    constants: AdamConstants,
+    units: Weights | None = None,
+) -> None:
+    """One step down the gradient, in place; a rate of 0 moves the moments and the step, and no bit of the weights.
+
+    Args:
+        gradient: finite, float32, the state's shape; not changed.
+        learning_rate: of this step, after staleness.
+        units: of the rate, by parameter; 1 unless given.
+    """
+    state.step += 1
+    count = state.moves
+    adam_step(state.weights, state.first_moment, state.second_moment, count, gradient, learning_rate, constants, units)
+
+
+def move_average(state: AdamState, decay: float) -> None:
+    """Let the average follow the weights: decay · average + (1 − decay) · weights, in place; it begins with them."""
+    if state.average is None:
+        state.average = state.weights.copy()
+        return
+    follow(state.average, state.weights, decay)

@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from global_learner.aggregation.base import unexpected
+from global_learner.aggregation.base import apply_adam, unexpected
 from global_learner.aggregation.flower import (
     aggregate,
     build_strategy,
     restore_strategy_arrays,
     strategy_arrays,
 )
-from global_learner.aggregation.optimizer import apply_adam
 from global_learner.aggregation.settings import AggregationMode, AggregationSettings, OptimizerSettings
 from global_learner.aggregation.vote_memory import VoteMemory
 from global_learner.errors import BadLearnerConfig
@@ -289,7 +288,6 @@ class BufferedAggregator:
         return True
 
     def _votes(self) -> list[tuple[Weights, CohortSlot]]:
-        """Votes of the cohort's clusters, with their earlier ones."""
         slots = self._cohort.by_cluster
         votes = self._memory.votes({cluster: slot.gradient for cluster, slot in slots.items()})
         return [(votes[cluster], slot) for cluster, slot in slots.items()]

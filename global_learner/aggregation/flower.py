@@ -99,11 +99,7 @@ def array_record(weights: Weights, spec: WeightSpec) -> Any:
 
 
 def flat_weights(record: Any, spec: WeightSpec) -> Weights:
-    """Flower's named arrays as one flat float32 vector.
-
-    Raises:
-        ValueError: other names or shapes than the spec's.
-    """
+    """Flower's named arrays as one flat float32 vector. Raises ValueError: other names or shapes than the spec's."""
     arrays: dict[str, NDArray[Any]] = {name: array.numpy() for name, array in record.items()}
     layout = spec.layout()
     if {name: array.shape for name, array in arrays.items()} != dict(layout):

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from global_learner.aggregation.base import Aggregator, unexpected
+from global_learner.aggregation.base import Aggregator, apply_adam, unexpected
 from global_learner.aggregation.buffered import BufferedAggregator
 from global_learner.aggregation.flower import build_strategy
-from global_learner.aggregation.optimizer import apply_adam
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import AggregationMode, AggregationSettings, OptimizerSettings
 from global_learner.errors import BadLearnerConfig, Rejection, UpdateRejected
@@ -98,11 +97,7 @@ class RoundsAggregator(Memoryless):
 
 
 def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings, spec: WeightSpec) -> Aggregator:
-    """A new aggregator of the mode.
-
-    Raises:
-        BadConfig: no such strategy or parameter, or no such units for it.
-    """
+    """A new aggregator of the mode. Raises BadConfig: no such strategy or parameter, or no such units for it."""
     units = optimizer.units_for(spec)
     if settings.passes_up:
         return RegionAggregator(settings, optimizer, spec)

@@ -179,6 +179,5 @@ class RegionAggregator:
         self._gathered.add(gradient, behind.samples * learning_rate, behind)
 
     def _gather_cohort(self, state: AdamState, gradient: Weights, learning_rate: float) -> None:
-        """Gather a cohort's aggregate, in the place of a step."""
         self._gather(gradient, learning_rate, self._waiting)
         state.pass_by()

@@ -168,7 +168,6 @@ class AggregationSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _recipe(cls, values: Any) -> Any:
-        """What `robust` sets where nothing else is said."""
         if isinstance(values, dict) and values.get("mode") == AggregationMode.ROBUST.value:
             return {**ROBUST, **values}
         return values

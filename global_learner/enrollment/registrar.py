@@ -21,7 +21,7 @@ from global_learner.enrollment.tables import (
 )
 from global_learner.errors import BadRequest, EnrollmentRefusal, EnrollmentRefused, NoAuthority, UnknownCluster
 from global_learner.identity import OPERATOR, checked_name
-from global_learner.registry.registrations import forget
+from global_learner.registry.assignments import forget
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.roles import PEOPLE, CallerRole
 from global_learner.storage.audit import KEEPER

@@ -179,7 +179,6 @@ def _faults(chains: Sequence[Chain], misfit: Misfit | None, heads: Sequence[Fact
 
 
 def _head_facts(digest: str, lines: Sequence[AuditLine], chains: Sequence[Chain]) -> Facts:
-    """Place of a noted digest among the lines that fit."""
     for chain in chains:
         own = _of(chain.log, lines)[: chain.lines]
         line = place_of(digest, own)
@@ -189,7 +188,6 @@ def _head_facts(digest: str, lines: Sequence[AuditLine], chains: Sequence[Chain]
 
 
 def _chain_facts(chain: Chain) -> Facts:
-    """One log as JSON shows it."""
     return {
         "log": chain.log,
         "first_line": chain.first or None,

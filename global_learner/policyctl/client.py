@@ -92,11 +92,7 @@ class AdminClient:
     """The learner's `Admin` service at an address."""
 
     def __init__(self, address: str, tls: TlsFiles | ShownFiles, timeout_seconds: float) -> None:
-        """Open a channel; nothing is sent yet.
-
-        Raises:
-            BadConfig, IdentityFileError: a file cannot be read or used.
-        """
+        """Open a channel; nothing is sent yet. Raises BadConfig, IdentityFileError: a file cannot be read or used."""
         local = check_address(address)
         self._address = address
         self._timeout_seconds = timeout_seconds
@@ -199,7 +195,6 @@ class AdminClient:
             raise _REFUSALS.get(code, LearnerError)(f"{details}") from error
 
     def _unknown_call(self) -> LearnerError:
-        """Why a server does not know a call: it is another one, or a learner of before."""
         try:
             self._admin.GetFleet(fleet_pb2.GetFleetRequest(), timeout=self._timeout_seconds)  # learners always knew it
         except grpc.RpcError as error:
@@ -208,7 +203,6 @@ class AdminClient:
         return LearnerError("this learner is of an earlier version, which does not know this command; upgrade it first")
 
     def _why(self, code: grpc.StatusCode, details: str) -> str:
-        """Why nobody answers there, and what to do."""
         if code is grpc.StatusCode.UNAVAILABLE and not details.startswith(NO_CONNECTION):
             return f"{details}; wait, or name another one with --learner"  # a learner's own words
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -151,7 +151,6 @@ def _noted(card: Facts) -> str:
 
 
 def _source(card: Facts) -> str:
-    """Whose updates made a version; of many clusters, how many they are."""
     contributions = card["contributions"]
     if len(contributions) > 1:
         return f"{len(contributions)} clusters"

@@ -266,7 +266,6 @@ def _acts_on(view: Facts) -> str:
 
 
 def _remarks(view: Facts) -> list[str]:
-    """What people should know of a cluster beyond its figures."""
     remarks = ["away"] if view["away"] else []
     if view["contested"]:
         remarks.append(f"two agents call themselves {view['cluster']}: name each cluster differently, or stop one")
@@ -290,7 +289,6 @@ def _remarks(view: Facts) -> list[str]:
 
 
 def _heard(view: Facts) -> str:
-    """When a cluster was heard, or why nobody waits to hear it."""
     if view["identity"] == "revoked":
         return "revoked"
     if view["finished"]:
@@ -300,7 +298,6 @@ def _heard(view: Facts) -> str:
 
 
 def _upstream_line(above: Facts | None) -> str:
-    """How a region stands with the learner above; empty where there is none."""
     if above is None:
         return ""
     heard = above["seconds_since_heard"]

@@ -233,11 +233,7 @@ def _names_waiting(folder: Path, role: KeyRole, root: Root) -> bool:
 
 
 def _find_key(folder: Path, role: KeyRole, root: Root) -> tuple[Path, Ed25519PrivateKey]:
-    """The key that a root names, and where it lies: in its place, or waiting.
-
-    Raises:
-        StateUnusable: it is not there.
-    """
+    """The key that a root names, and where it lies: in its place, or waiting. Raises StateUnusable: it is not there."""
     if _names_waiting(folder, role, root):
         return _next(folder, role), _read_key(_next(folder, role))
     path = _path(folder, role)

@@ -16,11 +16,10 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from global_learner.errors import BadRequest, StateUnusable
-from global_learner.registry import assignments, registrations
-from global_learner.registry.assignments import AUDIT, AssignmentChange, moves_of, version_before
+from global_learner.registry import assignments
+from global_learner.registry.assignments import AUDIT, AssignmentChange, ClusterRegistration, moves_of, version_before
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionDetails, VersionOrigin
 from global_learner.registry.policy_store import LostFile, PolicyStore, find_lost, superfluous
-from global_learner.registry.registrations import ClusterRegistration
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import ClusterRow, RegistryTables, RolloutRow, VersionRow
 from global_learner.registry.version_remarks import VersionRemarks
@@ -250,9 +249,9 @@ class Registry:
     def register(
         self, cluster: str, on_newest: bool, job_types: Sequence[str], registered_unix_seconds: float
     ) -> ClusterRegistration:
-        """Give a cluster its next incarnation; see `registrations.register`."""
+        """Give a cluster its next incarnation; see `assignments.register`."""
         with self.database.transaction() as session:
-            return registrations.register(session, cluster, on_newest, job_types, registered_unix_seconds)
+            return assignments.register(session, cluster, on_newest, job_types, registered_unix_seconds)
 
     def lost_files(self) -> list[LostFile]:
         """Files of kept versions that are gone or damaged; versions that clusters act on first, then the newest."""
@@ -287,12 +286,12 @@ class Registry:
     def renew_incarnations(self, applied: Mapping[str, int]) -> None:
         """Make every cluster register again, beyond the incarnations of which updates were applied."""
         with self.database.transaction() as session:
-            registrations.renew_incarnations(session, applied)
+            assignments.renew_incarnations(session, applied)
 
     def registrations(self) -> list[ClusterRegistration]:
         """All clusters that ever registered, by name."""
         with self.database.session() as session:
-            return registrations.all_registrations(session)
+            return assignments.all_registrations(session)
 
     def bring(self, version: int, actor: str, now: float) -> list[AssignmentChange]:
         """Assign a version to every cluster of which no operator and no rollout decides; see `assignments.bring`."""
@@ -437,5 +436,5 @@ def _in_use(session: Session) -> set[int]:
     used = set(session.scalars(select(ClusterRow.assigned_version)))
     for versions in session.scalars(select(RolloutRow.versions).where(RolloutRow.over.is_(False))):
         used.update(versions)
-    done = registrations.latest_done(session)
+    done = assignments.latest_done(session)
     return used if done is None else {*used, done}

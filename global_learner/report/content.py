@@ -62,7 +62,6 @@ def acting_rows(
 
 
 def _judged(card: Mapping[str, Any]) -> dict[str, str]:
-    """State of a version's rollout; of one that was taken back also why."""
     back = card["tone"] == "bad" and card["said"]
     return {"word": card["word"], "tone": card["tone"], "said": card["said"][0] if back else ""}
 

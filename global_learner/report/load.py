@@ -122,7 +122,6 @@ def _mean_waiting(curve: SchedulerLoad, among: Sequence[SchedulerLoad]) -> float
 
 
 def _sentence(what: str, figures: Sequence[tuple[str, str]]) -> str:
-    """The proposed policy's figure first."""
     said = [f"{figure} ({label})" if len(figures) > 1 else figure for label, figure in reversed(figures)]
     return f"{what}: {listed(said, 9)}." if said else ""
 

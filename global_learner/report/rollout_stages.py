@@ -27,11 +27,7 @@ _ENDED: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 class Stages:
-    """Stages of one rollout, from its plan, its verdicts and its events.
-
-    Attributes:
-        rows: as the page reads them.
-    """
+    """Stages of one rollout, from its plan, its verdicts and its events. `rows`: as the page reads them."""
 
     def __init__(self, rollout: fleet_pb2.Rollout, plan: RolloutPlan) -> None:
         self._rollout = rollout

@@ -161,7 +161,6 @@ def _so_far(compared: Mapping[str, fleet_pb2.Comparison], clusters: int) -> Head
 
 
 def _of_replays(replays: ReplayComparison) -> Headline:
-    """What shipped and what was learned since, apart, on the same workloads."""
     first, last = replays.curve[0], replays.curve[-1]
     baseline = replays.labels[replays.baseline]
     text = f"In simulation, {replays.first} alone takes {against(first.mean, baseline)}"
@@ -180,7 +179,6 @@ def _of_replays(replays: ReplayComparison) -> Headline:
 
 
 def _against_each(replays: ReplayComparison) -> str:
-    """The newest version against every other policy, also where that did better."""
     others = [key for key in replays.labels if key != replays.proposed]
     said = [against(_over(replays, replays.proposed, key), replays.labels[key]) for key in others]
     return f"The {replays.labels[replays.proposed]} takes {listed(said, 9)}."

@@ -23,9 +23,8 @@ from global_learner.errors import (
     UnknownRollout,
 )
 from global_learner.registry import assignments
-from global_learner.registry.assignments import AUDIT, AssignmentChange
+from global_learner.registry.assignments import AUDIT, AssignmentChange, ClusterRegistration, registration
 from global_learner.registry.cards import FIRST_VERSION
-from global_learner.registry.registrations import ClusterRegistration, registration
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import ClusterRow, RolloutEventRow, RolloutRow
 from global_learner.rollout.events import (

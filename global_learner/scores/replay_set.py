@@ -26,11 +26,7 @@ STATES_A_REPLAY = 24
 
 @dataclass(frozen=True, slots=True)
 class FixedReplay:
-    """One workload on one cluster.
-
-    Attributes:
-        noise: of the observed speeds, as a share; seeded too.
-    """
+    """One workload on one cluster. `noise`: of the observed speeds, as a share; seeded too."""
 
     name: str
     source: str

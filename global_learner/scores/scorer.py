@@ -33,11 +33,7 @@ Answer = TypeVar("Answer")
 
 
 class Scorer:
-    """Scorer on one event loop: `start`, `add`, `close`.
-
-    Args:
-        command: of the process, without question and limits.
-    """
+    """Scorer on one event loop: `start`, `add`, `close`. `command`: of the process, without question and limits."""
 
     def __init__(
         self,
@@ -115,7 +111,6 @@ class Scorer:
         )
 
     async def _ask(self, path: Path, digest: str) -> dict[str, Any]:
-        """A process's score, or the reason why there is none."""
         question = {"file": str(path), "digest": digest, "cache": str(self._cache)}
         seconds, setting = self._settings.deadline_seconds, "scores.deadline_seconds"
 

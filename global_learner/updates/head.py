@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
 
-from global_learner.aggregation.base import Aggregator
-from global_learner.aggregation.optimizer import move_average
+from global_learner.aggregation.base import Aggregator, move_average
 from global_learner.storage.snapshot import AdamState, Snapshot, parse_snapshot
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.ledger import Ledger

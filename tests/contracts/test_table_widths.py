@@ -30,8 +30,8 @@ from foundation.tables import FittedTable
 from policy_net.cli import policy_sheet
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import SetSpec
+from policy_net.laboratory.commands.answers import owner_table_on_terminal, replay_table
 from policy_net.laboratory.commands.fit_speed import quality_table
-from policy_net.laboratory.commands.replay_table import owner_table_on_terminal, replay_table
 from policy_net.laboratory.commands.reproduce import verdict_counts, verdicts_table
 from policy_net.laboratory.commands.runs import runs_table
 from policy_net.laboratory.commands.tune_result import best_table
@@ -233,8 +233,8 @@ SAMPLES: dict[str, Sample] = {
     "policy_net/laboratory/commands/fit_speed.py:quality_table": lambda: quality_table(
         "/data/measured-17.csv", [FitQuality("inception-bn", 256, 12, "surface", 0.0123, 0.2345, 0.0456, 16, 11)] * 2
     ),
-    "policy_net/laboratory/commands/replay_table.py:owner_table_on_terminal": owners,
-    "policy_net/laboratory/commands/replay_table.py:replay_table": replays,
+    "policy_net/laboratory/commands/answers.py:owner_table_on_terminal": owners,
+    "policy_net/laboratory/commands/answers.py:replay_table": replays,
     "policy_net/laboratory/commands/reproduce.py:verdicts_table": lambda: verdicts_table(
         [{"figure": "fig19a", **verdict_counts(["opposite direction"] * 118 + ["no difference shown", "other"])}] * 2,
         "results-17/summary.md",

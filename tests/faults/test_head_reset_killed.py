@@ -11,7 +11,7 @@ from learner_makers import SPEC, policy
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 from test_learner_killed import CLUSTERS, Pusher, gradient_of, head_weights, wait_for_updates
 
-from global_learner.aggregation.optimizer import apply_adam
+from global_learner.aggregation.base import apply_adam
 from global_learner.registry.registry import Registry
 from global_learner.storage.receipts import Receipt, read_receipts
 from global_learner.storage.snapshot import AdamState

@@ -17,7 +17,7 @@ import pytest
 from learner_makers import SPEC, policy, vector
 from learner_process import DEADLINE_SECONDS, LearnerProcess
 
-from global_learner.aggregation.optimizer import apply_adam
+from global_learner.aggregation.base import apply_adam
 from global_learner.storage.receipts import Receipt, audit, read_receipts
 from global_learner.storage.snapshot import AdamState
 from policy_net.exchange.generated import fleet_pb2 as pb

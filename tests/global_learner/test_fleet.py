@@ -5,7 +5,7 @@ from folding_clock import FoldingClock
 
 from foundation.clocks import AwakeClock
 from global_learner.fleet import Fleet
-from global_learner.registry.registrations import ClusterRegistration
+from global_learner.registry.assignments import ClusterRegistration
 
 
 class Names:

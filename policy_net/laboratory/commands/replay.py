@@ -194,7 +194,6 @@ def _measured(points: Path | None) -> MeasuredFit | None:
 
 
 def _with_spreads(comparisons: list[Comparison], settings: list[Setting], cases: int | None) -> list[Comparison]:
-    """Comparisons with their answers' ranges; a progress bar on a terminal."""
     from policy_net.laboratory.commands.answers import with_spread  # noqa: PLC0415
 
     found = []
@@ -214,9 +213,11 @@ def _with_spreads(comparisons: list[Comparison], settings: list[Setting], cases:
 
 
 def _print_answers(comparisons: list[Comparison], answer: AnswerOptions, console: Console) -> None:
-    """Print tables, and the answer in sentences below."""
-    from policy_net.laboratory.commands.answers import sentences  # noqa: PLC0415
-    from policy_net.laboratory.commands.replay_table import owner_table_on_terminal, replay_table  # noqa: PLC0415
+    from policy_net.laboratory.commands.answers import (  # noqa: PLC0415
+        owner_table_on_terminal,
+        replay_table,
+        sentences,
+    )
     from policy_net.laboratory.report.tables import owner_table  # noqa: PLC0415
 
     for comparison in comparisons:

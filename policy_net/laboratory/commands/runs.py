@@ -108,7 +108,6 @@ def _write_page(runs: list[TrainingRun], page: Path) -> None:
 
 
 def _runs_in_csv(runs: Sequence[TrainingRun]) -> FittedTable:
-    """Runs with the settings in which they differ, and their final figures."""
     from foundation.tables import Column, FittedTable  # noqa: PLC0415
     from policy_net.laboratory.training_runs import differing, final_figures  # noqa: PLC0415
 

@@ -298,7 +298,6 @@ def _teacher_of(settings: TrainingSettings, config: Path | None) -> str | None:
 def _with_options(
     settings: Dl2Settings, imitation_steps: int | None, learning_rate: float | None, reward: RewardKind | None
 ) -> Dl2Settings:
-    """The settings with the options in their place."""
     typed = {"imitation_steps": imitation_steps, "learning_rate": learning_rate}
     changed = {name: value for name, value in typed.items() if value is not None}
     actor_critic = (
@@ -308,7 +307,6 @@ def _with_options(
 
 
 def _log_of(name: str) -> Path:
-    """Raises BadInput if there is no such file."""
     path = Path(name)
     if not path.is_file():
         raise BadInput(f"--imitate: unknown policy {name!r}, and no such file; use a log or one of {advice(name)}")

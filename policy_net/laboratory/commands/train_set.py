@@ -101,7 +101,6 @@ class SetTraining(TrainingOrder):
         return PolicyFile(spec, initial_residual(spec, self.seed), card | {"prior_worlds": PRIOR_WORLDS}, priors)
 
     def _watched(self, scheduler: str) -> Teacher:
-        """A scheduler's decisions on the sources' workloads."""
         episodes = endless_episodes(self.sources, self.load)
         effect = self.placement_effect
         seen = watch_in_turns(scheduler, episodes, WATCHED_EPISODES, self.speeds, effect, seed=self.seed)

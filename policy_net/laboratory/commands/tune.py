@@ -288,7 +288,6 @@ def _windows(loader: OptionsLoader, source: str) -> tuple[int, int, int] | None:
 
 
 def _identity(plan: StudyPlan, sources: list[str], trial: TrialOptions, world: WorldOptions) -> dict[str, Any]:
-    """All that the trials of a study follow from, in words of the options."""
     usual = WorldOptions()
     options = {
         item.name: value if isinstance(value, int | float | str | list) else str(value)

@@ -105,7 +105,6 @@ def _about_the_queue(comparison: Comparison) -> Iterator[str]:
 
 
 def _about_the_pace(comparison: Comparison) -> Iterator[str]:
-    """Cost of the shortest time between two decisions, where it is high."""
     unpaced, pace_seconds = comparison.unpaced_jct_seconds, comparison.environment.debounce_seconds
     if unpaced is None:
         return
@@ -208,7 +207,6 @@ def _machines(comparison: Comparison) -> str:
 
 
 def _said_by(comparison: Comparison) -> str:
-    """Origin of the machines' number and size."""
     machines = comparison.workload.machines
     if machines is None:
         return "as given" if comparison.nodes_given else "their number chosen to suit the jobs"

@@ -236,7 +236,6 @@ def _gains_and_losses(every: PairedJobs, today: str) -> str:
 
 
 def _losing_classes(comparison: Comparison) -> Iterator[Finding]:
-    """Sizes at which more jobs are done later than earlier."""
     losing = [group for group in comparison.size_classes if group.later_share > group.earlier_share]
     if losing and len(comparison.size_classes) > 1:
         parts = [
@@ -272,7 +271,6 @@ def _gpu_time(comparison: Comparison) -> str:
 
 
 def _best(comparison: Comparison) -> Iterator[Finding]:
-    """Another policy that would have done better, if there is one."""
     best = best_of(comparison, comparison.results)
     if comparison.avg_jct_seconds(best) < (1 - SAME) * comparison.avg_jct_seconds(comparison.proposed):
         yield Finding(

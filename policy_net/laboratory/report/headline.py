@@ -89,7 +89,6 @@ def change(after: float, before: float) -> str:
 
 
 def _range(comparison: Comparison) -> str:
-    """Range of the answer under the other assumptions that were tried, in brackets."""
     spread = comparison.spread
     if spread is None or len(spread.changes) < 2:
         return ""

@@ -151,7 +151,6 @@ def _draw_block(block: SubFigure, comparison: Comparison) -> None:
 
 
 def _head(comparison: Comparison) -> tuple[list[str], list[str]]:
-    """Lines of the headline, and of what stands below it."""
     below = (
         f"{shown(comparison.workload.name)}: {counted(len(comparison.workload.jobs), 'job')} on"
         f" {counted(comparison.gpus, 'GPU')}. {subline(comparison)}"
@@ -160,7 +159,6 @@ def _head(comparison: Comparison) -> tuple[list[str], list[str]]:
 
 
 def _foot(comparison: Comparison) -> list[str]:
-    """Lines of cautions and assumptions."""
     texts = [*(f"Caution: {sentence}" for sentence in cautions(comparison)), f"Assumed: {summary(comparison)}"]
     return [line for text in texts for line in textwrap.wrap(text, _SMALL_COLUMNS)]
 
@@ -170,7 +168,6 @@ def _small(figure: SubFigure, top: float, lines: Sequence[str]) -> None:
 
 
 def _draw_table(axes: Axes, comparison: Comparison) -> None:
-    """The policies' table as text, a line between the rows, the proposed policy in its colour."""
     table = policy_table(comparison)
     axes.set_axis_off()
     axes.set_xlim(0, 1)

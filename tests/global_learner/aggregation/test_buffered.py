@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_makers import SPEC, applied, vector
 
+from global_learner.aggregation.base import apply_adam
 from global_learner.aggregation.buffered import BufferedAggregator, Cohort
-from global_learner.aggregation.optimizer import apply_adam
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.aggregation.vote_memory import VoteMemory
 from global_learner.errors import BadLearnerConfig

@@ -14,7 +14,7 @@ from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationMode, AggregationSettings, OptimizerSettings
 from global_learner.errors import BadLearnerConfig
 from global_learner.fleet import Fleet
-from global_learner.registry.registrations import ClusterRegistration
+from global_learner.registry.assignments import ClusterRegistration
 from global_learner.settings import read_settings
 from global_learner.storage.snapshot import AdamState
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind

@@ -11,7 +11,7 @@ from learner_in_process import serving
 from learner_makers import policy
 
 from global_learner.errors import BadRequest, IdentityRefused, UnknownCluster
-from global_learner.registry.registrations import forget, renew_incarnations
+from global_learner.registry.assignments import forget, renew_incarnations
 from global_learner.registry.tables import ClusterRow
 from policy_net.exchange.generated import fleet_pb2 as pb
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
+from policy_net.laboratory.commands.answers import owner_table_on_terminal, replay_table
 from policy_net.laboratory.commands.fit_speed import quality_table
-from policy_net.laboratory.commands.replay_table import owner_table_on_terminal, replay_table
 from policy_net.laboratory.report.comparison import Recorded
 from policy_net.laboratory.report.tables import TableRow, TextTable
 from policy_net.laboratory.speeds.measured_speeds import FitQuality
