@@ -99,7 +99,11 @@ def array_record(weights: Weights, spec: WeightSpec) -> Any:
 
 
 def flat_weights(record: Any, spec: WeightSpec) -> Weights:
-    """Flower's named arrays as one flat float32 vector. Raises ValueError: other names or shapes than the spec's."""
+    """Flower's named arrays as one flat float32 vector.
+
+    Raises:
+        ValueError: other names or shapes than the spec's.
+    """
     arrays: dict[str, NDArray[Any]] = {name: array.numpy() for name, array in record.items()}
     layout = spec.layout()
     if {name: array.shape for name, array in arrays.items()} != dict(layout):
@@ -110,8 +114,7 @@ def flat_weights(record: Any, spec: WeightSpec) -> Weights:
 
 @contextmanager
 def _older_objects_left_alone() -> Iterator[None]:
-    """Set older objects aside from garbage collection, which Flower runs once a reply: it would take longer than the
-    strategy.
+    """Set older objects aside from garbage collection, which Flower runs once a reply.
 
     Replies hold their arrays in circles, and objects that were set aside count as old, which Python rarely looks
     through: so garbage is collected before, and after it among the replies alone.

@@ -129,7 +129,11 @@ class Gathered:
         self._weight, self._behind = 0.0, Contributions()
 
     def take(self, incarnation: int, sequence: int) -> Parcel:
-        """All of it as a push, and begin anew; raises ValueError if there is nothing."""
+        """All of it as a push, and begin anew.
+
+        Raises:
+            ValueError: there is nothing.
+        """
         behind = self._behind
         if not behind.updates:
             raise ValueError("nothing was gathered")

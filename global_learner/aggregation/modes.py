@@ -97,7 +97,11 @@ class RoundsAggregator(Memoryless):
 
 
 def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings, spec: WeightSpec) -> Aggregator:
-    """A new aggregator of the mode. Raises BadConfig: no such strategy or parameter, or no such units for it."""
+    """A new aggregator of the mode.
+
+    Raises:
+        BadConfig: no such strategy or parameter, or no such units for it.
+    """
     units = optimizer.units_for(spec)
     if settings.passes_up:
         return RegionAggregator(settings, optimizer, spec)

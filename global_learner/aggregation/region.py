@@ -30,12 +30,15 @@ _COHORT, _GATHERED, _PARCEL = "cohort/", "gathered/", "parcel/"
 
 
 class RegionAggregator:
-    """See `Aggregator`; raises BadConfig for a mode or strategy that would take steps here.
+    """See `Aggregator`.
 
     Attributes:
         incarnation: of this region at the learner above, under which the latest head or push was logged; 0: none.
         sequence: of the latest push under it.
         pending: the push that is on its way; None: there is none.
+
+    Raises:
+        BadConfig: a mode or strategy that would take steps here.
     """
 
     def __init__(self, settings: AggregationSettings, optimizer: OptimizerSettings, spec: WeightSpec) -> None:

@@ -72,7 +72,8 @@ class OptimizerSettings(AdamSettings):
     def units_for(self, spec: WeightSpec) -> Weights | None:
         """Unit of each parameter, shape (parameter_count,); None where it is 1.
 
-        Raises BadConfig if parameters of such a policy have no spreads.
+        Raises:
+            BadConfig: parameters of such a policy have no spreads.
         """
         if self.units is Units.WEIGHTS:
             return None
@@ -190,7 +191,11 @@ class AggregationSettings(Section):
 
 
 def read_settings(state_dir: Path) -> tuple[AggregationSettings, OptimizerSettings] | None:
-    """The settings of the log; None in a state directory that has none yet. Raises StateUnusable."""
+    """The settings of the log; None in a state directory that has none yet.
+
+    Raises:
+        StateUnusable: they are damaged.
+    """
     path = state_dir / AGGREGATION_NAME
     try:
         content = parse_json(path.read_text())
@@ -209,7 +214,11 @@ def read_settings(state_dir: Path) -> tuple[AggregationSettings, OptimizerSettin
 
 
 def write_settings(state_dir: Path, aggregation: AggregationSettings, optimizer: OptimizerSettings) -> None:
-    """Keep the settings for all that is logged from now on, whole or not at all; raises OSError."""
+    """Keep the settings for all that is logged from now on, whole or not at all.
+
+    Raises:
+        OSError: they could not be written.
+    """
     path = state_dir / AGGREGATION_NAME
     content = {"aggregation": aggregation.model_dump(mode="json"), "optimizer": optimizer.model_dump(mode="json")}
     text = json.dumps({**content, "checksum": _checksum(content)}, indent=2) + "\n"

@@ -144,7 +144,11 @@ def _since(since: str | None) -> fleet_pb2.ListAuditRequest:
 
 
 def _reported(client: AdminClient, request: fleet_pb2.ListAuditRequest) -> list[AuditLine]:
-    """Lines of the learner's log; raises LearnerError if they have no digests."""
+    """Lines of the learner's log.
+
+    Raises:
+        LearnerError: it tells no digests.
+    """
     lines = [AuditLine(**facts_of(entry)) for entry in client.ask(request).entries]
     if any(line.log not in LOGS for line in lines):
         raise LearnerError("this learner tells no digests of its audit log: it is of an earlier version; update it")

@@ -92,7 +92,11 @@ class AdminClient:
     """The learner's `Admin` service at an address."""
 
     def __init__(self, address: str, tls: TlsFiles | ShownFiles, timeout_seconds: float) -> None:
-        """Open a channel; nothing is sent yet. Raises BadConfig, IdentityFileError: a file cannot be read or used."""
+        """Open a channel; nothing is sent yet.
+
+        Raises:
+            BadConfig, IdentityFileError: a file cannot be read or used.
+        """
         local = check_address(address)
         self._address = address
         self._timeout_seconds = timeout_seconds
@@ -240,7 +244,11 @@ class ShownFiles:
         self._followed: FollowedFiles[grpc.ChannelCredentials | None] | None = None
 
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """Credentials of the next connection; None for plain text. The first time it raises what `credentials` does."""
+        """Credentials of the next connection; None for plain text. The first time it raises what `credentials` does.
+
+        Raises:
+            BadConfig, IdentityFileError: the first time: a file cannot be used.
+        """
         if self._followed is None:
             self._followed = FollowedFiles(
                 lambda content: credentials(self._tls, content),

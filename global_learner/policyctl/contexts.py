@@ -54,7 +54,11 @@ class Contexts:
     current: str | None = None
 
     def named(self, name: str, file: Path) -> Context:
-        """Context of a name; raises BadConfig if there is none."""
+        """Context of a name.
+
+        Raises:
+            BadConfig: there is none of that name.
+        """
         if name in self.by_name:
             return self.by_name[name]
         names = sorted(self.by_name)
@@ -95,7 +99,11 @@ class Contexts:
 
 
 def check_address(learner: str) -> bool:
-    """Whether an address is a socket's, not HOST:PORT; raises BadConfig if it is neither."""
+    """Whether an address is a socket's, not HOST:PORT.
+
+    Raises:
+        BadConfig: it is neither.
+    """
     local = _SOCKET.fullmatch(learner) is not None
     if not local and not _ADDRESS.fullmatch(learner):
         raise BadLearnerConfig(
@@ -112,7 +120,11 @@ def absolute_address(learner: str) -> str:
 
 
 def contexts_file(environment: Mapping[str, str]) -> Path:
-    """File of contexts: below $XDG_CONFIG_HOME, else below ~/.config; raises BadConfig if there is neither."""
+    """File of contexts: below $XDG_CONFIG_HOME, else below ~/.config.
+
+    Raises:
+        BadConfig: there is neither.
+    """
     stated = environment.get("XDG_CONFIG_HOME", "")
     # The standard says that a relative one is to be ignored.
     if not stated.startswith("/"):
@@ -183,7 +195,11 @@ def changed(file: Path, change: Callable[[Contexts], Contexts]) -> tuple[Context
 
 
 def write_contexts(file: Path, contexts: Contexts) -> None:
-    """Replace a file of contexts whole or not at all, for its owner alone; raises BadConfig."""
+    """Replace a file of contexts whole or not at all, for its owner alone.
+
+    Raises:
+        BadConfig: it cannot be written.
+    """
     content = {
         "current": contexts.current,
         "contexts": {name: dataclasses.asdict(context) for name, context in sorted(contexts.by_name.items())},

@@ -153,7 +153,11 @@ class CallOptions:
 
     @contextlib.contextmanager
     def client(self) -> Iterator[AdminClient]:
-        """A client of the learner; raises BadConfig or IdentityFileError if the address or a file cannot be used."""
+        """A client of the learner.
+
+        Raises:
+            BadConfig, IdentityFileError: the address or a file cannot be used.
+        """
         with self._client_at(lambda tls: tls) as client:
             yield client
 
@@ -196,7 +200,11 @@ class CallOptions:
             client.close()
 
     def connection(self) -> Context:
-        """The learner to ask, and the files of the connection; raises BadConfig if there is no such context."""
+        """The learner to ask, and the files of the connection.
+
+        Raises:
+            BadConfig: there is no such context, or the file of contexts cannot be used.
+        """
         _, context = self._context()
         ca, cert, key = (None if path is None else str(path) for path in (self.ca, self.cert, self.key))
         if context is None:
@@ -304,7 +312,11 @@ def version_asked(text: str) -> int | str:
 
 
 def moment_of(text: str, now_unix_seconds: float) -> float:
-    """Unix seconds of `90s`, `30m`, `12h` or `7d` before now, or of a date or moment in UTC; raises BadConfig."""
+    """Unix seconds of `90s`, `30m`, `12h` or `7d` before now, or of a date or moment in UTC.
+
+    Raises:
+        BadConfig: it is none of these.
+    """
     ago = _AGO.fullmatch(text)
     if ago is not None:
         return now_unix_seconds - int(ago[1]) * _SECONDS[ago[2]]

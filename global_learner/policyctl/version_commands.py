@@ -56,7 +56,11 @@ version_app = typer.Typer(cls=group_with_habits(_HABITS), no_args_is_help=True, 
 
 
 def trusted_root(messages: Sequence[fleet_pb2.SignedDocument], expected_key: str | None) -> Root:
-    """The learner's root, followed from the expected key or from its own first one; raises NotTrusted."""
+    """The learner's root, followed from the expected key or from its own first one.
+
+    Raises:
+        NotTrusted: it cannot.
+    """
     documents = tuple(map(SignedDocument.of, messages))
     root = follow_roots(documents)
     if expected_key is not None and not any(

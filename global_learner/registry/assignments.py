@@ -84,7 +84,8 @@ def register(
 def forget(session: Session, cluster: str) -> bool:
     """Keep of a cluster only its incarnation, by which the log names its updates; False if it is not registered.
 
-    Raises BadRequest while a running rollout decides its version.
+    Raises:
+        BadRequest: a running rollout decides what it acts on.
     """
     row = session.get(ClusterRow, cluster)
     if row is None:
@@ -197,7 +198,11 @@ class AssignmentChange:
 
 
 def version_row(session: Session, version: int) -> VersionRow:
-    """A version's row; raises UnknownPolicyVersion if there is none of this number."""
+    """A version's row.
+
+    Raises:
+        UnknownPolicyVersion: there is none of this number.
+    """
     row = session.get(VersionRow, version) if version <= _LARGEST_INTEGER else None
     if row is None:
         raise UnknownPolicyVersion(f"there is no version v{version}; see `policyctl version list`")
@@ -205,7 +210,11 @@ def version_row(session: Session, version: int) -> VersionRow:
 
 
 def kept_row(session: Session, version: int) -> VersionRow:
-    """A version's row; raises UnknownPolicyVersion if there is none of this number, or its file is not kept."""
+    """A version's row.
+
+    Raises:
+        UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+    """
     row = version_row(session, version)
     if not row.kept:
         raise UnknownPolicyVersion(
@@ -292,7 +301,11 @@ def release(
     why: str = "",
     gone: Collection[str] = (),
 ) -> list[AssignmentChange]:
-    """Let clusters act on the fleet's version (`registrations.fleet_version`); raises as `assign`."""
+    """Let clusters act on the fleet's version (`registrations.fleet_version`).
+
+    Raises:
+        UnknownCluster, BadRequest: as `assign`.
+    """
     version = fleet_version(session, to_newest)
     return _move(session, cluster_rows(session, clusters, gone), version, held=False, actor=actor, now=now, why=why)
 
@@ -300,7 +313,8 @@ def release(
 def bring(session: Session, version: int, actor: str, now: float) -> list[AssignmentChange]:
     """Let clusters of which no operator and no rollout decides act on a version; those that did not yet.
 
-    Raises UnknownPolicyVersion if it is not kept.
+    Raises:
+        UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
     """
     kept_row(session, version)
     free = select(ClusterRow).where(

@@ -105,7 +105,11 @@ class FleetKeys:
         return dataclasses.replace(self.root, number=self.root.number + 1, keys=keys).to_bytes()
 
     def rotate(self, role: KeyRole) -> None:
-        """Put a new key in a role's place, signed with the root's key, which must be here; raises OSError."""
+        """Put a new key in a role's place, signed with the root's key, which must be here.
+
+        Raises:
+            OSError: the disk refuses.
+        """
         payload = self.next_root(role)
         signers = [self._key_in_force(KeyRole.ROOT)]
         if role is KeyRole.ROOT:
@@ -233,7 +237,11 @@ def _names_waiting(folder: Path, role: KeyRole, root: Root) -> bool:
 
 
 def _find_key(folder: Path, role: KeyRole, root: Root) -> tuple[Path, Ed25519PrivateKey]:
-    """The key that a root names, and where it lies: in its place, or waiting. Raises StateUnusable: it is not there."""
+    """The key that a root names, and where it lies: in its place, or waiting.
+
+    Raises:
+        StateUnusable: it is not there.
+    """
     if _names_waiting(folder, role, root):
         return _next(folder, role), _read_key(_next(folder, role))
     path = _path(folder, role)
@@ -250,7 +258,12 @@ def _find_key(folder: Path, role: KeyRole, root: Root) -> tuple[Path, Ed25519Pri
 
 
 def read_signing_key(path: Path) -> Ed25519PrivateKey:
-    """A private key from a file; raises BadRequest, or SecretExposed if others may read it."""
+    """A private key from a file.
+
+    Raises:
+        BadRequest: it cannot be read, or is no such key.
+        SecretExposed: others may read it.
+    """
     try:
         return _read_key(path)
     except (OSError, StateUnusable) as error:
@@ -258,7 +271,11 @@ def read_signing_key(path: Path) -> Ed25519PrivateKey:
 
 
 def new_signing_key(path: Path) -> Ed25519PrivateKey:
-    """A new private key, in a file that must not be there yet; raises BadRequest."""
+    """A new private key, in a file that must not be there yet.
+
+    Raises:
+        BadRequest: there is a file of this name, or it cannot be written.
+    """
     if path.exists():
         raise BadRequest(f"{path}: is there already; name a file that is not")
     key = Ed25519PrivateKey.generate()

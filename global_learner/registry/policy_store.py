@@ -33,13 +33,21 @@ class PolicyStore:
         self._suffix = suffix
 
     def add(self, data: bytes) -> str:
-        """Keep a file; its digest. Raises OSError, and leaves nothing behind."""
+        """Keep a file; its digest.
+
+        Raises:
+            OSError: it could not be written; nothing is left behind.
+        """
         digest = digest_of(data)
         write_whole(self.path(digest), data, alone=True, mode=PRIVATE)
         return digest
 
     def read(self, digest: str) -> bytes:
-        """A file's bytes; raises StateUnusable if it is gone or damaged."""
+        """A file's bytes.
+
+        Raises:
+            StateUnusable: what is on disk is not what was written, or nothing.
+        """
         path = self.path(digest)
         try:
             data = path.read_bytes()

@@ -158,7 +158,11 @@ class Registry:
             return VersionCard.of(row) if row else None
 
     def version(self, version: int) -> tuple[VersionCard, Spec]:
-        """One version's card and spec; raises UnknownPolicyVersion."""
+        """One version's card and spec.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number.
+        """
         with self.database.session() as session:
             row = assignments.version_row(session, version)
             return VersionCard.of(row), spec_from_json(row.spec_json)
@@ -191,7 +195,11 @@ class Registry:
         return None
 
     def policy_path(self, version: int) -> Path:
-        """Path of a version's policy file; raises UnknownPolicyVersion if it is not kept."""
+        """Path of a version's policy file.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
+        """
         with self.database.session() as session:
             return self.policies.path(assignments.kept_row(session, version).digest)
 
@@ -301,7 +309,8 @@ class Registry:
     def is_whole(self, version: int) -> bool:
         """Whether a version's policy file is there, of the right size, and was not found damaged; it is not read.
 
-        Raises UnknownPolicyVersion if it is not kept.
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
         """
         with self.database.session() as session:
             card = VersionCard.of(assignments.kept_row(session, version))

@@ -133,7 +133,11 @@ class Signing:
     def timestamp(
         self, cluster: str, assigned_version: int, rollout_assignment: RolloutAssignment | None = None
     ) -> SignedDocument:
-        """Signed assignment of a cluster for now; raises OSError if its number cannot be written down."""
+        """Signed assignment of a cluster for now.
+
+        Raises:
+            OSError: the number cannot be written down.
+        """
         now = self._clock()
         with self._lock:
             known = self._issued.get(cluster)

@@ -27,7 +27,8 @@ class VersionRemarks:
     def pin(self, version: int, pinned: bool, actor: str, now: float, why: str = "") -> bool:
         """Keep a version whatever its age, or no longer; False if it was so already.
 
-        Raises UnknownPolicyVersion if its file is not kept.
+        Raises:
+            UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
         """
         with self._database.transaction() as session:
             row = kept_row(session, version)
@@ -40,7 +41,10 @@ class VersionRemarks:
     def note(self, version: int, text: str, actor: str, now: float) -> bool:
         """Replace a version's note by a text of one line; an empty one removes it. False if it was so already.
 
-        A note stays also when the version's file is removed. Raises UnknownPolicyVersion.
+        A note stays also when the version's file is removed.
+
+        Raises:
+            UnknownPolicyVersion: there is none of this number.
         """
         with self._database.transaction() as session:
             row = version_row(session, version)
@@ -85,7 +89,11 @@ class VersionRemarks:
             return before
 
     def take_alias(self, alias: str, actor: str, now: float, why: str = "") -> int:
-        """Remove an alias; the version that had it. Raises UnknownPolicyVersion if none has."""
+        """Remove an alias; the version that had it.
+
+        Raises:
+            UnknownPolicyVersion: no version has it.
+        """
         with self._database.transaction() as session:
             for row in session.scalars(select(VersionRow)):
                 if alias in row.aliases:

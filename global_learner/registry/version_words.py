@@ -60,7 +60,11 @@ def version_of(text: str) -> int | str | None:
 
 
 def named_content(what: str, path: Path) -> bytes:
-    """Content of a policy file that a command names; `what` is the argument, for people. Raises BadConfig."""
+    """Content of a policy file that a command names; `what` is the argument, for people.
+
+    Raises:
+        BadConfig: there is none that can be read.
+    """
     try:
         return read_ordinary(path, _LARGEST_BYTES, follow=True)
     except OSError as error:

@@ -53,7 +53,11 @@ def static_page(content: dict[str, Any]) -> str:
 
 
 def write_page(content: dict[str, Any], folder: Path) -> Path:
-    """Write the page, whole or not at all; returns its path. Raises BadConfig."""
+    """Write the page, whole or not at all; returns its path.
+
+    Raises:
+        BadConfig: it cannot be written there.
+    """
     page = folder / PAGE_NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +80,11 @@ def live_policy() -> str:
 
 
 def as_json(content: dict[str, Any]) -> str:
-    """The content in JSON; raises ValueError if a number is not finite."""
+    """The content in JSON.
+
+    Raises:
+        ValueError: a number is not finite, which JSON cannot say.
+    """
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 

@@ -109,7 +109,11 @@ def baselines_file(cache: Path) -> Path:
 
 
 def write_baselines(path: Path, jcts: Mapping[str, Mapping[str, float]]) -> None:
-    """Keep the baselines' figures with a checksum; raises OSError."""
+    """Keep the baselines' figures with a checksum.
+
+    Raises:
+        OSError: the disk refuses.
+    """
     text = json.dumps(jcts)
     write_whole(path, json.dumps({"jcts": jcts, "crc": zlib.crc32(text.encode())}), durable=False, mode=PRIVATE)
 

@@ -230,8 +230,7 @@ def _answer(comparison: Comparison) -> dict[str, Any]:
 
 
 def _fairness(comparison: Comparison) -> dict[str, dict[str, int]]:
-    """Numbers of users, accounts and partitions, and of those that wait longer, or are done later, than under today's
-    policy, simulated too, or than was recorded."""
+    """Numbers of users, accounts and partitions, and of those that lose against today's policy, or against the record."""
     found = {}
     for field in FIELDS:
         owners = owners_by(comparison, field)

@@ -34,7 +34,11 @@ _DECIDES = "it must return a Decision of policy_net.domain, with an Allocation o
 
 
 def own_names(names: Iterable[str]) -> list[str]:
-    """The same names; a Python file of the current folder, `mine.py` or `mine`, as `mine:build`. Raises BadInput."""
+    """The same names; a Python file of the current folder, `mine.py` or `mine`, as `mine:build`.
+
+    Raises:
+        BadInput: a Python file lies elsewhere.
+    """
     return [_of_file(name) for name in names]
 
 
@@ -61,7 +65,11 @@ def _of_file(name: str) -> str:
 
 
 def register_own(names: Iterable[str]) -> None:
-    """Register the names of the form `module:function`; raises BadInput if there is no such module or function."""
+    """Register the names of the form `module:function`.
+
+    Raises:
+        BadInput: the module cannot be imported, or has no such function.
+    """
     for name in names:
         if _NAME.fullmatch(name) and name not in policy_names() and not is_file(Path(name)):
             register_policy(name, _factory_of(name))
@@ -129,7 +137,11 @@ class _UsersCode:
         self._file = getattr(module, "__file__", None) or ""
 
     def call(self, function: Callable[..., Any], *arguments: object, must: str) -> Any:
-        """Result of a function; raises BadInput in place of all errors but those that explain themselves."""
+        """Result of a function.
+
+        Raises:
+            BadInput: it raised; in place of all but those errors that explain themselves.
+        """
         try:
             return function(*arguments)
         except ExpectedError:

@@ -263,7 +263,11 @@ def _what_is_kept(checkpoint: TrainingCheckpoint | None, steps: int) -> str:
 
 
 def _end(recorder: RunRecorder, out: Path, trained: PolicyFile) -> None:
-    """Write the end of a run, whose policy is written already; raises BadInput."""
+    """Write the end of a run, whose policy is written already.
+
+    Raises:
+        BadInput: the run's folder cannot be written.
+    """
     final = {"file": str(out), "parameters": trained.spec.parameter_count}
     try:
         recorder.end({**final, "spec": trained.spec.model_dump(mode="json"), **trained.card})
@@ -272,7 +276,11 @@ def _end(recorder: RunRecorder, out: Path, trained: PolicyFile) -> None:
 
 
 def _settings_of(config: Path | None, policy: str | None, jobs_per_batch: int | None) -> TrainingSettings:
-    """Settings of the file, or the defaults; raises BadInput, also if they are for another kind of policy."""
+    """Settings of the file, or the defaults.
+
+    Raises:
+        BadInput: the file cannot be used, or is for another kind of policy.
+    """
     from policy_net.laboratory.training.settings import TrainingSettings  # noqa: PLC0415
     from policy_net.settings import checked_settings, read_settings_file  # noqa: PLC0415
 
@@ -288,7 +296,11 @@ def _settings_of(config: Path | None, policy: str | None, jobs_per_batch: int | 
 
 
 def _teacher_of(settings: TrainingSettings, config: Path | None) -> str | None:
-    """The scheduler that the file wants imitated; None where it names none. Raises BadInput if there is no such one."""
+    """The scheduler that the file wants imitated; None where it names none.
+
+    Raises:
+        BadInput: nobody has this name; a log is named by the option, as it is no setting.
+    """
     name = settings.dl2.imitate if settings.policy == "dl2" else None
     if name is not None and name not in policy_names():
         raise BadInput(f"{config}: setting dl2.imitate = {name!r}: unknown policy; use one of {advice(name)}")

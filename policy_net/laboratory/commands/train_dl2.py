@@ -36,7 +36,11 @@ class Dl2Training(TrainingOrder):
     """The order of a `dl2` policy."""
 
     def run(self, console: Console) -> PolicyFile:
-        """Train; raises BadInput if the start or the log cannot be used, or the learning rate is too large."""
+        """Train; the card has the start and the steps.
+
+        Raises:
+            BadInput: the start or the log cannot be used, or the learning rate is too large.
+        """
         settings = self.settings.dl2
         spec, weights, parent = self._beginning()
         card: dict[str, Any] = {"workloads": self.sources, "seed": self.seed, "parent": parent}

@@ -52,7 +52,11 @@ class SetTraining(TrainingOrder):
     """The order of a `set` policy; without steps it trains the priors alone, or imitates alone."""
 
     def run(self, console: Console) -> PolicyFile:
-        """Train; the card has the start, and the residual's verdict. Raises BadInput if the log cannot be used."""
+        """Train; the card has the start, and the residual's verdict.
+
+        Raises:
+            BadInput: the log to imitate cannot be used.
+        """
         with training_progress(console) as progress:
             worlds = NumberedWorlds(self._episode, self.speeds, self.placement_effect)
             begun = self._begin(worlds, progress, console) if self.kept is None else self.kept.start

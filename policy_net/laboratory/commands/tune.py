@@ -222,7 +222,11 @@ def _where_it_stands(study: StudyFile, wanted: int) -> str:
 
 
 def _plan(policy: str, sources: list[str], trial: TrialOptions, world: WorldOptions) -> StudyPlan:
-    """Plan of a study, checked before there is a folder; raises BadInput if an option or a source cannot be used."""
+    """Plan of a study, checked before there is a folder.
+
+    Raises:
+        BadInput: an option or a source cannot be used.
+    """
     space = _space(policy, trial)
     steps = trial.steps or USUAL_STEPS[policy]
     if trial.rungs > steps:
@@ -256,7 +260,11 @@ def _assumed(worlds: TuningWorlds, world: WorldOptions, *, for_people: bool) -> 
 
 
 def _space(policy: str, trial: TrialOptions) -> Space:
-    """Space of the options; raises BadInput if they, or the space file, cannot be used."""
+    """Space of the options.
+
+    Raises:
+        BadInput: they, or the space file, cannot be used.
+    """
     import policy_net.baselines  # noqa: PLC0415
     import policy_net.set_policy  # noqa: PLC0415, F401  (both register names that can be imitated)
     from policy_net.laboratory.tuning.space import read_space_file, space_of  # noqa: PLC0415

@@ -22,7 +22,11 @@ BEST_SHOWN = 5
 
 
 def write_best(folder: Path, plan: StudyPlan, outcome: StudyOutcome) -> Path | None:
-    """Write the best settings for `policy-net train --config`; their file, or None without any. Raises OSError."""
+    """Write the best settings for `policy-net train --config`; their file, or None without any.
+
+    Raises:
+        OSError: the disk refuses.
+    """
     if outcome.best is None:
         return None
     content = plan.space.settings(outcome.best.values).model_dump(mode="json")

@@ -198,7 +198,11 @@ class WorldOptions:
     ] = None
 
     def speeds(self) -> SpeedModel:
-        """The simulator's truth; raises BadInput if the speed table cannot be used."""
+        """The simulator's truth.
+
+        Raises:
+            BadInput: the speed table cannot be used.
+        """
         from policy_net.laboratory.speeds.speed import default_speeds, read_speed_table  # noqa: PLC0415
         from policy_net.laboratory.workloads.sources import DECISIONS_PREFIX  # noqa: PLC0415
 
@@ -214,7 +218,8 @@ class WorldOptions:
     def placement_effect(self) -> PlacementEffect | None:
         """Effect of places and GPU types on speeds, if it is asked for.
 
-        Raises BadInput for an unknown type of GPU, or if capacity is pooled, so that no task has a place.
+        Raises:
+            BadInput: nothing is known about a type of GPU, or capacity is pooled, so that no task has a place.
         """
         types = _parse_gpu_types(self.gpu_types)
         if not (types or self.locality):
@@ -235,7 +240,11 @@ class WorldOptions:
         return ("all-reduce jobs train slower where their workers lie apart; recorded durations count as one node's",)
 
     def workload(self, source: str, speeds: SpeedModel, recording: Recording | None = None) -> Workload:
-        """Read or generate a workload; `recording` is of `read_source`, if it was read already. Raises BadInput."""
+        """Read or generate a workload; `recording` is of `read_source`, if it was read already.
+
+        Raises:
+            BadInput: the source cannot be used.
+        """
         from policy_net.laboratory.workloads.sources import load_workload  # noqa: PLC0415
         from policy_net.laboratory.workloads.workload import (  # noqa: PLC0415
             WorkloadOptions,
@@ -274,7 +283,11 @@ class WorldOptions:
         return 1.0
 
     def environment(self, workload: Workload) -> Environment:
-        """Machines and decision rule for a workload; raises BadInput, also if nothing says the number of nodes."""
+        """Machines and decision rule for a workload.
+
+        Raises:
+            BadInput: the number of nodes is neither given nor suggested by the workload, or an option cannot be used.
+        """
         gpu_types = _parse_gpu_types(self.gpu_types)
         if self.nodes is not None and self.nodes < 1:  # a library user's
             raise BadInput(f"nodes is {self.nodes}: use 1 or more")

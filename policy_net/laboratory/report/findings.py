@@ -111,8 +111,7 @@ def as_recorded(comparison: Comparison) -> Iterator[Finding]:
 
 
 def fairness(comparison: Comparison) -> Iterator[Finding]:
-    """Owners who wait longer than under today's policy, simulated too, and than was recorded, by user, account and
-    partition; nothing where the record names no two of them."""
+    """Owners who wait longer than under today's policy, simulated too, and than was recorded; by each of `FIELDS`."""
     for field in FIELDS:
         owners = owners_by(comparison, field)
         if owners:

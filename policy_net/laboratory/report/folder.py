@@ -18,7 +18,11 @@ MOST_WORKLOADS = 24
 
 
 def prepare_folder(folder: Path, workloads: int) -> None:
-    """Make the folder; raises BadInput if it cannot be written to, or there are too many workloads for one report."""
+    """Make the folder.
+
+    Raises:
+        BadInput: it cannot be made or written to, or there are too many workloads for one report.
+    """
     if workloads > MOST_WORKLOADS:
         raise BadInput(f"a report of {workloads} workloads is too long: give {MOST_WORKLOADS} at most")
     try:
@@ -44,7 +48,11 @@ def check_folder(folder: Path, workloads: int) -> None:
 
 
 def write_report(comparisons: Sequence[Comparison], folder: Path) -> tuple[Path, Path]:
-    """Write the page and the picture, and make the folder for them; their paths. Raises BadInput."""
+    """Write the page and the picture, and make the folder for them; their paths.
+
+    Raises:
+        BadInput: a file cannot be written.
+    """
     # Loads matplotlib and takes half a second: only who wants a report waits.
     from policy_net.laboratory.report.page import overview_png, page_html  # noqa: PLC0415
 
