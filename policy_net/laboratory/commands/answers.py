@@ -230,7 +230,7 @@ def _answer(comparison: Comparison) -> dict[str, Any]:
 
 
 def _fairness(comparison: Comparison) -> dict[str, dict[str, int]]:
-    """Numbers of users, accounts and partitions, and of those that lose against today's policy, or against the record."""
+    """Numbers of users, accounts and partitions, and of those that lose against today's policy or the record."""
     found = {}
     for field in FIELDS:
         owners = owners_by(comparison, field)
