@@ -12,7 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from policy_net.laboratory.catalogue import ALLREDUCE_MODEL_NAMES, MODEL_NAMES
 from policy_net.laboratory.commands.train_set import FIRST_EVOLUTION_WORLD
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.training.evolution import EvolutionSettings, Trial, evolve
+from policy_net.laboratory.training.evolution import Trial, evolve
 from policy_net.laboratory.training.offline import Episode
 from policy_net.laboratory.training.set_training import (
     FIRST_VALIDATION_WORLD,
@@ -38,6 +38,7 @@ from policy_net.laboratory.training.set_training import (
     learn_priors,
     log_losses,
 )
+from policy_net.laboratory.training.settings import SetSettings
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Estimates, Workload, with_estimates
 from policy_net.set_policy.policy import DEFAULT_SET_FILE
@@ -119,7 +120,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     worlds, spec = NumberedWorlds(episode, default_speeds()), SetSpec()
-    settings = EvolutionSettings(seed=options.seed)
+    settings = SetSettings()
     priors = learn_priors(worlds, spec)
     print(f"{len(priors)} statistics of {len({entry.job_type for entry in priors})} types", file=sys.stderr)
     deadline = time.monotonic() + options.seconds
@@ -140,6 +141,7 @@ def main() -> int:
             initial_residual(spec, options.seed),
             losses,
             settings,
+            options.seed,
             generations=options.generations,
             stop=lambda: time.monotonic() > deadline,
             on_generation=on_generation,
@@ -163,7 +165,7 @@ def main() -> int:
         "nodes": list(NODES),
         "kinds": list(KINDS),
         "generations": done,
-        "evolution": asdict(settings),
+        "evolution": settings.model_dump(include={"pairs", "sigma", "learning_rate"}) | {"seed": options.seed},
         "validation_change": round(verdict.change, 5),
         "validation_standard_error": round(verdict.standard_error, 5),
         "validation_change_by_kind": {kind: round(one.change, 5) for kind, one in by_kind.items()},

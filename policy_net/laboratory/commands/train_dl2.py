@@ -21,7 +21,6 @@ from policy_net.laboratory.commands.training_progress import training_progress
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_in_turns
 from policy_net.laboratory.training.offline import (
     Episode,
-    OfflineSettings,
     endless_episodes,
     source_of_episode,
     train_offline,
@@ -139,10 +138,8 @@ class Dl2Training(TrainingOrder):
                     spec,
                     endless_episodes(self.sources, load_next),
                     self.speeds,
-                    settings.actor_critic,
-                    OfflineSettings(
-                        settings.learning_rate, settings.exploration, self.seed + before, settings.replay_samples
-                    ),
+                    settings,
+                    self.seed + before,
                     steps=max(0, self.steps - before),
                     placement_effect=self.placement_effect,
                     stop=deadline(self.max_seconds),

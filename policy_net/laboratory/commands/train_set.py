@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +17,7 @@ from policy_net.exchange.spec import SET, SetSpec, Weights
 from policy_net.laboratory.commands.training_order import TrainingOrder
 from policy_net.laboratory.commands.training_progress import training_progress
 from policy_net.laboratory.training import SetMethod
-from policy_net.laboratory.training.evolution import EvolutionSettings, evolve
+from policy_net.laboratory.training.evolution import evolve
 from policy_net.laboratory.training.imitation import watch_in_turns
 from policy_net.laboratory.training.offline import Episode, endless_episodes, source_of_episode
 from policy_net.laboratory.training.set_training import (
@@ -150,7 +149,6 @@ class SetTraining(TrainingOrder):
         """Weights, generations, and facts for the card."""
         wanted = self.settings.set
         before = 0 if self.kept is None else self.kept.done  # on whose draws and worlds no other follow
-        settings = EvolutionSettings(wanted.pairs, wanted.sigma, wanted.learning_rate, self.seed + before)
         evolving = progress.add_task("evolution", total=self.steps, figure="")
         done = before
 
@@ -166,13 +164,15 @@ class SetTraining(TrainingOrder):
         weights = evolve(
             begun.weights if self.kept is None else self.kept.policy.weights,
             log_losses(worlds, spec, begun.priors, FIRST_EVOLUTION_WORLD + before * wanted.pairs),
-            settings,
+            wanted,
+            self.seed + before,
             generations=max(0, self.steps - before),
             on_average=on_average,
             stop=stop,
             on_generation=on_generation,
         )
-        return weights, done, {"generations": done, "evolution": dataclasses.asdict(settings)}
+        asked = wanted.model_dump(include={"pairs", "sigma", "learning_rate"}) | {"seed": self.seed + before}
+        return weights, done, {"generations": done, "evolution": asked}
 
     def _taught(
         self, begun: PolicyFile, progress: Progress, stop: Callable[[], bool]

@@ -36,12 +36,12 @@ from policy_net.laboratory.training.imitation import demonstrate, imitate, watch
 from policy_net.laboratory.training.offline import (
     FAILURES,
     Episode,
-    OfflineSettings,
     SimulatedLearner,
     check_finite,
     train_offline,
     until_stuck,
 )
+from policy_net.laboratory.training.settings import Dl2Settings
 from policy_net.laboratory.workloads.generator import GeneratorSettings, generate
 from policy_net.laboratory.workloads.workload import Estimates, with_estimates
 from policy_net.policy import SchedulerPolicy, build_policy
@@ -200,8 +200,8 @@ class Learning:
             start.network_spec,
             self._episodes(done),
             speeds_of(self.training.truth),
-            self.training.settings.actor_critic,
-            self._offline_settings(self.seed),
+            self._settings,
+            self.seed,
             steps=updates,
             stop=until_stuck(updates),
             on_step=on_step,
@@ -213,12 +213,12 @@ class Learning:
                 start.network_spec,
                 training_episodes(self.training.world, self.scale, self.seed, cluster=cluster),
                 speeds_of(self.training.truth),
-                self.training.settings.actor_critic,
-                self._offline_settings(self.seed * 64 + cluster),
+                self._settings,
+                self.seed * 64 + cluster,
             )
             for cluster in range(self.training.clusters)
         ]
-        import_module(FLEET).train_fleet(start, learners, self._learning_rate, self.scale.updates, on_step)
+        import_module(FLEET).train_fleet(start, learners, self._settings.learning_rate, self.scale.updates, on_step)
 
     def _episodes(self, done: Callable[[], int]) -> Iterator[Episode]:
         """One workload after another, of the models that there are when it begins."""
@@ -228,13 +228,9 @@ class Learning:
             yield next(training_episodes(training.world, self.scale, self.seed, number, part))
 
     @property
-    def _learning_rate(self) -> float:
-        given = self.scale.learning_rate
-        return self.training.settings.learning_rate if given is None else given
-
-    def _offline_settings(self, seed: int) -> OfflineSettings:
-        settings = self.training.settings
-        return OfflineSettings(self._learning_rate, settings.exploration, seed, settings.replay_samples)
+    def _settings(self) -> Dl2Settings:
+        settings, rate = self.training.settings, self.scale.learning_rate
+        return settings if rate is None else settings.model_copy(update={"learning_rate": rate})
 
 
 @dataclass(frozen=True)

@@ -223,10 +223,10 @@ def _all_alone(workload: Workload, speeds: SpeedModel) -> Sequence[float | None]
     return [alone_seconds(spec, speeds) for spec in workload.jobs]
 
 
-def longest_jobs(results: Sequence[JobResult], share: float = TAIL_SHARE) -> frozenset[str]:
+def longest_jobs(results: Sequence[JobResult]) -> frozenset[str]:
     """The ids of the share of completed jobs with the longest completion times, rounded up to whole jobs."""
     done = [(result.jct_seconds, result.job_id) for result in results if result.jct_seconds is not None]
-    return frozenset(job_id for _, job_id in sorted(done, reverse=True)[: math.ceil(share * len(done))])
+    return frozenset(job_id for _, job_id in sorted(done, reverse=True)[: math.ceil(TAIL_SHARE * len(done))])
 
 
 def mean_jct_seconds(results: Sequence[JobResult], without: Collection[str] = ()) -> float | None:

@@ -10,12 +10,12 @@ JCTs and well behaved, and an average over the second half of the path is return
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.exchange.spec import Weights
+from policy_net.laboratory.training.settings import SetSettings
 
 Array = NDArray[np.float64]
 
@@ -23,20 +23,11 @@ Trial = tuple[Weights, int]
 """Weights, and the number of the world that they are tried in."""
 
 
-@dataclass(frozen=True, slots=True)
-class EvolutionSettings:
-    """Settings of the descent: pairs a generation, standard deviation of a perturbation, Adam's learning rate, seed."""
-
-    pairs: int = 16
-    sigma: float = 0.2
-    learning_rate: float = 0.06
-    seed: int = 0
-
-
 def evolve(
     start: Weights,
     losses: Callable[[Sequence[Trial]], Sequence[float]],
-    settings: EvolutionSettings,
+    settings: SetSettings,
+    seed: int,
     *,
     generations: int,
     stop: Callable[[], bool] = lambda: False,
@@ -50,7 +41,7 @@ def evolve(
         on_generation: gets how many generations are done, and the mean loss of the last.
         on_average: gets how many generations are done, and what would be returned if they were all.
     """
-    generator = np.random.default_rng(settings.seed)
+    generator = np.random.default_rng(seed)
     position: Array = start.astype(np.float64)
     first, second = np.zeros_like(position), np.zeros_like(position)
     path: list[Array] = []

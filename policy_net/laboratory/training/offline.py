@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -20,12 +19,11 @@ from policy_net.errors import NoProgress
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
-from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
+from policy_net.laboratory.training.settings import Dl2Settings
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.learning.reward import SlotUtility, paper_reward, progress_shares, slot_utility
-from policy_net.learning.settings import REPLAY_SAMPLES, ActorCriticSettings
 from policy_net.throughput.parametric import OnlineFit
 
 Episode = tuple[Workload, Environment]
@@ -79,16 +77,6 @@ def check_finite(weights: Weights) -> None:
         raise FloatingPointError(FAILURES[FloatingPointError])
 
 
-@dataclass(frozen=True, slots=True)
-class OfflineSettings:
-    """What the fleet's configs say elsewhere: step size, exploration, size of the replay, seed."""
-
-    learning_rate: float = OFFLINE_LEARNING_RATE
-    epsilon: float = 0.1
-    seed: int = 0
-    replay_samples: int = REPLAY_SAMPLES
-
-
 class SimulatedLearner:
     """A simulated cluster that learns from rewards: weights in, a decision, its outcome, and a gradient out."""
 
@@ -97,22 +85,21 @@ class SimulatedLearner:
         spec: PolicySpec,
         episodes: Iterator[Episode],
         speeds: SpeedModel,
-        actor_critic: ActorCriticSettings,
-        settings: OfflineSettings,
+        settings: Dl2Settings,
+        seed: int,
         placement_effect: PlacementEffect | None = None,
     ) -> None:
         from policy_net.learning.actor_critic import GradientComputer  # noqa: PLC0415  (brings torch)
 
-        self._actor_critic = actor_critic
-        self._gradients = GradientComputer(spec, actor_critic, settings.seed)
-        self._replay = ExperienceReplay(settings.replay_samples, settings.seed)
-        explorer = JobAwareExploration(settings.epsilon)
+        self._actor_critic = settings.actor_critic
+        self._gradients = GradientComputer(spec, settings.actor_critic, seed)
+        self._replay = ExperienceReplay(settings.replay_samples, seed)
         self._policy = LearnedPolicy(
             spec,
             np.zeros(spec.parameter_count, dtype=np.float32),
-            seed=settings.seed,
+            seed=seed,
             mode=ActingMode.SAMPLE,
-            explorer=explorer,
+            explorer=JobAwareExploration(settings.exploration),
         )
         self._beliefs = OnlineFit()
         self.last_reward = 0.0
@@ -163,8 +150,8 @@ def train_offline(
     spec: PolicySpec,
     episodes: Iterator[Episode],
     speeds: SpeedModel,
-    actor_critic: ActorCriticSettings,
-    settings: OfflineSettings,
+    settings: Dl2Settings,
+    seed: int,
     *,
     steps: int,
     placement_effect: PlacementEffect | None = None,
@@ -182,7 +169,7 @@ def train_offline(
 
     flat = torch.from_numpy(np.array(start, dtype=np.float32))
     optimizer = torch.optim.Adam([flat], lr=settings.learning_rate, fused=True)
-    learner = SimulatedLearner(spec, episodes, speeds, actor_critic, settings, placement_effect)
+    learner = SimulatedLearner(spec, episodes, speeds, settings, seed, placement_effect)
     done = 0
     while done < steps and not stop():
         result = learner.next_gradient(flat.numpy())

@@ -61,7 +61,7 @@ class NumberedWorlds:
 
 
 def learn_priors(
-    worlds: NumberedWorlds, spec: SetSpec, first_world: int = 0, on_world: Callable[[], None] | None = None
+    worlds: NumberedWorlds, spec: SetSpec, on_world: Callable[[], None] | None = None
 ) -> tuple[SpeedStatistic, ...]:
     """What clusters that start from nothing observe of speeds, merged."""
     weights = initial_residual(spec, 0)
@@ -69,7 +69,7 @@ def learn_priors(
     for cluster in range(PRIOR_WORLDS // WORLDS_PER_CLUSTER):
         policy = SetPolicy(spec, weights)
         for position in range(WORLDS_PER_CLUSTER):
-            worlds.mean_jct_seconds(first_world + cluster * WORLDS_PER_CLUSTER + position, policy)
+            worlds.mean_jct_seconds(cluster * WORLDS_PER_CLUSTER + position, policy)
             if on_world is not None:
                 on_world()
         assert policy.beliefs is not None  # noqa: S101  (given no speeds, it has beliefs; narrows the type)

@@ -22,12 +22,11 @@ from policy_net.exchange.spec import PolicySpec, SetSpec, Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.training import SetMethod
-from policy_net.laboratory.training.evolution import EvolutionSettings, evolve
+from policy_net.laboratory.training.evolution import evolve
 from policy_net.laboratory.training.imitation import Demonstrations, demonstrate, imitate, watch_in_turns
 from policy_net.laboratory.training.offline import (
     FAILURES,
     Episode,
-    OfflineSettings,
     check_finite,
     train_offline,
     until_stuck,
@@ -204,8 +203,8 @@ def _train_dl2(task: TrialTask, settings: Dl2Settings, rung: Rung) -> None:
         spec,
         _episodes(task, DEMONSTRATED_EPISODES),
         loader.speeds(),
-        settings.actor_critic,
-        OfflineSettings(settings.learning_rate, settings.exploration, task.seed, settings.replay_samples),
+        settings,
+        task.seed,
         steps=budget.steps,
         placement_effect=loader.placement_effect(),
         stop=until_stuck(budget.steps),
@@ -224,7 +223,8 @@ def _evolve_set(task: TrialTask, settings: SetSettings, rung: Rung) -> None:
     evolve(
         initial_residual(spec, task.seed),
         log_losses(worlds, spec, priors, _FIRST_EVOLUTION_WORLD),
-        EvolutionSettings(settings.pairs, settings.sigma, settings.learning_rate, task.seed),
+        settings,
+        task.seed,
         generations=generations,
         on_average=_at_rungs(task, generations, rung, lambda weights: SetPolicy(spec, weights, priors)),
     )

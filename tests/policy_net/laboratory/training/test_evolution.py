@@ -6,13 +6,14 @@ import numpy as np
 from policy_net.exchange.spec import SetSpec
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.training.evolution import EvolutionSettings, Trial, evolve
+from policy_net.laboratory.training.evolution import Trial, evolve
 from policy_net.laboratory.training.set_training import (
     NumberedWorlds,
     ResidualVerdict,
     changes_against,
     learn_priors,
 )
+from policy_net.laboratory.training.settings import SetSettings
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.set_policy.residual import initial_residual
@@ -27,7 +28,7 @@ def bowl(trials: Sequence[Trial]) -> list[float]:
 
 def test_evolution_finds_the_bottom_though_worlds_differ_by_far_more() -> None:
     start = np.zeros(3, dtype=np.float32)
-    found = evolve(start, bowl, EvolutionSettings(pairs=8, learning_rate=0.1), generations=150)
+    found = evolve(start, bowl, SetSettings(pairs=8, learning_rate=0.1), 0, generations=150)
     np.testing.assert_allclose(found, GOAL, atol=0.15)
 
 
@@ -38,13 +39,13 @@ def test_both_sides_of_a_pair_meet_one_world_and_every_pair_another() -> None:
         worlds.extend(world for _, world in trials)
         return [0.0] * len(trials)
 
-    evolve(np.zeros(2, dtype=np.float32), losses, EvolutionSettings(pairs=3), generations=2)
+    evolve(np.zeros(2, dtype=np.float32), losses, SetSettings(pairs=3), 0, generations=2)
     assert worlds == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
 
 
 def test_evolution_ends_when_it_is_told_to() -> None:
     start = np.ones(2, dtype=np.float32)
-    assert evolve(start, bowl, EvolutionSettings(), generations=5, stop=lambda: True) is start
+    assert evolve(start, bowl, SetSettings(), 0, generations=5, stop=lambda: True) is start
 
 
 def small_worlds() -> NumberedWorlds:

@@ -11,7 +11,8 @@ from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch
-from policy_net.laboratory.training.offline import OfflineSettings, endless_episodes, source_of_episode, train_offline
+from policy_net.laboratory.training.offline import endless_episodes, source_of_episode, train_offline
+from policy_net.laboratory.training.settings import Dl2Settings
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import WorkloadOptions
 from policy_net.learning.settings import ActorCriticSettings, ImitationLoss, ImitationSettings
@@ -86,8 +87,7 @@ def test_offline_training_is_the_same_for_the_same_seed_and_rate_zero_changes_no
         return endless_episodes(["dl2:jobs=6,seed=1"], lambda source, _: (make_workload(3), ENVIRONMENT))
 
     def train(rate: float, seed: int):
-        settings = OfflineSettings(learning_rate=rate, seed=seed)
-        return train_offline(start, SPEC, episodes(), SPEEDS, ActorCriticSettings(), settings, steps=5)
+        return train_offline(start, SPEC, episodes(), SPEEDS, Dl2Settings(learning_rate=rate), seed, steps=5)
 
     assert train(1e-3, 1).tobytes() == train(1e-3, 1).tobytes()
     assert train(1e-3, 1).tobytes() != train(1e-3, 2).tobytes()
@@ -131,7 +131,7 @@ def test_the_same_seed_learns_the_same_from_every_kind_of_replay_and_reward() ->
         def learn(settings: ActorCriticSettings = settings) -> np.ndarray:
             episodes = ((make_workload(seed), ENVIRONMENT) for seed in range(9))
             start = initial_weights(SPEC, 0)
-            return train_offline(start, SPEC, episodes, SPEEDS, settings, OfflineSettings(), steps=5)
+            return train_offline(start, SPEC, episodes, SPEEDS, Dl2Settings(actor_critic=settings), 0, steps=5)
 
         once = learn()
         assert (once == learn()).all()
