@@ -1,4 +1,4 @@
-"""Sections of the settings, apart from the rooms that work by them: calls, quarantine, speeds, scores, rollouts.
+"""Sections of the settings, apart from the rooms that work by them: calls, quarantine, identity, speeds, scores and more.
 
 Those rooms bring a database, fits and statistics. A configuration is checked without them, so that its author is told
 of a slip of the pen at once.
@@ -9,12 +9,13 @@ certificates. Operators have no rate, and calls in progress of their own that no
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from policy_net.settings import Constant, Section
 
@@ -93,6 +94,42 @@ class DurabilitySettings(Section):
     max_receipts_bytes: Constant[int] = 256 << 20
     """What remains of the log when it is cut, some 230 bytes an update, takes no more than this on disk and a
     sixteenth; the oldest go first, and only how many they were is kept. 256 MiB name a million updates."""
+
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9a-fA-F:]{2,39}")
+
+
+class IdentitySettings(Section):
+    """The learner's own certificate authority: clusters are enrolled by it, and everybody shows a certificate."""
+
+    names: tuple[str, ...] = ()
+    """DNS names and addresses that agents dial, for the learner's certificate; the host of `listen` unless set."""
+    enroll_port: int | None = Field(7072, ge=0, le=65_535)
+    """Port beside that of `listen` at which clusters trade tokens for certificates, since they have none yet. 0 takes a
+    free one; null: nobody can enroll."""
+    token_minutes: float = Field(60.0, gt=0.0, le=43_200.0)
+    """How long an enrollment token is good: long enough to carry it to the cluster and start the agent."""
+    certificate_days: float = Field(30.0, gt=0.0, le=825.0)
+    """How long a cluster's certificate is good; agents renew after two thirds. An agent that was away for longer than
+    the last third must be enrolled again."""
+    ca_certificate_file: Path | None = None
+    """The certificate of an authority of one's own (PEM); unless set, one is made under the state directory."""
+    ca_key_file: Path | None = None
+    """Its private key (PEM, no password); only its owner may read it."""
+
+    @field_validator("names")
+    @classmethod
+    def _hosts(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not _HOST.fullmatch(name):
+                raise ValueError(f"{name!r} is no host: use DNS names and addresses, without a port")
+        return names
+
+    @model_validator(mode="after")
+    def _whole(self) -> IdentitySettings:
+        if (self.ca_certificate_file is None) is not (self.ca_key_file is None):
+            raise ValueError("ca_certificate_file and ca_key_file belong together: set both, or none")
+        return self
 
 
 class SigningSettings(Section):

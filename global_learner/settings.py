@@ -24,13 +24,13 @@ from global_learner.aggregation.settings import (
     PrivacySettings,
     check_covered,
 )
-from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import BadLearnerConfig
 from global_learner.section_settings import (
     BeliefSettings,
     CallSettings,
     DatabaseUrl,
     DurabilitySettings,
+    IdentitySettings,
     QuarantineSettings,
     Retention,
     RolloutSettings,

@@ -38,12 +38,13 @@ PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
-    """A certificate as it was made."""
+class CertificateGrant:
+    """A certificate as its holder gets it; `repeated` if it had been made before and not arrived."""
 
     pem: bytes
     fingerprint: str
     expires_unix_seconds: float
+    repeated: bool = False
 
 
 class Authority:
@@ -97,7 +98,7 @@ class Authority:
         now: float,
         lifetime_seconds: float,
         role: CallerRole = CallerRole.CLUSTER,
-    ) -> Issued:
+    ) -> CertificateGrant:
         """A certificate with which `name` shows who it is; ends with the authority at the latest.
 
         A person's says the role too; one without is a cluster's.
@@ -112,7 +113,7 @@ class Authority:
             max(now - BACKDATE_SECONDS, self._certificate.not_valid_before_utc.timestamp()),
             ends,
         )
-        return Issued(certificate.public_bytes(Encoding.PEM), fingerprint(certificate), ends)
+        return CertificateGrant(certificate.public_bytes(Encoding.PEM), fingerprint(certificate), ends)
 
     def for_server(self, names: Sequence[str], now: float) -> tuple[bytes, bytes]:
         """A fresh key and the learner's own certificate for these DNS names and addresses (PEM)."""

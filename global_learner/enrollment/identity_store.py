@@ -16,9 +16,8 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from foundation.figures import counted
-from global_learner.enrollment.authority import Issued
+from global_learner.enrollment.authority import CertificateGrant
 from global_learner.enrollment.tables import (
-    CertificateGrant,
     CertificateRow,
     ClusterIdentity,
     EnrollmentState,
@@ -57,7 +56,7 @@ STORE = "identities"
 """The book's name in the commit record."""
 _AUDIT = AuditLog(IdentityAuditRow, IDENTITIES)
 
-Sign = Callable[[], Issued]
+Sign = Callable[[], CertificateGrant]
 """Makes the certificate; called inside the transaction that enters it, so that there is none that is not known."""
 
 
@@ -145,7 +144,8 @@ class IdentityStore:
                 refusal = EnrollmentRefusal.EXPIRED_TOKEN
             elif row.key_digest is None:
                 _revoke(session, cluster, now, CallerRole.CLUSTER)
-                grant = self._enter(session, cluster, CallerRole.CLUSTER, now, sign())
+                grant = sign()
+                self._enter(session, cluster, CallerRole.CLUSTER, now, grant)
                 row.key_digest, row.fingerprint = key_digest, grant.fingerprint
                 _AUDIT.record(session, now, cluster, "enrolled", cluster, f"certificate {grant.fingerprint[:16]}")
             else:
@@ -180,7 +180,8 @@ class IdentityStore:
                     CertificateRow.revoked_unix_seconds.is_(None),
                 )
             )
-            grant = self._enter(session, cluster, CallerRole.CLUSTER, now, sign())
+            grant = sign()
+            self._enter(session, cluster, CallerRole.CLUSTER, now, grant)
             _AUDIT.record(session, now, cluster, "renewed", cluster, f"in place of {presented[:16]}", repeats=True)
         self._reread()
         return grant
@@ -190,7 +191,8 @@ class IdentityStore:
         with self._database.transaction() as session:
             if not keep_earlier:
                 _revoke(session, name, now, CallerRole.ADMIN)
-            grant = self._enter(session, name, CallerRole.ADMIN, now, sign())
+            grant = sign()
+            self._enter(session, name, CallerRole.ADMIN, now, grant)
             detail = f"certificate {grant.fingerprint[:16]}"
             _AUDIT.record(session, now, "global-learner", "administrator", name, detail)
         self._reread()
@@ -205,7 +207,8 @@ class IdentityStore:
             if invited is not None or _certificates_of(session, name, CallerRole.CLUSTER):
                 raise BadRequest(f"{name} is a cluster's name (`policyctl cluster list`); name the person otherwise")
             replaced = _revoke(session, name, now, *PEOPLE)
-            grant = self._enter(session, name, role, now, sign())
+            grant = sign()
+            self._enter(session, name, role, now, grant)
             detail = f"as {role}, certificate {grant.fingerprint[:16]}, in place of {replaced}"
             _AUDIT.record(session, now, actor, "operator-enrolled", name, detail)
         self._reread()
@@ -315,18 +318,17 @@ class IdentityStore:
         with self._database.session() as session:
             return _AUDIT.head(session)
 
-    def _enter(self, session: Session, name: str, role: CallerRole, now: float, issued: Issued) -> CertificateGrant:
+    def _enter(self, session: Session, name: str, role: CallerRole, now: float, grant: CertificateGrant) -> None:
         session.add(
             CertificateRow(
-                fingerprint=issued.fingerprint,
+                fingerprint=grant.fingerprint,
                 name=name,
                 role=role,
                 issued_unix_seconds=now,
-                expires_unix_seconds=issued.expires_unix_seconds,
-                pem=issued.pem.decode(),
+                expires_unix_seconds=grant.expires_unix_seconds,
+                pem=grant.pem.decode(),
             )
         )
-        return CertificateGrant(issued.pem, issued.fingerprint, issued.expires_unix_seconds)
 
     def _reread(self) -> None:
         with self._database.session() as session:

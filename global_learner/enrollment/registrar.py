@@ -10,11 +10,9 @@ from dataclasses import dataclass
 import structlog
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from global_learner.enrollment.authority import DAY_SECONDS, Authority, Issued, PublicKey, requested_key
+from global_learner.enrollment.authority import DAY_SECONDS, Authority, CertificateGrant, PublicKey, requested_key
 from global_learner.enrollment.identity_store import NEVER_ENROLLED, IdentityStore
-from global_learner.enrollment.settings import IdentitySettings
 from global_learner.enrollment.tables import (
-    CertificateGrant,
     ClusterIdentity,
     Invitation,
     PersonIdentity,
@@ -24,6 +22,7 @@ from global_learner.identity import OPERATOR, checked_name
 from global_learner.registry.assignments import forget
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.roles import PEOPLE, CallerRole
+from global_learner.section_settings import IdentitySettings
 from global_learner.storage.audit import KEEPER
 from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2
@@ -253,7 +252,7 @@ class Registrar:
             self._count("operator-revoked", name, actor)
         return certificates
 
-    def _issue(self, key: PublicKey, name: str, role: CallerRole = CallerRole.CLUSTER) -> Issued:
+    def _issue(self, key: PublicKey, name: str, role: CallerRole = CallerRole.CLUSTER) -> CertificateGrant:
         lifetime = PERSON_SECONDS if role in PEOPLE else self._rules.settings.certificate_days * DAY_SECONDS
         return self._signer().for_client(key, name, self._clock(), lifetime, role)
 

@@ -49,16 +49,6 @@ class PersonIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class CertificateGrant:
-    """A certificate as an agent gets it; `repeated` if it had been made before and not arrived."""
-
-    pem: bytes
-    fingerprint: str
-    expires_unix_seconds: float
-    repeated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Invitation:
     """A token, the only time that it is seen.
 

@@ -196,7 +196,7 @@ class _Call:
 
     async def _be_seated(self, context: Context) -> None:
         desk = self._desk
-        caller = desk.lanes.callers.caller(context.auth_context(), context.peer())
+        caller = desk.lanes.caller_of(context.auth_context(), context.peer())
         if desk.open_calls[caller.name] >= _MOST_OPEN:
             desk.telemetry.on_refusal(self._method, CallRefusal.SHARE_TAKEN)
             raise asyncio.CancelledError  # without a word: it does not read them

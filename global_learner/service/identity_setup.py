@@ -31,16 +31,15 @@ from global_learner.enrollment.authority_files import (
 )
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.registrar import EnrollmentRules, Registrar
-from global_learner.enrollment.settings import IdentitySettings
 from global_learner.errors import BadLearnerConfig, EnrollmentRefused, LearnerError, StateUnusable
 from global_learner.identity import CallerIdentity
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.section_settings import CallSettings
+from global_learner.section_settings import CallSettings, IdentitySettings
 from global_learner.service.admission import AdmissionLimits, bounded_server
 from global_learner.service.call_limits import QueueShare
 from global_learner.service.calls import Context, answered
 from global_learner.service.connection_guard import ConnectionGuard
-from global_learner.service.lanes import Hosts, one_lane
+from global_learner.service.lanes import calling_host, one_lane
 from global_learner.service.listener import bind, server_credentials
 from global_learner.settings import LearnerSettings, TlsSettings, split_address
 from global_learner.storage.state_dir import IDENTITY_FOLDER
@@ -289,7 +288,7 @@ async def start_enrollment(
         BadConfig: the address cannot be listened on.
     """
     guard = ConnectionGuard(ENROLL_LIMITS.connections, callers_stay=False)
-    server = bounded_server(ENROLL_LIMITS, one_lane(Hosts(), _ENROLL_SHARE), telemetry, guard)
+    server = bounded_server(ENROLL_LIMITS, one_lane(calling_host, _ENROLL_SHARE), telemetry, guard)
     address = settings.enroll_address
     if address is not None:
         service = EnrollmentService(identities.registrar, telemetry)

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from types import MappingProxyType
-from typing import Protocol
 
 from global_learner.errors import TooBusy
 from global_learner.folded_lines import host_of
@@ -55,21 +53,13 @@ _REGISTRY_SEATS = 64
 OPERATOR_SHARE = QueueShare(seats=32, seats_per_caller=16, waiting_per_caller=64, bytes_per_caller=256 << 20)
 
 
-class Callers(Protocol):
-    """What tells callers apart, before anything of their messages is known."""
-
-    def caller(self, context: AuthContext, peer: str) -> Caller:
-        """Who calls; IdentityRefused for nobody whose calls count."""
+CallerOf = Callable[[AuthContext, str], Caller]
+"""Who calls, by what gRPC knows of the connection and its peer; IdentityRefused for nobody whose calls count."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hosts:
-    """Callers without certificates, told apart by the hosts that they call from."""
-
-    def caller(self, context: AuthContext, peer: str) -> Caller:
-        """The calling host."""
-        del context
-        return Caller(host_of(peer), CallerRole.UNCERTIFIED)
+def calling_host(_context: AuthContext, peer: str) -> Caller:
+    """The calling host: what tells callers apart where none shows a certificate."""
+    return Caller(host_of(peer), CallerRole.UNCERTIFIED)
 
 
 class Lanes:
@@ -82,13 +72,13 @@ class Lanes:
 
     def __init__(
         self,
-        callers: Callers,
+        caller_of: CallerOf,
         shares: Mapping[Lane, QueueShare],
         rates: RateLimits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queues = {lane: FairQueue(share) for lane, share in shares.items()}
-        self.callers = callers
+        self.caller_of = caller_of
         self._rates = rates
         self._clock = clock
         self._starved_at: dict[Lane, float] = {}
@@ -124,7 +114,7 @@ class Lanes:
 
 
 def lanes_of(
-    callers: Callers, settings: LearnerSettings, message_bytes: int, clock: Callable[[], float] = time.monotonic
+    caller_of: CallerOf, settings: LearnerSettings, message_bytes: int, clock: Callable[[], float] = time.monotonic
 ) -> Lanes:
     """The lanes of the service that agents and operators call; `message_bytes` is the largest message's."""
     calls, requests = settings.calls, settings.ingest.max_concurrent_requests
@@ -148,9 +138,9 @@ def lanes_of(
     if not settings.authenticated:
         # Only connections tell callers apart: whoever wants more makes a new one, and simulations live faster.
         rates = {}
-    return Lanes(callers, shares, RateLimits(rates, calls.burst, clock), clock)
+    return Lanes(caller_of, shares, RateLimits(rates, calls.burst, clock), clock)
 
 
-def one_lane(callers: Callers, share: QueueShare) -> Lanes:
+def one_lane(caller_of: CallerOf, share: QueueShare) -> Lanes:
     """A single lane for all calls of a server that has one purpose, without rates."""
-    return Lanes(callers, dict.fromkeys(Lane, share), RateLimits({}, 1, time.monotonic))
+    return Lanes(caller_of, dict.fromkeys(Lane, share), RateLimits({}, 1, time.monotonic))

@@ -71,12 +71,14 @@ async def serving(folder: Path, spec: PolicySpec = SPEC, pause: Pause = pause, *
         quarantine = Quarantine(config.quarantine, state.path, time.time, commits=state.commits)
         learner = Learner(config, Opened(state, registry, recovered, quarantine, beliefs), telemetry)
         with open_identities(config, ExternalCredentials(), state.path, registry, telemetry, time.time) as who:
-            lanes = one_lane(who.identity, OPERATOR_SHARE)  # of tests that call it all at once
+            lanes = one_lane(who.identity.caller, OPERATOR_SHARE)  # of tests that call it all at once
             server = bounded_server(AdmissionLimits(_MESSAGE_BYTES, 100), lanes, telemetry)
             fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter, pause)
             rpc.add_FleetServicer_to_server(fleet, server)
             owner = OperatorIdentity()
-            operators = bounded_server(AdmissionLimits(_MESSAGE_BYTES, 100), one_lane(owner, OPERATOR_SHARE), telemetry)
+            operators = bounded_server(
+                AdmissionLimits(_MESSAGE_BYTES, 100), one_lane(owner.caller, OPERATOR_SHARE), telemetry
+            )
             admin = AdminService(learner, owner, who.registrar, telemetry, config.scores.enabled)
             rpc.add_AdminServicer_to_server(admin, operators)
             ports = [one.add_insecure_port("127.0.0.1:0") for one in (server, operators)]

@@ -12,7 +12,7 @@ from global_learner.errors import TooOften
 from global_learner.identity import Caller
 from global_learner.roles import PEOPLE, CallerRole
 from global_learner.service.call_limits import RateLimits
-from global_learner.service.lanes import Hosts, Lane, lanes_of
+from global_learner.service.lanes import Lane, calling_host, lanes_of
 from global_learner.settings import IdentitySettings, LearnerSettings
 
 
@@ -58,7 +58,7 @@ def test_rates_are_kept_where_certificates_tell_callers_apart() -> None:
         settings = LearnerSettings(
             state_dir=Path("state"), initial_policy=Path("policy"), listen="127.0.0.1:7100", identity=identity
         )
-        lanes = lanes_of(Hosts(), settings, message_bytes=1 << 20, clock=Clock())
+        lanes = lanes_of(calling_host, settings, message_bytes=1 << 20, clock=Clock())
         north = Caller("north", CallerRole.CLUSTER)
         for _ in range(settings.calls.burst):
             assert lanes.lane(north, "FetchPolicy") is Lane.REGISTRY
