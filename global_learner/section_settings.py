@@ -1,4 +1,4 @@
-"""Sections of the settings, apart from the rooms that work by them: calls, quarantine, identity, speeds, scores and more.
+"""Sections of the settings that stand apart from the rooms that work by them.
 
 Those rooms bring a database, fits and statistics. A configuration is checked without them, so that its author is told
 of a slip of the pen at once.
