@@ -365,22 +365,18 @@ class Maintenance:
         if cutting is None and _HELD_PART * self._log.size_bytes < self.max_log_bytes:
             _log.info("log-not-cut", step=snapshot.state.step, reason="a backup copies it; the next snapshot cuts it")
             return
-        try:
-            self._cut(snapshot)
-        finally:
+        with contextlib.ExitStack() as stack:
             if cutting is not None:
-                cutting.release()
-
-    def _cut(self, snapshot: Snapshot) -> None:
-        cut = cut_log(
-            self._state.log,
-            self._state.receipts,
-            snapshot.state.step,
-            give_up=self._log.files.cut,
-            max_receipts_bytes=self._settings.durability.max_receipts_bytes,
-        )
-        if cut:
-            left = segments(self._state.log)
-            if not left:
-                raise FileNotFoundError(errno.ENOENT, "the log's segments have gone", str(self._state.log))
-            self._state.commits.committed(RECEIPTS, first_step(left[0]) - 1)
+                stack.callback(cutting.release)
+            cut = cut_log(
+                self._state.log,
+                self._state.receipts,
+                snapshot.state.step,
+                give_up=self._log.files.cut,
+                max_receipts_bytes=self._settings.durability.max_receipts_bytes,
+            )
+            if cut:
+                left = segments(self._state.log)
+                if not left:
+                    raise FileNotFoundError(errno.ENOENT, "the log's segments have gone", str(self._state.log))
+                self._state.commits.committed(RECEIPTS, first_step(left[0]) - 1)

@@ -103,7 +103,6 @@ class GateReplays:
         return replays_of(scores, state.candidate, incumbents)
 
     async def _replay(self, state: RolloutState, frozen: list[FrozenSketch]) -> None:
-        """Replay what is missing, and keep it."""
         replay, incumbents = self.replay, incumbents_of(state)
         try:
             for sketch in frozen:

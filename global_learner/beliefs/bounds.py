@@ -105,7 +105,6 @@ def bounded(
 
 
 def _held(rows: Rows, told: Sequence[Rows], old: Rows, first: Rows, agreed: Rows, enough: int) -> list[SpeedStatistic]:
-    """One type's rows within the bounds."""
     if old[0].kind is not rows[0].kind:
         return list(rows)  # enough clusters say that it is another kind of job
     before = _Said(old)

@@ -166,7 +166,6 @@ async def _serve_term(
     ending: asyncio.Event,
     term: Term,
 ) -> None:
-    """Serve as the active learner."""
     initial, limits, external = checked.initial, checked.limits, checked.external
     state = term.state
     with (

@@ -219,7 +219,6 @@ def _path(folder: Path, step: int) -> Path:
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
-    """An array's bytes where they lie."""
     return array.reshape(-1).view(np.uint8).data
 
 
