@@ -133,14 +133,11 @@ class PriorsSource:
     def reported(self) -> tuple[SpeedStatistic, ...]:
         """What the clusters of a region have told, merged, for the learner above; nothing of its versions is in it."""
         reports = self._store.reports(lambda cluster, at: not self._is_out(cluster, at))
-        merged = merge_fleet(
-            _weighted(reports, self._store.standings()), (), self._settings.min_clusters, self._known_kinds()
-        )
-        return merged.statistics
-
-    def _known_kinds(self) -> tuple[SpeedStatistic, ...]:
-        """What the newest version says, which decides where as many clusters say one kind of a type as another."""
-        return self._registry.newest_priors() or ()
+        # What the newest version says decides where as many clusters say one kind of a type as another.
+        known = self._registry.newest_priors() or ()
+        return merge_fleet(
+            _weighted(reports, self._store.standings()), (), self._settings.min_clusters, known
+        ).statistics
 
     def _is_out(self, cluster: str, at: float) -> bool:
         return any(excluded(cluster, at) for excluded in self._excluded)

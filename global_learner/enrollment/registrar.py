@@ -147,10 +147,6 @@ class Registrar:
         """Every cluster that was ever invited or turned out, by name."""
         return await self._thread.call(self.store.clusters, self._clock())
 
-    def turned_out(self, cluster: str, unix_seconds: float) -> bool:
-        """Whether what a cluster said at a moment counts no longer, as it was revoked; callable from any thread."""
-        return self.store.turned_out(cluster, unix_seconds)
-
     async def revoke(self, cluster: str, actor: str, why: str = "", *, dry_run: bool = False) -> tuple[int, int]:
         """Turn a cluster out, or only say what would come of it; how many certificates and tokens are good until then.
 

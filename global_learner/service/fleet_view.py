@@ -5,7 +5,6 @@ from __future__ import annotations
 from global_learner.enrollment.registrar import Registrar
 from global_learner.fleet import ClusterEntry
 from global_learner.learner import Learner
-from global_learner.updates.privacy import privacy_message
 from policy_net.exchange.generated import fleet_pb2
 
 
@@ -26,7 +25,7 @@ async def fleet_message(learner: Learner, registrar: Registrar, *, with_jobs: bo
         log_limit_bytes=learner.maintenance.max_log_bytes,
         disk_full=str(learner.disk_full or ""),
         upstream=learner.upstream_view(),
-        privacy=privacy_message(learner.privacy),
+        privacy=fleet_pb2.Privacy(**learner.privacy) if learner.privacy else None,
         away_seconds=learner.rollouts.away_seconds,
         tries_people=True,
         numbers_through=learner.operator.numbers_through,

@@ -175,7 +175,7 @@ async def _serve_term(
         contextlib.closing(BeliefStore(state.path, settings.beliefs, state.commits, state.shared)) as store,
     ):
         priors = PriorsSource(store, settings.beliefs, registry.registry, telemetry)
-        priors.exclude(identities.registrar.turned_out)
+        priors.exclude(identities.registrar.store.turned_out)
         beliefs = FleetBeliefs(store, priors, settings.beliefs, registry, telemetry, time.time)
         learner = recovered_learner(settings, state, registry, initial, telemetry, beliefs)
         learner.check_active()
@@ -201,7 +201,7 @@ async def _serve_term(
             if settings.scores.enabled:
                 learner.rollouts.gate.score = scorer.add
                 learner.rollouts.gate.replay = SketchReplayer(settings.scores)
-            learner.rollouts.turned_out = lambda cluster: identities.registrar.turned_out(cluster, time.time())
+            learner.rollouts.turned_out = lambda cluster: identities.registrar.store.turned_out(cluster, time.time())
             uplink = _uplink(settings, state, registry, learner, telemetry)
             learner.start()
             scorer.start()

@@ -21,7 +21,6 @@ from global_learner.settings import IngestSettings, LearnerSettings
 from global_learner.updates.ingest import Judgement
 from global_learner.updates.ledger import Ledger, NoiseSpent
 from global_learner.updates.norms import gradient_norm
-from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.privacy.accountant import epsilon
 from policy_net.privacy.mechanism import GaussianNoise, fresh_seed
@@ -107,8 +106,3 @@ def statement(settings: PrivacySettings | None, spent: NoiseSpent) -> dict[str, 
         "target_epsilon": settings.target_epsilon or 0.0,
         "sampling": "none",
     }
-
-
-def privacy_message(stated: dict[str, Any]) -> fleet_pb2.Privacy | None:
-    """The statement as it travels; None where there is none."""
-    return fleet_pb2.Privacy(**stated) if stated else None

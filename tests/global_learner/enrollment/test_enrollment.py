@@ -126,13 +126,13 @@ async def test_what_a_revoked_cluster_said_counts_no_longer_until_it_is_enrolled
         registrar = here.identities.registrar
         await here.member("north")
         await here.member("south")
-        assert not registrar.turned_out("north", NOON)
+        assert not registrar.store.turned_out("north", NOON)
         await registrar.revoke("north", "policyctl")
-        assert registrar.turned_out("north", NOON)
-        assert not registrar.turned_out("south", NOON)
-        assert not registrar.turned_out("east", NOON), "on loopback nobody has a certificate"
+        assert registrar.store.turned_out("north", NOON)
+        assert not registrar.store.turned_out("south", NOON)
+        assert not registrar.store.turned_out("east", NOON), "on loopback nobody has a certificate"
         await here.member("north")
-        assert not registrar.turned_out("north", NOON)
+        assert not registrar.store.turned_out("north", NOON)
 
 
 def test_of_certificates_made_elsewhere_a_name_counts_for_what_it_said_after_it_was_revoked(tmp_path: Path) -> None:
