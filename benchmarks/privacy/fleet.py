@@ -33,7 +33,7 @@ from global_learner.updates.privacy import Protection, statement
 from global_learner.updates.step_size import StepSize
 from policy_net.exchange.spec import Weights
 from policy_net.exchange.wire import GradientUpdate
-from policy_net.privacy.accountant import budget
+from policy_net.privacy.settings import budget
 
 CLIP_NORM = 0.5
 """About the usual norm of a gradient here."""

@@ -19,9 +19,8 @@ from cluster_agent.errors import StateDamaged
 from foundation.files import PRIVATE, write_whole
 from foundation.text import parse_json
 from policy_net.exchange.wire import GradientUpdate
-from policy_net.privacy.accountant import epsilon
 from policy_net.privacy.mechanism import GaussianNoise, fresh_seed
-from policy_net.privacy.settings import NoiseSettings, declaration
+from policy_net.privacy.settings import NoiseSettings, declaration, epsilon
 
 _log = structlog.get_logger()
 

@@ -22,9 +22,8 @@ from global_learner.updates.ingest import Judgement
 from global_learner.updates.ledger import Ledger, NoiseSpent
 from global_learner.updates.norms import gradient_norm
 from policy_net.exchange.wire import GradientUpdate
-from policy_net.privacy.accountant import epsilon
 from policy_net.privacy.mechanism import GaussianNoise, fresh_seed
-from policy_net.privacy.settings import declared_noise
+from policy_net.privacy.settings import declared_noise, epsilon
 
 _log = structlog.get_logger()
 

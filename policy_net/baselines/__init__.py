@@ -5,22 +5,23 @@ A scheduler's file is loaded when one is built: whoever only names them waits fo
 
 from policy_net.policy import register_policy_of
 
-register_policy_of("policy_net.baselines.fifo", {"fifo": "build_fifo", "fifo-backfill": "build_fifo_backfill"})
-register_policy_of("policy_net.baselines.easy", {"fifo-easy": "build_easy"})
+register_policy_of(
+    "policy_net.baselines.fifo",
+    {"fifo": "build_fifo", "fifo-backfill": "build_fifo_backfill", "fifo-easy": "build_easy"},
+)
 register_policy_of("policy_net.baselines.las", {"las": "LasPolicy"})
 register_policy_of("policy_net.baselines.srtf", {"srtf": "SrtfPolicy"})
 register_policy_of("policy_net.baselines.tetris", {"tetris": "TetrisPolicy"})
-register_policy_of("policy_net.baselines.drf", {"drf": "DrfPolicy"})
-register_policy_of("policy_net.baselines.drf_peak", {"drf-peak": "DrfPeakPolicy"})
+register_policy_of("policy_net.baselines.drf", {"drf": "DrfPolicy", "drf-peak": "DrfPeakPolicy"})
 register_policy_of(
     "policy_net.baselines.optimus",
     {
         "optimus": "build_optimus",
         "optimus-fitted": "build_optimus_fitted",
         "optimus-true-table": "build_optimus_true_table",
+        "optimus-sr": "OptimusSrPolicy",
     },
 )
-register_policy_of("policy_net.baselines.optimus_sr", {"optimus-sr": "OptimusSrPolicy"})
 register_policy_of("policy_net.baselines.marginal", {"marginal": "build_marginal", "oracle": "build_oracle"})
 register_policy_of(
     "policy_net.baselines.authors",

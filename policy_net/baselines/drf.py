@@ -1,9 +1,10 @@
-"""Fair sharing: every job gets one bundle in turn until nothing more fits.
+"""Fair sharing: every job gets one bundle in turn until nothing more fits, or with `drf-peak` makes it faster.
 
 A bundle is a worker and a parameter server, or a worker alone where a job trains by all-reduce. A job's first grant is
 the least with which it trains; one that starts with several workers is passed over until the others have as many.
-Needs neither durations nor speeds. Preemptive, elastic.
-Source: DRF (Ghodsi et al., NSDI 2011) as DL2 §6.1 uses it for its default scheduler and its warm start.
+Preemptive, elastic; needs no durations. `drf-peak` needs speeds, which it fits online from the jobs' progress.
+Source: DRF (Ghodsi et al., NSDI 2011) as DL2 §6.1 uses it for its default scheduler and its warm start; the peak of a
+job's speed as the end of its growth as in Optimus (EuroSys 2018) §4.1.
 Deviation: progressive filling goes round by round in arrival order rather than to the job with the least dominant
 share. With equal demands the two are the same; where demands differ, equal numbers of bundles are what the simulated
 references of DL2's workloads were computed with, and what an operator can predict. A job whose bundle does not fit is
@@ -14,9 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from policy_net.baselines.needs import Demands, demands_of
-from policy_net.domain import Allocation, ClusterState, Decision, Job, JobKind, Progress, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, Job, JobKind, Progress, Trigger, speed_at
 from policy_net.placement.capacity import open_capacity
+from policy_net.throughput.beliefs import Beliefs
+from policy_net.throughput.parametric import OnlineFit
 
 Entry = tuple[int, int, Demands]
 """The index of a job that takes part, the last round in which it does, and what its bundle needs."""
@@ -117,3 +123,44 @@ def _first_round(state: ClusterState, most: Sequence[int]) -> tuple[list[Entry],
             taking.append((index, 0, demands_of(job, job.smallest)))
             starting.append((index, most[index], bundle))
     return taking, starting
+
+
+PeakKey = tuple[str, int, int, int, int]
+
+
+class DrfPeakPolicy:
+    """Round-robin of bundles by arrival, elastic up to each job's believed peak."""
+
+    name = "drf-peak"
+
+    def __init__(self, beliefs: Beliefs | None = None) -> None:
+        self.beliefs: Beliefs = OnlineFit() if beliefs is None else beliefs
+        self._peaks: dict[PeakKey, tuple[NDArray[np.float64], int]] = {}
+
+    def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)
+        """Allocate one bundle a round to every job that believes to become faster by it."""
+        self.beliefs.introduce(state.jobs)
+        return Decision(share_in_rounds(state, [self._peak_of(job) for job in state.jobs]))
+
+    def observe(self, progress: Sequence[Progress]) -> None:
+        """Sharpen the beliefs."""
+        self.beliefs.observe(progress)
+
+    def _peak_of(self, job: Job) -> int:
+        """The number of workers at which the job is believed to be fastest, along its bundles; 0 if it cannot train."""
+        grid = self.beliefs.grid(job.job_type)
+        key = (job.job_type, job.max_workers, job.max_ps, job.min_workers, job.min_ps)
+        known = self._peaks.get(key)
+        if known is None or known[0] is not grid:
+            known = self._peaks[key] = (grid, bundle_peak(grid, job))
+        return known[1]
+
+
+def bundle_peak(grid: NDArray[np.float64], job: Job) -> int:
+    """The workers of the fastest allocation on the way from the first grant by bundles; ties: the fewest."""
+    first, most = max(job.min_workers, 1), most_workers(job)
+    if not most:
+        return 0
+    by_bundle = int(job.kind.uses_ps)
+    speeds = [speed_at(grid, by_bundle * more + job.min_ps, first + more) for more in range(most - first + 1)]
+    return first + int(np.argmax(speeds))

@@ -12,8 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from policy_net.baselines.decision_capacity import DecisionCapacity
-from policy_net.baselines.requested import RequestedSizes, serve
+from policy_net.baselines.decision_capacity import DecisionCapacity, RequestedSizes, serve
 from policy_net.domain import Allocation, ClusterState, Decision, Job, Progress, Trigger
 
 QUEUE_LIMITS_GPU_SECONDS = (3_600.0, 36_000.0, 360_000.0)

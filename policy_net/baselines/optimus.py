@@ -1,10 +1,11 @@
 """Optimus: the next task goes where it saves most remaining time, one task at a time.
 
-Every job starts with the least with which it trains (one worker, and one parameter server unless it trains by
-all-reduce, if it says nothing else), in arrival order; then the job whose remaining time shrinks
-most by one more worker, or one more parameter server, gets it, until no task saves time or fits. On beliefs, types of
-which little is known are probed first (`probing.py`).
-Source: Optimus (Peng et al., EuroSys 2018) §4.1; `optimus` fits speeds online as in §3.2.
+Every job starts with the least with which it trains, in arrival order; then the job whose remaining time shrinks most
+by one more worker, or one more parameter server, gets it, until no task saves time or fits. On beliefs, types of which
+little is known are probed first (`probing.py`). With `optimus-sr`, first grants go by believed remaining time, and a
+task goes where it saves the largest *share* of a job's remaining time. In real clusters a few jobs are longer than all
+others together: in seconds they would take every spare GPU, for the longest time.
+Source: Optimus (Peng et al., EuroSys 2018) §4.1; `optimus` fits speeds online as in §3.2. `optimus-sr` is our own.
 Deviation: the gain is per task, not per unit of dominant resource, and jobs are not placed here; `optimus-true-table`
 knows the simulator's speeds, as in the code that accompanies DL2. A task that brings nothing by itself ends a role's
 growth even where two tasks together would pay: that is the published greedy, and its weakness. `optimus-fitted` plans
@@ -15,12 +16,13 @@ new job.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.baselines.needs import demands_of, first_grant, remaining_samples
+from policy_net.baselines.needs import demands_of, first_grant, remaining_samples, remaining_seconds
 from policy_net.domain import (
     Allocation,
     ClusterState,
@@ -211,3 +213,37 @@ def build_optimus_fitted(context: PolicyContext) -> OptimusPolicy:
             " or use optimus, which learns speeds from progress"
         )
     return OptimusPolicy("optimus-fitted", context.measured_speeds)
+
+
+class OptimusSrPolicy(OptimusPolicy):
+    """Optimus's greedy in another order and by another measure."""
+
+    def __init__(self, beliefs: Beliefs | None = None) -> None:
+        beliefs = OnlineFit() if beliefs is None else beliefs
+        super().__init__("optimus-sr", beliefs, beliefs)
+
+    def admission_order(self, state: ClusterState) -> Sequence[int]:
+        """By believed time to the end with the first grant (ties by arrival)."""
+        seconds = [self._seconds_left(job) for job in state.jobs]
+        return sorted(range(len(seconds)), key=seconds.__getitem__)
+
+    def weigh(self, job: Job) -> float:  # noqa: ARG002  (a share is the same for all jobs of a type)
+        """A saved share of the remaining time counts the same for every job."""
+        return 1.0
+
+    def savings(self, grid: Array) -> tuple[Array, Array]:
+        """The share of its remaining time that a job saves by one more worker, and by one more server."""
+        times = seconds_per_sample(grid)
+        return _saved_share(times[:, :-1], times[:, 1:]), _saved_share(times[:-1], times[1:])
+
+    def _seconds_left(self, job: Job) -> float:
+        first = first_grant(job)
+        return math.inf if first is None else remaining_seconds(job, self.speeds.grid(job.job_type), first)
+
+
+def _saved_share(before: Array, after: Array) -> Array:
+    """1 − after / before; all of it from a dead cell to a live one, and nothing from one dead cell to another."""
+    with np.errstate(invalid="ignore"):
+        share = 1 - after / before
+    share[np.isinf(before)] = np.isfinite(after[np.isinf(before)])
+    return np.asarray(share)

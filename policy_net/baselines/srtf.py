@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from policy_net.baselines.decision_capacity import DecisionCapacity
+from policy_net.baselines.decision_capacity import DecisionCapacity, RequestedSizes, serve
 from policy_net.baselines.hull import HullCache
 from policy_net.baselines.needs import remaining_seconds
-from policy_net.baselines.requested import RequestedSizes, serve
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.baselines.decision_capacity import DecisionCapacity
+from policy_net.baselines.decision_capacity import DecisionCapacity, RequestedSizes
 from policy_net.baselines.needs import remaining_seconds
-from policy_net.baselines.requested import RequestedSizes
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit

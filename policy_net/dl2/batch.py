@@ -1,8 +1,9 @@
-"""A batch of jobs while the policy gives to it: what is given, what may still be given, and the features of both.
+"""A batch of jobs while the policy gives to it: the actions, what is given and may still be given, and the features.
 
-Legend: J jobs a batch, L type columns, F = J·(L + 5) features, A actions.
-Caps and capacity only ever shrink while grants are made, so the mask is updated, never built again: after a grant, the
-caps of one job and the few distinct demands are looked at.
+Legend: J jobs a batch, L type columns, F = J·(L + 5) features, A = 3J + 1 actions.
+Action 3·i + k gives job i of the batch one worker (k = 0), one parameter server (k = 1) or one of each (k = 2); the
+last action is void: stop giving to this batch. Caps and capacity only ever shrink while grants are made, so the mask is
+updated, never built again: after a grant, the caps of one job and the few distinct demands are looked at.
 Source: DL2 §4.1 (features x type, d slots run, e remaining epochs, r dominant share, w workers, u parameter servers),
 §7 (of an all-reduce job, parameter servers and bundles are masked and the input u stays zero).
 Deviation: d and e go through log1p and all columns are scaled to about [0, 1], since real jobs span five orders of
@@ -14,14 +15,40 @@ that do nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.dl2.action import GRANT_KINDS, Grant, void_index
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, ClusterState, Job, JobKind, Resources
 from policy_net.exchange.spec import SCALARS_PER_JOB, PolicySpec
 from policy_net.placement.capacity import Capacity
+
+GRANT_KINDS = 3
+
+
+class Grant(IntEnum):
+    """What one action gives to a job."""
+
+    WORKER = 0
+    PS = 1
+    BUNDLE = 2
+
+    @property
+    def workers(self) -> int:
+        """How many workers it gives."""
+        return 0 if self is Grant.PS else 1
+
+    @property
+    def ps(self) -> int:
+        """How many parameter servers it gives."""
+        return 0 if self is Grant.WORKER else 1
+
+
+def void_index(jobs_per_batch: int) -> int:
+    """The index of void: 3J."""
+    return GRANT_KINDS * jobs_per_batch
+
 
 SLOTS_RUN_SCALE = float(1.0 / np.log1p(100.0))
 """A hundred slots of running map to 1."""

@@ -15,8 +15,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.dl2.action import GRANT_KINDS, Grant
-from policy_net.dl2.batch import BatchEncoder, JobBatch
+from policy_net.dl2.batch import GRANT_KINDS, BatchEncoder, Grant, JobBatch
 from policy_net.dl2.network import ActingNetwork
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
 from policy_net.exchange.spec import PolicySpec, Weights

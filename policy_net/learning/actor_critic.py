@@ -23,8 +23,15 @@ from policy_net.dl2.network import actor_logits, critic_values, tensors_of
 from policy_net.dl2.policy import DecisionSamples
 from policy_net.domain import RewardKind
 from policy_net.exchange.spec import PolicySpec, Weights
-from policy_net.learning.gradient import AdvantageScale, GradientResult, NotEnoughSamples, Segment, utility_advantages
-from policy_net.learning.off_policy import clipped_ratios, effective_samples
+from policy_net.learning.gradient import (
+    AdvantageScale,
+    GradientResult,
+    NotEnoughSamples,
+    Segment,
+    clipped_ratios,
+    effective_samples,
+    utility_advantages,
+)
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import ActorCriticSettings, Baseline
 

@@ -18,8 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.exchange.spec import SetSpec, Weights
-from policy_net.learning.gradient import AdvantageScale, GradientResult, NotEnoughSamples, Segment, decision_advantages
-from policy_net.learning.off_policy import effective_samples, mean_ratio
+from policy_net.learning.gradient import (
+    AdvantageScale,
+    GradientResult,
+    NotEnoughSamples,
+    Segment,
+    decision_advantages,
+    effective_samples,
+    mean_ratio,
+)
 from policy_net.learning.replay import Experience
 from policy_net.learning.settings import ResidualSettings
 from policy_net.set_policy.planner import SetSamples

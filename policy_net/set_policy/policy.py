@@ -9,7 +9,7 @@ benchmarks.twin_learning --write`; their cards (`policy-net inspect`) have seeds
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,9 +27,9 @@ from policy_net.domain import (
     SpeedModel,
     Trigger,
 )
-from policy_net.errors import PolicyFileError
+from policy_net.errors import BadInput, PolicyFileError
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file
-from policy_net.exchange.spec import SET, SET_TAUGHT, SetSpec, Weights
+from policy_net.exchange.spec import PRICES_VERSION, SESSIONS_VERSION, SET, SET_TAUGHT, SetSpec, Weights, split_weights
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.policy import policy_names
 from policy_net.set_policy.beliefs import SetBeliefs
@@ -38,7 +38,7 @@ from policy_net.set_policy.planner import Array, Chance, SetSamples, Tilt, Weigh
 from policy_net.set_policy.pools import PlaceTables
 from policy_net.set_policy.prices import PriceTerms
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
-from policy_net.set_policy.resizes import NO_COST, ResizeCost, keeping
+from policy_net.set_policy.restarts import NO_COST, ResizeCost, keeping
 from policy_net.set_policy.sessions import SessionTerms
 from policy_net.set_policy.steps import Prices, StepTable, StepTables
 
@@ -346,3 +346,28 @@ def build_set_fresh(context: PolicyContext) -> SetPolicy:  # noqa: ARG001  (as `
     """Build the policy registered as `set-fresh`: the same weights, but nothing known of any type's speed at first."""
     content = default_set_file()
     return SetPolicy(set_spec_of(content, "set"), content.weights, label="set-fresh")
+
+
+GROUPS = {"prices": PRICES_VERSION, "sessions": SESSIONS_VERSION}
+"""Groups of a spec (`exchange.spec.SetSpec`) and the version that a file gets."""
+
+
+def extended(content: PolicyFile, label: str, groups: Collection[str] = tuple(GROUPS)) -> PolicyFile:
+    """The policy of a file with further groups; all others keep their numbers.
+
+    Raises:
+        BadInput: the file has one of them already.
+        PolicyFileError: it holds another kind of policy.
+    """
+    spec = set_spec_of(content, label)
+    there = [group for group in GROUPS if group in groups and getattr(spec, group)]
+    if there:
+        raise BadInput(f"{label}: has {' and '.join(there)} already; leave --with {there[0]} out")
+    wider = spec.model_copy(update={group: GROUPS[group] for group in groups})
+    weights = np.zeros(wider.parameter_count, dtype=np.float32)
+    before = split_weights(content.weights, spec)
+    for name, values in split_weights(weights, wider).items():
+        if name in before:
+            values[:] = before[name]
+    card = {**content.card, "extended_with": ", ".join(sorted(groups)), "extended_from": spec.digest}
+    return PolicyFile(wider, weights, card, content.priors)

@@ -100,14 +100,14 @@ _GAUSSIAN = ("policy_net.throughput.gaussian_process", "GaussianProcessBeliefs")
 _BASELINES = "policy_net.baselines"
 _HEURISTICS: dict[tuple[str, str], Callable[[Any], Heuristic | None]] = {
     (f"{_BASELINES}.fifo", "FifoPolicy"): _fifo,
-    (f"{_BASELINES}.easy", "EasyPolicy"): _easy,
+    (f"{_BASELINES}.fifo", "EasyPolicy"): _easy,
     (f"{_BASELINES}.las", "LasPolicy"): _unlearning(Scheduler.LAS),
     (f"{_BASELINES}.srtf", "SrtfPolicy"): _believing(Scheduler.SRTF),
     (f"{_BASELINES}.drf", "DrfPolicy"): _unlearning(Scheduler.DRF),
-    (f"{_BASELINES}.drf_peak", "DrfPeakPolicy"): _believing(Scheduler.DRF_PEAK),
+    (f"{_BASELINES}.drf", "DrfPeakPolicy"): _believing(Scheduler.DRF_PEAK),
     (f"{_BASELINES}.tetris", "TetrisPolicy"): _believing(Scheduler.TETRIS),
     (f"{_BASELINES}.optimus", "OptimusPolicy"): _planning(Scheduler.OPTIMUS, _FIT),
-    (f"{_BASELINES}.optimus_sr", "OptimusSrPolicy"): _planning(Scheduler.OPTIMUS_SR, _FIT),
+    (f"{_BASELINES}.optimus", "OptimusSrPolicy"): _planning(Scheduler.OPTIMUS_SR, _FIT),
     (f"{_BASELINES}.marginal", "MarginalPolicy"): _planning(Scheduler.MARGINAL, _GAUSSIAN),
     (f"{_BASELINES}.authors", "DrfAuthorsPolicy"): _unlearning(Scheduler.DRF_AUTHORS),
     (f"{_BASELINES}.authors", "SrtfAuthorsPolicy"): _unlearning(Scheduler.SRTF_AUTHORS),

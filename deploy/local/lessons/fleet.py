@@ -16,8 +16,7 @@ from deploy.local.fleet import PublishedVersion, download, watch_learning
 from deploy.local.frame import DemoLearner, Demonstration
 from deploy.local.lessons.pasts import Past
 from policy_net.exchange.policy_file import write_policy_file
-from policy_net.set_policy.extended import extended
-from policy_net.set_policy.policy import default_set_file
+from policy_net.set_policy.policy import default_set_file, extended
 
 SPEEDUP = 60.0
 """The clusters decide meanwhile, a minute in a second: an agent learns of its past once it has decided something."""

@@ -33,8 +33,7 @@ def extend(
         read_policy_file,
         write_policy_file,
     )
-    from policy_net.set_policy.extended import extended  # noqa: PLC0415
-    from policy_net.set_policy.policy import file_of  # noqa: PLC0415
+    from policy_net.set_policy.policy import extended, file_of  # noqa: PLC0415
 
     check_writable(out)
     content = extended(read_policy_file(file_of(file)), str(file), {str(each) for each in groups})

@@ -29,8 +29,7 @@ from policy_net.laboratory.training.settings import SetSettings, SetStart, SetTw
 from policy_net.laboratory.training.twin_windows import TwinWindow, cost_of, part_of
 from policy_net.learning.adam import AdamConstants, TrustRegion, adam_step, follow
 from policy_net.learning.twin_gradient import twin_gradient
-from policy_net.set_policy.extended import extended
-from policy_net.set_policy.policy import SetPolicy, default_set_file, set_spec_of
+from policy_net.set_policy.policy import SetPolicy, default_set_file, extended, set_spec_of
 from policy_net.set_policy.residual import initial_residual
 from policy_net.set_policy.spreads import spreads_of
 

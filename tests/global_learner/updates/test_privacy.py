@@ -22,8 +22,7 @@ from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.ledger import Ledger
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import parse_policy_file
-from policy_net.privacy.accountant import epsilon
-from policy_net.privacy.settings import NoiseSettings, declaration
+from policy_net.privacy.settings import NoiseSettings, declaration, epsilon
 
 CENTRAL = {"clip_norm": 0.5, "noise_multiplier": 4.0, "target_epsilon": 2.0}
 """Four updates cost a little less than 2.0 at noise multiplier 4: so many are allowed."""

@@ -2,7 +2,7 @@ import numpy as np
 from speed_tables import room_for, table
 from states import make_job
 
-from policy_net.baselines.drf_peak import DrfPeakPolicy, bundle_peak
+from policy_net.baselines.drf import DrfPeakPolicy, bundle_peak
 from policy_net.domain import Allocation, JobKind, Progress, Trigger
 
 ALONE = {"kind": JobKind.ALLREDUCE, "max_ps": 0, "min_ps": 0}

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from states import GPU_WORKER, make_job, make_state
 
-from policy_net.baselines.easy import EasyPolicy, build_easy
-from policy_net.baselines.requested import RequestedSizes
+from policy_net.baselines.decision_capacity import RequestedSizes
+from policy_net.baselines.fifo import EasyPolicy, build_easy
 from policy_net.domain import (
     SUSPENDED,
     Allocation,

@@ -1,7 +1,7 @@
 from speed_tables import Known, room_for, table
 from states import make_job
 
-from policy_net.baselines.optimus_sr import OptimusSrPolicy
+from policy_net.baselines.optimus import OptimusSrPolicy
 from policy_net.domain import SUSPENDED, Allocation, Job, Trigger
 
 # At 1+1 both need 1 s a sample; one more PS saves half of it for `a`, one fifth for `b`.

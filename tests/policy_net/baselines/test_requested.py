@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from states import CPU_TASK, GPU_WORKER, make_job, make_state
 
+from policy_net.baselines.decision_capacity import RequestedSizes
 from policy_net.baselines.needs import demands_of
-from policy_net.baselines.requested import RequestedSizes
 from policy_net.domain import SUSPENDED, Allocation, CapacityMode, Job, JobKind
 from policy_net.placement.capacity import open_capacity
 

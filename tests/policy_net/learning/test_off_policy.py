@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy_net.learning.off_policy import clipped_ratios, effective_samples, mean_ratio
+from policy_net.learning.gradient import clipped_ratios, effective_samples, mean_ratio
 
 PROBABILITIES = st.lists(st.tuples(st.floats(1e-6, 1.0), st.floats(1e-6, 1.0)), min_size=1, max_size=40)
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from scipy.stats import norm
 
-from policy_net.privacy import accountant
-from policy_net.privacy.accountant import budget, epsilon
-from policy_net.privacy.settings import NoiseSettings
+from policy_net.privacy import settings as privacy_settings
+from policy_net.privacy.settings import NoiseSettings, budget, epsilon
 
 
 def closed_delta(spent: float, at_epsilon: float) -> float:
@@ -77,6 +76,6 @@ def test_what_contradicts_itself_is_refused_in_one_line(changes, said) -> None:
 
 
 def test_without_the_library_it_is_said_how_to_get_it(monkeypatch) -> None:
-    monkeypatch.setattr(accountant.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(privacy_settings.importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(ValidationError, match=r"pip install 'fedl2\[privacy\]'"):
         noise()

@@ -14,8 +14,7 @@ from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job, JobKind,
 from policy_net.errors import BadInput
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.planner import plan
-from policy_net.set_policy.resizes import NO_COST, ResizeCost
-from policy_net.set_policy.restarts import Restarts
+from policy_net.set_policy.restarts import NO_COST, ResizeCost, Restarts
 from policy_net.set_policy.steps import StepTable
 
 ONE = Allocation(workers=1, ps=1)

@@ -18,8 +18,7 @@ from twin_cases import (
 )
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
-from policy_net.baselines.easy import EasyPolicy
-from policy_net.baselines.fifo import FifoPolicy
+from policy_net.baselines.fifo import EasyPolicy, FifoPolicy
 from policy_net.domain import Allocation, JobKind, PlacementEffect, PolicyContext, Resources, SpeedModel
 from policy_net.errors import NoProgress
 from policy_net.laboratory.simulation.environment import DecideOn, Environment

@@ -11,8 +11,7 @@ from twin_cases import assert_equal
 from worlds import make_spec, make_workload
 
 from policy_net.baselines.marginal import MarginalPolicy
-from policy_net.baselines.optimus import OptimusPolicy
-from policy_net.baselines.optimus_sr import OptimusSrPolicy
+from policy_net.baselines.optimus import OptimusPolicy, OptimusSrPolicy
 from policy_net.domain import Allocation, JobKind, PlacementEffect, Resources
 from policy_net.errors import BadInput, NoProgress
 from policy_net.exchange.statistics import SpeedStatistic

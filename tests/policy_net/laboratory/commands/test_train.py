@@ -7,8 +7,7 @@ from foundation import command_line
 from policy_net.cli import app
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
 from policy_net.exchange.spec import SetSpec
-from policy_net.set_policy.extended import extended
-from policy_net.set_policy.policy import default_set_file, file_of
+from policy_net.set_policy.policy import default_set_file, extended, file_of
 
 
 def _train(*words: str) -> int:
