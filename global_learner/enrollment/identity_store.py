@@ -283,7 +283,7 @@ class IdentityStore:
             _AUDIT.record(session, now, actor, "forgotten", cluster, detail)
 
     def turned_out(self, cluster: str, unix_seconds: float) -> bool:
-        """Whether a cluster has but revoked certificates, or its name was refused after this moment; from any thread."""
+        """Whether a cluster has only revoked certificates, or its name was refused after a moment; from any thread."""
         if self.revocations.get(cluster, -math.inf) >= unix_seconds:
             return True
         revoked = [
