@@ -12,7 +12,7 @@ from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.node_changes import planned_node_sets
 from policy_net.laboratory.simulation.simulated_job import SimulatedJob
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
-from policy_net.placement.capacity import Capacity, open_capacity
+from policy_net.placement.capacity import open_capacity
 
 
 def check_jobs_can_run(
@@ -48,11 +48,9 @@ def check_jobs_can_run(
 
 def _fits(job: WorkloadJob, phases: Sequence[tuple[Node, ...]], environment: Environment) -> bool:
     demands = (job.worker_demand,) * job.min_workers + (job.ps_demand,) * job.min_ps
-    return any(_empty(nodes, environment).fits(*demands) for nodes in phases)
-
-
-def _empty(nodes: tuple[Node, ...], environment: Environment) -> Capacity:
-    return open_capacity(ClusterState(0.0, nodes, (), environment.slot_seconds, environment.capacity_mode))
+    slot_seconds, mode = environment.slot_seconds, environment.capacity_mode
+    empty = (open_capacity(ClusterState(0.0, nodes, (), slot_seconds, mode)) for nodes in phases)
+    return any(capacity.fits(*demands) for capacity in empty)
 
 
 def _cluster(environment: Environment) -> str:
@@ -111,7 +109,7 @@ def _fixed(job: WorkloadJob) -> WorkloadJob:
 def check_decision(
     decision: Decision, present: Mapping[str, SimulatedJob], environment: Environment, total: Resources
 ) -> None:
-    """Refuse what no cluster could do; on nodes, lack of room is left to the placement.
+    """Refuse what no cluster could do; what nodes lack is left to the placement.
 
     Raises:
         InvalidAllocation: an unknown job, a number of tasks outside the job's caps, or too much for the pool.

@@ -72,7 +72,8 @@ def uncovered(
         "the cluster is beyond measure": _beyond_measure(environment),
         "the effect of places is not the fitted one": places
         and not all(type(each) is FittedPlacementEffect for each in (effect, places_of_plan or effect)),
-        "GPUs are of several types": places and _has_gpu_types(environment),
+        "GPUs are of several types": places
+        and (bool(environment.gpu_types) or any(change.gpu_type for change in environment.node_changes)),
     }
     found = found or next((reason for reason, holds in said.items() if holds), None)
     found = found or _unusual_jobs(workload) or _unusual_speeds(workload, given, speeds)
@@ -117,10 +118,6 @@ def _beyond_measure(environment: Environment) -> bool:
         or environment.slot_seconds < 1.0 / 1000.0
         or max(cpu_milli, gpus) > MOST_RESOURCES
     )
-
-
-def _has_gpu_types(environment: Environment) -> bool:
-    return bool(environment.gpu_types) or any(change.gpu_type for change in environment.node_changes)
 
 
 @kept_for_the_latest

@@ -27,7 +27,7 @@ from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.laboratory.logged import LoggedDecision
 from policy_net.set_policy.planner import Grants, urgency
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
-from policy_net.set_policy.steps import SplitStep, StepTable, StepTables
+from policy_net.set_policy.steps import StepTable, StepTables
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
 Array = NDArray[np.float64]
@@ -109,7 +109,7 @@ class PickCollector:
             }
             if not right:
                 break
-            scores = {index: _log_score(step, urgencies[index]) for index, step in steps.items()}
+            scores = {index: math.log(step.slope * urgencies[index]) for index, step in steps.items()}
             if len(right) < len(steps):
                 for index, step in steps.items():
                     log_share = math.log(step.speed_share)
@@ -133,10 +133,6 @@ class PickCollector:
             np.array(shares, dtype=np.float64),
             np.array(right, dtype=np.bool_),
         )
-
-
-def _log_score(step: SplitStep, urgency_of_job: float) -> float:
-    return math.log(step.slope * urgency_of_job)
 
 
 def nearest_on_steps(table: StepTable, wanted: Allocation) -> Allocation:

@@ -115,7 +115,7 @@ class History:
     ) -> None:
         largest = max(machines.nodes, key=lambda node: (node.gpu, node.cpu_milli), default=Resources(0, 0))
         if not largest.cpu_milli:
-            raise BadInput("the cluster has no node with any room: nothing can be replayed on it")
+            raise BadInput("the cluster has no node with any capacity: nothing can be replayed on it")
         self._machines, self._choice, self._log = machines, choice, log
         self._options = WorkloadOptions(
             job_kind=choice.job_kind, gpus_per_node=largest.gpu, cpus_per_node=max(1, largest.cpu_milli // 1000)
@@ -179,11 +179,11 @@ def environment_of(machines: TwinMachines, speed_noise: float = 0.0, seed: int =
     """A cluster of these machines, deciding at events.
 
     Raises:
-        BadInput: none has any room.
+        BadInput: none has any capacity.
     """
     capacities = tuple(free_capacity for free_capacity in machines.nodes if free_capacity.cpu_milli > 0)
     if not capacities:
-        raise BadInput("no node of the cluster had any room: nothing can be replayed on it")
+        raise BadInput("no node of the cluster had any capacity: nothing can be replayed on it")
     return Environment(
         nodes=len(capacities),
         node_sizes=capacities,
@@ -219,7 +219,9 @@ def cost_of(
             placement_effect=window.placement_effect,
             keep_beliefs=False,
         )
-        return _mean_jct(found)
+        mean = summarise(found.outcomes).avg_jct_seconds
+        assert mean is not None  # noqa: S101  (every job of a replay ends; narrows the type)
+        return mean
 
     return cost
 
@@ -236,12 +238,6 @@ def window_of(name: str, jobs: Sequence[WorkloadJob], environment: Environment, 
     start = able[0].submit_time_seconds
     shifted = tuple(replace(job, submit_time_seconds=job.submit_time_seconds - start) for job in able)
     return TwinWindow(Workload(name, shifted, suggested_nodes=environment.nodes), environment, speeds)
-
-
-def _mean_jct(result: ReplayResult) -> float:
-    found = summarise(result.outcomes).avg_jct_seconds
-    assert found is not None  # noqa: S101  (every job of a replay ends; narrows the type)
-    return found
 
 
 def drawn_window(jobs: int, length: int, generator: np.random.Generator) -> int:

@@ -33,10 +33,8 @@ class JctChange:
 
     def to_json(self) -> dict[str, float | None]:
         """Rounded to what figures of some worlds can say."""
-        return {name: None if value is None else round(value, 5) for name, value in self._figures()}
-
-    def _figures(self) -> list[tuple[str, float | None]]:
-        return [("change", self.mean), ("low", self.low), ("high", self.high)]
+        figures = {"change": self.mean, "low": self.low, "high": self.high}
+        return {name: None if value is None else round(value, 5) for name, value in figures.items()}
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
@@ -59,8 +57,7 @@ def change_between(by_world: Sequence[float], reference: Sequence[float]) -> Jct
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
     """The trial with the lowest score of those that went to their end; the first of equals; None if there is none."""
-    ended = [trial for trial in trials if _whole(trial)]
-    return min(ended, key=_score, default=None)
+    return next(iter(ranked(trials)), None)
 
 
 def ranked(trials: Sequence[Trial]) -> list[Trial]:

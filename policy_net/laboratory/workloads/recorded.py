@@ -158,7 +158,10 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
         suggested_nodes=suggested,
         slotted=False,
         machines=machines,
-        records={job.job_id: _record_of(job) for job in chosen},
+        records={
+            job.job_id: JobRecord(job.gpus, job.wait_seconds, job.jct_seconds, job.user, job.account, job.partition)
+            for job in chosen
+        },
         skipped=recording.skipped,
     )
 
@@ -180,10 +183,6 @@ def machines_for(options: WorkloadOptions, seen: SeenMachines | None) -> Machine
         if seen is not None and seen.cpus_per_node > cpus:
             cpus, cpus_by = seen.cpus_per_node, FigureOrigin.LOG
     return Machines(nodes, gpus, cpus, nodes_by, gpus_by, cpus_by)
-
-
-def _record_of(job: RecordedJob) -> JobRecord:
-    return JobRecord(job.gpus, job.wait_seconds, job.jct_seconds, job.user, job.account, job.partition)
 
 
 def _notes_on_machines(machines: Machines, seen: SeenMachines | None, said_by: str) -> list[str]:

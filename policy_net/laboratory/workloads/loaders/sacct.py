@@ -459,14 +459,9 @@ def _gpus(row: CsvRow) -> tuple[int, str]:
             if not gpus:
                 return 0, not_counted(others) if others else ""
             nodes = _TASK_NODES.search(text)
-            return gpus, too_many("gres/gpu") if gpus > MOST_ON_A_NODE * max(
-                1, int(nodes[1]) if nodes else _named_nodes(row)
-            ) else ""
+            count = int(nodes[1]) if nodes else len(node_names(row.optional("NodeList") or "")) or MOST_GPUS
+            return gpus, too_many("gres/gpu") if gpus > MOST_ON_A_NODE * max(1, count) else ""
     return 0, ""
-
-
-def _named_nodes(row: CsvRow) -> int:
-    return len(node_names(row.optional("NodeList") or "")) or MOST_GPUS
 
 
 def _gpus_of(text: str, column: str, row: CsvRow) -> int:

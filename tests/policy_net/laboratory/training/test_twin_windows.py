@@ -168,7 +168,7 @@ def test_a_past_that_teaches_nothing_is_one_line() -> None:
         history("dl2:jobs=10,seed=3")
     with pytest.raises(BadInput, match="no such"):
         history("none.csv")
-    with pytest.raises(BadInput, match="no node with any room"):
+    with pytest.raises(BadInput, match="no node with any capacity"):
         History((SOURCE,), None, TwinMachines((), 1200.0), WindowChoice())
 
 
