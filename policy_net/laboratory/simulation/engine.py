@@ -3,7 +3,6 @@
 Jobs arrive and end at fractional times. Under slot decisions an arrival waits for the next slot, and what a job frees
 at its end stays granted until then; under event decisions it is free at once, though nobody is given it before the next
 decision (`environment`). Nothing here draws random numbers or reads a clock: results are the same, bit for bit.
-
 Source: DL2 §3 and §6.1 (slots, resource demands). Deviation: event decisions, pauses, and nodes that come and go.
 """
 

@@ -1,7 +1,6 @@
 """Metrics of a simulation: ends and slowdowns of jobs, GPUs held and wasted, and the cluster's load over time.
 
 Job completion time (JCT) is end minus submission, so waiting counts.
-
 Source: bounded slowdown after Feitelson and others, as in the HPC scheduling literature, with a bound of ten minutes.
 """
 

@@ -2,7 +2,6 @@
 
 Both sides of a pair meet the same world (common random numbers), and every pair another one, so that none is learned by
 heart.
-
 Source: Salimans et al. 2017 (antithetic evolution strategies). Deviation: no ranks, as the losses are logarithms of
 JCTs and well behaved, and an average over the second half of the path is returned.
 """

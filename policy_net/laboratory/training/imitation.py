@@ -1,7 +1,6 @@
 """Imitation, the warm start: a policy learns to allocate like an existing scheduler before any reward is seen.
 
 Legend: M micro-states, F features, A actions.
-
 Source: DL2 §4.2 (supervised, cross-entropy, against the decisions of the cluster's scheduler), §6.5.2 (other losses).
 Deviation: the target is soft. A scheduler says how many tasks each job should have, not in which order they are
 granted, so the target is uniform over the grants that bring the least served jobs nearer to their share; and a part of

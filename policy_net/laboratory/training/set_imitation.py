@@ -9,7 +9,6 @@ tilt can change that the planner's steps lead over the believed best splits, tha
 fits, and that it cannot give what it believes to be of no use.
 
 Legend: J jobs of a decision, R jobs of all decisions, C candidates of all picks, P picks, F inputs, O outputs.
-
 Source: the partial likelihood of rankings of Plackett (1975). Deviation: sets of right and wrong steps, no full order.
 """
 

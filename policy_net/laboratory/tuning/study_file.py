@@ -5,7 +5,6 @@ killed, or is run by more processes, goes the same way. The file is one SQLite d
 its tools can read it. A trial stands there before it is begun, with its values, and once it has ended, each in one
 transaction. One that was under way when the program was killed is begun anew. What the file is a study of stands in it
 too; another one is refused.
-
 Source: Bergstra et al. 2011 (tree-structured Parzen estimator, several parameters at once); Golovin et al. 2017 (the
 median rule).
 """

@@ -3,7 +3,6 @@
 A job that was requeued, preempted or resized, or lost its node, has a row for every run: one request, with the sum of
 its runs. An id that Slurm gave out again is another job: its rows overlap in time, or have another submission though
 nothing had made the job before give way.
-
 Source: sacct(1) and Slurm's description of trackable resources; scontrol(1), `show hostnames`, for node lists.
 """
 
