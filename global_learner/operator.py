@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,25 +26,12 @@ from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.parts import DurableStores, Learned, Process
 from global_learner.updates.rounds import Rounds
 from policy_net.errors import PolicyFileError
+from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.signed_documents import KeyRole, SignedDocument
 from policy_net.exchange.wire import GradientUpdate
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class HeadReset:
-    """What a reset did; `changed` is False if the head was just that already.
-
-    Attributes:
-        moments_kept: whether the moments are those of the version; otherwise they begin at zero.
-    """
-
-    from_step: int
-    head_step: int
-    moments_kept: bool
-    changed: bool
 
 
 class Operator:
@@ -223,7 +209,7 @@ class Operator:
 
     async def reset_head(
         self, version: int, actor: str, why: str = "", *, dry_run: bool = False, seen_step: int | None = None
-    ) -> HeadReset:
+    ) -> fleet_pb2.ResetHeadReply:
         """Let the head go on from a version: its weights and moments, at the head's next step.
 
         Gradients computed at the head that is given up are refused from then on (`head-reset`). Asking again before
@@ -246,7 +232,7 @@ class Operator:
         self._check_seen(seen_step)
         if dry_run:
             step, there = self._head.step, self._is_at(card)
-            return HeadReset(step, step + (not there), moments_kept, changed=not there)
+            return _reset(step, step + (not there), moments_kept)
         await self._maintenance.room()
         head = self._head
         from_step = head.step
@@ -254,7 +240,7 @@ class Operator:
         # From here to the log nothing else happens: no update comes between the judgement and the reset.
         if self._is_at(card):
             await self._log.durable(from_step)
-            return HeadReset(from_step, from_step, moments_kept, changed=False)
+            return _reset(from_step, from_step, moments_kept)
         applied = self._record(UpdateKind.RESET, actor, version, card.head_step, target)
         noted = self._maintenance.commit_reset(applied)
         self._restart_rounds()
@@ -264,7 +250,7 @@ class Operator:
             await self.note(actor, "head-reset-reason", f"v{version}", f"step {applied.step}: {why}")
         self._telemetry.head_resets.inc()
         _log.info("head-reset", actor=actor, version=version, from_step=from_step, head_step=applied.step)
-        return HeadReset(from_step, applied.step, moments_kept, changed=True)
+        return _reset(from_step, applied.step, moments_kept)
 
     def _record(self, kind: UpdateKind, actor: str, version: int, base_step: int, head: bytes = b"") -> AppliedUpdate:
         """The log's next record, of an operator's act; see `AppliedUpdate`."""
@@ -313,3 +299,11 @@ class Operator:
         state = dataclasses.replace(state, average=state.weights)
         fresh = b"".join(snapshot_parts(Snapshot(self._spec.digest, state, {}, {}, AggregatorState())))
         return card, fresh, card.head_step == 0
+
+
+def _reset(from_step: int, head_step: int, moments_kept: bool) -> fleet_pb2.ResetHeadReply:
+    """What a reset did; the moments are those of the version, or else begin at zero."""
+    changed = head_step != from_step
+    return fleet_pb2.ResetHeadReply(
+        from_step=from_step, head_step=head_step, moments_kept=moments_kept, changed=changed
+    )

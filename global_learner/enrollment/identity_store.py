@@ -19,14 +19,12 @@ from foundation.figures import counted
 from global_learner.enrollment.authority import CertificateGrant
 from global_learner.enrollment.tables import (
     CertificateRow,
-    ClusterIdentity,
     EnrollmentState,
     EnrollmentTables,
     ForgottenRow,
     IdentityAuditRow,
     Invitation,
     InvitationRow,
-    PersonIdentity,
     RevocationRow,
     people,
     statuses,
@@ -47,6 +45,7 @@ from global_learner.storage.commits import Commits
 from global_learner.storage.database import usable
 from global_learner.storage.databases import SharedDatabase, open_database
 from policy_net.exchange.enrollment_file import token_digest
+from policy_net.exchange.generated import fleet_pb2
 
 NEVER_ENROLLED = (
     "a cluster that only registered is taken out of the lists by `policyctl cluster forget`, once its agent is stopped"
@@ -226,7 +225,7 @@ class IdentityStore:
             self._reread()
         return certificates
 
-    def people(self, now: float) -> list[PersonIdentity]:
+    def people(self, now: float) -> list[fleet_pb2.OperatorIdentity]:
         """Everybody who was ever enrolled, by name."""
         with self._database.session() as session:
             return people(session.scalars(select(CertificateRow).where(CertificateRow.role.in_(PEOPLE))).all(), now)
@@ -291,7 +290,7 @@ class IdentityStore:
         ]
         return bool(revoked) and all(revoked)
 
-    def clusters(self, now: float) -> list[ClusterIdentity]:
+    def clusters(self, now: float) -> list[fleet_pb2.ClusterIdentity]:
         """Every cluster that was ever invited or turned out and was not forgotten, by name."""
         with self._database.session() as session:
             forgotten = frozenset(session.scalars(select(ForgottenRow.name)))

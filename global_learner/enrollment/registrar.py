@@ -12,11 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from global_learner.enrollment.authority import DAY_SECONDS, Authority, CertificateGrant, PublicKey, requested_key
 from global_learner.enrollment.identity_store import NEVER_ENROLLED, IdentityStore
-from global_learner.enrollment.tables import (
-    ClusterIdentity,
-    Invitation,
-    PersonIdentity,
-)
+from global_learner.enrollment.tables import Invitation
 from global_learner.errors import BadRequest, EnrollmentRefusal, EnrollmentRefused, NoAuthority, UnknownCluster
 from global_learner.identity import OPERATOR, checked_name
 from global_learner.registry.assignments import forget
@@ -143,7 +139,7 @@ class Registrar:
         self._count("renewed", cluster, cluster)
         return grant
 
-    async def clusters(self) -> list[ClusterIdentity]:
+    async def clusters(self) -> list[fleet_pb2.ClusterIdentity]:
         """Every cluster that was ever invited or turned out, by name."""
         return await self._thread.call(self.store.clusters, self._clock())
 
@@ -227,7 +223,7 @@ class Registrar:
         self._count("operator-enrolled", name, actor)
         return grant, replaced
 
-    async def people(self) -> list[PersonIdentity]:
+    async def people(self) -> list[fleet_pb2.OperatorIdentity]:
         """Everybody who was ever enrolled, by name."""
         return await self._thread.call(self.store.people, self._clock())
 

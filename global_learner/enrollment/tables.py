@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import Float, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from global_learner.roles import CallerRole
 from global_learner.storage.audit import AuditColumns
 from policy_net.exchange.generated import fleet_pb2
 
@@ -24,31 +24,6 @@ class EnrollmentState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterIdentity:
-    """A cluster's status; seconds are 0 where there is no such moment."""
-
-    cluster: str
-    state: EnrollmentState
-    issued_unix_seconds: float = 0.0
-    expires_unix_seconds: float = 0.0
-    fingerprint: str = ""
-    revoked_unix_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class PersonIdentity:
-    """A person's newest certificate; `revoked_unix_seconds` is 0 if it is not."""
-
-    name: str
-    role: CallerRole
-    state: EnrollmentState
-    issued_unix_seconds: float
-    expires_unix_seconds: float
-    fingerprint: str
-    revoked_unix_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Invitation:
     """A token, the only time that it is seen.
 
@@ -59,16 +34,6 @@ class Invitation:
     token: str
     expires_unix_seconds: float
     voided_tokens: int = 0
-
-
-def identity_message(entry: ClusterIdentity) -> fleet_pb2.ClusterIdentity:
-    """The status's message, which has the same fields."""
-    return fleet_pb2.ClusterIdentity(**asdict(entry))
-
-
-def person_message(entry: PersonIdentity) -> fleet_pb2.OperatorIdentity:
-    """The message of a person's certificate, which has the same fields."""
-    return fleet_pb2.OperatorIdentity(**asdict(entry))
 
 
 class EnrollmentTables(DeclarativeBase):
@@ -131,34 +96,42 @@ def statuses(
     invitations: Sequence[InvitationRow],
     revocations: Sequence[RevocationRow],
     now: float,
-) -> list[ClusterIdentity]:
+) -> list[fleet_pb2.ClusterIdentity]:
     """Every cluster's status, by name; an enrolled cluster that was invited again is still enrolled."""
+    identity = fleet_pb2.ClusterIdentity
     found = {
-        row.name: ClusterIdentity(row.name, EnrollmentState.REVOKED, revoked_unix_seconds=row.unix_seconds)
+        row.name: identity(cluster=row.name, state=EnrollmentState.REVOKED, revoked_unix_seconds=row.unix_seconds)
         for row in revocations
     }
-    for certificate in sorted(certificates, key=lambda row: row.issued_unix_seconds):
-        found[certificate.name] = ClusterIdentity(certificate.name, *_status(certificate, now))
+    for row in sorted(certificates, key=lambda row: row.issued_unix_seconds):
+        found[row.name] = identity(cluster=row.name, **_status(row, now))
     for invitation in invitations:
-        present = found.get(invitation.cluster)
-        if present is None or present.state is not EnrollmentState.ENROLLED:
-            expires = invitation.expires_unix_seconds
+        name, expires = invitation.cluster, invitation.expires_unix_seconds
+        if name not in found or found[name].state != EnrollmentState.ENROLLED:
             state = EnrollmentState.INVITED if expires > now else EnrollmentState.EXPIRED
-            found[invitation.cluster] = ClusterIdentity(invitation.cluster, state, expires_unix_seconds=expires)
+            found[name] = identity(cluster=name, state=state, expires_unix_seconds=expires)
     return [found[name] for name in sorted(found)]
 
 
-def people(certificates: Sequence[CertificateRow], now: float) -> list[PersonIdentity]:
+def people(certificates: Sequence[CertificateRow], now: float) -> list[fleet_pb2.OperatorIdentity]:
     """Every person's newest certificate, by name."""
     newest = {row.name: row for row in sorted(certificates, key=lambda row: row.issued_unix_seconds)}
-    return [PersonIdentity(row.name, CallerRole(row.role), *_status(row, now)) for _, row in sorted(newest.items())]
+    return [
+        fleet_pb2.OperatorIdentity(name=name, role=row.role, **_status(row, now))
+        for name, row in sorted(newest.items())
+    ]
 
 
-def _status(row: CertificateRow, now: float) -> tuple[EnrollmentState, float, float, str, float]:
-    """The fields that a cluster's and a person's status share."""
+def _status(row: CertificateRow, now: float) -> dict[str, Any]:
+    """The fields that a cluster's and a person's status share; seconds are 0 where there is no such moment."""
     if row.revoked_unix_seconds is not None:
         state = EnrollmentState.REVOKED
     else:
         state = EnrollmentState.ENROLLED if row.expires_unix_seconds > now else EnrollmentState.EXPIRED
-    revoked = row.revoked_unix_seconds or 0.0
-    return state, row.issued_unix_seconds, row.expires_unix_seconds, row.fingerprint, revoked
+    return {
+        "state": state,
+        "issued_unix_seconds": row.issued_unix_seconds,
+        "expires_unix_seconds": row.expires_unix_seconds,
+        "fingerprint": row.fingerprint,
+        "revoked_unix_seconds": row.revoked_unix_seconds or 0.0,
+    }

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
 from global_learner.enrollment.identity_store import IdentityStore
-from global_learner.enrollment.tables import identity_message
 from global_learner.errors import BadLearnerConfig, StateUnusable
 from global_learner.fleet import ClusterEntry, Fleet
 from global_learner.registry.cards import version_message
@@ -82,7 +81,7 @@ def _identities(
     if not (folder / ADMINISTRATOR_FILE).is_file():
         return None, []
     with contextlib.closing(IdentityStore(folder, commits)) as store:
-        return [identity_message(entry) for entry in store.clusters(now)], store.acts(ACTS, MOST_EVENTS)
+        return store.clusters(now), store.acts(ACTS, MOST_EVENTS)
 
 
 def _view(entry: ClusterEntry, ledger: Ledger) -> fleet_pb2.ClusterView:

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from global_learner.enrollment.registrar import Registrar
-from global_learner.enrollment.tables import identity_message, person_message
 from global_learner.errors import BadRequest
 from global_learner.identity import CallerIdentity, checked_name
 from global_learner.learner import Learner
@@ -106,7 +105,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
             fleet=await fleet_message(self._learner, self._registrar, with_jobs=True),
             versions=await self._versions(),
             enrolls=enrolls,
-            identities=[identity_message(entry) for entry in await self._registrar.clusters()] if enrolls else [],
+            identities=await self._registrar.clusters() if enrolls else [],
             staleness=[
                 fleet_pb2.StalenessCounts(cluster=cluster, updates=counts) for cluster, counts in staleness.items()
             ],
@@ -136,8 +135,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     @for_people
     async def ListClusters(self, request: fleet_pb2.ListClustersRequest, actor: str) -> fleet_pb2.ListClustersReply:
         """Who may call, who might, who may no longer."""
-        clusters = await self._registrar.clusters()
-        return fleet_pb2.ListClustersReply(clusters=[identity_message(entry) for entry in clusters])
+        return fleet_pb2.ListClustersReply(clusters=await self._registrar.clusters())
 
     @for_people
     async def RevokeCluster(self, request: fleet_pb2.RevokeClusterRequest, actor: str) -> fleet_pb2.RevokeClusterReply:
@@ -183,8 +181,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     @for_people
     async def ListOperators(self, request: fleet_pb2.ListOperatorsRequest, actor: str) -> fleet_pb2.ListOperatorsReply:
         """People, their roles, and until when."""
-        people = await self._registrar.people()
-        return fleet_pb2.ListOperatorsReply(operators=[person_message(entry) for entry in people])
+        return fleet_pb2.ListOperatorsReply(operators=await self._registrar.people())
 
     @for_people
     async def RevokeOperator(
@@ -351,11 +348,8 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     async def ResetHead(self, request: fleet_pb2.ResetHeadRequest, actor: str) -> fleet_pb2.ResetHeadReply:
         """Let the head go on from a version."""
         seen_step = request.seen_step if request.HasField("seen_step") else None
-        done = await self._learner.operator.reset_head(
+        return await self._learner.operator.reset_head(
             request.version, actor, request.reason, dry_run=request.dry_run, seen_step=seen_step
-        )
-        return fleet_pb2.ResetHeadReply(
-            from_step=done.from_step, head_step=done.head_step, moments_kept=done.moments_kept, changed=done.changed
         )
 
     @for_people

@@ -168,7 +168,7 @@ async def test_a_certificate_that_ran_out_is_refused_on_a_connection_that_lasts(
         with pytest.raises(IdentityRefused, match="expired"):
             here.identities.identity.cluster("", here.context(north))
         [status] = await here.identities.registrar.clusters()
-        assert status.state is EnrollmentState.EXPIRED
+        assert status.state == EnrollmentState.EXPIRED
 
 
 async def test_a_certificate_of_another_authority_is_nobodys(tmp_path: Path) -> None:
