@@ -79,6 +79,7 @@ class Learner:
 
     Raises of all methods that a cluster calls:
         UnknownIncarnation: it has to register (again).
+        NoRounds: it polls or answers, and this learner does not work in rounds.
     """
 
     def __init__(
@@ -270,11 +271,7 @@ class Learner:
         return () if signing is None else (signing.root.fleet, *self.fleets_above)
 
     async def poll(self, cluster: str, incarnation: int) -> RoundTask | None:
-        """What a round asks of a cluster; None after a while without.
-
-        Raises:
-            NoRounds: this learner does not work in rounds.
-        """
+        """What a round asks of a cluster; None after a while without."""
         rounds = self._rounds_of(cluster, incarnation)
         if self.quarantine.until(cluster) is not None:
             await asyncio.sleep(_QUARANTINED_POLL_SECONDS)
@@ -282,11 +279,7 @@ class Learner:
         return await rounds.poll(cluster, incarnation)
 
     def round_answer(self, cluster: str, incarnation: int, answer: RoundAnswer) -> bool:
-        """Take a cluster's answer; False if the task is over.
-
-        Raises:
-            NoRounds: this learner does not work in rounds.
-        """
+        """Take a cluster's answer; False if the task is over."""
         rounds = self._rounds_of(cluster, incarnation)
         try:
             self.quarantine.admit(cluster)

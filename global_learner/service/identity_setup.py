@@ -89,10 +89,7 @@ def read_external_credentials(
     on_replaced: Callable[[str], None] = lambda _: None,
     poll_clock: Callable[[], float] = time.monotonic,
 ) -> ExternalCredentials:
-    """Read what was made elsewhere, before anything is begun; later it is read again when it changes.
-
-    Args:
-        on_replaced: is told the name of a secret whose files were replaced.
+    """Read what was made elsewhere, before anything is begun; it is read again when it changes, and `on_replaced` told.
 
     Raises:
         BadConfig, SecretExposed: a certificate or key cannot be used.

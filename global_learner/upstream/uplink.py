@@ -87,11 +87,7 @@ class BeliefsUpwards:
         self._due_seconds = clock()
 
     async def share(self, registration: Registration) -> None:
-        """Tell what there is to tell, if it is time.
-
-        Raises:
-            LearnerUnreachable, LearnerRefused: it was not taken; it is told again in time.
-        """
+        """Tell what there is to tell, if it is time; what was not taken is told again."""
         if registration.incarnation != self._incarnation:
             self._incarnation, self._reported = registration.incarnation, None
         elif self._clock() < self._due_seconds:
@@ -145,6 +141,10 @@ class Uplink:
     Attributes:
         heard_seconds: when the learner above last answered a heartbeat, on `clock`; None: never.
         fault: what is wrong with it now, for people; empty: nothing.
+
+    Raises of all methods:
+        LearnerUnreachable, LearnerRefused: the learner above does not answer, or says no, or what cannot be.
+        NotNow, LogBroken: what it says cannot be kept now, or ever; nothing follows from it.
     """
 
     def __init__(
@@ -211,12 +211,7 @@ class Uplink:
         self._client.close()
 
     async def beat(self) -> None:
-        """One heartbeat, and what follows from its answer.
-
-        Raises:
-            LearnerUnreachable, LearnerRefused: the learner above does not answer, or says no.
-            NotNow: what it says cannot be kept now.
-        """
+        """One heartbeat, and what follows from its answer."""
         if self._incarnation == 0:
             await self._register()
         wish = await self._heartbeat()
@@ -262,11 +257,7 @@ class Uplink:
         _log.info("region-registered", name=self._settings.name, incarnation=self._incarnation)
 
     def _check_fleets(self, fleets: tuple[str, ...]) -> None:
-        """See that this learner is not above itself.
-
-        Raises:
-            LearnerRefused: it is.
-        """
+        """See that this learner is not above itself."""
         own = self._learner.lineage[:1]
         if own and own[0] in fleets:
             what = "is this learner itself" if fleets[0] == own[0] else "is a region below this one"
@@ -374,11 +365,7 @@ class Uplink:
         weights: Weights | None = None,
         samples: int = 0,
     ) -> int:
-        """Log and apply what passes between this region and the learner above (see `AppliedUpdate`); the step here.
-
-        Raises:
-            LogBroken, NotNow: it cannot be kept; nothing follows from it.
-        """
+        """Log and apply what passes between this region and the learner above (see `AppliedUpdate`); the step here."""
         content = np.empty(0, np.float32) if weights is None else weights
         spec_digest = self._learner.spec.digest
         update = GradientUpdate("", self._incarnation, sequence, base_step, spec_digest, content, samples, 0.0)
