@@ -186,7 +186,6 @@ def _of_watch(error: click.ClickException) -> str:
 
 
 def _takers(command: click.Command, path: str, option: str) -> list[str]:
-    """All commands that take an option, as they are typed."""
     if isinstance(command, click.Group):
         return [
             taker

@@ -280,5 +280,4 @@ def _described(meaning: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In fish's single quotes."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -147,13 +147,7 @@ def write_whole(
     try:
         try:
             _remove(partial, folder)  # it may have another mode
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder)
-            try:
-                write_at(descriptor, 0, _buffers(data))
-                if durable:
-                    os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _write_new(partial, _buffers(data), mode, folder, durable=durable)
             os.replace(partial, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError as error:
             _remove(partial, folder)
@@ -184,12 +178,7 @@ def write_first(path: Path, data: bytes, *, mode: int = 0o666) -> bool:
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}{PARTIAL}")
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        try:
-            write_at(descriptor, 0, (data,))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _write_new(partial, (data,), mode)
         try:
             os.link(partial, path)  # unlike a rename, it replaces nothing
         except FileExistsError:
@@ -206,19 +195,26 @@ def write_first(path: Path, data: bytes, *, mode: int = 0o666) -> bool:
 
 def _write_exclusively(path: Path, data: bytes, mode: int) -> bool:
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        _write_new(path, (data,), mode)
     except FileExistsError:
         return False
-    try:
-        write_at(descriptor, 0, (data,))
-        os.fsync(descriptor)
     except OSError:
         path.unlink(missing_ok=True)
         raise
-    finally:
-        os.close(descriptor)
     sync_folder(path.parent)
     return True
+
+
+def _write_new(
+    path: str | Path, buffers: Sequence[Buffer], mode: int, folder: int | None = None, *, durable: bool = True
+) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=folder)
+    try:
+        write_at(descriptor, 0, buffers)
+        if durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _buffers(data: str | Buffer | Sequence[Buffer]) -> Sequence[Buffer]:

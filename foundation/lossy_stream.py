@@ -7,8 +7,6 @@ from typing import TextIO, cast
 
 
 class _LossyStream:
-    """Passes lines on; those that find no room are lost."""
-
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 

@@ -142,7 +142,6 @@ def _print_csv(content: Any, headings_above: list[str] | None = None, *, again: 
 
 
 def _parts(content: Any) -> Iterator[tuple[list[str], Sequence[Sequence[Any]], bool]]:
-    """Tables of a csv: headings, cells, and whether it is a list of things."""
     from rich.console import Group  # noqa: PLC0415
 
     from foundation.tables import NOTHING, FactSheet, FittedTable  # noqa: PLC0415

@@ -138,7 +138,6 @@ class FittedTable:
             yield _one_line((set_cell_size(start, self._needed(kept, widths)) + _GAP + line.plain).rstrip())
 
     def _line(self, kept: Sequence[int], widths: Sequence[int], cells: Sequence[str]) -> str:
-        """One line of a row or of the headings."""
         shown = []
         for index, cell in zip(kept, cells, strict=True):
             short = _shortened(cell, widths[index])
@@ -191,7 +190,6 @@ class FittedTable:
         return room >= max(map(cell_len, said)) or room >= max(_LEAST_WORDS, longest_word)
 
     def _said(self) -> list[str]:
-        """The column of words, with its heading."""
         return [] if self._words is None else [self._words, *(row[-1] for row in self.rows)]
 
 

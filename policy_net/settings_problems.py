@@ -129,7 +129,6 @@ def _path(place: list[int | str], known: Settings) -> list[int | str]:
 def _in_words(
     problem: ErrorDetails, where: str, field: FieldInfo | None, model: type[BaseModel], words: FileWords
 ) -> str:
-    """One problem of a setting that is known."""
     kind, value, details = problem["type"], problem["input"], problem.get("ctx", {})
     subject, last, sections = f"{words.noun} {where}", where.rpartition(".")[2], _sections_of(field)
     name = "" if last.isdigit() else f"{words.written(last)}: "
@@ -164,7 +163,6 @@ def _in_words(
 
 
 def _advice(problem: ErrorDetails, field: FieldInfo | None, words: FileWords) -> str:
-    """What to write in place of a value of a wrong type, or beyond what it may be."""
     kind, value, details = problem["type"], problem["input"], problem.get("ctx", {})
     if kind in ("string_type", "string_pattern_mismatch"):
         patterns = {HOST_AND_PORT: WRITE_HOST_AND_PORT, CLUSTER_NAME: _CLUSTER_NAME_IN_WORDS, **words.patterns}

@@ -3,7 +3,7 @@
 A decision follows from the state, the policy's file, the seed and number, and what the policy believes of speeds. A
 checkpoint holds the first of these beliefs whole; every decision's line holds what they have been shown since the
 decision before, and the digest that they had when it was made. So beliefs can be followed again from any
-checkpoint, and every step of that be checked. How a line is sealed stands in `policy_net.exchange.log_lines`.
+checkpoint, and every step of that be checked. How a line is sealed stands in `policy_net.exchange.state_codec`.
 
 The current file is `decisions.jsonl`; when it grows beyond its bound it becomes `decisions-NNNNNN.jsonl`, numbered on,
 and the oldest of those are removed. Every file begins with a checkpoint, and so stands for itself. What is written is
@@ -35,9 +35,10 @@ from cluster_agent.recording.state_files import PRIVATE_FOLDER, write_bytes
 from foundation.files import PRIVATE, open_ordinary
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
 from policy_net.errors import BadInput
-from policy_net.exchange.log_lines import CHECKPOINT_START, DECISION_START, read_lines, sealed
 from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.state_codec import (
+    CHECKPOINT_START,
+    DECISION_START,
     JsonObject,
     canonical_json,
     decode_state,
@@ -45,6 +46,8 @@ from policy_net.exchange.state_codec import (
     encode_decision,
     encode_progress,
     encode_state,
+    read_lines,
+    sealed,
 )
 from policy_net.policy import Samples
 

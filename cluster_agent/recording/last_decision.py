@@ -22,8 +22,7 @@ from foundation.figures import counted
 from foundation.text import parse_json
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job, Resources
 from policy_net.errors import BadInput, PolicyFileError
-from policy_net.exchange.log_lines import DECISION_START
-from policy_net.exchange.state_codec import JsonObject
+from policy_net.exchange.state_codec import DECISION_START, JsonObject
 from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.reasons import reasons_of

@@ -23,8 +23,7 @@ from cluster_agent.recording.decision_log import LOG_FORMAT, PolicyFinder, encod
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import ClusterState, PolicyContext, Trigger
 from policy_net.errors import BadInput
-from policy_net.exchange.log_lines import LogLine, read_lines
-from policy_net.exchange.state_codec import JsonObject, decode_progress, encode_decision
+from policy_net.exchange.state_codec import JsonObject, LogLine, decode_progress, encode_decision, read_lines
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.policy import DEFAULT_SET_FILE
 from policy_net.settings import checked_settings

@@ -279,7 +279,6 @@ class OptimusAuthorsPolicy:
 
 
 def _seconds(job: Job, speed: float) -> float:
-    """Seconds to the end at a speed in samples/s."""
     return remaining_samples(job) / speed if speed > 0 else NEVER
 
 

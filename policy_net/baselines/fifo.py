@@ -136,7 +136,6 @@ class EasyPolicy:
         free_capacity: DecisionCapacity,
         head: Reservation,
     ) -> None:
-        """Start the job now if it fits and the head's reservation stands."""
         size, job = sizes[index], state.jobs[index]
         free_cpu, free_gpu = free_capacity.free
         if not _total(job, size).fits_in(Resources(free_cpu, free_gpu)):

@@ -68,7 +68,6 @@ class MarginalPolicy:
 
 
 def _urgency(job: Job) -> float:
-    """The factor of this job's slopes: its remaining samples to the power of −0.25."""
     samples = remaining_samples(job)
     return float(samples**-FAIRNESS_EXPONENT) if samples > 0 else 0.0
 

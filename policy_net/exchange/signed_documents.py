@@ -309,7 +309,6 @@ def _read(document: SignedDocument, kind: str, build: Callable[[dict[str, Any]],
 
 
 def _values(statement: type, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Words and whole numbers of a statement, by its fields."""
     found: dict[str, Any] = {}
     for name, kind in statement.__annotations__.items():
         if kind not in ("str", "int"):

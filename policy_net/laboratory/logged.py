@@ -32,8 +32,16 @@ from policy_net.domain import (
     SpeedModel,
 )
 from policy_net.errors import BadInput
-from policy_net.exchange.log_lines import CHECKPOINT_START, DECISION_START, numbered_lines, read_lines
-from policy_net.exchange.state_codec import JsonObject, decode_decision, decode_progress, decode_state
+from policy_net.exchange.state_codec import (
+    CHECKPOINT_START,
+    DECISION_START,
+    JsonObject,
+    decode_decision,
+    decode_progress,
+    decode_state,
+    numbered_lines,
+    read_lines,
+)
 from policy_net.settings_problems import FileWords, first_problems
 from policy_net.strict_yaml import brief
 from policy_net.throughput.parametric import OnlineFit

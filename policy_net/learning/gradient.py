@@ -144,7 +144,6 @@ def permute_rewards(segment: Sequence[Experience], generator: np.random.Generato
 
 
 def _usual_efficiency(segment: Sequence[Experience]) -> dict[str, float]:
-    """Every job's mean efficiency over the decision times at which it was there."""
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
     for entry in segment:

@@ -115,7 +115,6 @@ class _FreeNodes:
         return chosen
 
     def _take(self, gpu: int, cpu_milli: int) -> int:
-        """The first of the nodes that have so much free."""
         nodes = self._alike[gpu][cpu_milli]
         node = heappop(nodes)
         if not nodes:

@@ -37,7 +37,6 @@ def fill(layout: NodeLayout, classes: Sequence[tuple[Resources, int]]) -> list[I
 
 
 def _fill_class(layout: NodeLayout, used_cpu: IntArray, used_gpu: IntArray, demand: Resources, count: int) -> IntArray:
-    """Node indices of up to `count` tasks of one class, least loaded first."""
     free_capacity = np.full(len(layout.nodes), count, dtype=np.int64)
     if demand.cpu_milli:
         np.minimum(free_capacity, (layout.cpu_milli - used_cpu) // demand.cpu_milli, out=free_capacity)

@@ -98,8 +98,6 @@ def place_around(
 
 
 class _Free:
-    """What is free on every node."""
-
     def __init__(self, layout: NodeLayout) -> None:
         self._cpu_milli = layout.cpu_milli.copy()
         self._gpu = layout.gpu.copy()
@@ -160,7 +158,6 @@ class _Free:
         return placed
 
     def _capacities(self, demand: Resources, count: int) -> IntArray:
-        """How many tasks each node could hold, at most `count`."""
         capacities = np.full(len(self._gpu), count, dtype=np.int64)
         if demand.cpu_milli:
             np.minimum(capacities, self._cpu_milli // demand.cpu_milli, out=capacities)

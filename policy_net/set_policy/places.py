@@ -211,7 +211,6 @@ class PlacedGrants:
         return Decision(sizes, placement)
 
     def _offer(self, index: int) -> tuple[int, SplitStep | None]:
-        """The pool that a job is offered next, and the step there."""
         offers = self._offers[index]
         wished = self._wished.get(index)
         if wished is not None and offers[wished] is not None:
@@ -265,7 +264,6 @@ def _guests(view: PlaceView, pool: int) -> list[Placed]:
 
 
 def _in_order(view: PlaceView, pool: int, sizes: Sequence[tuple[int, Allocation]]) -> list[tuple[int, Placed]]:
-    """The jobs in the order in which they choose."""
     found = []
     for index, size in sizes:
         job = view.state.jobs[index]

@@ -362,8 +362,6 @@ def _believed(state: ClusterState, tables: Sequence[StepTable], planned: Decisio
 
 
 class _Steps:
-    """The jobs' next steps, and what they are worth."""
-
     def __init__(self, tilts: Sequence[Tilt]) -> None:
         jobs = len(tilts)
         self.steps: list[SplitStep | None] = [None] * jobs
@@ -412,7 +410,6 @@ def _pick(steps: _Steps, chance: Chance, generator: np.random.Generator) -> tupl
 
 
 def _grant(held: Allocation, target: Allocation) -> Grant:
-    """The single grant that begins a step."""
     if target.ps == held.ps:
         return Grant.WORKER
     return Grant.PS if target.workers == held.workers else Grant.BUNDLE

@@ -118,7 +118,6 @@ class PlaceBeliefs:
             self._means[key] = self._means.get(key, Mean()).with_report(value)
 
     def _gpu_effect(self, job_type: str, places: Sequence[tuple[str, int]]) -> float:
-        """Log of the effect of the slowest type among them."""
         return min((self._of_gpu(job_type, gpu_type) for gpu_type, _ in places), default=0.0)
 
     def _of_gpu(self, job_type: str, gpu_type: str) -> float:
@@ -129,7 +128,6 @@ class PlaceBeliefs:
         return min((gpu_type for gpu_type, _ in places), key=lambda name: (self._of_gpu(job_type, name), name))
 
     def _span_effect(self, job_type: str, places: Sequence[tuple[str, int]]) -> float:
-        """Log of the effect of the nodes that the workers span."""
         if len(places) < 2:
             return 0.0
         effect = 0.0

@@ -63,5 +63,4 @@ def choose_probes(state: ClusterState, beliefs: Beliefs) -> dict[int, Allocation
 
 
 def _may_hold(job: Job, probe: Allocation) -> bool:
-    """Whether the job trains with the probe, and within its caps."""
     return job.can_train(probe) and probe.workers <= job.max_workers and probe.ps <= job.max_ps

@@ -74,7 +74,6 @@ class BelievedPlaces:
         }
 
     def _all_keys(self, job_types: list[str]) -> list[tuple[str, ...]]:
-        """Of every place in the arrays what it is a mean of."""
         found: list[tuple[str, ...]] = [("span", kind.value) for kind in KINDS]
         for job_type in job_types:
             of_type = ("span", self._kinds[job_type].value, job_type)

@@ -23,8 +23,7 @@ from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, RewardKind, Trigger
-from policy_net.exchange.log_lines import sealed
-from policy_net.exchange.state_codec import JsonObject
+from policy_net.exchange.state_codec import JsonObject, sealed
 from policy_net.policy import build_policy
 from policy_net.throughput.parametric import OnlineFit
 

@@ -35,8 +35,7 @@ from policy_net.throughput.beliefs import BeliefsByType
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.twin.believed import BelievedTypes, ProcessTypes, address_of, cells_of, split_of
 from policy_net.twin.fitted import FittedTypes
-from policy_net.twin.memory import FIT, JOB, CaseMemory, Standing, TypeMemory
-from policy_net.twin.parameters import parameters_of, widths_of
+from policy_net.twin.memory import FIT, JOB, CaseMemory, Standing, TypeMemory, parameters_of, widths_of
 from policy_net.twin.schedulers import Heuristic, heuristic_of
 
 NO_PROGRESS, LOSES = 2, 4

@@ -328,7 +328,7 @@ def test_settings_that_were_changed_are_named_in_our_words(tmp_path: Path) -> No
 
 
 def test_a_line_of_no_end_is_refused_before_it_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("policy_net.exchange.log_lines.LONGEST_LINE_BYTES", 1000)
+    monkeypatch.setattr("policy_net.exchange.state_codec.LONGEST_LINE_BYTES", 1000)
     (tmp_path / CURRENT).write_bytes(b'{"state":' + b"[" * 5000)
     with pytest.raises(StateDamaged, match="line 1: longer than 1000 bytes"):
         replayed(tmp_path / CURRENT)
