@@ -56,16 +56,6 @@ class ModelProfile:
     global_batch: int = 0
 
     @property
-    def least_ps(self) -> int:
-        """Parameter servers without which such a job does not train."""
-        return 1 if self.kind.uses_ps else 0
-
-    @property
-    def most_ps(self) -> int:
-        """Parameter servers that such a job may hold."""
-        return self.kind.most_ps
-
-    @property
     def unstated_request(self) -> Allocation:
         """What such a job is taken to ask for where nothing says."""
         return UNSTATED_REQUEST if self.kind.uses_ps else Allocation(UNSTATED_REQUEST.workers, 0)

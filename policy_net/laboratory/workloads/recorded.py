@@ -57,17 +57,11 @@ _SHORT_SECONDS, _LONG_SECONDS = 1.0, 14 * 86400.0
 """Training jobs whose usual duration lies outside are more likely hours, or milliseconds, than what they say."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeenMachines:
-    """Nodes that jobs held, all taken to be like the largest; what was never held at a time is not seen."""
+def machines_of(records: Sequence[RecordedJob]) -> ClusterSize | None:
+    """The nodes that a recording names, all taken to be like the largest; None where it names none.
 
-    nodes: int
-    gpus_per_node: int
-    cpus_per_node: int
-
-
-def machines_of(records: Sequence[RecordedJob]) -> SeenMachines | None:
-    """The machines of a whole recording; None where it names no node."""
+    Of one, GPUs and CPU cores are the most that was held of it at a time, as far as that was recorded.
+    """
     changes: dict[str, list[tuple[float, int, int]]] = defaultdict(list)
     for job in records:
         for share in job.shares:
@@ -78,7 +72,7 @@ def machines_of(records: Sequence[RecordedJob]) -> SeenMachines | None:
     if not changes:
         return None
     peaks = [_peak(of_node) for of_node in changes.values()]
-    return SeenMachines(len(changes), max(gpus for gpus, _ in peaks), max(cpus for _, cpus in peaks))
+    return ClusterSize(len(changes), max(gpus for gpus, _ in peaks), max(cpus for _, cpus in peaks))
 
 
 def _peak(changes: list[tuple[float, int, int]]) -> tuple[int, int]:
@@ -166,7 +160,7 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
     )
 
 
-def machines_for(options: WorkloadOptions, seen: SeenMachines | None) -> Machines:
+def machines_for(options: WorkloadOptions, seen: ClusterSize | None) -> Machines:
     """The machines that requests are made for: as given, else as the log shows them, else assumed."""
     nodes, nodes_by = options.nodes, FigureOrigin.GIVEN
     if nodes is None:
@@ -185,7 +179,7 @@ def machines_for(options: WorkloadOptions, seen: SeenMachines | None) -> Machine
     return Machines(nodes, gpus, cpus, nodes_by, gpus_by, cpus_by)
 
 
-def _notes_on_machines(machines: Machines, seen: SeenMachines | None, said_by: str) -> list[str]:
+def _notes_on_machines(machines: Machines, seen: ClusterSize | None, said_by: str) -> list[str]:
     notes = []
     if seen is not None:
         shown = f"{counted(seen.nodes, 'node')}, on one of which {seen.gpus_per_node} GPUs were held at a time at most"

@@ -116,9 +116,9 @@ def job_of(
         ps_demand=profile.ps_demand,
         requested=requested,
         max_workers=profile.kind.usual_max_workers(requested.workers),
-        max_ps=profile.most_ps,
+        max_ps=profile.kind.most_ps,
         kind=profile.kind,
-        min_ps=profile.least_ps,
+        min_ps=int(profile.kind.uses_ps),
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from policy_net.laboratory.workloads.loaders.formats import read_csv, read_recording
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, even_shares
 from policy_net.laboratory.workloads.loaders.sacct import node_names
-from policy_net.laboratory.workloads.recorded import SeenMachines, machines_of
+from policy_net.laboratory.workloads.recorded import ClusterSize, machines_of
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import FigureOrigin, WorkloadOptions
 
@@ -57,12 +57,12 @@ def test_slurms_columns_say_machines_waits_and_owners(tmp_path: Path) -> None:
     assert third.wait_seconds is None  # clocks that differ are no wait of less than nothing
     assert (first.user, first.account, first.partition) == ("ann", "vision", "gpu")
     # On a1 4 of the first job's GPUs and 3 of the second's at 9:00, and 32 and 12 cores.
-    assert machines_of(recording.records) == SeenMachines(nodes=3, gpus_per_node=7, cpus_per_node=44)
+    assert machines_of(recording.records) == ClusterSize(nodes=3, gpus_per_node=7, cpus_per_node=44)
 
 
 def test_philly_and_kubernetes_name_their_machines(tmp_path: Path) -> None:
     philly = read_recording(f"philly:{SAMPLES / 'cluster_job_log'}", strict=True).records
-    assert machines_of(philly) == SeenMachines(nodes=4, gpus_per_node=4, cpus_per_node=0)
+    assert machines_of(philly) == ClusterSize(nodes=4, gpus_per_node=4, cpus_per_node=0)
     assert [(job.wait_seconds, job.user, job.partition) for job in philly] == [(60, "u1", "red"), (120, "u2", "blue")]
     helios = read_recording(f"helios:{SAMPLES / 'cluster_log.csv'}", strict=True).records
     assert [(job.wait_seconds, job.jct_seconds, job.user) for job in helios] == [(600, 7800, "uA"), (0, 300, "uB")]
@@ -80,7 +80,7 @@ def test_our_csv_may_say_starts_owners_and_nodes(tmp_path: Path) -> None:
         *(50, 150),
         *("ann", "vision", "gpu"),
     )
-    assert machines_of([first]) == SeenMachines(2, 2, 0)
+    assert machines_of([first]) == ClusterSize(2, 2, 0)
     assert (second.wait_seconds, second.jct_seconds, second.shares) == (None, None, ())
 
 
