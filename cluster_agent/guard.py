@@ -270,14 +270,8 @@ class RecordingPolicy(SchedulerPolicy, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Thought:
-    answer: tuple[Decision, Samples | None] | None
-    error: Exception | None
-    ended: float
-
-
-_Question = tuple[SchedulerPolicy, ClusterState, Trigger, "Future[_Thought]"]
+_Question = tuple[SchedulerPolicy, ClusterState, Trigger, float, "Future[Proposal]"]
+"""Whom to ask about what, when that began, and where the answer goes."""
 
 
 class DeadlineAsker:
@@ -287,7 +281,7 @@ class DeadlineAsker:
         self.deadline_seconds = deadline_seconds
         self._clock = clock
         self._questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
-        self._under_way: Future[_Thought] | None = None
+        self._under_way: Future[Proposal] | None = None
         # A daemon, unlike an executor's threads: a policy that hangs must not keep the agent from ending.
         threading.Thread(target=self._think, name="policy", daemon=True).start()
 
@@ -306,18 +300,17 @@ class DeadlineAsker:
         if self.busy:
             late = Proposal(None, None, 0.0, TimeoutError("still at an earlier decision"), asked=False)
             return lambda _: late
-        future: Future[_Thought] = Future()
+        future: Future[Proposal] = Future()
         self._under_way = future
-        self._questions.put((policy, state, trigger, future))
-        return lambda seconds: self._collected(future, began, seconds)
+        self._questions.put((policy, state, trigger, began, future))
 
-    def _collected(self, future: Future[_Thought], began: float, seconds: float) -> Proposal:
-        try:
-            thought = future.result(timeout=seconds)
-        except TimeoutError as error:
-            return Proposal(None, None, max(self.deadline_seconds, self._clock() - began), error)
-        decision, samples = (None, None) if thought.answer is None else thought.answer
-        return Proposal(decision, samples, thought.ended - began, thought.error)
+        def collected(seconds: float) -> Proposal:
+            try:
+                return future.result(timeout=seconds)
+            except TimeoutError as error:
+                return Proposal(None, None, max(self.deadline_seconds, self._clock() - began), error)
+
+        return collected
 
     def close(self) -> None:
         """Let the thread end; one that still thinks is not waited for."""
@@ -325,13 +318,13 @@ class DeadlineAsker:
 
     def _think(self) -> None:
         while (question := self._questions.get()) is not None:
-            policy, state, trigger, future = question
-            answer, failure = None, None
+            policy, state, trigger, began, future = question
+            decision, samples, failure = None, None, None
             try:
-                answer = decide_recorded(policy, state, trigger)
+                decision, samples = decide_recorded(policy, state, trigger)
             except Exception as error:  # whatever a policy raises, the cluster still needs a decision
                 failure = error
-            future.set_result(_Thought(answer, failure, self._clock()))
+            future.set_result(Proposal(decision, samples, self._clock() - began, failure))
 
 
 def decide_recorded(policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> tuple[Decision, Samples | None]:

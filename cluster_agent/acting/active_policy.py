@@ -93,46 +93,35 @@ class CandidateFactory:
     def from_bytes(self, data: bytes, identity: PolicyIdentity) -> Candidate:
         """A policy file's content; raises PolicyFileError if it cannot be used."""
         content = parse_policy_file(data, identity.name)
-        identity = replace(identity, digest=digest_of(data))
         if isinstance(content.spec, SetSpec):
             self._priors = content.priors
-            return replace(self._set(content.spec, content.weights, content.priors, identity), file=data)
-        return replace(self._learned(content.spec, content.weights, identity), file=data)
+        identity = replace(identity, digest=digest_of(data))
+        return replace(self._built(content.spec, content.weights, content.priors, identity), file=data)
 
     def from_head(self, spec: WeightSpec, weights: Weights, step: int) -> Candidate:
         """The learner's head at a step; what it believes of speeds is what the last policy file said."""
         digest = sha256(weights_to_bytes(weights)).hexdigest()
-        identity = PolicyIdentity(f"head-{step}", head_step=step, digest=digest)
-        if isinstance(spec, SetSpec):
-            return self._set(spec, weights, self._priors, identity)
-        return self._learned(spec, weights, identity)
+        return self._built(spec, weights, self._priors, PolicyIdentity(f"head-{step}", head_step=step, digest=digest))
 
-    def _set(
+    def _built(
         self, spec: WeightSpec, weights: Weights, priors: tuple[SpeedStatistic, ...], identity: PolicyIdentity
     ) -> Candidate:
-        assert isinstance(spec, SetSpec)  # noqa: S101  (every caller has looked; narrows the type)
-        policy = SetPolicy(
-            spec,
-            weights,
-            priors,
-            seed=self._settings.seed,
-            greedy=ActingMode(self._settings.mode) is ActingMode.GREEDY,
-            exploration=self._settings.exploration,
-            label=identity.name,
-        )
-        return Candidate(policy, identity, spec, weights)
-
-    def _learned(self, spec: WeightSpec, weights: Weights, identity: PolicyIdentity) -> Candidate:
-        assert isinstance(spec, PolicySpec)  # noqa: S101  (the other kind that there is)
-        explorer = JobAwareExploration(self._settings.exploration) if self._settings.exploration > 0 else None
-        policy = LearnedPolicy(
-            spec,
-            weights,
-            seed=self._settings.seed,
-            mode=ActingMode(self._settings.mode),
-            explorer=explorer,
-            label=identity.name,
-        )
+        seed, mode, exploration = self._settings.seed, ActingMode(self._settings.mode), self._settings.exploration
+        policy: SchedulerPolicy
+        if isinstance(spec, SetSpec):
+            policy = SetPolicy(
+                spec,
+                weights,
+                priors,
+                seed=seed,
+                greedy=mode is ActingMode.GREEDY,
+                exploration=exploration,
+                label=identity.name,
+            )
+        else:
+            assert isinstance(spec, PolicySpec)  # noqa: S101  (the other kind that there is)
+            explorer = JobAwareExploration(exploration) if exploration > 0 else None
+            policy = LearnedPolicy(spec, weights, seed=seed, mode=mode, explorer=explorer, label=identity.name)
         return Candidate(policy, identity, spec, weights)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeVar
 
 import structlog
 
@@ -19,8 +20,7 @@ from cluster_agent.fleet.policy_versions import PolicySource, refusal_word
 from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
 from cluster_agent.fleet.sharing import Sharing, SketchSharing
 from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionRejected
-from policy_net.exchange.fleet_trust import FleetTrust
-from policy_net.exchange.learner_answers import Assignment, Registration
+from policy_net.exchange.learner_answers import Assignment, FetchedPolicy, Registration
 from policy_net.exchange.signed_documents import Distrust
 from policy_net.exchange.spec import WeightSpec
 
@@ -28,6 +28,9 @@ _log = structlog.get_logger()
 
 _BAD_VERSION_BEATS = 30
 """A version that could not be used is fetched again after so many heartbeats: it may have been the transfer."""
+
+
+Checked = TypeVar("Checked")
 
 
 class Follows(StrEnum):
@@ -163,21 +166,25 @@ class FleetLink(RepeatedWork):
             trust.check_assignment(version, assignment.timestamp)
         except VersionRejected:
             # Perhaps a key was rotated since: the way from the one that is known to it comes with a version.
-            self._check_again(version, trust)
+            self._fetched(version, trust.check)
         else:
             self._refused = (0, "")
 
-    def _check_again(self, version: int, trust: FleetTrust) -> None:
+    def _fetched(self, version: int, check: Callable[[FetchedPolicy], Checked]) -> tuple[FetchedPolicy, Checked] | None:
+        """A version's file and what a check makes of it; None where it is put off, or was not believed."""
         if self._is_put_off(version):
-            return
+            return None
         try:
-            trust.check(self._learner.fetch_policy(version))
+            fetched = self._learner.fetch_policy(version)
+            checked = check(fetched)
         except (VersionRejected, LearnerRefused) as error:
             self._refuse(version, error)
+            return None
         except OSError as error:
             _log.warning("fleet-keys-not-kept", version=version, error=str(error))
-        else:
-            self._refused = (0, "")
+            return None
+        self._refused = (0, "")
+        return fetched, checked
 
     def _is_put_off(self, version: int) -> bool:
         left = self._bad_versions.get(version, 0)
@@ -205,18 +212,10 @@ class FleetLink(RepeatedWork):
         version = assignment.version
         if version in (0, self._version):
             return
-        if self._is_put_off(version):
+        found = self._fetched(version, lambda fetched: self._source.checked(fetched, spec, assignment.timestamp))
+        if found is None:
             return
-        try:
-            fetched = self._learner.fetch_policy(version)
-            candidate = self._source.checked(fetched, spec, assignment.timestamp)
-        except (VersionRejected, LearnerRefused) as error:
-            self._refuse(version, error)
-            return
-        except OSError as error:
-            _log.warning("fleet-keys-not-kept", version=version, error=str(error))
-            return
-        self._refused = (0, "")
+        fetched, candidate = found
         # Numbers are a learner's own: the first beat compares content, in case this is another learner's v1.
         acting = self._active.current.identity
         if (candidate.identity.digest, version) != (acting.digest, acting.version):

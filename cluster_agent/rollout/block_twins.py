@@ -14,7 +14,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -153,14 +153,14 @@ class TwinRecord:
         """A block has begun, and this is the first state in it, which was taken in already."""
         self._blocks.append(_Block(asked, begin, end, self._standing(state), incumbent, candidate))
 
-    def due(self, speeds: SpeedModel, pause_seconds: float, wanted: Mapping[AskedBlock, bool]) -> list[BlockQuestion]:
+    def due(self, speeds: SpeedModel, pause_seconds: float, wanted: Collection[AskedBlock]) -> list[BlockQuestion]:
         """The blocks of which all is known now: those that are wanted as questions; the others are forgotten."""
         now = self._now
         if now is None:
             return []
         over = [block for block in self._blocks if now >= block.until]
         self._blocks = [block for block in self._blocks if now < block.until]
-        return [self._question(block, speeds, pause_seconds) for block in over if wanted.get(block.asked)]
+        return [self._question(block, speeds, pause_seconds) for block in over if block.asked in wanted]
 
     def _question(self, block: _Block, speeds: SpeedModel, pause_seconds: float) -> BlockQuestion:
         assert block.at_end is not None  # noqa: S101  (the end was before now)
@@ -293,7 +293,7 @@ class BlockTwins:
     def __init__(self, twin: TwinWorker, debounce_seconds: float) -> None:
         self._twin = twin
         self._record = TwinRecord(debounce_seconds)
-        self._wanted: dict[AskedBlock, bool] = {}
+        self._wanted: set[AskedBlock] = set()
         self._asked: set[AskedBlock] = set()
         self._pause_seconds = 0.0
         self._closed = False
@@ -329,7 +329,7 @@ class BlockTwins:
         for block in blocks:
             asked = AskedBlock(rollout, block.number)
             if self._record.follows(asked):
-                self._wanted[asked] = True
+                self._wanted.add(asked)
 
     def ask(self, speeds: SpeedModel) -> None:
         """Ask about the blocks of which all is known now; to be called once in every decision."""
@@ -345,8 +345,7 @@ class BlockTwins:
             else block
             for block in finished
         ]
-        still = {AskedBlock(rollout, block.number) for block in finished}
-        self._wanted = {asked: True for asked in self._wanted if asked in still}
+        self._wanted &= {AskedBlock(rollout, block.number) for block in finished}
         return answered
 
     def waiting(self, rollout: int, block: FinishedBlock) -> bool:
@@ -365,14 +364,14 @@ class BlockTwins:
 
     def _moved_to(self, state: ClusterState) -> None:
         if not self._record.moved_to(state):
-            self._wanted = {}
+            self._wanted = set()
 
     def _ask(self, speeds: SpeedModel) -> None:
         for question in self._record.due(speeds, self._pause_seconds, self._wanted):
             asked = AskedBlock(question.rollout, question.number)
             if self._twin.ask(question):
                 self._asked.add(asked)
-        self._wanted = {asked: True for asked in self._wanted if self._record.follows(asked)}
+        self._wanted = {asked for asked in self._wanted if self._record.follows(asked)}
 
     def _guarded(self, what: str, step: Callable[[], None]) -> None:
         """A fault in here costs figures, and no decision."""
@@ -380,7 +379,7 @@ class BlockTwins:
             step()
         except (ArithmeticError, BadInput, LookupError, RuntimeError, TypeError, ValueError) as error:
             self._record.clear()
-            self._wanted = {}
+            self._wanted = set()
             _log.warning("twin-gave-up", reason=f"{what}: {error!r}")
 
 
