@@ -128,11 +128,7 @@ class Agent:
             self._fleet = self._build_fleet(learner, client, session, source)
 
     def run(self) -> None:
-        """Schedule until the cluster is done or the agent is told to stop; then end in good order.
-
-        Raises:
-            BadConfig: the metrics port is taken; nothing has started then.
-        """
+        """Schedule until the cluster is done or the agent is to stop; raises BadConfig if the metrics port is taken."""
         port = self._telemetry.serve(self._settings.telemetry, self._health)
         self._backend.start()
         if self._fleet is not None:

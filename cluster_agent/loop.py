@@ -177,11 +177,7 @@ class DecisionLoop:
                     return
 
     def decide_once(self) -> bool:
-        """One decision and what came of it; False when the agent is to stop.
-
-        Raises:
-            BackendUnavailable, InvalidAllocation: as `Backend`.
-        """
+        """One decision and what came of it; False when the agent is to stop. Raises as `Backend`."""
         observed = self._backend.observe()
         if observed is None:
             return False

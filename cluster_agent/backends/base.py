@@ -73,7 +73,7 @@ class Backend(Protocol):
     @property
     def baseline_policy(self) -> str:
         """The policy whose average JCT the status has as `baseline_jct_seconds`; empty where there is none."""
-        ...
+        return ""
 
     @property
     def job_types(self) -> Sequence[str]:
@@ -83,7 +83,7 @@ class Backend(Protocol):
     @property
     def not_ready(self) -> str:
         """Why no decision could be taken now, in a line; empty where one could. May be asked from any thread."""
-        ...
+        return ""
 
     def start(self) -> None:
         """Begin what runs beside the decisions, if anything; called once, before the first is asked for."""

@@ -38,11 +38,7 @@ _LARGEST_BYTES = 1 << 30
 
 
 def checked_candidate(fetched: FetchedPolicy, spec: WeightSpec, factory: CandidateFactory) -> Candidate:
-    """A fetched version, ready to act.
-
-    Raises:
-        VersionRejected: its digest, spec or content is not what was announced.
-    """
+    """A fetched version, ready to act; raises VersionRejected if it is not what was announced."""
     name = f"v{fetched.version}"
     digest = digest_of(fetched.data)
     if digest != fetched.digest:

@@ -120,11 +120,7 @@ def _left(deadline: float) -> float:
 
 
 def wait_for_end(client: JobClient, name: str) -> dict[str, Any]:
-    """A job's facts once it has ended.
-
-    Raises:
-        AgentUnreachable: the agent does not answer any more; its jobs train on.
-    """
+    """Facts of a job once it has ended; raises AgentUnreachable if the agent is gone, while its jobs train on."""
     while True:
         facts = client.job(name)
         if facts["ended"]:

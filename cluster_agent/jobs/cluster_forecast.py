@@ -147,11 +147,7 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
 
 
 def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> ManifestJob:
-    """The job as its agent would observe it, once it were there.
-
-    Raises:
-        BadJobFile: it could not be used, or would not begin.
-    """
+    """The job as its agent would observe it; raises BadJobFile if it could not be used, or would not begin."""
     stated = {**manifest, "metadata": {**_named(manifest), "uid": NEW}}
     # As if it were made now: what an earlier one of its name has come to says nothing of it.
     job = view.rights.judged(training_job({name: part for name, part in stated.items() if name != "status"}))

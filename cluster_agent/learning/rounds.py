@@ -51,11 +51,7 @@ class RoundLink(RepeatedWork):
         self._answer = answer
 
     def step(self) -> float:
-        """Ask once, and answer; how long to wait before the next time.
-
-        Raises:
-            LearnerUnreachable, LearnerRefused: as `Learner`.
-        """
+        """Ask once, and answer; how long to wait before the next time. Raises as `LearnerClient`."""
         registration = self._session.current
         if registration is None or not registration.rounds:
             return _POLL_EVERY_SECONDS

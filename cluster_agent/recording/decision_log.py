@@ -280,11 +280,7 @@ def _number_of(path: Path) -> int:
 
 
 def read_log(path: Path) -> Iterator[JsonObject]:
-    """The decisions of one file, in order; lines that a dying agent left torn are passed over.
-
-    Raises:
-        StateDamaged: a line was changed, or something else than an agent wrote here.
-    """
+    """The decisions of one file, in order, without torn lines; raises StateDamaged if a line was changed."""
     try:
         for line in read_lines(path):
             if line.content is not None and not line.is_checkpoint:
@@ -294,11 +290,7 @@ def read_log(path: Path) -> Iterator[JsonObject]:
 
 
 def state_of(line: JsonObject) -> ClusterState:
-    """The state of a logged decision, checked against its digest.
-
-    Raises:
-        StateDamaged: the state is not the one that was logged.
-    """
+    """The state of a logged decision; raises StateDamaged if it does not match its digest."""
     try:
         state, digest, number = line["state"], line["state_digest"], line["number"]
         if digest_of_json(state) != digest:

@@ -328,11 +328,7 @@ class ReplayedPast:
 
     @classmethod
     def kept(cls, state_dir: Path) -> ReplayedPast | None:
-        """What was written down last, if anything.
-
-        Raises:
-            StateDamaged, KeyError, TypeError, ValueError: it cannot be used.
-        """
+        """What was written down last, if anything; raises as `from_json`, and StateDamaged."""
         content = read_json(state_dir / KEPT_PAST)
         return None if content is None else cls.from_json(without_checksum(content))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from cluster_agent.backend_settings import BackendSettings, LocalBackendSettings
-from cluster_agent.backends.base import AgentParts, BackendStatus
+from cluster_agent.backends.base import AgentParts, Backend, BackendStatus
 from cluster_agent.backends.local.changes import ChangeLimits, Changes, Intervals, LocalChange
 from cluster_agent.backends.local.job_processes import ElasticJob, JobProcesses, ScriptJob
 from cluster_agent.backends.local.job_server import JobServer, SharedAnswers
@@ -180,8 +180,8 @@ class LocalMachine:
     launchers: Launchers | None = None
 
 
-class LocalBackend:
-    """This machine; a `Backend`. `unix_clock` gives the time of day in seconds."""
+class LocalBackend(Backend):
+    """This machine. `unix_clock` gives the time of day in seconds."""
 
     def __init__(
         self,
@@ -213,19 +213,9 @@ class LocalBackend:
         return self._offset_seconds + self.parts.clock()
 
     @property
-    def baseline_policy(self) -> str:
-        """None: real jobs are not run twice."""
-        return ""
-
-    @property
     def job_types(self) -> Sequence[str]:
         """All types that were submitted."""
         return list(dict.fromkeys(record.file.model_type for record in self.table))
-
-    @property
-    def not_ready(self) -> str:
-        """Nothing: this machine is there at once."""
-        return ""
 
     def start(self) -> None:
         """Begin to answer users; raises BadConfig if nobody can listen on the socket."""
@@ -399,11 +389,7 @@ def _report_cold_starts(line: str) -> None:
 
 @contextlib.contextmanager
 def _reported_full_disks() -> Iterator[None]:
-    """What cannot be noted of a job is no fault of the agent's: it is tried again, while all jobs go on.
-
-    Raises:
-        BackendUnavailable: something could not be written, or read.
-    """
+    """Raise BackendUnavailable for what cannot be noted of a job: it is tried again, while all jobs go on."""
     try:
         yield
     except OSError as error:

@@ -198,11 +198,7 @@ class JobTable:
             return record
 
     def remove(self, name: str) -> None:
-        """Forget a job that has ended; its name is free again. One that is not there is forgotten already.
-
-        Raises:
-            OSError: its file cannot be removed; it stays.
-        """
+        """Forget a job that has ended, if it is there; its name is free again. Raises OSError if its file stays."""
         with self._lock:
             self._path(name).unlink(missing_ok=True)
             self._records.pop(name, None)

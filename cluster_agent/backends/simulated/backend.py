@@ -23,7 +23,7 @@ import structlog
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.backend_settings import FreePace, LockstepPace, ScaledPace, SimulatedBackendSettings, resolved_source
-from cluster_agent.backends.base import AgentParts, BackendStatus, Backlog, Wait
+from cluster_agent.backends.base import AgentParts, Backend, BackendStatus, Backlog, Wait
 from cluster_agent.backends.simulated.episodes import Episode, Episodes, load_episodes
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.load_history import MOST_STEPS, UNKNOWN, LoadCurve, LoadHistory
@@ -255,8 +255,8 @@ def open_backend(settings: SimulatedBackendSettings, parts: AgentParts) -> Simul
     return SimulatedBackend(episodes, parts.state_dir, hold, baselines)
 
 
-class SimulatedBackend:
-    """Runs episodes one after another, from the snapshot in `state_dir` on if there is one; a `Backend`."""
+class SimulatedBackend(Backend):
+    """Runs episodes one after another, from the snapshot in `state_dir` on if there is one."""
 
     def __init__(self, episodes: Episodes, state_dir: Path, hold: Hold, baselines: Baselines | None = None) -> None:
         self._episodes = episodes
@@ -295,11 +295,6 @@ class SimulatedBackend:
     def job_types(self) -> Sequence[str]:
         """All types that will arrive."""
         return self._episodes.job_types
-
-    @property
-    def not_ready(self) -> str:
-        """Nothing: a simulation is there at once."""
-        return ""
 
     def start(self) -> None:
         """Begin to replay the jobs under other schedulers, if anybody asks for that."""

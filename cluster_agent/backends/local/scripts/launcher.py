@@ -87,11 +87,7 @@ class ScriptSupervisor:
         self._again_at = -math.inf
 
     def run(self) -> JobPhase:
-        """Until the job has ended, or is suspended.
-
-        Raises:
-            BadInput: something else was put in the place of the job's folder.
-        """
+        """Look after the job until it has ended, or is suspended; raises BadInput if its folder was replaced."""
         with LauncherStopSignals(self._news) as signals:
             try:
                 self._files.stop_file.unlink(missing_ok=True)
