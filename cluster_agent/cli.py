@@ -18,8 +18,7 @@ import typer
 
 from cluster_agent.errors import BadAgentConfig
 from cluster_agent.jobs.client import Watch, changing_polls
-from cluster_agent.jobs.commands import cancel, delete, job, jobs, logs, resume, suspend
-from cluster_agent.jobs.explaining import explain
+from cluster_agent.jobs.commands import cancel, delete, explain, job, jobs, logs, resume, suspend
 from cluster_agent.jobs.submission import simulate, submit
 from foundation.command_line import group_with_habits
 from foundation.command_line import run as run_command_line
@@ -64,11 +63,8 @@ app = typer.Typer(
 )
 
 
-# Command `cluster-agent training-key`: the key from which tokens of TrainingJobs follow, from a Secret made once.
-#
-# An installation cannot make it: whatever renders a chart anew, as GitOps does, cannot see the key in use, and under
-# another one the jobs that run are unknown. So the first agent that starts makes the Secret, and all read it before
-# they begin.
+# An installation cannot make the key of TrainingJobs: what renders a chart anew, as GitOps does, sees no key that is in
+# use. So the first agent that starts makes the Secret, and all read it before they begin.
 
 _RANDOM_BYTES = 48
 

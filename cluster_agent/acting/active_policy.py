@@ -77,11 +77,7 @@ class CandidateFactory:
         self._priors: tuple[SpeedStatistic, ...] = ()
 
     def from_name_or_file(self, name_or_path: str) -> Candidate:
-        """A registered scheduler or a policy file.
-
-        Raises:
-            UnknownPolicy, PolicyFileError: neither, or a file that cannot be used.
-        """
+        """A registered scheduler or a policy file; raises UnknownPolicy or PolicyFileError if it is neither."""
         if name_or_path in SHIPPED_FILES:
             return self.from_bytes(SHIPPED_FILES[name_or_path].read_bytes(), PolicyIdentity(name_or_path))
         if name_or_path in policy_names() or not is_file(Path(name_or_path)):

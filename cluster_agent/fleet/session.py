@@ -33,12 +33,10 @@ _MOST_REASONS = 16
 """Words that change with every refusal must not fill the memory; the oldest are forgotten."""
 
 
-# Contest for a cluster's name: two agents that call themselves the same, each registering over the other.
-#
-# A learner gives every registration of a name the next number. An agent that gets one further on than it asked for
-# knows that somebody else registered in between. Once, that is a restored learner, or an agent that was moved to
-# another machine; again within half an hour, it is a second agent. Then this one takes the name back less and less
-# often, so that both can be told apart in logs and neither floods the learner; its cluster is scheduled all the while.
+# Two agents may call themselves the same, each registering over the other. A learner gives every registration of a name
+# the next number: an agent that gets one further on than it asked for knows that somebody else registered in between.
+# Once, that is a restored learner or an agent that moved; again within half an hour, it is a second agent. Then this
+# one takes the name back less and less often, so that neither floods the learner; its cluster is scheduled meanwhile.
 
 _REMEMBERED_SECONDS = 1800.0
 """Longer than two of the longest waits: the other agent's wait is when this one has the name for itself."""
@@ -100,11 +98,8 @@ class NameContest:
         return float(min(_FIRST_WAIT_SECONDS * 2.0 ** (self._times - 2), _LONGEST_WAIT_SECONDS))
 
 
-# Log lines about a learner that does not answer: one when it is lost, and one when something else keeps it away.
-#
-# A learner that ends and comes back with other settings (certificates, say, or another port) is missed for one reason
-# first and for another one afterwards, and only the last says what to mend. Retries come every few seconds, so a reason
-# is said once an hour at most, and none within ten seconds of another.
+# A learner is missed for one reason first, and perhaps for another when it is back with other settings: only the last
+# says what to mend. A reason is said once an hour at most, and none within ten seconds of another.
 
 _PAUSE_SECONDS = 10.0
 _SAME_AGAIN_SECONDS = 3600.0

@@ -64,11 +64,7 @@ class ManifestJob:
 
 
 def read_manifest(file: Path) -> tuple[Json, Json | None]:
-    """A Job and, where the file has one for it, its ElasticTarget; or a TrainingJob.
-
-    Raises:
-        BadJobFile: it cannot be read, or holds anything but one of these.
-    """
+    """A Job and its ElasticTarget, if there is one, or a TrainingJob; raises BadJobFile if it is something else."""
     name = "standard input" if str(file) == "-" else str(file)
     try:
         with sys.stdin.buffer if str(file) == "-" else file.open("rb") as stream:

@@ -1,6 +1,6 @@
 """The commands `cluster-agent submit` and `simulate`: a job as its user describes it, by a file or a command line.
 
-To foresee a job of this machine, the agent says what it knows (`local_forecast.py`); for a manifest (`-f`) the cluster
+To foresee a job of this machine, the agent says what it knows (`forecast.py`); for a manifest (`-f`) the cluster
 is read (`cluster_forecast.py`).
 """
 
@@ -222,7 +222,7 @@ def simulate(
     client = JobClient(socket)
     facts = client.call("simulate", messages[0])
     # As above: jobs that are submitted wait for none of it.
-    from cluster_agent.jobs.local_forecast import foreseen_here, said  # noqa: PLC0415
+    from cluster_agent.jobs.forecast import foreseen_here, said  # noqa: PLC0415
 
     answer = foreseen_here(facts, runs, seed)
     show(output, answer, said(answer), [answer])

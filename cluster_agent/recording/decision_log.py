@@ -309,11 +309,7 @@ class PolicyArchive:
         self._keep = keep
 
     def add(self, digest: str, data: bytes) -> None:
-        """Keep a file, or note that it is active again.
-
-        Raises:
-            OSError: it could not be written; nothing is left behind.
-        """
+        """Keep a file, or note that it is active again; raises OSError, and leaves nothing, if it was not written."""
         if self._keep == 0:
             return
         path = self._folder / f"{digest}.safetensors"

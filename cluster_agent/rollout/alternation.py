@@ -161,12 +161,9 @@ _FAR = 2
 """Blocks in which nothing was decided; more of them are passed over at once."""
 
 
-# Blocks of a cluster that alternates: which one a decision falls into, and which version acts in it.
-#
-# Both follow from four things alone: the coin's seed, the cluster's name, where the present run of blocks began, and
-# the decision's time. Nothing depends on which decisions came before. A run of blocks that is interrupted (the agent
-# was away, a version could not act, the clock went back) ends there; the next run begins behind it, at an even number,
-# so that no pair has a half from before.
+# Block and acting version of a decision follow from the coin's seed, the cluster's name, the begin of the present run of
+# blocks, and the decision's time alone. A run that is interrupted (the agent was away, a version could not act, the
+# clock went back) ends; the next begins at an even number, so that no pair has a half from before.
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,6 @@ MOST_BLOCKS = 512
 """Finished blocks that wait for the learner: half a year of the longest ones."""
 
 
-# Usual number of jobs in a cluster: the mean over the last days, kept whether or not there is a rollout.
-#
-# What a rollout's losses are a share of has to be known before it begins. The window is of the cluster's own time, in
-# parts of an hour; a clock that goes back (another simulated episode) only begins another part.
-
 PART_SECONDS = 3600.0
 PARTS = 7 * 24
 """A week: nights, working days and the weekend."""
@@ -43,7 +38,10 @@ LEAST_JOBS = 0.1
 
 
 class UsualJobs:
-    """A bounded window of time-weighted means."""
+    """Usual number of jobs in a cluster, of which a rollout's losses are a share: the mean over the last days.
+
+    It is kept with and without a rollout, in parts of an hour of the cluster's own time.
+    """
 
     def __init__(self) -> None:
         self._parts: deque[tuple[float, float]] = deque(maxlen=PARTS)

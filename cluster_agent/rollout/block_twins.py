@@ -193,10 +193,6 @@ class TwinRecord:
 _log = structlog.get_logger()
 
 
-# Worker that puts questions to the twin's process, one after the other, and gives up on those that take too long.
-#
-# Nobody waits for it: a question that finds no room, or whose process crashes or hangs, costs its own figures alone.
-
 LONGEST_SECONDS = 3600.0
 """For one block, rests included; blocks last two hours at least."""
 MOST_WAITING = 8

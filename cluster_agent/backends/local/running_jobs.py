@@ -33,15 +33,12 @@ _LOOKED_AFTER_EVERY_SECONDS = 2.0
 """However many watch: to ask a job's coordinator costs some milliseconds."""
 
 
-# Time that each job has trained, right at any look: what is noted is when it began and ended to hold workers.
-#
-# Both are on disk as they happen, so that an agent that is killed goes on counting. The disk may be full: what was seen
-# is kept here too, and written with the next change. What ended while no agent looked, with the machine or by itself,
-# ended with the last sign of life that it left.
-
-
 class TrainingTimes:
-    """Seconds with workers of each job, resizes included; they never go back. `now` gives Unix seconds."""
+    """Seconds with workers of each job, resizes included; they never go back. `now` gives Unix seconds.
+
+    When a job began and ended to hold workers is on disk as it happens, so that a killed agent goes on counting; what a
+    full disk did not take is written with the next change.
+    """
 
     def __init__(self, table: JobTable, now: Callable[[], float]) -> None:
         self._table = table

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cluster_agent.backends.local.job_service import explain
 from cluster_agent.backends.local.job_table import JobState
-from cluster_agent.jobs.explaining import explained
+from cluster_agent.jobs.commands import explained
 from cluster_agent.recording.last_decision import last_decision
 from policy_net.domain import Allocation
 
@@ -64,7 +64,7 @@ def test_an_explanation_that_is_watched_is_shown_again_when_it_changes(
         elif looks == 4:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("cluster_agent.jobs.explaining.time.sleep", pause)
+    monkeypatch.setattr("cluster_agent.jobs.commands.time.sleep", pause)
     said = shell.type("explain", "one", "--watch", "-o", "json")
     assert (said.code, said.err) == (0, "")
     decisions = [json.loads(line)["decision"] for line in said.out.splitlines()]

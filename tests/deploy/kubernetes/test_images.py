@@ -215,7 +215,7 @@ def test_whatever_runs_in_it_is_imported_from_its_packages_alone(image: str, sit
     site = sites(image)
     (said,) = [found.group(1) for _, rest in instructions(image) if (found := IMPORTED.search(rest))]
     more = {
-        "agent": "cluster_agent.jobs.explaining, cluster_agent.cli, policy_net.policy_kinds",
+        "agent": "cluster_agent.jobs.commands, cluster_agent.cli, policy_net.policy_kinds",
         "trainer": "policy_net.learning.actor_critic",
         "learner": "global_learner.aggregation.flower, global_learner.policyctl.cli, policy_net.laboratory.simulation",
         "runtime": "elastic_runtime.server.__main__, elastic_runtime.worker.ranks.allreduce, elastic_runtime.cli",

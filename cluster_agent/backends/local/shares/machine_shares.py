@@ -17,18 +17,6 @@ from elastic_runtime.launcher.warm.becoming import THREAD_VARIABLES
 from foundation.figures import counted
 from policy_net.domain import Resources
 
-# Map of the cores that jobs run on: each job's processes may use so many of them, the least crowded ones.
-#
-# A job is kept to whole cores: one that was given 1500m runs on two cores, and may use more of them than that when
-# nobody else does. Where the operator names a control group, the kernel also keeps each job to its exact millicores. A
-# job keeps cores that it has, so that caches stay warm.
-
-
-# CPU quota of each job, kept by the kernel: a control group below one that the operator names.
-#
-# Both versions of Linux's control groups are understood, as machines with the first are still about; which one it is
-# shows in the files that the folder has.
-
 _log = structlog.get_logger()
 _PERIOD_MICROSECONDS = 100_000
 _PROCESSES = "cgroup.procs"
@@ -39,7 +27,7 @@ _V2_CONTROLLERS = "cgroup.subtree_control"
 
 
 class CpuQuota:
-    """Control groups of jobs, in a folder with the cpu controller that this user may write to; made if missing.
+    """Control groups of jobs (of either version), in a folder with the cpu controller that this user may write to.
 
     Raises:
         BadConfig: it cannot be used.
@@ -95,7 +83,11 @@ def _remove(group: Path) -> None:
 
 
 class CoreMap:
-    """The cores of one machine; `processes` gives those of a job, `quota` keeps each job to its millicores."""
+    """The cores of one machine, of which each job's processes may use so many, the least crowded ones.
+
+    A job that was given 1500m runs on two cores, and may use more of them than that when nobody else does, unless there
+    is a quota. It keeps cores that it has, so that caches stay warm.
+    """
 
     def __init__(
         self, cores: Sequence[int], processes: Callable[[str], Iterable[int]], quota: CpuQuota | None = None
@@ -157,13 +149,6 @@ def _keep_to(number: int, cores: set[int]) -> None:
                 os.sched_setaffinity(int(thread), cores)
 
 
-# Ledger of the machine's GPUs: which job has which, so that none is ever given twice.
-#
-# A job's GPUs stand in a file that its launcher reads when it starts a worker. They are taken back when the job has
-# given up tasks, and only those that no worker of it uses any more: a worker's process may end some time after its
-# coordinator has let it go, so that whoever needs a GPU has that looked at again.
-
-
 def gpu_file(jobs: Path, name: str) -> Path:
     """Where the GPUs of a job are listed."""
     return jobs / f"{name}.gpus"
@@ -172,7 +157,9 @@ def gpu_file(jobs: Path, name: str) -> Path:
 class GpuLedger:
     """The GPUs of one machine, as `CUDA_VISIBLE_DEVICES` names them.
 
-    Jobs that are `running` may have some from an agent before; of `suspended` ones processes may still use some.
+    A job's GPUs stand in a file that its launcher reads when it starts a worker. They are taken back when the job has
+    given up tasks and no worker uses them any more, which may be some time after its coordinator has let it go. Jobs
+    that are `running` may have some from an agent before; of `suspended` ones processes may still use some.
     """
 
     def __init__(
@@ -201,11 +188,7 @@ class GpuLedger:
         return f"it needs {counted(missing, 'more GPU')}, and {free or 'none'} {'is' if free < 2 else 'are'} free"
 
     def grow(self, name: str, count: int) -> str:
-        """Give a job more, up to a number of them; a line if there are too few, and nothing has changed then.
-
-        Raises:
-            OSError: it cannot be written down; nothing has changed.
-        """
+        """Give a job more, up to a number of them; a line if there are too few. Changes nothing on an OSError."""
         if lacking := self.lacks(name, count):
             return lacking
         mine = self._held.get(name, [])
@@ -274,11 +257,7 @@ class MachineShares:
         return self._gpus.lacks(name, most.gpu)
 
     def grow(self, name: str, most: Resources) -> str:
-        """Give a job what it may take during a change that it is about to be asked for; a line if it cannot have it.
-
-        Raises:
-            OSError: it cannot be written down.
-        """
+        """Give a job what a change may take; a line if it cannot have it. Raises OSError if it is not written down."""
         line = self._gpus.grow(name, most.gpu)
         if not line:
             self._cores.hold(name, most.cpu_milli)
@@ -301,10 +280,7 @@ class MachineShares:
         self._gpus.release(name)
 
 
-# GPUs that this machine has, as NVIDIA's management library names them; none without its bindings or its driver.
-#
-# Names are the devices' UUIDs: unlike indices, they mean the same device to every process, whatever
-# `CUDA_VISIBLE_DEVICES` the agent itself was started with.
+# UUIDs, unlike indices, mean the same device to every process, whatever `CUDA_VISIBLE_DEVICES` the agent has.
 
 
 def gpus_here(environment: Mapping[str, str], nvml: ModuleType | None = None) -> tuple[str, ...]:
