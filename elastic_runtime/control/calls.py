@@ -34,6 +34,8 @@ REFUSAL_KEY = "elastic-refusal-bin"
 SESSION_KEY = "elastic-session"
 """Likewise, with `UNKNOWN`: the caller is to open another session."""
 UNKNOWN = "unknown"
+STREAM_SECONDS = 3600.0
+"""A stream of views is opened anew after an hour, so that even a half-dead one has an end."""
 _OPEN_SECONDS = 10.0
 _SHOWN_CHARACTERS = 400
 _GONE = {

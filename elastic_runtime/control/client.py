@@ -6,7 +6,6 @@ Each call has a deadline, and shows that its sender has the job's token.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
 from elastic_runtime.control.calls import SealedChannel
@@ -46,9 +45,7 @@ class ControlClient:
     def __enter__(self) -> ControlClient:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def resize(

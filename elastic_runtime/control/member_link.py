@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from elastic_runtime.control.calls import SealedChannel, call_backoff
+from elastic_runtime.control.calls import STREAM_SECONDS, SealedChannel, call_backoff
 from elastic_runtime.control.conversions import lease_from_message, to_message, view_from_message
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import MemberReport, TaskRegistration
@@ -36,8 +36,6 @@ _log = structlog.get_logger()
 _CALL_SECONDS = 5.0
 _POLL_SECONDS = 2 * _CALL_SECONDS
 """Between two looks of the thread that sends reports at the clock; more is a time in which the process was stopped."""
-_STREAM_SECONDS = 3600.0
-"""A stream is opened anew after an hour, so that even a half-dead one has an end."""
 
 
 def member_clock() -> AwakeClock:
@@ -208,7 +206,7 @@ class MemberLink:
         while not self._closed.is_set():
             try:
                 request = pb.FollowRequest(task=self._task, incarnation=self._incarnation)
-                self._stream = self._stub.Follow(request, timeout=_STREAM_SECONDS)
+                self._stream = self._stub.Follow(request, timeout=STREAM_SECONDS)
                 for message in self._stream:
                     self._heard_seconds = self._clock()
                     backoff.reset()

@@ -22,6 +22,7 @@ from foundation.clocks import AwakeClock
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
+_FULL = "the disk with the coordinator's journal is full"
 
 
 class CoordinatorRunner:
@@ -38,7 +39,7 @@ class CoordinatorRunner:
         self._ordered = threading.Condition(lock)
         self._view: View | None = None
         self._unpublished: View | None = None
-        self._closed = False
+        self.closed = False
         self._waiting: list[ManifestOrder | SearchOrder] = []
         self._orders: list[ManifestOrder | SearchOrder] = []
         with self._published:
@@ -73,15 +74,11 @@ class CoordinatorRunner:
         """
         with self._event():
             if self._journal.full:
-                raise ResizeFailed(
-                    "the disk with the coordinator's journal is full: training goes on, no request is taken; make room"
-                )
-            row, outcome = self._machine.on_request(request, self._clock(), epoch)
-            if not self._carry_out(outcome):
-                raise ResizeFailed(
-                    "the disk with the coordinator's journal is full: ask again with the same id when there is room"
-                )
-            return row
+                raise ResizeFailed(f"{_FULL}: training goes on, no request is taken; make room")
+            return self._run(
+                lambda now: self._machine.on_request(request, now, epoch),
+                without_room="ask again with the same id when there is room",
+            )
 
     def on_lease(
         self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
@@ -92,11 +89,10 @@ class CoordinatorRunner:
             BadInput: the job trains synchronously, or the numbers are none.
             ResizeFailed: there is no room to remember it.
         """
-        with self._event():
-            answer, outcome = self._machine.on_lease(worker, incarnation, generation, done, batches, self._clock())
-            if not self._carry_out(outcome):
-                raise ResizeFailed("the disk with the coordinator's journal is full: no samples are lent; make room")
-            return answer
+        return self._run(
+            lambda now: self._machine.on_lease(worker, incarnation, generation, done, batches, now),
+            without_room="no samples are lent; make room",
+        )
 
     def on_tick(self) -> None:
         """Let time pass."""
@@ -124,18 +120,13 @@ class CoordinatorRunner:
     def next_view(self, after: int, timeout_seconds: float) -> View | None:
         """The newest view, once it is newer than number `after`; None if none is in time, or at the end."""
         with self._published:
-            self._published.wait_for(lambda: self._closed or self._newer(after), timeout_seconds)
-            return self._view if self._newer(after) and not self._closed else None
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._closed
+            self._published.wait_for(lambda: self.closed or self._newer(after), timeout_seconds)
+            return self._view if self._newer(after) and not self.closed else None
 
     def close(self) -> None:
         """Wake everybody who waits; no more events."""
         with self._published:
-            self._closed = True
+            self.closed = True
             self._published.notify_all()
             self._ordered.notify_all()
         self._thread.join(10.0)
@@ -143,10 +134,12 @@ class CoordinatorRunner:
     def _newer(self, after: int) -> bool:
         return self._view is not None and self._view.number > after
 
-    def _run(self, event: Callable[[float], tuple[_T, EventOutcome]]) -> _T:
+    def _run(self, event: Callable[[float], tuple[_T, EventOutcome]], without_room: str = "") -> _T:
+        """Handle an event; where it has to be remembered, it is refused `without_room` for that."""
         with self._event():
             result, outcome = event(self._clock())
-            self._carry_out(outcome)
+            if not self._carry_out(outcome) and without_room:
+                raise ResizeFailed(f"{_FULL}: {without_room}")
             return result
 
     @contextlib.contextmanager
@@ -184,9 +177,9 @@ class CoordinatorRunner:
 
     def _obey(self) -> None:
         """Carry out orders in a thread of its own, as they take as long as the disk takes."""
-        while not self._closed:
+        while not self.closed:
             with self._ordered:
-                self._ordered.wait_for(lambda: self._closed or bool(self._orders))
+                self._ordered.wait_for(lambda: self.closed or bool(self._orders))
                 orders, self._orders = self._orders, []
             for order in orders:
                 try:

@@ -39,11 +39,12 @@ _POLL_SECONDS = 1.0
 """How often a stream looks whether its reader is still there."""
 
 
-class ControlService(JobControlServicer):
-    """For schedulers."""
+class CoordinatorService(JobControlServicer, MembershipServicer):
+    """Both services: for schedulers, and for workers, servers and their launcher."""
 
-    def __init__(self, runner: CoordinatorRunner) -> None:
+    def __init__(self, runner: CoordinatorRunner, report_every_seconds: float) -> None:
         self._runner = runner
+        self._report_every_seconds = report_every_seconds
 
     def Resize(self, request: pb.ResizeRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
         """Another size."""
@@ -72,14 +73,6 @@ class ControlService(JobControlServicer):
     def _request(self, request: RequestState, epoch: int) -> pb.RequestReply:
         row = self._runner.on_request(request, epoch)
         return pb.RequestReply(state=row.state.value, detail=row.detail)
-
-
-class MemberService(MembershipServicer):
-    """For workers, servers and their launcher."""
-
-    def __init__(self, runner: CoordinatorRunner, report_every_seconds: float) -> None:
-        self._runner = runner
-        self._report_every_seconds = report_every_seconds
 
     def Register(self, request: pb.RegisterRequest, _context: grpc.ServicerContext) -> pb.RegisterReply:  # noqa: N802
         """A task joins."""
@@ -150,8 +143,9 @@ def start_server(
         maximum_concurrent_rpcs=_FOLLOWERS + _OTHER_CALLS,
     )
     check.serve_on(server)
-    add_JobControlServicer_to_server(ControlService(runner), server)
-    add_MembershipServicer_to_server(MemberService(runner, report_every_seconds), server)
+    service = CoordinatorService(runner, report_every_seconds)
+    add_JobControlServicer_to_server(service, server)
+    add_MembershipServicer_to_server(service, server)
     port = bind(server, address, credentials)
     with contextlib.ExitStack() as undo:
         undo.callback(server.stop, None)

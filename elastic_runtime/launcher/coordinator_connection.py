@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from elastic_runtime.control.calls import SealedChannel, call_backoff
+from elastic_runtime.control.calls import STREAM_SECONDS, SealedChannel, call_backoff
 from elastic_runtime.control.conversions import view_from_message
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.errors import CoordinatorUnproven, CoordinatorUnreachable, ElasticError, ProtocolError
@@ -20,8 +20,6 @@ from elastic_runtime.generated.elastic_pb2_grpc import MembershipStub
 from elastic_runtime.protocol.plan import View
 
 _JOIN_SECONDS = 5.0
-_STREAM_SECONDS = 3600.0
-"""A stream is opened anew after an hour, so that even a half-dead one has an end."""
 
 
 class ViewFollower:
@@ -72,7 +70,7 @@ class ViewFollower:
 
     def _read(self) -> None:
         request = pb.FollowRequest(task="launcher")
-        self._stream = self._stub.Follow(request, timeout=_STREAM_SECONDS)
+        self._stream = self._stub.Follow(request, timeout=STREAM_SECONDS)
         for message in self._stream:
             self._backoff.reset()
             if self.view is None or message.number > self.view.number:

@@ -217,7 +217,10 @@ class Programs:
             workers: how many there are or will be, which share the cores.
             servers: how many parameter servers there are or will be, each with a core to itself.
         """
-        environment = self._task_environment(task, address, workers, servers)
+        # Parameter servers use one thread: applying a block is bound by memory, and the workers need the cores.
+        threads = self.spec.threads_of_a_worker(workers, servers, self.environment) if is_worker(task) else 1
+        ours = {} if is_worker(task) else _OURS
+        environment = {**self._environment(threads), **ours, "ELASTIC_COORDINATOR": address, "ELASTIC_TASK": task}
         return ProcessSpec(self.task(task), environment, self.spec.working_folder, self.folder.log_file(task))
 
     def fork_server_process(self) -> ProcessSpec:
@@ -226,17 +229,11 @@ class Programs:
         It has a worker's threads: what is loaded in it reads their number once.
         """
         threads = self.spec.threads_of_a_worker(self.spec.workers, self.spec.servers, self.environment)
-        environment = self._common_environment(threads)
         command = (self.spec.python, str(self.spec.script), *self.spec.arguments)
-        return ProcessSpec(command, environment, self.spec.working_folder, self.folder.path / "fork-server.log")
+        log_file = self.folder.path / "fork-server.log"
+        return ProcessSpec(command, self._environment(threads), self.spec.working_folder, log_file)
 
-    def _task_environment(self, task: str, address: str, workers: int, servers: int) -> dict[str, str]:
-        # Parameter servers use one thread: applying a block is bound by memory, and the workers need the cores.
-        threads = self.spec.threads_of_a_worker(workers, servers, self.environment) if is_worker(task) else 1
-        ours = {} if is_worker(task) else _OURS
-        return {**self._common_environment(threads), **ours, "ELASTIC_COORDINATOR": address, "ELASTIC_TASK": task}
-
-    def _common_environment(self, threads: int) -> dict[str, str]:
+    def _environment(self, threads: int) -> dict[str, str]:
         return {
             **self.environment,
             "PYTHONUNBUFFERED": "1",
