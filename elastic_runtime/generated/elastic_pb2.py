@@ -4,96 +4,101 @@
 # source: elastic.proto
 # Protobuf Python Version: 6.33.5
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
-_runtime_version.ValidateProtobufRuntimeVersion(_runtime_version.Domain.PUBLIC, 6, 33, 5, "", "elastic.proto")
+_runtime_version.ValidateProtobufRuntimeVersion(
+    _runtime_version.Domain.PUBLIC,
+    6,
+    33,
+    5,
+    '',
+    'elastic.proto'
+)
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\relastic.proto\x12\x10\x66\x65\x64l2.elastic.v1"*\n\x0bOpenRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x0c";\n\tOpenReply\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06number\x18\x02 \x01(\x0c\x12\r\n\x05proof\x18\x03 \x01(\x0c"(\n\x04Size\x12\x0f\n\x07servers\x18\x01 \x01(\r\x12\x0f\n\x07workers\x18\x02 \x01(\r"\x97\x01\n\rResizeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\x06target\x18\x02 \x01(\x0b\x32\x16.fedl2.elastic.v1.Size\x12\x0f\n\x07victims\x18\x03 \x03(\t\x12*\n\x04mode\x18\x04 \x01(\x0e\x32\x1c.fedl2.elastic.v1.ResizeMode\x12\r\n\x05\x65poch\x18\x05 \x01(\x04"3\n\x0eSuspendRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04"Z\n\rResumeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\x06target\x18\x02 \x01(\x0b\x32\x16.fedl2.elastic.v1.Size\x12\r\n\x05\x65poch\x18\x03 \x01(\x04"-\n\x0cRequestReply\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t"\x0f\n\rStatusRequest"\xc3\x03\n\x0cRequestState\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12&\n\x06target\x18\x05 \x01(\x0b\x32\x16.fedl2.elastic.v1.Size\x12*\n\x04mode\x18\x06 \x01(\x0e\x32\x1c.fedl2.elastic.v1.ResizeMode\x12\x1a\n\x12\x62\x65gan_unix_seconds\x18\x07 \x01(\x01\x12\x1a\n\x12\x65nded_unix_seconds\x18\x08 \x01(\x01\x12\x13\n\x0bmoved_bytes\x18\t \x01(\x04\x12\x15\n\rminimum_bytes\x18\n \x01(\x04\x12\x15\n\rstall_seconds\x18\x0b \x01(\x01\x12\r\n\x05\x63lock\x18\x0c \x01(\x04\x12\r\n\x05steps\x18\r \x01(\r\x12\x15\n\rstart_seconds\x18\x0e \x01(\x01\x12\x1c\n\x14registration_seconds\x18\x0f \x01(\x01\x12\x1a\n\x12\x61ssignment_seconds\x18\x10 \x01(\x01\x12\x19\n\x11\x61greement_seconds\x18\x11 \x01(\x01\x12\x19\n\x11migration_seconds\x18\x12 \x01(\x01"\x87\x02\n\nTaskStatus\x12\x0c\n\x04task\x18\x01 \x01(\t\x12$\n\x04role\x18\x02 \x01(\x0e\x32\x16.fedl2.elastic.v1.Role\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\x04\x12\x1a\n\x12samples_per_second\x18\x05 \x01(\x01\x12\x1a\n\x12report_age_seconds\x18\x06 \x01(\x01\x12\x12\n\nbytes_sent\x18\x07 \x01(\x04\x12\x16\n\x0e\x62ytes_received\x18\x08 \x01(\x04\x12\x13\n\x0bowned_bytes\x18\t \x01(\x04\x12\x15\n\rstall_seconds\x18\n \x01(\x01\x12\x18\n\x10step_age_seconds\x18\x0b \x01(\x01"\xae\x05\n\tJobStatus\x12\x0b\n\x03job\x18\x01 \x01(\t\x12&\n\x05phase\x18\x02 \x01(\x0e\x32\x17.fedl2.elastic.v1.Phase\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0c\n\x04step\x18\x04 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x05 \x01(\x04\x12\r\n\x05\x65poch\x18\x06 \x01(\x01\x12\x14\n\x0ctotal_epochs\x18\x07 \x01(\x01\x12\x14\n\x0c\x64urable_step\x18\x08 \x01(\x04\x12$\n\x04size\x18\t \x01(\x0b\x32\x16.fedl2.elastic.v1.Size\x12&\n\x06target\x18\n \x01(\x0b\x32\x16.fedl2.elastic.v1.Size\x12+\n\x05tasks\x18\x0b \x03(\x0b\x32\x1c.fedl2.elastic.v1.TaskStatus\x12\x30\n\x08requests\x18\x0c \x03(\x0b\x32\x1e.fedl2.elastic.v1.RequestState\x12\x0c\n\x04loss\x18\r \x01(\x01\x12\x10\n\x08has_loss\x18\x0e \x01(\x08\x12\x1a\n\x12samples_per_second\x18\x0f \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x10 \x01(\x01\x12\x15\n\rstall_seconds\x18\x11 \x01(\x01\x12\x0f\n\x07\x66\x61ilure\x18\x12 \x01(\t\x12\x0f\n\x07samples\x18\x13 \x01(\x04\x12\x0e\n\x06wanted\x18\x14 \x03(\t\x12\x0f\n\x07leaving\x18\x15 \x03(\t\x12\x11\n\tstaleness\x18\x16 \x01(\r\x12\x0c\n\x04mode\x18\x17 \x01(\t\x12\x10\n\x08replicas\x18\x18 \x01(\r\x12\x0e\n\x06\x62locks\x18\x19 \x01(\r\x12\x1b\n\x13\x62locks_with_replica\x18\x1a \x01(\r\x12\x10\n\x08\x66\x61ilures\x18\x1b \x01(\r\x12\x19\n\x11\x66\x61ilures_in_a_row\x18\x1c \x01(\r\x12\x14\n\x0clast_failure\x18\x1d \x01(\t"\x9c\x01\n\x0fRegisterRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12$\n\x04role\x18\x02 \x01(\x0e\x32\x16.fedl2.elastic.v1.Role\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\x12\x14\n\x0c\x61\x64\x64ress_json\x18\x04 \x01(\t\x12\x13\n\x0blayout_json\x18\x05 \x01(\x0c\x12\x15\n\rtraining_json\x18\x06 \x01(\x0c"~\n\rRegisterReply\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\x13\n\x0blayout_json\x18\x02 \x01(\x0c\x12\x15\n\rtraining_json\x18\x03 \x01(\x0c\x12\x1c\n\x14report_every_seconds\x18\x04 \x01(\x01\x12\x12\n\nnot_needed\x18\x05 \x01(\x08"2\n\rFollowRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06"g\n\x06Member\x12\x0c\n\x04task\x18\x01 \x01(\t\x12$\n\x04role\x18\x02 \x01(\x0e\x32\x16.fedl2.elastic.v1.Role\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\x12\x14\n\x0c\x61\x64\x64ress_json\x18\x04 \x01(\t"%\n\x04Move\x12\r\n\x05\x62lock\x18\x01 \x01(\r\x12\x0e\n\x06server\x18\x02 \x01(\r"~\n\x05Stage\x12%\n\x05moves\x18\x01 \x03(\x0b\x32\x16.fedl2.elastic.v1.Move\x12\x13\n\x0bhas_workers\x18\x02 \x01(\x08\x12\x0f\n\x07workers\x18\x03 \x03(\t\x12(\n\x08replicas\x18\x04 \x03(\x0b\x32\x16.fedl2.elastic.v1.Move"\x94\x01\n\x06\x43hange\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05\x63lock\x18\x02 \x01(\x04\x12\'\n\x06stages\x18\x03 \x03(\x0b\x32\x17.fedl2.elastic.v1.Stage\x12\x0f\n\x07servers\x18\x04 \x03(\t\x12\x12\n\ncheckpoint\x18\x05 \x01(\x08\x12\x0c\n\x04halt\x18\x06 \x01(\x08\x12\x0f\n\x07\x62\x61rrier\x18\x07 \x01(\x08"J\n\x04Plan\x12\x0f\n\x07workers\x18\x01 \x03(\t\x12\x0f\n\x07servers\x18\x02 \x03(\t\x12\x0e\n\x06owners\x18\x03 \x03(\r\x12\x10\n\x08replicas\x18\x04 \x03(\r"(\n\nSubstitute\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t"\x83\x04\n\x04View\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12&\n\x05phase\x18\x03 \x01(\x0e\x32\x17.fedl2.elastic.v1.Phase\x12\x12\n\nstart_step\x18\x04 \x01(\x04\x12\x18\n\x10start_checkpoint\x18\x05 \x01(\t\x12*\n\nstart_plan\x18\x06 \x01(\x0b\x32\x16.fedl2.elastic.v1.Plan\x12)\n\x07\x63hanges\x18\x07 \x03(\x0b\x32\x18.fedl2.elastic.v1.Change\x12*\n\x08proposal\x18\x08 \x01(\x0b\x32\x18.fedl2.elastic.v1.Change\x12)\n\x07members\x18\t \x03(\x0b\x32\x18.fedl2.elastic.v1.Member\x12\x11\n\tcommitted\x18\n \x01(\x04\x12\x31\n\x0bsubstitutes\x18\x0b \x03(\x0b\x32\x1c.fedl2.elastic.v1.Substitute\x12\x13\n\x0binitialiser\x18\x0c \x01(\t\x12\x0e\n\x06wanted\x18\r \x03(\t\x12\x0f\n\x07leaving\x18\x0e \x03(\t\x12\x0f\n\x07\x66\x61ilure\x18\x0f \x01(\t\x12\x14\n\x0clost_servers\x18\x10 \x03(\t\x12\x0e\n\x06notice\x18\x11 \x01(\t\x12\x14\n\x07\x65nds_at\x18\x12 \x01(\x04H\x00\x88\x01\x01\x42\n\n\x08_ends_at"W\n\x05Shard\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06sha256\x18\x04 \x01(\t\x12\x0e\n\x06\x63hange\x18\x05 \x01(\x04"\xd7\x04\n\rReportRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x0c\n\x04view\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x0c\n\x04step\x18\x05 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x06 \x01(\x04\x12\x0f\n\x07refused\x18\x07 \x01(\x04\x12\r\n\x05ready\x18\x08 \x01(\x08\x12\x0f\n\x07\x61rrived\x18\t \x01(\x04\x12\'\n\x06shards\x18\n \x03(\x0b\x32\x17.fedl2.elastic.v1.Shard\x12\x13\n\x0binitialised\x18\x0b \x01(\x08\x12\x10\n\x08\x66inished\x18\x0c \x01(\x08\x12\x0f\n\x07\x66\x61ilure\x18\r \x01(\t\x12\x0c\n\x04loss\x18\x0e \x01(\x01\x12\x10\n\x08has_loss\x18\x0f \x01(\x08\x12\x0f\n\x07samples\x18\x10 \x01(\x04\x12\x1a\n\x12samples_per_second\x18\x11 \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x12 \x01(\x01\x12\x15\n\rstall_seconds\x18\x13 \x01(\x01\x12\x12\n\nbytes_sent\x18\x15 \x01(\x04\x12\x16\n\x0e\x62ytes_received\x18\x16 \x01(\x04\x12\x13\n\x0bowned_bytes\x18\x17 \x01(\x04\x12\x13\n\x0bmoved_bytes\x18\x18 \x01(\x04\x12\x10\n\x08suspects\x18\x19 \x03(\t\x12\x11\n\tstaleness\x18\x1a \x01(\r\x12\x0c\n\x04left\x18\x1b \x01(\x08\x12\x10\n\x08\x64raining\x18\x1c \x01(\x08\x12\x11\n\tsignalled\x18\x1f \x01(\x08\x12\x11\n\tbad_input\x18\x1e \x01(\x08\x12\x0e\n\x06\x64\x61mage\x18\x1d \x01(\tJ\x04\x08\x14\x10\x15"-\n\x0bReportReply\x12\x0c\n\x04view\x18\x01 \x01(\x04\x12\x10\n\x08\x65xpelled\x18\x02 \x01(\x08"d\n\x0cLeaseRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0c\n\x04\x64one\x18\x04 \x03(\x04\x12\x0f\n\x07\x62\x61tches\x18\x05 \x01(\r"E\n\x0bLeasedRange\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05start\x18\x03 \x01(\x04\x12\x0c\n\x04stop\x18\x04 \x01(\x04"M\n\nLeaseReply\x12-\n\x06leases\x18\x01 \x03(\x0b\x32\x1d.fedl2.elastic.v1.LeasedRange\x12\x10\n\x08\x66inished\x18\x02 \x01(\x08"U\n\x10TaskEndedRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x11\n\texit_code\x18\x02 \x01(\x05\x12\x11\n\tlast_line\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04"\x10\n\x0eTaskEndedReply*>\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_WORKER\x10\x01\x12\x0f\n\x0bROLE_SERVER\x10\x02*\xc0\x01\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x12\n\x0ePHASE_STARTING\x10\x01\x12\x11\n\rPHASE_RUNNING\x10\x02\x12\x12\n\x0ePHASE_RESIZING\x10\x03\x12\x14\n\x10PHASE_SUSPENDING\x10\x04\x12\x13\n\x0fPHASE_SUSPENDED\x10\x05\x12\x14\n\x10PHASE_RECOVERING\x10\x06\x12\x12\n\x0ePHASE_FINISHED\x10\x07\x12\x10\n\x0cPHASE_FAILED\x10\x08*\x86\x01\n\nResizeMode\x12\x1b\n\x17RESIZE_MODE_UNSPECIFIED\x10\x00\x12\x17\n\x13RESIZE_MODE_ROLLING\x10\x01\x12\x1e\n\x1aRESIZE_MODE_STOP_THE_WORLD\x10\x02\x12"\n\x1eRESIZE_MODE_CHECKPOINT_RESTART\x10\x03\x32N\n\x08Sessions\x12\x42\n\x04Open\x12\x1d.fedl2.elastic.v1.OpenRequest\x1a\x1b.fedl2.elastic.v1.OpenReply2\xb7\x02\n\nJobControl\x12I\n\x06Resize\x12\x1f.fedl2.elastic.v1.ResizeRequest\x1a\x1e.fedl2.elastic.v1.RequestReply\x12K\n\x07Suspend\x12 .fedl2.elastic.v1.SuspendRequest\x1a\x1e.fedl2.elastic.v1.RequestReply\x12I\n\x06Resume\x12\x1f.fedl2.elastic.v1.ResumeRequest\x1a\x1e.fedl2.elastic.v1.RequestReply\x12\x46\n\x06Status\x12\x1f.fedl2.elastic.v1.StatusRequest\x1a\x1b.fedl2.elastic.v1.JobStatus2\x85\x03\n\nMembership\x12N\n\x08Register\x12!.fedl2.elastic.v1.RegisterRequest\x1a\x1f.fedl2.elastic.v1.RegisterReply\x12\x43\n\x06\x46ollow\x12\x1f.fedl2.elastic.v1.FollowRequest\x1a\x16.fedl2.elastic.v1.View0\x01\x12H\n\x06Report\x12\x1f.fedl2.elastic.v1.ReportRequest\x1a\x1d.fedl2.elastic.v1.ReportReply\x12\x45\n\x05Lease\x12\x1e.fedl2.elastic.v1.LeaseRequest\x1a\x1c.fedl2.elastic.v1.LeaseReply\x12Q\n\tTaskEnded\x12".fedl2.elastic.v1.TaskEndedRequest\x1a .fedl2.elastic.v1.TaskEndedReplyb\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\relastic.proto\x12\x10\x66\x65\x64l2.elastic.v1\"*\n\x0bOpenRequest\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x0c\";\n\tOpenReply\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06number\x18\x02 \x01(\x0c\x12\r\n\x05proof\x18\x03 \x01(\x0c\"(\n\x04Size\x12\x0f\n\x07servers\x18\x01 \x01(\r\x12\x0f\n\x07workers\x18\x02 \x01(\r\"\x97\x01\n\rResizeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\x06target\x18\x02 \x01(\x0b\x32\x16.fedl2.elastic.v1.Size\x12\x0f\n\x07victims\x18\x03 \x03(\t\x12*\n\x04mode\x18\x04 \x01(\x0e\x32\x1c.fedl2.elastic.v1.ResizeMode\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\"3\n\x0eSuspendRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\"Z\n\rResumeRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\x06target\x18\x02 \x01(\x0b\x32\x16.fedl2.elastic.v1.Size\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\"-\n\x0cRequestReply\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"\x0f\n\rStatusRequest\"\xc3\x03\n\x0cRequestState\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12&\n\x06target\x18\x05 \x01(\x0b\x32\x16.fedl2.elastic.v1.Size\x12*\n\x04mode\x18\x06 \x01(\x0e\x32\x1c.fedl2.elastic.v1.ResizeMode\x12\x1a\n\x12\x62\x65gan_unix_seconds\x18\x07 \x01(\x01\x12\x1a\n\x12\x65nded_unix_seconds\x18\x08 \x01(\x01\x12\x13\n\x0bmoved_bytes\x18\t \x01(\x04\x12\x15\n\rminimum_bytes\x18\n \x01(\x04\x12\x15\n\rstall_seconds\x18\x0b \x01(\x01\x12\r\n\x05\x63lock\x18\x0c \x01(\x04\x12\r\n\x05steps\x18\r \x01(\r\x12\x15\n\rstart_seconds\x18\x0e \x01(\x01\x12\x1c\n\x14registration_seconds\x18\x0f \x01(\x01\x12\x1a\n\x12\x61ssignment_seconds\x18\x10 \x01(\x01\x12\x19\n\x11\x61greement_seconds\x18\x11 \x01(\x01\x12\x19\n\x11migration_seconds\x18\x12 \x01(\x01\"\x87\x02\n\nTaskStatus\x12\x0c\n\x04task\x18\x01 \x01(\t\x12$\n\x04role\x18\x02 \x01(\x0e\x32\x16.fedl2.elastic.v1.Role\x12\r\n\x05state\x18\x03 \x01(\t\x12\x0c\n\x04step\x18\x04 \x01(\x04\x12\x1a\n\x12samples_per_second\x18\x05 \x01(\x01\x12\x1a\n\x12report_age_seconds\x18\x06 \x01(\x01\x12\x12\n\nbytes_sent\x18\x07 \x01(\x04\x12\x16\n\x0e\x62ytes_received\x18\x08 \x01(\x04\x12\x13\n\x0bowned_bytes\x18\t \x01(\x04\x12\x15\n\rstall_seconds\x18\n \x01(\x01\x12\x18\n\x10step_age_seconds\x18\x0b \x01(\x01\"\xae\x05\n\tJobStatus\x12\x0b\n\x03job\x18\x01 \x01(\t\x12&\n\x05phase\x18\x02 \x01(\x0e\x32\x17.fedl2.elastic.v1.Phase\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0c\n\x04step\x18\x04 \x01(\x04\x12\x13\n\x0btotal_steps\x18\x05 \x01(\x04\x12\r\n\x05\x65poch\x18\x06 \x01(\x01\x12\x14\n\x0ctotal_epochs\x18\x07 \x01(\x01\x12\x14\n\x0c\x64urable_step\x18\x08 \x01(\x04\x12$\n\x04size\x18\t \x01(\x0b\x32\x16.fedl2.elastic.v1.Size\x12&\n\x06target\x18\n \x01(\x0b\x32\x16.fedl2.elastic.v1.Size\x12+\n\x05tasks\x18\x0b \x03(\x0b\x32\x1c.fedl2.elastic.v1.TaskStatus\x12\x30\n\x08requests\x18\x0c \x03(\x0b\x32\x1e.fedl2.elastic.v1.RequestState\x12\x0c\n\x04loss\x18\r \x01(\x01\x12\x10\n\x08has_loss\x18\x0e \x01(\x08\x12\x1a\n\x12samples_per_second\x18\x0f \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x10 \x01(\x01\x12\x15\n\rstall_seconds\x18\x11 \x01(\x01\x12\x0f\n\x07\x66\x61ilure\x18\x12 \x01(\t\x12\x0f\n\x07samples\x18\x13 \x01(\x04\x12\x0e\n\x06wanted\x18\x14 \x03(\t\x12\x0f\n\x07leaving\x18\x15 \x03(\t\x12\x11\n\tstaleness\x18\x16 \x01(\r\x12\x0c\n\x04mode\x18\x17 \x01(\t\x12\x10\n\x08replicas\x18\x18 \x01(\r\x12\x0e\n\x06\x62locks\x18\x19 \x01(\r\x12\x1b\n\x13\x62locks_with_replica\x18\x1a \x01(\r\x12\x10\n\x08\x66\x61ilures\x18\x1b \x01(\r\x12\x19\n\x11\x66\x61ilures_in_a_row\x18\x1c \x01(\r\x12\x14\n\x0clast_failure\x18\x1d \x01(\t\"\x9c\x01\n\x0fRegisterRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12$\n\x04role\x18\x02 \x01(\x0e\x32\x16.fedl2.elastic.v1.Role\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\x12\x14\n\x0c\x61\x64\x64ress_json\x18\x04 \x01(\t\x12\x13\n\x0blayout_json\x18\x05 \x01(\x0c\x12\x15\n\rtraining_json\x18\x06 \x01(\x0c\"~\n\rRegisterReply\x12\x0f\n\x07refusal\x18\x01 \x01(\t\x12\x13\n\x0blayout_json\x18\x02 \x01(\x0c\x12\x15\n\rtraining_json\x18\x03 \x01(\x0c\x12\x1c\n\x14report_every_seconds\x18\x04 \x01(\x01\x12\x12\n\nnot_needed\x18\x05 \x01(\x08\"2\n\rFollowRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\"g\n\x06Member\x12\x0c\n\x04task\x18\x01 \x01(\t\x12$\n\x04role\x18\x02 \x01(\x0e\x32\x16.fedl2.elastic.v1.Role\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\x12\x14\n\x0c\x61\x64\x64ress_json\x18\x04 \x01(\t\"%\n\x04Move\x12\r\n\x05\x62lock\x18\x01 \x01(\r\x12\x0e\n\x06server\x18\x02 \x01(\r\"~\n\x05Stage\x12%\n\x05moves\x18\x01 \x03(\x0b\x32\x16.fedl2.elastic.v1.Move\x12\x13\n\x0bhas_workers\x18\x02 \x01(\x08\x12\x0f\n\x07workers\x18\x03 \x03(\t\x12(\n\x08replicas\x18\x04 \x03(\x0b\x32\x16.fedl2.elastic.v1.Move\"\x94\x01\n\x06\x43hange\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05\x63lock\x18\x02 \x01(\x04\x12\'\n\x06stages\x18\x03 \x03(\x0b\x32\x17.fedl2.elastic.v1.Stage\x12\x0f\n\x07servers\x18\x04 \x03(\t\x12\x12\n\ncheckpoint\x18\x05 \x01(\x08\x12\x0c\n\x04halt\x18\x06 \x01(\x08\x12\x0f\n\x07\x62\x61rrier\x18\x07 \x01(\x08\"J\n\x04Plan\x12\x0f\n\x07workers\x18\x01 \x03(\t\x12\x0f\n\x07servers\x18\x02 \x03(\t\x12\x0e\n\x06owners\x18\x03 \x03(\r\x12\x10\n\x08replicas\x18\x04 \x03(\r\"(\n\nSubstitute\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\n\n\x02\x62y\x18\x02 \x01(\t\"\x83\x04\n\x04View\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12&\n\x05phase\x18\x03 \x01(\x0e\x32\x17.fedl2.elastic.v1.Phase\x12\x12\n\nstart_step\x18\x04 \x01(\x04\x12\x18\n\x10start_checkpoint\x18\x05 \x01(\t\x12*\n\nstart_plan\x18\x06 \x01(\x0b\x32\x16.fedl2.elastic.v1.Plan\x12)\n\x07\x63hanges\x18\x07 \x03(\x0b\x32\x18.fedl2.elastic.v1.Change\x12*\n\x08proposal\x18\x08 \x01(\x0b\x32\x18.fedl2.elastic.v1.Change\x12)\n\x07members\x18\t \x03(\x0b\x32\x18.fedl2.elastic.v1.Member\x12\x11\n\tcommitted\x18\n \x01(\x04\x12\x31\n\x0bsubstitutes\x18\x0b \x03(\x0b\x32\x1c.fedl2.elastic.v1.Substitute\x12\x13\n\x0binitialiser\x18\x0c \x01(\t\x12\x0e\n\x06wanted\x18\r \x03(\t\x12\x0f\n\x07leaving\x18\x0e \x03(\t\x12\x0f\n\x07\x66\x61ilure\x18\x0f \x01(\t\x12\x14\n\x0clost_servers\x18\x10 \x03(\t\x12\x0e\n\x06notice\x18\x11 \x01(\t\x12\x14\n\x07\x65nds_at\x18\x12 \x01(\x04H\x00\x88\x01\x01\x42\n\n\x08_ends_at\"W\n\x05Shard\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04step\x18\x02 \x01(\x04\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06sha256\x18\x04 \x01(\t\x12\x0e\n\x06\x63hange\x18\x05 \x01(\x04\"\xd7\x04\n\rReportRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x0c\n\x04view\x18\x03 \x01(\x04\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x0c\n\x04step\x18\x05 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x06 \x01(\x04\x12\x0f\n\x07refused\x18\x07 \x01(\x04\x12\r\n\x05ready\x18\x08 \x01(\x08\x12\x0f\n\x07\x61rrived\x18\t \x01(\x04\x12\'\n\x06shards\x18\n \x03(\x0b\x32\x17.fedl2.elastic.v1.Shard\x12\x13\n\x0binitialised\x18\x0b \x01(\x08\x12\x10\n\x08\x66inished\x18\x0c \x01(\x08\x12\x0f\n\x07\x66\x61ilure\x18\r \x01(\t\x12\x0c\n\x04loss\x18\x0e \x01(\x01\x12\x10\n\x08has_loss\x18\x0f \x01(\x08\x12\x0f\n\x07samples\x18\x10 \x01(\x04\x12\x1a\n\x12samples_per_second\x18\x11 \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x12 \x01(\x01\x12\x15\n\rstall_seconds\x18\x13 \x01(\x01\x12\x12\n\nbytes_sent\x18\x15 \x01(\x04\x12\x16\n\x0e\x62ytes_received\x18\x16 \x01(\x04\x12\x13\n\x0bowned_bytes\x18\x17 \x01(\x04\x12\x13\n\x0bmoved_bytes\x18\x18 \x01(\x04\x12\x10\n\x08suspects\x18\x19 \x03(\t\x12\x11\n\tstaleness\x18\x1a \x01(\r\x12\x0c\n\x04left\x18\x1b \x01(\x08\x12\x10\n\x08\x64raining\x18\x1c \x01(\x08\x12\x11\n\tsignalled\x18\x1f \x01(\x08\x12\x11\n\tbad_input\x18\x1e \x01(\x08\x12\x0e\n\x06\x64\x61mage\x18\x1d \x01(\tJ\x04\x08\x14\x10\x15\"-\n\x0bReportReply\x12\x0c\n\x04view\x18\x01 \x01(\x04\x12\x10\n\x08\x65xpelled\x18\x02 \x01(\x08\"d\n\x0cLeaseRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0c\n\x04\x64one\x18\x04 \x03(\x04\x12\x0f\n\x07\x62\x61tches\x18\x05 \x01(\r\"E\n\x0bLeasedRange\x12\n\n\x02id\x18\x01 \x01(\x04\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\r\n\x05start\x18\x03 \x01(\x04\x12\x0c\n\x04stop\x18\x04 \x01(\x04\"M\n\nLeaseReply\x12-\n\x06leases\x18\x01 \x03(\x0b\x32\x1d.fedl2.elastic.v1.LeasedRange\x12\x10\n\x08\x66inished\x18\x02 \x01(\x08\"U\n\x10TaskEndedRequest\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x11\n\texit_code\x18\x02 \x01(\x05\x12\x11\n\tlast_line\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\"\x10\n\x0eTaskEndedReply*>\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_WORKER\x10\x01\x12\x0f\n\x0bROLE_SERVER\x10\x02*\xc0\x01\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x12\n\x0ePHASE_STARTING\x10\x01\x12\x11\n\rPHASE_RUNNING\x10\x02\x12\x12\n\x0ePHASE_RESIZING\x10\x03\x12\x14\n\x10PHASE_SUSPENDING\x10\x04\x12\x13\n\x0fPHASE_SUSPENDED\x10\x05\x12\x14\n\x10PHASE_RECOVERING\x10\x06\x12\x12\n\x0ePHASE_FINISHED\x10\x07\x12\x10\n\x0cPHASE_FAILED\x10\x08*\x86\x01\n\nResizeMode\x12\x1b\n\x17RESIZE_MODE_UNSPECIFIED\x10\x00\x12\x17\n\x13RESIZE_MODE_ROLLING\x10\x01\x12\x1e\n\x1aRESIZE_MODE_STOP_THE_WORLD\x10\x02\x12\"\n\x1eRESIZE_MODE_CHECKPOINT_RESTART\x10\x03\x32N\n\x08Sessions\x12\x42\n\x04Open\x12\x1d.fedl2.elastic.v1.OpenRequest\x1a\x1b.fedl2.elastic.v1.OpenReply2\xb7\x02\n\nJobControl\x12I\n\x06Resize\x12\x1f.fedl2.elastic.v1.ResizeRequest\x1a\x1e.fedl2.elastic.v1.RequestReply\x12K\n\x07Suspend\x12 .fedl2.elastic.v1.SuspendRequest\x1a\x1e.fedl2.elastic.v1.RequestReply\x12I\n\x06Resume\x12\x1f.fedl2.elastic.v1.ResumeRequest\x1a\x1e.fedl2.elastic.v1.RequestReply\x12\x46\n\x06Status\x12\x1f.fedl2.elastic.v1.StatusRequest\x1a\x1b.fedl2.elastic.v1.JobStatus2\x85\x03\n\nMembership\x12N\n\x08Register\x12!.fedl2.elastic.v1.RegisterRequest\x1a\x1f.fedl2.elastic.v1.RegisterReply\x12\x43\n\x06\x46ollow\x12\x1f.fedl2.elastic.v1.FollowRequest\x1a\x16.fedl2.elastic.v1.View0\x01\x12H\n\x06Report\x12\x1f.fedl2.elastic.v1.ReportRequest\x1a\x1d.fedl2.elastic.v1.ReportReply\x12\x45\n\x05Lease\x12\x1e.fedl2.elastic.v1.LeaseRequest\x1a\x1c.fedl2.elastic.v1.LeaseReply\x12Q\n\tTaskEnded\x12\".fedl2.elastic.v1.TaskEndedRequest\x1a .fedl2.elastic.v1.TaskEndedReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "elastic_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'elastic_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_ROLE"]._serialized_start = 4447
-    _globals["_ROLE"]._serialized_end = 4509
-    _globals["_PHASE"]._serialized_start = 4512
-    _globals["_PHASE"]._serialized_end = 4704
-    _globals["_RESIZEMODE"]._serialized_start = 4707
-    _globals["_RESIZEMODE"]._serialized_end = 4841
-    _globals["_OPENREQUEST"]._serialized_start = 35
-    _globals["_OPENREQUEST"]._serialized_end = 77
-    _globals["_OPENREPLY"]._serialized_start = 79
-    _globals["_OPENREPLY"]._serialized_end = 138
-    _globals["_SIZE"]._serialized_start = 140
-    _globals["_SIZE"]._serialized_end = 180
-    _globals["_RESIZEREQUEST"]._serialized_start = 183
-    _globals["_RESIZEREQUEST"]._serialized_end = 334
-    _globals["_SUSPENDREQUEST"]._serialized_start = 336
-    _globals["_SUSPENDREQUEST"]._serialized_end = 387
-    _globals["_RESUMEREQUEST"]._serialized_start = 389
-    _globals["_RESUMEREQUEST"]._serialized_end = 479
-    _globals["_REQUESTREPLY"]._serialized_start = 481
-    _globals["_REQUESTREPLY"]._serialized_end = 526
-    _globals["_STATUSREQUEST"]._serialized_start = 528
-    _globals["_STATUSREQUEST"]._serialized_end = 543
-    _globals["_REQUESTSTATE"]._serialized_start = 546
-    _globals["_REQUESTSTATE"]._serialized_end = 997
-    _globals["_TASKSTATUS"]._serialized_start = 1000
-    _globals["_TASKSTATUS"]._serialized_end = 1263
-    _globals["_JOBSTATUS"]._serialized_start = 1266
-    _globals["_JOBSTATUS"]._serialized_end = 1952
-    _globals["_REGISTERREQUEST"]._serialized_start = 1955
-    _globals["_REGISTERREQUEST"]._serialized_end = 2111
-    _globals["_REGISTERREPLY"]._serialized_start = 2113
-    _globals["_REGISTERREPLY"]._serialized_end = 2239
-    _globals["_FOLLOWREQUEST"]._serialized_start = 2241
-    _globals["_FOLLOWREQUEST"]._serialized_end = 2291
-    _globals["_MEMBER"]._serialized_start = 2293
-    _globals["_MEMBER"]._serialized_end = 2396
-    _globals["_MOVE"]._serialized_start = 2398
-    _globals["_MOVE"]._serialized_end = 2435
-    _globals["_STAGE"]._serialized_start = 2437
-    _globals["_STAGE"]._serialized_end = 2563
-    _globals["_CHANGE"]._serialized_start = 2566
-    _globals["_CHANGE"]._serialized_end = 2714
-    _globals["_PLAN"]._serialized_start = 2716
-    _globals["_PLAN"]._serialized_end = 2790
-    _globals["_SUBSTITUTE"]._serialized_start = 2792
-    _globals["_SUBSTITUTE"]._serialized_end = 2832
-    _globals["_VIEW"]._serialized_start = 2835
-    _globals["_VIEW"]._serialized_end = 3350
-    _globals["_SHARD"]._serialized_start = 3352
-    _globals["_SHARD"]._serialized_end = 3439
-    _globals["_REPORTREQUEST"]._serialized_start = 3442
-    _globals["_REPORTREQUEST"]._serialized_end = 4041
-    _globals["_REPORTREPLY"]._serialized_start = 4043
-    _globals["_REPORTREPLY"]._serialized_end = 4088
-    _globals["_LEASEREQUEST"]._serialized_start = 4090
-    _globals["_LEASEREQUEST"]._serialized_end = 4190
-    _globals["_LEASEDRANGE"]._serialized_start = 4192
-    _globals["_LEASEDRANGE"]._serialized_end = 4261
-    _globals["_LEASEREPLY"]._serialized_start = 4263
-    _globals["_LEASEREPLY"]._serialized_end = 4340
-    _globals["_TASKENDEDREQUEST"]._serialized_start = 4342
-    _globals["_TASKENDEDREQUEST"]._serialized_end = 4427
-    _globals["_TASKENDEDREPLY"]._serialized_start = 4429
-    _globals["_TASKENDEDREPLY"]._serialized_end = 4445
-    _globals["_SESSIONS"]._serialized_start = 4843
-    _globals["_SESSIONS"]._serialized_end = 4921
-    _globals["_JOBCONTROL"]._serialized_start = 4924
-    _globals["_JOBCONTROL"]._serialized_end = 5235
-    _globals["_MEMBERSHIP"]._serialized_start = 5238
-    _globals["_MEMBERSHIP"]._serialized_end = 5627
+  DESCRIPTOR._loaded_options = None
+  _globals['_ROLE']._serialized_start=4447
+  _globals['_ROLE']._serialized_end=4509
+  _globals['_PHASE']._serialized_start=4512
+  _globals['_PHASE']._serialized_end=4704
+  _globals['_RESIZEMODE']._serialized_start=4707
+  _globals['_RESIZEMODE']._serialized_end=4841
+  _globals['_OPENREQUEST']._serialized_start=35
+  _globals['_OPENREQUEST']._serialized_end=77
+  _globals['_OPENREPLY']._serialized_start=79
+  _globals['_OPENREPLY']._serialized_end=138
+  _globals['_SIZE']._serialized_start=140
+  _globals['_SIZE']._serialized_end=180
+  _globals['_RESIZEREQUEST']._serialized_start=183
+  _globals['_RESIZEREQUEST']._serialized_end=334
+  _globals['_SUSPENDREQUEST']._serialized_start=336
+  _globals['_SUSPENDREQUEST']._serialized_end=387
+  _globals['_RESUMEREQUEST']._serialized_start=389
+  _globals['_RESUMEREQUEST']._serialized_end=479
+  _globals['_REQUESTREPLY']._serialized_start=481
+  _globals['_REQUESTREPLY']._serialized_end=526
+  _globals['_STATUSREQUEST']._serialized_start=528
+  _globals['_STATUSREQUEST']._serialized_end=543
+  _globals['_REQUESTSTATE']._serialized_start=546
+  _globals['_REQUESTSTATE']._serialized_end=997
+  _globals['_TASKSTATUS']._serialized_start=1000
+  _globals['_TASKSTATUS']._serialized_end=1263
+  _globals['_JOBSTATUS']._serialized_start=1266
+  _globals['_JOBSTATUS']._serialized_end=1952
+  _globals['_REGISTERREQUEST']._serialized_start=1955
+  _globals['_REGISTERREQUEST']._serialized_end=2111
+  _globals['_REGISTERREPLY']._serialized_start=2113
+  _globals['_REGISTERREPLY']._serialized_end=2239
+  _globals['_FOLLOWREQUEST']._serialized_start=2241
+  _globals['_FOLLOWREQUEST']._serialized_end=2291
+  _globals['_MEMBER']._serialized_start=2293
+  _globals['_MEMBER']._serialized_end=2396
+  _globals['_MOVE']._serialized_start=2398
+  _globals['_MOVE']._serialized_end=2435
+  _globals['_STAGE']._serialized_start=2437
+  _globals['_STAGE']._serialized_end=2563
+  _globals['_CHANGE']._serialized_start=2566
+  _globals['_CHANGE']._serialized_end=2714
+  _globals['_PLAN']._serialized_start=2716
+  _globals['_PLAN']._serialized_end=2790
+  _globals['_SUBSTITUTE']._serialized_start=2792
+  _globals['_SUBSTITUTE']._serialized_end=2832
+  _globals['_VIEW']._serialized_start=2835
+  _globals['_VIEW']._serialized_end=3350
+  _globals['_SHARD']._serialized_start=3352
+  _globals['_SHARD']._serialized_end=3439
+  _globals['_REPORTREQUEST']._serialized_start=3442
+  _globals['_REPORTREQUEST']._serialized_end=4041
+  _globals['_REPORTREPLY']._serialized_start=4043
+  _globals['_REPORTREPLY']._serialized_end=4088
+  _globals['_LEASEREQUEST']._serialized_start=4090
+  _globals['_LEASEREQUEST']._serialized_end=4190
+  _globals['_LEASEDRANGE']._serialized_start=4192
+  _globals['_LEASEDRANGE']._serialized_end=4261
+  _globals['_LEASEREPLY']._serialized_start=4263
+  _globals['_LEASEREPLY']._serialized_end=4340
+  _globals['_TASKENDEDREQUEST']._serialized_start=4342
+  _globals['_TASKENDEDREQUEST']._serialized_end=4427
+  _globals['_TASKENDEDREPLY']._serialized_start=4429
+  _globals['_TASKENDEDREPLY']._serialized_end=4445
+  _globals['_SESSIONS']._serialized_start=4843
+  _globals['_SESSIONS']._serialized_end=4921
+  _globals['_JOBCONTROL']._serialized_start=4924
+  _globals['_JOBCONTROL']._serialized_end=5235
+  _globals['_MEMBERSHIP']._serialized_start=5238
+  _globals['_MEMBERSHIP']._serialized_end=5627
 # @@protoc_insertion_point(module_scope)
