@@ -56,8 +56,7 @@ Work = Callable[[], Awaitable[None]]
 class WorkQueue:
     """A queue with one worker; a task that fails ends it and `failed` is called once.
 
-    Args:
-        moved: is called whenever a task is taken from the queue, and when there will be no more.
+    `moved` is called whenever a task is taken from the queue, and when there will be no more.
     """
 
     def __init__(self, failed: Callable[[BaseException], None], moved: Callable[[], None] = lambda: None) -> None:

@@ -149,9 +149,7 @@ class Operator:
     async def note_ahead(self, cluster: str, version: int, detail: str) -> None:
         """Write down that a cluster knows what this learner does not, and give no version a number that it knows.
 
-        Args:
-            version: the highest number that it knows; 0: none above the newest version.
-            detail: what it knows, for people.
+        The `version` is the highest number that it knows, and 0 if that is none above the newest.
         """
         await self._registry.call(self._note_ahead, cluster, version, detail)
 

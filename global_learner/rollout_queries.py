@@ -67,11 +67,7 @@ class QueryStore:
 
 
 class RolloutQueries:
-    """Used on the learner's event loop; `on_done` is called when more is known.
-
-    Args:
-        command: the interpreter and the module that asks; tests put others in its place.
-    """
+    """Used on the learner's event loop; `on_done` is called when more is known, and `command` asks, in a process."""
 
     def __init__(
         self,

@@ -30,8 +30,7 @@ Excluded = Callable[[str, float], bool]
 class VersionPriors:
     """What a version says of speeds, from how many clusters (0: v1's file) and from how many observed intervals.
 
-    Attributes:
-        held_back: types of which a report would have moved something further than one cluster may.
+    Types that are `held_back` are those of which a report would have moved something further than one cluster may.
     """
 
     statistics: tuple[SpeedStatistic, ...]

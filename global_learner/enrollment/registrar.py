@@ -36,12 +36,7 @@ _ACTORS = frozenset((OPERATOR, KEEPER, "unknown"))
 
 @dataclass(frozen=True, slots=True)
 class EnrollmentRules:
-    """Who may be enrolled, and what a revocation means.
-
-    Attributes:
-        revocable: whether certificates made elsewhere can be refused by name.
-        reserved: names that no cluster may have: administrators', the learner's own.
-    """
+    """Who may be enrolled, under no `reserved` name; if `revocable`, certificates made elsewhere can be refused."""
 
     settings: IdentitySettings
     revocable: bool

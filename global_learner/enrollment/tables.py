@@ -25,11 +25,7 @@ class EnrollmentState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A token, the only time that it is seen.
-
-    Attributes:
-        voided_tokens: earlier ones of the name, still good and not used, that count no longer.
-    """
+    """A token, the only time that it is seen; `voided_tokens` are earlier ones of the name that count no longer."""
 
     token: str
     expires_unix_seconds: float

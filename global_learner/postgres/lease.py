@@ -180,12 +180,7 @@ def _lost(fence: int) -> str:
 
 
 class Lease:
-    """What is held, under which fencing number and until when; may be asked from any thread.
-
-    Args:
-        seconds: how long it holds from a renewal.
-        asked_at: the clock before the request that took it.
-    """
+    """What is held, under which fencing number and until when, counted from `asked_at`; for any thread."""
 
     def __init__(self, fence: int, seconds: float, asked_at: float, clock: Callable[[], float] = boot_seconds) -> None:
         self.fence = fence
@@ -228,11 +223,7 @@ class Lease:
 
 
 class LeaseKeeper:
-    """Renews a lease in a thread of its own, whatever else the process is at, until it is lost or given back.
-
-    Args:
-        lost: is called once, in that thread, if another learner took it.
-    """
+    """Renews a lease in a thread of its own, until it is given back or `lost`: another learner took it."""
 
     def __init__(
         self,

@@ -46,13 +46,10 @@ def checked_url(text: str) -> str:
 
 
 class Server:
-    """One database of one server.
+    """One database of one server; `where` is its URL for people, without its password.
 
     Args:
         url: as `checked_url` takes it; all of libpq's parameters may stand in it, such as `?sslmode=verify-full`.
-
-    Attributes:
-        where: the URL for people, without its password.
     """
 
     def __init__(self, url: str) -> None:

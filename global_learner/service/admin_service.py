@@ -57,11 +57,7 @@ def for_people(
 
 
 class AdminService(fleet_pb2_grpc.AdminServicer):
-    """Answers the platform owner and those to whom he gave a role, which was looked at before (`roles.NEEDS`).
-
-    Args:
-        scoring: whether this learner scores its versions.
-    """
+    """Answers the platform owner and those to whom he gave a role, which was looked at before (`roles.NEEDS`)."""
 
     def __init__(
         self,

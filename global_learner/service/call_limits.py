@@ -35,12 +35,7 @@ class QueueShare:
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """One call's place, from when it is asked for until it is given back.
-
-    Attributes:
-        begun: whether the call may begin.
-        turn: of a call that has to wait; done once it may begin.
-    """
+    """One call's place, from when it is asked for until it is given back; `turn` is done once the call may begin."""
 
     caller: str
     begun: bool = False
@@ -157,7 +152,6 @@ class RateLimits:
     """Rates of calls: a token bucket for each caller and method, of those that have a rate; for one event loop.
 
     Args:
-        per_minute: calls a minute of one caller, by method; others have no rate.
         burst: calls at once, after a pause.
     """
 

@@ -32,11 +32,9 @@ Peer = tuple[str, int]
 
 
 class ConnectionGuard:
-    """Watches the connections of one listening port; for one event loop.
+    """Watches the connections of one listening port, of which gRPC lets in `room`; for one event loop.
 
-    Args:
-        room: connections that gRPC lets in.
-        callers_stay: whether one that has made a call is kept; not where anybody may make one.
+    With `callers_stay`, one that has made a call is kept; not where anybody may make one.
     """
 
     def __init__(self, room: int, *, callers_stay: bool = True) -> None:

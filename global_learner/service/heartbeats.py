@@ -191,12 +191,8 @@ class ClustersAhead:
     """Clusters that act on a version, or learned at a head, that the learner does not know; for one event loop.
 
     That is so where an older state of the learner was restored, as from a backup: what it published since is in use,
-    and would get its number again with other content. No version gets a number that a cluster knows; one that makes
-    numbers up cannot move them further than `MOST_AHEAD`.
-
-    Args:
-        note: passes the numbers up to this one over, and says what the cluster knows.
-        clock: seconds, never back.
+    and would get its number again with other content. No version gets a number that a cluster knows (`note` passes
+    these over); one that makes numbers up cannot move them further than `MOST_AHEAD`.
     """
 
     def __init__(self, note: Note, clock: Callable[[], float]) -> None:
@@ -235,12 +231,7 @@ class ClustersAhead:
 
 
 class VersionRefusals:
-    """Versions that clusters refuse now: counted, logged, and kept in the audit log; for one event loop.
-
-    Args:
-        note: writes a line that a cluster refuses a version, and why, unless it is there.
-        clock: seconds, never back.
-    """
+    """Versions that clusters refuse now: counted, logged, and kept in the audit log; for one event loop."""
 
     def __init__(self, note: Note, telemetry: LearnerTelemetry, clock: Callable[[], float]) -> None:
         self._lines = _NotedOnce(note, "refusal-not-noted", clock)

@@ -100,12 +100,7 @@ class _Began:
 
 
 class BoundedHttpServer(ThreadingHTTPServer):
-    """Bounds how many connections there are, and how long each lives.
-
-    Args:
-        answer: of a path and the request's `Host`.
-        refused: is told of everything that gets no page.
-    """
+    """Bounds how many connections there are, and how long each lives; what gets no page is `refused`."""
 
     daemon_threads = True
     block_on_close = False

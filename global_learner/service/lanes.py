@@ -63,12 +63,7 @@ def calling_host(_context: AuthContext, peer: str) -> Caller:
 
 
 class Lanes:
-    """The lanes of one server.
-
-    Args:
-        shares: of the lanes that there are; what belongs into another one goes into the registry's.
-        rates: of clusters; operators have none.
-    """
+    """The lanes of one server; what belongs into one without a share goes into the registry's."""
 
     def __init__(
         self,

@@ -67,7 +67,6 @@ def server_credentials(current: Callable[[], ConnectionFiles], *, only_certified
 
     Args:
         current: the learner's certificate, its key, and what callers' are checked against; from any thread.
-        only_certified: whether callers must show a certificate.
     """
     given = current()
 

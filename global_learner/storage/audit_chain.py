@@ -29,11 +29,7 @@ _DIGEST_CHARACTERS = 64
 
 @dataclass(frozen=True, slots=True)
 class AuditLine:
-    """One line of one of the logs; numbers are 1, 2, 3 … within it.
-
-    Attributes:
-        before: digest of the line before it; empty for the first.
-    """
+    """One line of one of the logs, numbered 1, 2, 3 … within it; `before` is the digest of the line before, if any."""
 
     log: str
     number: int
@@ -52,11 +48,7 @@ class AuditLine:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """The first line that is not what was written; `what` is for people.
-
-    Attributes:
-        line: its number in its log, or in the file where it cannot be read.
-    """
+    """The first line that is not what was written, by its number in its log, or in the file where it cannot be read."""
 
     log: str
     line: int

@@ -28,12 +28,7 @@ _RESTORE = "restore the state directory from a backup"
 
 
 class Database(ABC):
-    """Tables of one store, used by one thread at a time.
-
-    Attributes:
-        where: its place, for people.
-        read_only: nothing is written, as losses are only being listed.
-    """
+    """Tables of one store, used by one thread at a time; `read_only` while losses are only being listed."""
 
     _engine: Engine
 

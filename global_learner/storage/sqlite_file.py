@@ -181,8 +181,7 @@ class SqliteFile(Database):
     def _complete(self, tables: MetaData, counted: bool) -> None:
         """Make what is missing of the tables, in one transaction with the count: no count means two states of a file.
 
-        Args:
-            counted: whether it is a change of what was there.
+        It is `counted` where it is a change of what was there.
         """
         with self._engine.begin() as connection:
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # Python's driver begins none before a change of tables

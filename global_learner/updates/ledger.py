@@ -164,11 +164,7 @@ class Ledger:
         return record.sequences
 
     def record(self, applied: AppliedUpdate, norm: float | None = None) -> None:
-        """Note an update as applied; after a reset, what led to the head before it is no part of the next version.
-
-        Args:
-            norm: of its gradient, where it is known already.
-        """
+        """Note an update, with its gradient's norm where it is known; what led to a reset is in no next version."""
         update = applied.update
         if applied.kind is UpdateKind.RESET:
             self.reset_step, self.reset_version = applied.step, update.sequence

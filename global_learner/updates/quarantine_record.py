@@ -30,12 +30,7 @@ _UNCOUNTED_FORMAT = 2
 
 @dataclass(frozen=True, slots=True)
 class Judgements:
-    """What is known of clusters that were faulty.
-
-    Attributes:
-        faults: of each budget, how many are used up; a part of one where some was forgiven.
-        events: when which quarantine began or was ended, and why, for people.
-    """
+    """What is known of clusters that were faulty: what remains of quarantines, faults of each budget, and events."""
 
     remaining_seconds: Mapping[str, float] = field(default_factory=dict)
     faults: Mapping[str, float] = field(default_factory=dict)

@@ -349,8 +349,7 @@ class Uplink:
     async def _take(self, head: LearnerHead, *, gives_up: bool) -> int:
         """Go on from a head above, which settles the push that is on its way; the step here.
 
-        Args:
-            gives_up: all that was computed at earlier heads is of no use.
+        With `gives_up`, all that was computed at earlier heads is of no use.
         """
         weights = np.array(head.weights, dtype=np.float32)
         step = await self._record(UpdateKind.HEAD_ABOVE, self._region.sequence, head.step, weights, int(gives_up))
