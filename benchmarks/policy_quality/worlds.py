@@ -16,10 +16,9 @@ from policy_net.laboratory.simulation.environment import DecideOn, Environment, 
 from policy_net.laboratory.simulation.metrics import alone_seconds
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.recorded import GpuRequest, clipped_gpu_load, nodes_for, workload_of
-from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.sources import load_workload, read_csv
 from policy_net.laboratory.workloads.workload import Estimates, JobKindChoice, Workload, WorkloadOptions, with_estimates
 
 ARRIVALS_BY_JOBS = MappingProxyType({60: 3, 200: 10})

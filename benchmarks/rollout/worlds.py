@@ -15,8 +15,8 @@ from benchmarks.policy_quality.worlds import MEASUREMENT_NOISE, nodes_at_load, w
 from policy_net.domain import CapacityMode, SpeedModel, speed_at
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.recorded import workload_of
+from policy_net.laboratory.workloads.sources import read_csv
 from policy_net.laboratory.workloads.workload import JobKindChoice, Workload, WorkloadOptions
 
 CLUSTERS = ("itp-01", "itp-03", "itp-05", "itp-09", "philly-0e4a51", "philly-103959", "philly-ed69ec", "philly-ee9e8c")

@@ -16,7 +16,7 @@ import numpy as np
 
 from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
 from policy_net.laboratory.commands.world_options import WorldOptions
-from policy_net.laboratory.workloads.loaders.formats import read_csv
+from policy_net.laboratory.workloads.sources import read_csv
 from policy_net.laboratory.workloads.workload import JobKindChoice
 
 PAST_JOBS, WINDOW_JOBS, WINDOWS = 600, 300, 6

@@ -10,9 +10,9 @@ from policy_net.domain import CapacityMode, PolicyContext
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.recorded import workload_of
+from policy_net.laboratory.workloads.sources import read_csv
 from policy_net.laboratory.workloads.workload import JobKindChoice, WorkloadOptions
 from policy_net.policy import build_policy
 

@@ -14,9 +14,8 @@ from policy_net.laboratory.catalogue import CATALOGUE, MODEL_NAMES, find_model, 
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
-from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.recorded import trace_of
-from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.sources import load_workload, read_csv
 from policy_net.laboratory.workloads.workload import JobKindChoice, Workload, WorkloadOptions
 from policy_net.policy import build_policy
 

@@ -10,8 +10,8 @@ from policy_net.domain import Allocation, JobKind
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import CATALOGUE, MODEL_NAMES, model_names
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds
-from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.recorded import ClusterSize, suitable_ps, trace_of
+from policy_net.laboratory.workloads.sources import read_csv
 from policy_net.laboratory.workloads.workload import JobKindChoice, Workload, WorkloadOptions
 
 HEADER = "job_id,submit_time_s,duration_s,num_gpus"

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy_net.errors import BadInput
-from policy_net.laboratory.workloads.loaders.formats import COLUMNS, FORMATS, read_csv, read_recording
 from policy_net.laboratory.workloads.recorded import workload_of
+from policy_net.laboratory.workloads.sources import COLUMNS, FORMATS, read_csv, read_recording
 from policy_net.laboratory.workloads.workload import WorkloadOptions
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from policy_net.errors import BadInput
-from policy_net.laboratory.workloads.loaders.formats import read_csv, read_recording
 from policy_net.laboratory.workloads.loaders.record import Recording
+from policy_net.laboratory.workloads.sources import read_csv, read_recording
 
 SAMPLES = Path(__file__).parent / "samples"
 

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy_net.laboratory.workloads.loaders.formats import read_csv, read_recording
 from policy_net.laboratory.workloads.loaders.record import RecordedJob, even_shares
 from policy_net.laboratory.workloads.loaders.sacct import node_names
 from policy_net.laboratory.workloads.recorded import ClusterSize, machines_of
-from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.sources import load_workload, read_csv, read_recording
 from policy_net.laboratory.workloads.workload import FigureOrigin, WorkloadOptions
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from policy_net.errors import BadInput, MalformedRow
-from policy_net.laboratory.workloads.loaders.formats import read_csv, read_recording
+from policy_net.laboratory.workloads.sources import read_csv, read_recording
 
 GOOD = {
     "helios": ("job_id,gpu_num,submit_time,duration,state,start_time", "1,2,2020-06-09 18:41:01,60,FAILED,x"),
