@@ -198,9 +198,6 @@ def _write_exclusively(path: Path, data: bytes, mode: int) -> bool:
         _write_new(path, (data,), mode)
     except FileExistsError:
         return False
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
     sync_folder(path.parent)
     return True
 
@@ -213,6 +210,9 @@ def _write_new(
         write_at(descriptor, 0, buffers)
         if durable:
             os.fsync(descriptor)
+    except OSError:
+        os.unlink(path, dir_fd=folder)
+        raise
     finally:
         os.close(descriptor)
 
