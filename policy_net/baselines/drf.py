@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from policy_net.baselines.needs import Demands, demands_of
 from policy_net.domain import Allocation, ClusterState, Decision, Job, JobKind, Progress, Trigger, speed_at
 from policy_net.placement.capacity import open_capacity
-from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit
 
 Entry = tuple[int, int, Demands]
@@ -133,8 +132,8 @@ class DrfPeakPolicy:
 
     name = "drf-peak"
 
-    def __init__(self, beliefs: Beliefs | None = None) -> None:
-        self.beliefs: Beliefs = OnlineFit() if beliefs is None else beliefs
+    def __init__(self) -> None:
+        self.beliefs = OnlineFit()
         self._peaks: dict[PeakKey, tuple[NDArray[np.float64], int]] = {}
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from policy_net.baselines.decision_capacity import DecisionCapacity, RequestedSizes
 from policy_net.baselines.needs import remaining_seconds
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
-from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.parametric import OnlineFit
 
 ROUNDING = 1e-9
@@ -31,8 +30,8 @@ class TetrisPolicy:
 
     name = "tetris"
 
-    def __init__(self, beliefs: Beliefs | None = None) -> None:
-        self.beliefs: Beliefs = OnlineFit() if beliefs is None else beliefs
+    def __init__(self) -> None:
+        self.beliefs = OnlineFit()
         self._sizes = RequestedSizes()
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:  # noqa: ARG002  (the same at every trigger)

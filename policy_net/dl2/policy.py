@@ -8,7 +8,7 @@ Source: DL2 §4.1 (inference repeats with the state updated; more than J jobs: b
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -106,7 +106,6 @@ class LearnedPolicy:
         mode: ActingMode = ActingMode.GREEDY,
         explorer: JobAwareExploration | None = None,
         label: str = "dl2",
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.spec = spec
         self.seed = seed
@@ -115,7 +114,6 @@ class LearnedPolicy:
         self.inference_seconds: list[float] = []
         self._explorer = explorer if mode is ActingMode.SAMPLE else None
         self.name = label
-        self._clock = clock
         self._encoder = BatchEncoder(spec)
         self._network = ActingNetwork(spec, weights)
 
@@ -161,7 +159,7 @@ class LearnedPolicy:
         """Give to one batch until void is chosen or nothing more can be given; the forced last void is no choice."""
         if batch.only_void:
             return
-        began = self._clock()
+        began = time.perf_counter()
         self._network.start(batch.features_F)
         while True:
             logits_A = self._network.logits()
@@ -176,7 +174,7 @@ class LearnedPolicy:
                 record.add(batch, index, probability, first_job)
             if index != batch.void:
                 self._network.change(*batch.grant(index))
-            now = self._clock()
+            now = time.perf_counter()
             self.inference_seconds.append(now - began)
             began = now
             if index == batch.void or batch.only_void:
