@@ -192,10 +192,13 @@ def _chosen(known: Sequence[TunedParameter], vary: Iterable[str], policy: str) -
     names = [item.name for item in known]
     wanted = set(vary)
     for name in sorted(wanted - set(names)):
-        near = nearest(name, names)
-        meant = f"did you mean {near}?" if near else f"use {', '.join(names)}"
-        raise BadInput(f"--vary {name}: a {policy} policy has no such parameter; {meant}")
+        raise BadInput(f"--vary {name}: a {policy} policy has no such parameter; {_meant(name, names)}")
     return tuple(item for item in known if not wanted or item.name in wanted)
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    near = nearest(name, names)
+    return f"did you mean {near}?" if near else f"use {', '.join(names)}"
 
 
 FILE = "space.yaml"
@@ -225,9 +228,7 @@ def read_space_file(path: Path, space: Space) -> Space:
     known = {item.name: item for item in space.parameters}
     for name in content.parameters:
         if name not in known:
-            near = nearest(name, known)
-            meant = f"did you mean {near}?" if near else f"use {', '.join(known)}"
-            raise BadInput(f"{path}: parameters.{name}: there is no such parameter; {meant}")
+            raise BadInput(f"{path}: parameters.{name}: there is no such parameter; {_meant(name, known)}")
     defaults = space.defaults
     narrowed = tuple(
         _narrowed(item, content.parameters[item.name], defaults[item.name], f"{path}: parameters.{item.name}")

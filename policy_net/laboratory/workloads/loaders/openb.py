@@ -5,7 +5,6 @@ Source: the trace's own description; Weng et al., ATC 2023 (fragmentation gradie
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from policy_net.laboratory.csv_rows import CsvRow, read_rows
@@ -30,34 +29,27 @@ def read_openb(path: Path, strict: bool = False) -> Recording:
         BadInput: the file cannot be used; in strict reading, a row is malformed.
     """
     intake = Intake(path, strict, "name")
-    pods: list[_Pod] = []
+    pods: list[tuple[RecordedJob, bool, bool]] = []
     for row in read_rows(path, COLUMNS, intake.on_malformed, whole_lines=True):
         with intake.one():
             pods.append(_pod(row))
     # A pod that was deleted in the middle of its run shows Running too; only at the last moment was it still there.
-    last = max((pod.end_seconds for pod in pods), default=0.0)
+    last = max((record.end_seconds for record, _, _ in pods if record.end_seconds is not None), default=0.0)
     shared = 0
-    for pod in pods:
+    for record, was_running, shares_gpu in pods:
         with intake.one():
-            if pod.was_running and pod.end_seconds == last:
+            if was_running and record.end_seconds == last:
                 raise LeftOut(UNFINISHED)
-            intake.keep(pod.record)
-            shared += pod.shares_gpu
+            intake.keep(record)
+            shared += shares_gpu
     notes = ["every pod is a job of its own: the trace does not say which pods belong together"]
     if shared:
         notes.append(f"{shared} pods ask for a part of one GPU, and count as one GPU")
     return intake.recording(*notes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pod:
-    record: RecordedJob
-    end_seconds: float
-    was_running: bool
-    shares_gpu: bool
-
-
-def _pod(row: CsvRow) -> _Pod:
+def _pod(row: CsvRow) -> tuple[RecordedJob, bool, bool]:
+    """The pod, whether it was running when the list was made, and whether it asked for a part of a GPU."""
     name = row.text("name")
     gpus = row.gpus("num_gpu")
     milli = row.whole("gpu_milli", at_least=0) if row.optional("gpu_milli") else WHOLE_GPU_MILLI
@@ -69,9 +61,6 @@ def _pod(row: CsvRow) -> _Pod:
     if end is None:
         raise LeftOut(UNFINISHED)
     seconds = span(start, end, ("scheduled_time", "deletion_time"), row)
-    return _Pod(
-        record=RecordedJob(row.line, name, created, seconds, gpus, start_seconds=start, end_seconds=end),
-        end_seconds=end,
-        was_running=(row.optional("pod_phase") or "").lower() == "running",
-        shares_gpu=gpus == 1 and milli < WHOLE_GPU_MILLI,
-    )
+    record = RecordedJob(row.line, name, created, seconds, gpus, start_seconds=start, end_seconds=end)
+    was_running = (row.optional("pod_phase") or "").lower() == "running"
+    return record, was_running, gpus == 1 and milli < WHOLE_GPU_MILLI
