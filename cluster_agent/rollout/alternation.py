@@ -161,8 +161,8 @@ _FAR = 2
 """Blocks in which nothing was decided; more of them are passed over at once."""
 
 
-# Block and acting version of a decision follow from the coin's seed, the cluster's name, the begin of the present run of
-# blocks, and the decision's time alone. A run that is interrupted (the agent was away, a version could not act, the
+# Block and acting version of a decision follow from the coin's seed, the cluster's name, the begin of the present run
+# of blocks, and the decision's time alone. A run that is interrupted (the agent was away, a version could not act, the
 # clock went back) ends; the next begins at an even number, so that no pair has a half from before.
 
 

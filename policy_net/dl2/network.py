@@ -35,6 +35,12 @@ class ActingNetwork:
         ]
         self._pre_H = self._first_bias_H.copy()
 
+    @property
+    def layers(self) -> list[tuple[FloatArray, FloatArray]]:
+        """Weights, shape (inputs, outputs), and biases, layer by layer; float32, contiguous."""
+        deeper = [(np.ascontiguousarray(weight.T), bias) for weight, bias in self._deeper]
+        return [(self._first_FH, self._first_bias_H), *deeper]
+
     def start(self, features_F: FloatArray) -> None:
         """Take a new state; only inputs that are not zero cost anything."""
         active = np.flatnonzero(features_F)

@@ -115,7 +115,17 @@ class LearnedPolicy:
         self._explorer = explorer if mode is ActingMode.SAMPLE else None
         self.name = label
         self._encoder = BatchEncoder(spec)
-        self._network = ActingNetwork(spec, weights)
+        self.network = ActingNetwork(spec, weights)
+
+    @property
+    def draws(self) -> bool:
+        """Whether actions are drawn, and not the best ones."""
+        return self.mode is ActingMode.SAMPLE
+
+    @property
+    def exploration(self) -> float:
+        """Probability of a lopsided job's repair in place of the action that is drawn."""
+        return 0.0 if self._explorer is None else self._explorer.epsilon
 
     def load_weights(self, weights: Weights) -> None:
         """Act with other weights from the next decision on.
@@ -123,7 +133,7 @@ class LearnedPolicy:
         Raises:
             SpecMismatch: they are not of this policy's spec.
         """
-        self._network = ActingNetwork(self.spec, weights)
+        self.network = ActingNetwork(self.spec, weights)
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
         """Allocate tasks to the jobs of `state`, from zero."""
@@ -160,9 +170,9 @@ class LearnedPolicy:
         if batch.only_void:
             return
         began = time.perf_counter()
-        self._network.start(batch.features_F)
+        self.network.start(batch.features_F)
         while True:
-            logits_A = self._network.logits()
+            logits_A = self.network.logits()
             if not np.isfinite(logits_A).all():
                 raise FloatingPointError("the network's logits are not finite")
             if self.mode is ActingMode.GREEDY:
@@ -173,7 +183,7 @@ class LearnedPolicy:
             if record is not None:
                 record.add(batch, index, probability, first_job)
             if index != batch.void:
-                self._network.change(*batch.grant(index))
+                self.network.change(*batch.grant(index))
             now = time.perf_counter()
             self.inference_seconds.append(now - began)
             began = now

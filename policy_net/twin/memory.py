@@ -46,6 +46,9 @@ FIT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 CHANGE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_double)
 """Lets nodes come and go up to and including a time in seconds; 0 if that went well."""
 
+UNIFORM = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_double))
+"""Gives the next random number, from 0 to 1, of a decision; 0 if that went well."""
+
 SESSION = np.dtype(
     [("gpus", "i8"), ("first_submit_seconds", "f8"), ("ended", "f8", (BINS,)), ("withdrawn", "f8", (BINS,))]
 )
@@ -72,6 +75,17 @@ class TypeMemory(ctypes.Structure):
     ]
 
 
+class NetworkMemory(ctypes.Structure):
+    """The network of `dl2`, and how it is used."""
+
+    _fields_ = [
+        *((name, _INTEGER) for name in ("jobs_per_batch", "type_columns", "bundles", "draws", "layers")),
+        ("exploration", _FLOAT),
+        *((name, _ADDRESS) for name in ("widths", "column", "weight")),
+        ("uniform", UNIFORM),
+    ]
+
+
 class CaseMemory(ctypes.Structure):
     """Everything that a run is given, and where its results go."""
 
@@ -92,6 +106,7 @@ class CaseMemory(ctypes.Structure):
         *((name, _ADDRESS) for name in ("sessions", "session_of", "session")),
         *((name, _ADDRESS) for name in ("span_seen", "span_believed", "place_reports")),
         ("fit", FIT),
+        ("network", _ADDRESS),
         ("change", CHANGE),
     ]
 
@@ -117,6 +132,7 @@ SIZES = (
     ctypes.sizeof(Standing),
     SESSION.itemsize,
     MEAN.itemsize,
+    ctypes.sizeof(NetworkMemory),
 )
 """In the order in which `twin_sizes` gives the library's."""
 

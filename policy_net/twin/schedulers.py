@@ -11,11 +11,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from policy_net.domain import SpeedModel
 from policy_net.policy import SchedulerPolicy
 from policy_net.throughput.beliefs import BeliefsByType
+
+if TYPE_CHECKING:
+    from policy_net.dl2.policy import LearnedPolicy
 
 
 class Scheduler(IntEnum):
@@ -37,19 +40,22 @@ class Scheduler(IntEnum):
     SRTF_AUTHORS = 13
     TETRIS_AUTHORS = 14
     OPTIMUS_AUTHORS = 15
+    DL2 = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Heuristic:
-    """A heuristic as the compiled code knows it.
+    """A heuristic, or a `dl2` network, as the compiled code knows it.
 
     Attributes:
         speeds: what it plans on, of a model that does not learn; None if it needs none, or learns them.
+        network: the policy whose network decides.
     """
 
     code: Scheduler
     speeds: SpeedModel | None = None
     beliefs: BeliefsByType[Any] | None = None
+    network: LearnedPolicy | None = None
 
 
 def heuristic_of(policy: SchedulerPolicy) -> Heuristic | None:
@@ -115,5 +121,6 @@ _HEURISTICS: dict[tuple[str, str], Callable[[Any], Heuristic | None]] = {
     (f"{_BASELINES}.authors", "OptimusAuthorsPolicy"): lambda policy: Heuristic(
         Scheduler.OPTIMUS_AUTHORS, speeds=policy.speeds
     ),
+    ("policy_net.dl2.policy", "LearnedPolicy"): lambda policy: Heuristic(Scheduler.DL2, network=policy),
 }
 """By module and class: what describes such a policy; None of one that is for the reference."""

@@ -34,6 +34,7 @@ from policy_net.set_policy.policy import SetPolicy
 from policy_net.throughput.beliefs import BeliefsByType
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.twin.believed import BelievedTypes, ProcessTypes, address_of, cells_of, split_of
+from policy_net.twin.dl2_network import NetworkOfCase
 from policy_net.twin.fitted import FittedTypes
 from policy_net.twin.memory import FIT, JOB, CaseMemory, Standing, TypeMemory, parameters_of, widths_of
 from policy_net.twin.schedulers import Heuristic, heuristic_of
@@ -214,6 +215,9 @@ class Case:
         pooled = environment.capacity_mode is CapacityMode.POOLED
         placed_effect = None if pooled else effect
         self._believed: ProcessTypes | FittedTypes | None = None
+        self._network: NetworkOfCase | None = None
+        network = None if heuristic is None else heuristic.network
+        self._counts_decisions = policy if isinstance(policy, SetPolicy) else network
         given: SpeedModel | None = None
         if isinstance(policy, SetPolicy):
             given = policy.speeds
@@ -269,6 +273,9 @@ class Case:
         memory = self.memory
         memory.scheduler = heuristic.code
         memory.fits = heuristic.beliefs is not None
+        if heuristic.network is not None:
+            self._network = NetworkOfCase(heuristic.network, [job.job_type for job in self._jobs])
+            memory.network = ctypes.addressof(self._network.memory)
         if isinstance(self._believed, FittedTypes):
             memory.refit_growth = self._believed.refit_growth
             memory.fit = FIT(self._believed.fit)
@@ -306,8 +313,10 @@ class Case:
         memory.starting_seconds, memory.training = address_of(self._starting), address_of(self._training)
         memory.trained_size = address_of(self._trained_size)
 
-    def keep_beliefs(self) -> None:
-        """Let the policy believe what was found out."""
+    def keep_beliefs(self, decisions: int) -> None:
+        """Let the policy believe what was found out, and count its decisions where its random numbers follow them."""
+        if self._counts_decisions is not None:
+            self._counts_decisions.decision_index += decisions
         if not isinstance(self._believed, BelievedTypes):
             if self._believed is not None:
                 self._believed.keep()
@@ -326,6 +335,8 @@ class Case:
     def failure(self) -> BaseException:
         """Why the run could not go on."""
         found = self._believed.failure if isinstance(self._believed, FittedTypes) else None
+        if found is None and self._nodes.failure is None and self._network is not None:
+            return FloatingPointError("the network's logits are not finite")
         return found or self._nodes.failure or MemoryError("no memory for a simulation")
 
     def result(self, standing: Standing) -> FinishedRun:

@@ -1,7 +1,7 @@
 """Replay of one workload under one policy to the end, and how the policy did.
 
 Cases that the compiled twin covers give the reference's result there, decision for decision; `tests/policy_net/twin`
-compares them on drawn cases. Policies that the twin does not know, drawn or explored decisions, GPU types, and extreme
+compares them on drawn cases. Policies that the twin does not know, drawn decisions of `set`, GPU types, and extreme
 figures are left to the reference.
 """
 
@@ -38,6 +38,7 @@ from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy, decides_at_once
 from policy_net.set_policy.beliefs import LIFETIMES_KEY, RESTARTS_KEY
 from policy_net.set_policy.policy import SetPolicy
+from policy_net.twin.dl2_network import uncovered_network
 from policy_net.twin.library import library, notice
 from policy_net.twin.memory import Standing
 from policy_net.twin.places import knows_gpu_types
@@ -68,6 +69,8 @@ def uncovered(
         if heuristic is None:
             return f"the twin knows no policy {policy.name}"
         given, found, places_of_plan = heuristic.speeds, _of_another_kind(workload, heuristic), None
+        if heuristic.network is not None:
+            found = uncovered_network(heuristic.network)
     said = {
         "the cluster is beyond measure": _beyond_measure(environment),
         "the effect of places is not the fitted one": places
@@ -211,9 +214,7 @@ def run_compiled(
     if standing.status == _OUT_OF_MEMORY:
         raise prepared.failure()
     if keep_beliefs:
-        if isinstance(policy, SetPolicy):
-            policy.decision_index += standing.decisions
-        prepared.keep_beliefs()
+        prepared.keep_beliefs(standing.decisions)
     return prepared.result(standing)
 
 

@@ -183,6 +183,19 @@ bool capacity_take(Twin *twin, Room *room, int job, int workers, int ps) {
     return take(twin, room, &twin->in->job[job], workers, ps, false);
 }
 
+/* Whether so many tasks of a job fit together: as `Capacity.fits`; a no is final for the decision. */
+bool capacity_fits(Twin *twin, Room *room, int job, int workers, int ps) {
+    const Job *spec = &twin->in->job[job];
+    int64_t cpu = room->free_cpu, gpu = room->free_gpu;
+    if (!capacity_take(twin, room, job, workers, ps))
+        return false;
+    room->free_cpu = cpu;
+    room->free_gpu = gpu;
+    room->taken[spec->worker_class] -= twin->in->pooled ? 0 : workers;
+    room->taken[spec->ps_class] -= twin->in->pooled ? 0 : ps;
+    return true;
+}
+
 /* Take so many tasks of every class as often as they fit for certain, at most `most` times: as `take_rounds`. */
 int64_t capacity_rounds(Twin *twin, Room *room, const int64_t *per_round, int64_t most) {
     const Case *in = twin->in;

@@ -22,6 +22,7 @@ static bool (*const DECIDES[SCHEDULERS])(Twin *twin) = {
     [SRTF_AUTHORS] = srtf_authors,
     [TETRIS_AUTHORS] = tetris_authors,
     [OPTIMUS_AUTHORS] = optimus_authors,
+    [DL2] = dl2,
 };
 
 /* What allocates tasks to all present jobs, and is false without memory; NULL: nothing has this code. */

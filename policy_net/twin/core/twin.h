@@ -40,6 +40,7 @@ enum {
     SRTF_AUTHORS,
     TETRIS_AUTHORS,
     OPTIMUS_AUTHORS,
+    DL2,
     SCHEDULERS
 };
 
@@ -87,6 +88,16 @@ typedef struct {
     Cell *conditioned_on; /* room for CELLS */
 } Type;
 
+/* The network of `dl2`, and how it is used: `policy_net.twin.memory.NetworkMemory`. */
+typedef struct {
+    int64_t jobs_per_batch, type_columns, bundles, draws, layers;
+    double exploration;     /* probability of a lopsided job's repair in place of what is drawn */
+    const int64_t *widths;  /* layers + 1 */
+    const int64_t *column;  /* of every job: its type's */
+    const float *weight;    /* layer by layer, an input's weights side by side, and then the biases */
+    int64_t (*uniform)(int64_t decision, double *number); /* the next number of a decision, from 0 to 1; 0 if that went well */
+} Network;
+
 /* Everything a run is given, and where its results go: `policy_net.twin.case.CASE`. */
 typedef struct {
     int64_t jobs, types, classes;
@@ -117,6 +128,7 @@ typedef struct {
     struct Mean *span_seen, *span_believed;  /* places/places.h: the logs of what lying apart does */
     int64_t *place_reports;                  /* `REPORTS` and what follows */
     int64_t (*fit)(int64_t type);            /* fit a type where `fit_type` cannot; 0 if that went well; NULL: by a Gaussian process */
+    const Network *network;                  /* of `dl2` */
     int64_t (*change)(double until);         /* let nodes come and go up to a time; 0 if that went well */
 } Case;
 
@@ -367,6 +379,7 @@ void room_free(Room *room);
 void room_open(Twin *twin, Room *room);
 bool room_take(Twin *twin, Room *room, int job, Split held, Split target);
 bool capacity_take(Twin *twin, Room *room, int job, int workers, int ps);
+bool capacity_fits(Twin *twin, Room *room, int job, int workers, int ps);
 int64_t capacity_rounds(Twin *twin, Room *room, const int64_t *per_round, int64_t most);
 bool fits_empty(Twin *twin, int job, Split size);
 void room_begin(Twin *twin, Room *room);

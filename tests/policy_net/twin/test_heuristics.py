@@ -67,7 +67,7 @@ def test_of_every_heuristic_it_is_known_whether_it_is_covered() -> None:
 
 def test_the_library_has_every_scheduler_that_is_covered() -> None:
     codes = {heuristic.code for name in COVERED if (heuristic := heuristic_of(built(name, drawn_speeds(0))))}
-    assert {code for code in Scheduler if library().twin_has(int(code))} == codes | {Scheduler.SET}
+    assert {code for code in Scheduler if library().twin_has(int(code))} == codes | {Scheduler.SET, Scheduler.DL2}
     assert not library().twin_has(-1)
     assert not library().twin_has(len(Scheduler))
 

@@ -24,6 +24,7 @@ bool drf_authors(Twin *twin);
 bool srtf_authors(Twin *twin);
 bool tetris_authors(Twin *twin);
 bool optimus_authors(Twin *twin);
+bool dl2(Twin *twin);
 
 void authors_open(Twin *twin);
 bool authors_grant(Twin *twin, int at, Split tasks);

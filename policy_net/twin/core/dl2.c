@@ -1,0 +1,345 @@
+/* Decisions of a `dl2` network: batches of J jobs in arrival order, masks, one forward pass an action.
+
+   Follows policy_net.dl2.policy, batch and network. Logits have 32 bits, as there, and are added up in another order: an
+   action is the same unless the two best admissible logits are as near as that. */
+
+#include "heuristics/heuristics.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KINDS 3
+#define SCALARS 5 /* of a job: slots run, remaining epochs, dominant share, workers, servers */
+#define MOST_SHOWN 16
+#define LOPSIDED 10
+#define NOTHING (-1)
+
+enum { WORKER, SERVER, BUNDLE };
+
+/* Up to J jobs while the network gives to them. */
+typedef struct {
+    Twin *twin;
+    const Network *net;
+    int first, count;
+    bool *mask, *afterwards; /* of every action; afterwards: once a job can train */
+    bool holds_back, something_runs;
+    float *share, *pre, *hidden, *logits; /* share: of every job; pre: of the first layer; hidden: room for two layers */
+    double *chance;
+    struct Fits {
+        int64_t worker, server;
+        Split tasks;
+        bool yes;
+    } *fits; /* what was asked of the present room */
+    int asked;
+} Batch;
+
+static const Job *spec_of(const Batch *batch, int column) {
+    return &batch->twin->in->job[batch->twin->present[batch->first + column]];
+}
+
+static Split *held_of(const Batch *batch, int column) { return &batch->twin->plan.held[batch->first + column]; }
+
+static int void_of(const Batch *batch) { return KINDS * (int)batch->net->jobs_per_batch; }
+
+/* What an action gives: one task of a role, or what the job lacks to its minimum. */
+static Split grant_of(const Batch *batch, int column, int kind) {
+    const Job *spec = spec_of(batch, column);
+    Split held = *held_of(batch, column);
+    int workers = (int)spec->min_workers - held.workers, ps = (int)spec->min_ps - held.ps;
+    return (Split){kind == SERVER ? 0 : workers > 1 ? workers : 1, kind == WORKER ? 0 : ps > 1 ? ps : 1};
+}
+
+static bool fits(Batch *batch, int column, Split tasks) {
+    const Job *spec = spec_of(batch, column);
+    int64_t worker = tasks.workers ? spec->worker_class : NOTHING, server = tasks.ps ? spec->ps_class : NOTHING;
+    for (int i = 0; i < batch->asked; i++) {
+        const struct Fits *one = &batch->fits[i];
+        if (one->worker == worker && one->server == server && one->tasks.workers == tasks.workers && one->tasks.ps == tasks.ps)
+            return one->yes;
+    }
+    bool yes = capacity_fits(batch->twin, &batch->twin->plan, batch->twin->present[batch->first + column], tasks.workers, tasks.ps);
+    batch->fits[batch->asked++] = (struct Fits){worker, server, tasks, yes};
+    return yes;
+}
+
+/* Admit what a job's caps allow. */
+static void open_column(Batch *batch, int column) {
+    const Job *spec = spec_of(batch, column);
+    Split held = *held_of(batch, column), both = grant_of(batch, column, BUNDLE);
+    bool *mask = batch->mask + KINDS * column, worker_fits = held.workers + both.workers <= spec->max_workers;
+    if (worker_fits)
+        mask[WORKER] = true;
+    if (!spec->uses_ps || held.ps + both.ps > spec->max_ps)
+        return;
+    mask[SERVER] = true;
+    if (worker_fits && batch->net->bundles)
+        mask[BUNDLE] = true;
+}
+
+/* Once at its minimum a job takes one task at a time; what did not fit before fits even less on top. */
+static void open_anew(Batch *batch, int column) {
+    bool *mask = batch->mask + KINDS * column, before[KINDS];
+    memcpy(before, mask, sizeof before);
+    memset(mask, 0, sizeof before);
+    open_column(batch, column);
+    for (int kind = 0; kind < KINDS; kind++)
+        mask[kind] = mask[kind] && before[kind];
+}
+
+static void close_what_caps_forbid(Batch *batch, int column) {
+    const Job *spec = spec_of(batch, column);
+    Split held = *held_of(batch, column);
+    bool *mask = batch->mask + KINDS * column;
+    if (held.workers >= spec->max_workers)
+        mask[WORKER] = mask[BUNDLE] = false;
+    if (held.ps >= spec->max_ps)
+        mask[SERVER] = mask[BUNDLE] = false;
+}
+
+static void close_what_does_not_fit(Batch *batch) {
+    batch->asked = 0;
+    for (int index = 0; index < KINDS * batch->count; index++)
+        if (batch->mask[index])
+            batch->mask[index] = fits(batch, index / KINDS, grant_of(batch, index / KINDS, index % KINDS));
+}
+
+/* Single grants of what a job lacks to train, all of which fits: of the jobs that have one half, if any has. */
+static void mark_halves(Batch *batch, bool *starting) {
+    bool begun = false;
+    for (int column = 0; column < batch->count; column++)
+        begun = begun || held_of(batch, column)->workers || held_of(batch, column)->ps;
+    for (int column = 0; column < batch->count; column++) {
+        const Job *spec = spec_of(batch, column);
+        Split held = *held_of(batch, column);
+        if (begun && !held.workers && !held.ps)
+            continue;
+        int workers = (spec->min_workers > 1 ? (int)spec->min_workers : 1) - held.workers, ps = (int)spec->min_ps - held.ps;
+        if (!fits(batch, column, (Split){workers > 0 ? workers : 0, ps > 0 ? ps : 0}))
+            continue;
+        starting[KINDS * column + WORKER] = workers > 0;
+        starting[KINDS * column + SERVER] = ps > 0;
+    }
+}
+
+/* Leave only what makes a job train, if anything does, as long as none can. */
+static void hold_back(Batch *batch) {
+    bool *starting = batch->afterwards, any = false;
+    int actions = void_of(batch) + 1;
+    memset(starting, 0, sizeof(bool) * (size_t)actions);
+    if (batch->net->bundles)
+        for (int column = 0; column < batch->count; column++)
+            starting[KINDS * column + (spec_of(batch, column)->uses_ps ? BUNDLE : WORKER)] = true;
+    else
+        mark_halves(batch, starting);
+    for (int index = 0; index < actions; index++)
+        any = any || (starting[index] && batch->mask[index]);
+    batch->holds_back = any;
+    for (int index = 0; any && index < actions; index++) {
+        bool admissible = batch->mask[index];
+        batch->mask[index] = starting[index] && admissible;
+        batch->afterwards[index] = admissible;
+    }
+}
+
+static bool only_void(const Batch *batch) {
+    for (int index = 0; index < void_of(batch); index++)
+        if (batch->mask[index])
+            return false;
+    return true;
+}
+
+static const float *row_of(const Batch *batch, int64_t feature) { return batch->net->weight + feature * batch->net->widths[1]; }
+
+/* Let an input of the first layer grow. */
+static void add_input(Batch *batch, int64_t feature, float delta) {
+    const float *row = row_of(batch, feature);
+    for (int64_t at = 0; at < batch->net->widths[1]; at++)
+        batch->pre[at] += delta * row[at];
+}
+
+static int64_t row_width(const Batch *batch) { return batch->net->type_columns + SCALARS; }
+
+/* The first layer before anything is granted. */
+static void start_network(Batch *batch) {
+    const Network *net = batch->net;
+    Twin *twin = batch->twin;
+    memcpy(batch->pre, row_of(batch, net->widths[0]), sizeof(float) * (size_t)net->widths[1]); /* biases follow the weights */
+    for (int column = 0; column < batch->count; column++) {
+        int index = twin->present[batch->first + column];
+        const State *job = &twin->job[index];
+        int64_t first = column * row_width(batch);
+        batch->share[column] = 0.0f;
+        add_input(batch, first + net->column[index], 1.0f);
+        add_input(batch, first + net->type_columns, (float)(log1p(job->run_seconds / twin->in->slot_seconds) / log1p(100.0)));
+        add_input(batch, first + net->type_columns + 1, (float)(log1p(job->remaining_epochs) / log1p(30000.0)));
+    }
+}
+
+static double part_of(int64_t used, int64_t total) { return used ? (total ? (double)used / (double)total : INFINITY) : 0.0; }
+
+static int shown(int tasks) { return tasks < MOST_SHOWN ? tasks : MOST_SHOWN; }
+
+/* Show the network what a job was given on top of what it held. */
+static void change_network(Batch *batch, int column, Split given) {
+    const Job *spec = spec_of(batch, column);
+    Split held = *held_of(batch, column);
+    double cpu = part_of(held.workers * spec->worker_cpu + held.ps * spec->ps_cpu, batch->twin->total_cpu);
+    double gpu = part_of(held.workers * spec->worker_gpu + held.ps * spec->ps_gpu, batch->twin->total_gpu);
+    float share = (float)(fmax(cpu, gpu) - (double)batch->share[column]);
+    int64_t first = column * row_width(batch) + batch->net->type_columns + 2;
+    batch->share[column] += share;
+    add_input(batch, first, share);
+    if (given.workers)
+        add_input(batch, first + 1, (float)(shown(held.workers) - shown(held.workers - given.workers)) / MOST_SHOWN);
+    if (given.ps)
+        add_input(batch, first + 2, (float)given.ps / MOST_SHOWN);
+}
+
+/* Unmasked logits; false if one is not finite. */
+static bool find_logits(Batch *batch) {
+    const Network *net = batch->net;
+    const float *weight = row_of(batch, net->widths[0]) + net->widths[1], *entering = batch->pre;
+    float *leaving = batch->hidden;
+    for (int64_t layer = 1; layer < net->layers; layer++) {
+        int64_t width = net->widths[layer], next = net->widths[layer + 1];
+        float *to = layer + 1 == net->layers ? batch->logits : leaving;
+        memcpy(to, weight + width * next, sizeof(float) * (size_t)next);
+        for (int64_t in = 0; in < width; in++) {
+            if (!(entering[in] > 0.0f))
+                continue;
+            const float *row = weight + in * next, by = entering[in];
+            for (int64_t out = 0; out < next; out++)
+                to[out] += by * row[out];
+        }
+        weight += (width + 1) * next;
+        entering = to;
+        leaving = leaving == batch->hidden ? batch->hidden + WIDEST : batch->hidden;
+    }
+    bool finite = true;
+    for (int index = 0; index <= void_of(batch); index++)
+        finite = finite && isfinite(batch->logits[index]);
+    return finite;
+}
+
+/* The first admissible action with the largest logit. */
+static int best_action(const Batch *batch) {
+    int best = NOTHING;
+    for (int index = 0; index <= void_of(batch); index++)
+        if (batch->mask[index] && (best == NOTHING || batch->logits[index] > batch->logits[best]))
+            best = index;
+    return best;
+}
+
+/* The action that repairs the first lopsided job, if it is admissible. */
+static int proposal(const Batch *batch) {
+    for (int column = 0; column < batch->count; column++) {
+        Split held = *held_of(batch, column);
+        if (held.workers <= 1 && held.ps <= 1)
+            continue;
+        bool servers = held.workers > LOPSIDED * held.ps, workers = held.ps > LOPSIDED * held.workers;
+        int index = KINDS * column + (servers ? SERVER : WORKER);
+        if ((servers || workers) && batch->mask[index])
+            return index;
+    }
+    return NOTHING;
+}
+
+/* An action drawn by a number from 0 to 1. */
+static int drawn_action(Batch *batch, double uniform) {
+    double largest = batch->logits[best_action(batch)], sum = 0.0, explored = batch->net->exploration;
+    int repairs = explored > 0.0 ? proposal(batch) : NOTHING, last = NOTHING;
+    for (int index = 0; index <= void_of(batch); index++) {
+        batch->chance[index] = batch->mask[index] ? exp((double)batch->logits[index] - largest) : 0.0;
+        sum += batch->chance[index];
+    }
+    double keeps = repairs == NOTHING ? 1.0 : 1.0 - explored, total = 0.0, reached = 0.0;
+    for (int index = 0; index <= void_of(batch); index++) {
+        batch->chance[index] = batch->chance[index] / sum * keeps + (index == repairs ? explored : 0.0);
+        total += batch->chance[index];
+    }
+    for (int index = 0; index <= void_of(batch); index++) {
+        reached += batch->chance[index];
+        if (batch->mask[index])
+            last = index;
+        if (reached > uniform * total)
+            return index;
+    }
+    return last;
+}
+
+/* Give what an admissible action (not void) gives. */
+static void grant(Batch *batch, int index) {
+    int column = index / KINDS, kind = index % KINDS;
+    const Job *spec = spec_of(batch, column);
+    Split given = grant_of(batch, column, kind), *held = held_of(batch, column);
+    capacity_take(batch->twin, &batch->twin->plan, batch->twin->present[batch->first + column], given.workers, given.ps);
+    held->workers += given.workers;
+    held->ps += given.ps;
+    if (batch->holds_back)
+        memcpy(batch->mask, batch->afterwards, sizeof(bool) * (size_t)(void_of(batch) + 1));
+    batch->holds_back = false;
+    if (given.workers <= 1 && given.ps <= 1)
+        close_what_caps_forbid(batch, column);
+    else
+        open_anew(batch, column);
+    close_what_does_not_fit(batch);
+    batch->something_runs = batch->something_runs || (held->workers >= spec->min_workers && held->ps >= spec->min_ps && held->workers > 0);
+    if (!batch->net->bundles && !batch->something_runs)
+        hold_back(batch);
+    change_network(batch, column, given);
+}
+
+/* Give to one batch until void is chosen or nothing more can be given; false if that failed. */
+static bool fill(Batch *batch) {
+    memset(batch->mask, 0, sizeof(bool) * (size_t)void_of(batch));
+    batch->mask[void_of(batch)] = true;
+    for (int column = 0; column < batch->count; column++)
+        open_column(batch, column);
+    close_what_does_not_fit(batch);
+    batch->holds_back = false;
+    if (!batch->something_runs)
+        hold_back(batch);
+    if (only_void(batch))
+        return true;
+    start_network(batch);
+    do {
+        double uniform = 0.0;
+        if (!find_logits(batch) || (batch->net->draws && batch->net->uniform(batch->twin->out->decisions, &uniform)))
+            return false;
+        int index = batch->net->draws ? drawn_action(batch, uniform) : best_action(batch);
+        if (index == void_of(batch))
+            return true;
+        grant(batch, index);
+    } while (!only_void(batch));
+    return true;
+}
+
+bool dl2(Twin *twin) {
+    const Network *net = twin->in->network;
+    size_t actions = KINDS * (size_t)net->jobs_per_batch + 1;
+    if (!heuristic_open(twin))
+        return false;
+    room_begin(twin, &twin->plan);
+    Batch batch = {.twin = twin, .net = net};
+    batch.mask = malloc(actions * sizeof(bool));
+    batch.afterwards = malloc(actions * sizeof(bool));
+    batch.share = malloc(actions * sizeof(float));
+    batch.pre = malloc((size_t)net->widths[1] * sizeof(float));
+    batch.hidden = malloc(2 * WIDEST * sizeof(float));
+    batch.logits = malloc(actions * sizeof(float));
+    batch.chance = malloc(actions * sizeof(double));
+    batch.fits = malloc(2 * actions * sizeof *batch.fits);
+    bool went_well = batch.mask && batch.afterwards && batch.share && batch.pre && batch.hidden && batch.logits && batch.chance && batch.fits;
+    for (; went_well && batch.first < twin->presents; batch.first += (int)net->jobs_per_batch) {
+        int left = twin->presents - batch.first;
+        batch.count = left < net->jobs_per_batch ? left : (int)net->jobs_per_batch;
+        went_well = fill(&batch);
+    }
+    void *owned[] = {batch.mask, batch.afterwards, batch.share, batch.pre, batch.hidden, batch.logits, batch.chance, batch.fits};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+    if (went_well)
+        room_grant(twin, &twin->plan);
+    return went_well && !twin->lacks_memory;
+}

@@ -1,0 +1,71 @@
+"""Network of a `dl2` policy in memory, as the compiled code reads it, and the random numbers that it draws.
+
+The policy is not imported: a replay of another scheduler loads none of it (see `schedulers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from policy_net.twin.believed import address_of
+from policy_net.twin.memory import UNIFORM, NetworkMemory
+
+if TYPE_CHECKING:
+    from policy_net.dl2.policy import LearnedPolicy
+
+WIDEST = 4096
+"""Of the hidden layers; `core/twin.h` has the same."""
+
+
+class NetworkOfCase:
+    """A policy's network for one run; kept as long as the run.
+
+    Args:
+        job_types: of every job of the run.
+
+    Attributes:
+        memory: what the compiled code is given.
+    """
+
+    def __init__(self, policy: LearnedPolicy, job_types: Sequence[str]) -> None:
+        spec, layers = policy.spec, policy.network.layers
+        columns = {name: column for column, name in enumerate(spec.job_types)}
+        self._column = np.array([columns.get(name, 0) for name in job_types], dtype=np.int64)
+        self._widths = np.array([spec.feature_count, *(len(bias) for _, bias in layers)], dtype=np.int64)
+        self._weight = np.concatenate([part.ravel() for layer in layers for part in layer])
+        self._seed, self._first_decision = policy.seed, policy.decision_index
+        self._uniform = UNIFORM(self._next_number)
+        self._decision = -1
+        self._generator = np.random.default_rng(0)
+        self.memory = NetworkMemory(
+            jobs_per_batch=spec.jobs_per_batch,
+            type_columns=spec.type_columns,
+            bundles=spec.bundles,
+            draws=policy.draws,
+            layers=len(layers),
+            exploration=policy.exploration,
+            widths=address_of(self._widths),
+            column=address_of(self._column),
+            weight=address_of(self._weight),
+            uniform=self._uniform,
+        )
+
+    def _next_number(self, decision: int, number: Any) -> int:
+        """The numbers of a decision follow from the seed and its index alone, as the policy's own do."""
+        if decision != self._decision:
+            self._decision = decision
+            self._generator = np.random.default_rng((self._seed, self._first_decision + decision))
+        number[0] = self._generator.random()
+        return 0
+
+
+def uncovered_network(policy: LearnedPolicy) -> str | None:
+    """Why the compiled code cannot act with a policy's network; None if it can."""
+    if not policy.spec.hidden or max(policy.spec.hidden) > WIDEST:
+        return f"the network has no hidden layer, or one wider than {WIDEST}"
+    if not all(np.isfinite(part).all() for layer in policy.network.layers for part in layer):
+        return "a weight is not finite"
+    return None

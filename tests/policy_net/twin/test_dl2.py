@@ -1,0 +1,123 @@
+"""A `dl2` network in the compiled twin: the same actions as the reference, best or drawn, on cases of every kind."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twin_cases import DRAWN_TYPES, KNOWN_TYPES, THOROUGH, drawn_speeds, environments, goes_the_same, workloads
+
+from policy_net.dl2.network import initial_weights
+from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
+from policy_net.domain import Allocation, JobKind, Resources
+from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.replay import replay, run_compiled, uncovered
+from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
+from policy_net.twin.library import notice
+from policy_net.twin.schedulers import Scheduler, heuristic_of
+
+pytestmark = pytest.mark.skipif(notice() is not None, reason=str(notice()))
+
+SPEEDS = drawn_speeds(0)
+
+
+def scattered(spec: PolicySpec, seed: int, scale: float = 0.1) -> Weights:
+    """Weights with which logits lie far apart, as those of a trained network do: no tie decides an action."""
+    noise = np.random.default_rng(seed).normal(0.0, scale, spec.parameter_count)
+    return (initial_weights(spec, seed) + noise).astype(np.float32)
+
+
+@st.composite
+def networks(draw: st.DrawFn, job_types: tuple[str, ...]) -> tuple[LearnedPolicy, LearnedPolicy]:
+    """A policy twice: of few jobs a batch or many, with all types in its vocabulary or one, drawing or not."""
+    spec = PolicySpec(
+        jobs_per_batch=draw(st.sampled_from((1, 3, 20))),
+        job_types=(OTHER_TYPE, *job_types[: draw(st.sampled_from((1, len(job_types))))]),
+        hidden=draw(st.sampled_from(((5,), (32, 16), (8, 9, 7)))),
+        bundles=draw(st.booleans()),
+    )
+    weights, seed = scattered(spec, draw(st.integers(0, 9))), draw(st.integers(0, 3))
+    mode = draw(st.sampled_from(ActingMode))
+    explorer = draw(st.sampled_from((None, JobAwareExploration(0.3))))
+    first, second = (LearnedPolicy(spec, weights, seed=seed, mode=mode, explorer=explorer) for _ in range(2))
+    return first, second
+
+
+@pytest.mark.heavy
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("job_types", [KNOWN_TYPES, DRAWN_TYPES])
+@THOROUGH
+@given(data=st.data())
+def test_a_network_acts_as_in_the_reference(job_types: tuple[str, ...], data: st.DataObject) -> None:
+    workload, environment = data.draw(workloads(job_types)), data.draw(environments())
+    there, here = data.draw(networks(job_types))
+    if goes_the_same(there, here, workload, environment, SPEEDS):
+        assert here.decision_index == there.decision_index
+
+
+def jobs_of(kind: JobKind, count: int) -> Workload:
+    with_ps = kind is JobKind.PS
+    job_type = "vgg-16" if with_ps else "vgg16-256-allreduce"
+    demands = (Resources(2000, 1), Resources(1000, 0))
+    least, most = (1, 16) if with_ps else (0, 0)
+    limits = (Allocation(4, most // 4), 16, most)
+    jobs = (
+        WorkloadJob(f"job-{number}", job_type, 600.0 * number, 20.0, 2000.0, *demands, *limits, kind=kind, min_ps=least)
+        for number in range(count)
+    )
+    return Workload("alike", tuple(jobs))
+
+
+@pytest.mark.parametrize("kind", [JobKind.PS, JobKind.ALLREDUCE])
+@pytest.mark.parametrize("mode", list(ActingMode))
+def test_jobs_that_are_all_alike_are_given_the_same(kind: JobKind, mode: ActingMode) -> None:
+    spec = PolicySpec(jobs_per_batch=4, job_types=(OTHER_TYPE, "vgg-16"), hidden=(16, 16))
+    there, here = (LearnedPolicy(spec, scattered(spec, 2), mode=mode) for _ in range(2))
+    assert goes_the_same(there, here, jobs_of(kind, 9), Environment(3), SPEEDS)
+    assert here.decision_index == there.decision_index > 1
+
+
+def test_a_policy_that_is_asked_again_goes_on_with_the_next_decisions_numbers() -> None:
+    spec = PolicySpec(jobs_per_batch=4, hidden=(16,))
+    there, here = (LearnedPolicy(spec, scattered(spec, 1), mode=ActingMode.SAMPLE) for _ in range(2))
+    workload = jobs_of(JobKind.PS, 6)
+    first = run_compiled(workload, Environment(3), here, SPEEDS, keep_beliefs=False)
+    assert here.decision_index == 0
+    assert run_compiled(workload, Environment(3), here, SPEEDS).outcomes == first.outcomes
+    replay(workload, Environment(3), there, SPEEDS, compiled=False)
+    assert goes_the_same(there, here, workload, Environment(3), SPEEDS)
+
+
+@pytest.mark.parametrize(
+    ("spec", "weight", "reason"),
+    [
+        (PolicySpec(hidden=(4,)), np.nan, "a weight is not finite"),
+        (PolicySpec(hidden=()), 0.0, "the network has no hidden layer, or one wider than 4096"),
+        (PolicySpec(hidden=(5000,), jobs_per_batch=1), 0.0, "the network has no hidden layer, or one wider than 4096"),
+    ],
+)
+def test_what_the_twin_cannot_act_with_is_for_the_reference(spec: PolicySpec, weight: float, reason: str) -> None:
+    weights = np.zeros(spec.parameter_count, np.float32)
+    weights[0] = weight
+    assert uncovered(jobs_of(JobKind.PS, 2), Environment(3), LearnedPolicy(spec, weights), SPEEDS) == reason
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_logits_that_are_not_finite_are_an_error_in_the_twin_too() -> None:
+    spec = PolicySpec(hidden=(4, 4))
+    policy = LearnedPolicy(spec, np.full(spec.parameter_count, 1e30, np.float32))
+    for compiled in (True, False):
+        with pytest.raises(FloatingPointError, match="the network's logits are not finite"):
+            replay(jobs_of(JobKind.PS, 2), Environment(3), policy, SPEEDS, compiled=compiled)
+
+
+def test_what_somebody_derives_from_it_is_for_the_reference() -> None:
+    class Other(LearnedPolicy):
+        pass
+
+    spec = PolicySpec(hidden=(4,))
+    weights = np.zeros(spec.parameter_count, np.float32)
+    assert heuristic_of(Other(spec, weights)) is None
+    known = heuristic_of(LearnedPolicy(spec, weights))
+    assert known is not None
+    assert known.code is Scheduler.DL2
