@@ -36,6 +36,9 @@ class FileLock:
 
     Children do not inherit it, or one that lingers would hold its parent's lock.
 
+    Args:
+        below: a folder above it, from which on no folder may be a link; see `open_ordinary`.
+
     Raises:
         LockHeld: another living process, or another lock of this one, has it.
         OSError: the file cannot be made or opened.
@@ -46,8 +49,9 @@ class FileLock:
         path: Path,
         mode: int = PRIVATE,
         sleep: Callable[[float], None] = time.sleep,
+        below: Path | None = None,
     ) -> None:
-        self._file = open_ordinary(path, os.O_RDWR | os.O_CREAT, mode)
+        self._file = open_ordinary(path, os.O_RDWR | os.O_CREAT, mode, below=below)
         try:
             _take(self._file, path, sleep)
             os.ftruncate(self._file, 0)
@@ -107,7 +111,7 @@ def lock_holder(path: Path, below: Path | None = None) -> int | None:
     """The process number of a lock's living holder; None if there is none, or no such file.
 
     Args:
-        below: as for `open_ordinary`.
+        below: as for `FileLock`.
 
     Raises:
         OSError: it cannot be asked for.
