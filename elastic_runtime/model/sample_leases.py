@@ -17,9 +17,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from elastic_runtime.errors import BadInput
-from elastic_runtime.model.data_shards import Indices, SampleOrder
+
+if TYPE_CHECKING:  # who only converts messages waits for no NumPy
+    from elastic_runtime.model.data_shards import Indices, SampleOrder
 from elastic_runtime.model.plain_fields import count_of
 
 _FORMAT = 1
