@@ -109,20 +109,15 @@ Asker = Callable[[ClusterState, Trigger], Proposal]
 
 
 class Guard:
-    """Checks every decision; holds the fallback and the counts."""
+    """Checks every decision; holds the counts, and the fallback, which decides in a faulty policy's place."""
 
     def __init__(
         self, fallback: SchedulerPolicy, deadline_seconds: float, counts: Mapping[str, int] | None = None
     ) -> None:
         """Guard with a fallback; `counts` are those of an earlier life of the same agent."""
-        self._fallback = fallback
+        self.fallback = fallback
         self.deadline_seconds = deadline_seconds
         self._counts: Counter[str] = Counter(counts or {})
-
-    @property
-    def fallback(self) -> SchedulerPolicy:
-        """The scheduler that decides in a faulty policy's place."""
-        return self._fallback
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -181,7 +176,7 @@ class Guard:
     def _fall_back(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, tuple[Intervention, ...]]:
         """The fallback's decision; what the jobs hold now if even that fails, since that is known to fit."""
         try:
-            decision, clamped = clamp(self._fallback.decide(state, trigger), state)
+            decision, clamped = clamp(self.fallback.decide(state, trigger), state)
         except Exception:  # the last line of defence: a cluster that keeps what it has beats one that stands still
             held, _ = clamp(Decision({job.job_id: job.current for job in state.jobs}), state)
             return held, (Intervention.FALLBACK_FAILED,)

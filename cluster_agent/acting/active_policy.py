@@ -175,6 +175,8 @@ Choice = Callable[[Candidate, Candidate | None], bool]
 class ActivePolicy:
     """The assigned policy, its successor (the newest proposal), and a challenger that never takes its place.
 
+    `current` is the assigned policy, which decides unless the challenger does; `acting` decided last, or decides first.
+
     Args:
         seen: speeds that this cluster has seen, for a policy whose predecessor believed nothing.
         shares: whether a job type's speeds are shared with the fleet, and so part of what versions say.
@@ -191,21 +193,11 @@ class ActivePolicy:
         self._askers = askers or (DeadlineAsker(_DEADLINE_SECONDS), DeadlineAsker(_DEADLINE_SECONDS))
         self._seen = OnlineFit() if seen is None else seen
         self._shares = shares
-        self._current = self._acting = first
+        self.current = self.acting = first
         self._successor: Candidate | None = None
         self._challenger: Candidate | None = None
         self._challenger_wanted: tuple[Candidate, Mapping[str, object] | None] | None = None
         self._lock = threading.Lock()
-
-    @property
-    def current(self) -> Candidate:
-        """The policy that was assigned, or chosen; it decides unless the challenger does."""
-        return self._current
-
-    @property
-    def acting(self) -> Candidate:
-        """The policy that made the latest decision, or makes the first."""
-        return self._acting
 
     @property
     def challenging(self) -> Candidate | None:
@@ -215,7 +207,7 @@ class ActivePolicy:
     @property
     def assigned_decider(self) -> Decider:
         """The assigned policy, with its thread."""
-        return Decider(self._current, self._askers[0])
+        return Decider(self.current, self._askers[0])
 
     @property
     def challenging_decider(self) -> Decider | None:
@@ -249,7 +241,7 @@ class ActivePolicy:
         if successor is not None:
             if isinstance(successor.policy, SetPolicy):
                 self._inherit_beliefs(successor.policy)
-            self._current = successor
+            self.current = successor
         challenging = None if wanted is None else wanted[0]
         if challenging is not self._challenger:
             changed = True
@@ -257,11 +249,11 @@ class ActivePolicy:
                 self._begin_challenger(*wanted)
             self._challenger = challenging
         acting, challenger = self.assigned_decider, self.challenging_decider
-        if challenger_decides(self._current, challenging) and challenger is not None:
+        if challenger_decides(self.current, challenging) and challenger is not None:
             acting, challenger = challenger, acting
-        activated = acting.candidate is not self._acting
-        self._acting = acting.candidate
-        for held in (self._current, challenging):
+        activated = acting.candidate is not self.acting
+        self.acting = acting.candidate
+        for held in (self.current, challenging):
             if held is not None:
                 number_decision(held.policy, number)
         return DecisionTurn(acting, challenger, changed or activated, activated)
@@ -278,16 +270,16 @@ class ActivePolicy:
                 _log.warning("beliefs-not-restored", policy=candidate.identity.name, error=str(error))
             else:
                 return
-        if isinstance(self._current.policy, SetPolicy):
-            policy.inherit(self._current.policy, self._shares, copy=True)
+        if isinstance(self.current.policy, SetPolicy):
+            policy.inherit(self.current.policy, self._shares, copy=True)
         else:
             policy.beliefs.begin_from_observations(self._seen)
             policy.beliefs.leave_out_own(self._shares)
 
     def _inherit_beliefs(self, policy: SetPolicy) -> None:
         """Hand on what this cluster has seen: it outlives a version, and is not counted again in what the next says."""
-        if isinstance(self._current.policy, SetPolicy):
-            policy.inherit(self._current.policy, self._shares)
+        if isinstance(self.current.policy, SetPolicy):
+            policy.inherit(self.current.policy, self._shares)
         elif policy.beliefs is not None:
             policy.beliefs.begin_from_observations(self._seen)
             policy.beliefs.leave_out_own(self._shares)

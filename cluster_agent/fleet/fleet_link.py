@@ -82,12 +82,7 @@ class FleetLink(RepeatedWork):
         self._given_back = ("", 0)
         """The digest that was looked for last, and for how many heartbeats not again."""
         self._incarnation = 0
-        self._reachable = True
-
-    @property
-    def reachable(self) -> bool:
-        """Whether the latest call was answered."""
-        return self._reachable
+        self.reachable = True
 
     def beat(self, *, last: bool = False) -> None:
         """One heartbeat, and what follows; the `last` one tells all speeds. Raises as a learner's call."""
@@ -226,7 +221,7 @@ class FleetLink(RepeatedWork):
         """A last heartbeat, if the learner is there."""
         if self._tasks.sketching is not None:
             self._tasks.sketching.close()
-        if self._reachable:
+        if self.reachable:
             self.attempt(last=True)
 
     def attempt(self, *, last: bool = False) -> float:
@@ -237,7 +232,7 @@ class FleetLink(RepeatedWork):
             return self._backoff.next_seconds()
         except LearnerUnreachable as error:
             self._session.outage.on_unanswered(error)
-            self._reachable = False
+            self.reachable = False
             return self._backoff.next_seconds()
         except LearnerRefused as error:
             self._session.refusals.on_refused("heartbeat", error)
@@ -247,7 +242,7 @@ class FleetLink(RepeatedWork):
             _log.exception("heartbeat-failed")
             return self._backoff.next_seconds()
         self._session.outage.on_answered()
-        self._reachable = True
+        self.reachable = True
         self._session.refusals.on_answered("heartbeat")
         self._backoff.reset()
         return self._tasks.heartbeat_seconds

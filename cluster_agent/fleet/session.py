@@ -138,7 +138,7 @@ class Outage:
 
 
 class Session:
-    """The registration with the learner, made on demand; safe to use from several threads."""
+    """The registration with the learner, made on demand (`current` asks for none); safe to use from several threads."""
 
     def __init__(
         self,
@@ -154,17 +154,12 @@ class Session:
         self._learner = learner
         self._spec_digest = spec_digest
         self._job_types = job_types
-        self._registration: Registration | None = None
+        self.current: Registration | None = None
         self._lock = threading.Lock()
-
-    @property
-    def current(self) -> Registration | None:
-        """The registration in force, without asking for one."""
-        return self._registration
 
     def in_rounds(self) -> bool:
         """Whether the learner is known to work in rounds."""
-        current = self._registration
+        current = self.current
         return current is not None and current.rounds
 
     def registered(self) -> Registration:
@@ -175,23 +170,23 @@ class Session:
             NameContested: another agent has the name, and it is not time to take it back yet.
         """
         with self._lock:
-            if self._registration is None:
+            if self.current is None:
                 self._contest.on_ask()
-                self._registration = self._learner.register(self._spec_digest, self._job_types)
-                self._contest.on_registered(self._registration.incarnation)
+                self.current = self._learner.register(self._spec_digest, self._job_types)
+                self._contest.on_registered(self.current.incarnation)
                 _log.info(
                     "agent-registered",
-                    incarnation=self._registration.incarnation,
-                    head_step=self._registration.head_step,
-                    learning=self._registration.learning,
+                    incarnation=self.current.incarnation,
+                    head_step=self.current.head_step,
+                    learning=self.current.learning,
                 )
-            return self._registration
+            return self.current
 
     def forget(self, incarnation: int) -> None:
         """The learner does not know this incarnation (any more); a newer one is left alone."""
         with self._lock:
-            if self._registration is not None and self._registration.incarnation == incarnation:
-                self._registration = None
+            if self.current is not None and self.current.incarnation == incarnation:
+                self.current = None
                 self._contest.on_superseded()
 
 

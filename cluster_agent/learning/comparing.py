@@ -49,7 +49,7 @@ def comparer_of(settings: AgentSettings, budget: LessonBudget) -> PastComparer |
 
 
 class PastComparer(RepeatedWork):
-    """Compares again and again until it is finished; `latest` may be asked from any thread.
+    """Compares again and again until it is finished; `latest` is the newest, also from before a restart.
 
     `command` writes a comparison, or why there is none; the budget is shared with lessons.
     """
@@ -70,12 +70,7 @@ class PastComparer(RepeatedWork):
         self._clock = clock
         self._began = False
         self._said = ""
-        self._latest = self._kept()
-
-    @property
-    def latest(self) -> ReplayedPast | None:
-        """The newest comparison, also from before a restart; None before the first."""
-        return self._latest
+        self.latest = self._kept()
 
     def compare(self) -> float:
         """One comparison; returns how many seconds to wait for the next."""
@@ -92,7 +87,7 @@ class PastComparer(RepeatedWork):
             self._tell(str(content["reason"]))
             return self._rest(began, _EARLY_SECONDS)
         self._said = ""
-        self._latest = past
+        self.latest = past
         try:
             past.keep(self._state_dir)
         except OSError as error:

@@ -81,19 +81,14 @@ class ExperienceQueue:
         self._capacity = capacity
         self._changed = threading.Condition()
         self._taken = 0
-        self._worked_off = 0
+        self.worked_off = 0
         self.dropped = 0
 
     @property
     def waiting(self) -> int:
         """Decisions that have not been learned from yet, the one in the trainer's hands included."""
         with self._changed:
-            return len(self._entries) + self._taken - self._worked_off
-
-    @property
-    def worked_off(self) -> int:
-        """Decisions that the trainer is done with."""
-        return self._worked_off
+            return len(self._entries) + self._taken - self.worked_off
 
     def put(self, experience: Experience) -> None:
         """Leave one; drops the oldest if there is no room."""
@@ -117,4 +112,4 @@ class ExperienceQueue:
     def done(self) -> None:
         """One that was taken has been worked off."""
         with self._changed:
-            self._worked_off += 1
+            self.worked_off += 1

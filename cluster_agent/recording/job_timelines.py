@@ -75,7 +75,7 @@ class _Life:
 
 
 class JobTimelines:
-    """Follows jobs; written by the decision loop, read by any thread."""
+    """Follows jobs for the decision loop; any thread may read the `latest`, in the order of their arrival."""
 
     def __init__(self, jobs: int, resumed: bool = False) -> None:
         """Follow at most so many jobs; of a `resumed` agent those that are there first have an unknown past."""
@@ -86,12 +86,7 @@ class JobTimelines:
         self._begun = not resumed
         self._number = 0
         self._time_seconds = 0.0
-        self._latest: tuple[JobTimeline, ...] = ()
-
-    @property
-    def latest(self) -> tuple[JobTimeline, ...]:
-        """The followed jobs as they stood after the latest decision, in the order of their arrival."""
-        return self._latest
+        self.latest: tuple[JobTimeline, ...] = ()
 
     def on_interval(
         self, state: ClusterState, progress: Sequence[Progress], seconds: float, interventions: Sequence[str]
@@ -115,7 +110,7 @@ class JobTimelines:
             else:
                 life.seconds = age + seconds
         reported = [*self._done, *(life.timeline(completed=False) for life in self._lives.values())]
-        self._latest = tuple(sorted(reported, key=lambda timeline: timeline.number))
+        self.latest = tuple(sorted(reported, key=lambda timeline: timeline.number))
 
     def _number_arrivals(self, state: ClusterState) -> None:
         """Number whoever arrived, follow those for whom there is a place, forget whoever is gone."""

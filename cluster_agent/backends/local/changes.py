@@ -197,7 +197,7 @@ class Changes:
         if has_it:
             change.before, change.took = change.asked, change.asked == change.after
             change.asked, change.lingering = None, SUSPENDED
-            self._jobs.on_settled(change.job.job_id, demand(change.job, change.before))
+            self._jobs.shares.settle(change.job.job_id, demand(change.job, change.before))
             return
         row = next((row for row in measured.requests if row.request_id.startswith(change.request_id)), None)
         if row is not None and row.state is RequestOutcome.ABORTED:

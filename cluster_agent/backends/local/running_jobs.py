@@ -103,7 +103,7 @@ class RunningJobs:
         now: Callable[[], float],
         shares: MachineShares,
     ) -> None:
-        self._shares = shares
+        self.shares = shares
         self.training = TrainingTimes(table, now)
         self.losses = 0
         self.waits: dict[str, str] = {}
@@ -185,7 +185,7 @@ class RunningJobs:
 
     def lacks(self, name: str, most: Resources) -> str:
         """What there is too little of for a job that may take so much, in a line: tasks that go still use it."""
-        line = self._shares.lacks(name, most)
+        line = self.shares.lacks(name, most)
         if line:
             self.lacking[name] = line
         return line
@@ -204,7 +204,7 @@ class RunningJobs:
         before = self._unstarted.pop(name, record)
         self._wait_no_more(name)
         try:
-            refused = self._shares.grow(name, most)
+            refused = self.shares.grow(name, most)
             if refused:
                 return refused
             if after.workers:
@@ -220,7 +220,7 @@ class RunningJobs:
                 return process.request(request_id, after, resume=self.latest(name).phase is JobPhase.SUSPENDED)
             if after.workers:
                 process.start(after)
-                self._shares.bind(name)
+                self.shares.bind(name)
         except OSError as error:
             return self._on_not_started(before, process, error)
         return ""
@@ -253,18 +253,14 @@ class RunningJobs:
         record = self.table.get(name)
         if record is not None and not record.state.ended:
             self.table.change(name, state=before.state, started_unix_seconds=before.started_unix_seconds)
-        self._shares.release(name)
+        self.shares.release(name)
         del self._unstarted[name]
-
-    def on_settled(self, name: str, takes: Resources) -> None:
-        """A job holds what it was told to."""
-        self._shares.settle(name, takes)
 
     def on_suspended(self, name: str) -> None:
         """A job has given back what it had."""
         record = self.table.get(name)
         if self[name].launcher is None:
-            self._shares.release(name)
+            self.shares.release(name)
         self.training.note(name, trains=False)
         if record is not None and record.state is JobState.RUNNING:
             self.table.change(name, state=JobState.SUSPENDED, suspended_unix_seconds=self._now())
@@ -292,10 +288,10 @@ class RunningJobs:
                     self._take_back(record.name)
                 elif record.state is JobState.RUNNING:
                     process.clear()
-                    self._shares.release(record.name)
+                    self.shares.release(record.name)
                     self._on_launcher_lost(record, measured)
                 elif record.state is JobState.SUSPENDED:
-                    self._shares.release(record.name)
+                    self.shares.release(record.name)
             elif record.state is JobState.RUNNING and (
                 record.name in polled_at or not self.latest(record.name).is_settled
             ):
@@ -325,7 +321,7 @@ class RunningJobs:
     def _begin_smaller(self, record: LocalJobRecord, process: JobProcesses, why: str) -> None:
         """What a policy chose is no fault of the job's: it begins anew with its least, and keeps to that."""
         process.begin_anew()  # killed before this is written down, it is a job whose launcher was lost
-        self._shares.release(record.name)
+        self.shares.release(record.name)
         self.table.change(record.name, state=JobState.QUEUED, too_large=why, granted_workers=0, granted_ps=0)
         self._measured.pop(record.name, None)
         self._starting_since.pop(record.name, None)
@@ -361,7 +357,7 @@ class RunningJobs:
         """Nothing of a job runs any more, or is to; before its end is written down, so that a crash leaves no share."""
         self.training.note(name, trains=False)
         self[name].clear()
-        self._shares.release(name)
+        self.shares.release(name)
         self._wait_no_more(name)
         self._futile_starts.pop(name, None)
         self._starting_since.pop(name, None)
