@@ -45,15 +45,12 @@ class _Server:
     load_bytes: int = 0
 
 
-def assign(
-    layout: Layout, ps_ids: Sequence[str], previous: Assignment | None = None, victims: Iterable[str] = ()
-) -> dict[int, str]:
+def assign(layout: Layout, ps_ids: Sequence[str], previous: Assignment | None = None) -> dict[int, str]:
     """Give every block an owner.
 
     Args:
         ps_ids: the PSs that may own blocks, new ones too; their order does not matter.
         previous: who owned which block until now; a block that it does not name is free to go anywhere.
-        victims: PSs that are to leave, whether or not `ps_ids` still names them.
 
     Returns:
         the owner of each block; `previous` if that is already even over exactly these PSs.
@@ -61,7 +58,7 @@ def assign(
     Raises:
         ValueError: nobody is left to own blocks, or `previous` names a block that is not in the layout.
     """
-    staying = sorted(set(ps_ids) - set(victims))
+    staying = sorted(set(ps_ids))
     previous = previous or {}
     if not staying:
         raise ValueError("no parameter server is left to own blocks")

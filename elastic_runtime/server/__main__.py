@@ -13,7 +13,7 @@ import torch
 
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.member.environment import GRACE, TASK, MemberEnvironment
-from elastic_runtime.server.process import ServerProcess
+from elastic_runtime.server.parameter_server import ServerProcess
 from elastic_runtime.telemetry import LEVEL_VARIABLE, configure_logging
 from foundation.program_life import end
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line

@@ -194,17 +194,6 @@ class Endpoint:
         """Whether `peer` reads our shared regions in place."""
         return self._link(peer).shares_memory
 
-    def unacknowledged(self, peer: str) -> range:
-        """Numbers of the messages on this connection that the peer's application did not receive yet."""
-        link = self._link(peer)
-        link.pump()
-        return link.unacknowledged
-
-    def losses(self, peer: str) -> tuple[int, int]:
-        """Messages lost so far: (of ours, unacknowledged when a connection ended; of the peer's, never received)."""
-        counters = self.counters.peer(peer)
-        return counters.out.lost_messages, counters.into.lost_messages
-
     def send(
         self, peer: str, header: bytes, parts: Sequence[RegionPart] = (), *, timeout_seconds: float | None = None
     ) -> int:

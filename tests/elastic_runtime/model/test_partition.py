@@ -127,15 +127,9 @@ def test_twelve_blocks_move_as_counted_by_hand(sizes: list[int], expected_blocks
 def test_a_replaced_server_gives_all_to_the_one_in_its_place() -> None:
     layout = blocks_of(30)
     old = assign(layout, ["a", "b", "c"])
-    new = assign(layout, ["a", "b", "c", "d"], old, victims=["b"])
+    new = assign(layout, ["a", "c", "d"], old)
     assert {(move.source, move.target) for move in moves(old, new)} == {("b", "d")}
     assert "b" not in new.values()
-
-
-def test_victims_leave_whether_or_not_they_are_still_named() -> None:
-    layout = blocks_of(30)
-    old = assign(layout, ["a", "b", "c"])
-    assert assign(layout, ["a", "b", "c"], old, victims=["b"]) == assign(layout, ["a", "c"], old)
 
 
 def test_the_order_of_names_does_not_matter() -> None:
@@ -188,7 +182,7 @@ def test_one_server_becomes_four_then_two_then_the_first_again_has_all() -> None
 
 def test_no_server_and_blocks_of_another_model_are_faults() -> None:
     with pytest.raises(ValueError, match="no parameter server is left"):
-        assign(blocks_of(3), ["a"], None, victims=["a"])
+        assign(blocks_of(3), [], None)
     with pytest.raises(ValueError, match="blocks of another model: 3 of 3"):
         assign(blocks_of(3), ["a"], {3: "a"})
 

@@ -74,6 +74,18 @@ class Wire:
             if event is not None:
                 self.events[endpoint].append(event)
 
+    @staticmethod
+    def unacknowledged(endpoint: Endpoint, peer: str) -> range:
+        """Numbers of the messages on this connection that the peer's application did not receive yet."""
+        endpoint.links[peer].pump()
+        return endpoint.links[peer].unacknowledged
+
+    @staticmethod
+    def losses(endpoint: Endpoint, peer: str) -> tuple[int, int]:
+        """Messages lost so far: (of ours, unacknowledged when a connection ended; of the peer's, never received)."""
+        counters = endpoint.counters.peer(peer)
+        return counters.out.lost_messages, counters.into.lost_messages
+
     def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not condition():

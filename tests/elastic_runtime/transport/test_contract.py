@@ -61,12 +61,12 @@ def test_a_message_is_acknowledged_when_the_application_takes_the_next_step(join
     wire, worker, server, region = joined
     first = worker.send("ps-0", b"one", [region.part()])
     second = worker.send("ps-0", b"two")
-    assert worker.unacknowledged("ps-0") == range(first, second + 1)
+    assert wire.unacknowledged(worker, "ps-0") == range(first, second + 1)
     wire.message(server)
     wire.message(server)
-    wire.until(lambda: worker.unacknowledged("ps-0") == range(0))
-    assert worker.losses("ps-0") == (0, 0)
-    assert server.losses("worker-0") == (0, 0)
+    wire.until(lambda: wire.unacknowledged(worker, "ps-0") == range(0))
+    assert wire.losses(worker, "ps-0") == (0, 0)
+    assert wire.losses(server, "worker-0") == (0, 0)
 
 
 def test_both_ways_count_what_went_and_by_which_means(joined):
@@ -138,7 +138,7 @@ def test_wake_from_another_thread_ends_a_receive(wire):
 
 
 def test_what_the_caller_does_wrong_is_said_at_once(joined):
-    _, worker, _, region = joined
+    wire, worker, _, region = joined
     with pytest.raises(UnknownPeer, match="ps-7"):
         worker.send("ps-7", b"")
     with pytest.raises(BadMessage, match="header of 65537 bytes; at most 65536"):
@@ -147,7 +147,7 @@ def test_what_the_caller_does_wrong_is_said_at_once(joined):
         worker.send("ps-0", b"", [RegionPart(region, 5, REGION_BYTES + 1)])
     with pytest.raises(BadMessage, match="5000 parts"):
         worker.send("ps-0", b"", [RegionPart(region, 0, 1)] * 5000)
-    assert worker.unacknowledged("ps-0") == range(0)
+    assert wire.unacknowledged(worker, "ps-0") == range(0)
 
 
 def test_a_peer_that_connects_is_news_on_both_sides(wire):

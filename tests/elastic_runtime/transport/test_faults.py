@@ -38,7 +38,7 @@ def test_a_slow_receiver_makes_send_busy_and_memory_stays_bounded(wire):
         assert worker.send("ps-0", b"", [region.part()], timeout_seconds=0.0) == number
     with pytest.raises(Busy, match="ps-0 has 4 messages that it did not receive yet"):
         worker.send("ps-0", b"", [region.part()], timeout_seconds=0.0)
-    assert worker.unacknowledged("ps-0") == range(1, 5)
+    assert wire.unacknowledged(worker, "ps-0") == range(1, 5)
     assert wire.message(server).sequence == 1
     wire.message(server)  # which acknowledges the first
     assert worker.send("ps-0", b"", [region.part()], timeout_seconds=60.0) == 5
@@ -79,7 +79,7 @@ def test_what_was_lost_with_a_connection_is_told_and_never_sent_again(wire):
         worker.send("ps-0", header, [region.part()])
     assert [wire.message(server).header, wire.message(server).header] == [b"1", b"2"]
     deadline = time.monotonic() + 60.0
-    while worker.unacknowledged("ps-0") != range(2, 4):  # taking the second acknowledged the first
+    while wire.unacknowledged(worker, "ps-0") != range(2, 4):  # taking the second acknowledged the first
         assert time.monotonic() < deadline
         worker.receive(0.01)
     wire.endpoints.remove(server)
@@ -88,8 +88,8 @@ def test_what_was_lost_with_a_connection_is_told_and_never_sent_again(wire):
     (lost,) = _lost(wire, worker)
     assert lost.way is Way.OUT
     assert lost.unacknowledged == range(2, 4)
-    assert worker.losses("ps-0")[0] == 2
-    assert worker.unacknowledged("ps-0") == range(0)
+    assert wire.losses(worker, "ps-0")[0] == 2
+    assert wire.unacknowledged(worker, "ps-0") == range(0)
     back = wire.endpoint("ps-0")
     wire.connect((worker, back))
     assert worker.send("ps-0", b"again") == 1
@@ -175,7 +175,7 @@ def test_a_cut_connection_is_told_on_both_sides_and_made_again(behind_proxy):
     assert worker.send("ps-0", b"after") == 2
     message = wire.message(server)
     assert (message.header, message.sequence) == (b"after", 2)
-    assert server.losses("worker-0") == (0, 0)
+    assert wire.losses(server, "worker-0") == (0, 0)
 
 
 def _sent_until_it_comes(wire, worker, server, header):
@@ -209,7 +209,7 @@ def test_a_network_that_swallows_everything_is_noticed_by_its_silence(behind_pro
     proxy.stalled = False
     message = _sent_until_it_comes(wire, worker, server, b"after")
     assert message.header == b"after"
-    assert server.losses("worker-0") == (0, message.sequence - 1)  # the gap is seen by the receiver too
+    assert wire.losses(server, "worker-0") == (0, message.sequence - 1)  # the gap is seen by the receiver too
 
 
 def test_a_busy_application_is_not_taken_for_dead(behind_proxy):

@@ -229,7 +229,7 @@ def test_a_message_with_a_number_from_before_is_dropped_and_a_gap_is_counted(tcp
         intruder.message(sequence, Reference(0, 0, 10), header=header)
         intruder.socket.send(b"0123456789")
     assert [tcp.message(server).header for _ in range(3)] == [b"a", b"b", b"c"]
-    assert server.losses("worker-9") == (0, 2)
+    assert tcp.losses(server, "worker-9") == (0, 2)
     assert server.refusals[TransportRefusal.DUPLICATE] == 2
 
 
@@ -426,7 +426,7 @@ def test_what_was_overheard_lets_nobody_in_and_disturbs_nobody(tcp, server, impo
         assert b"bad-token" in repeated.socket.recv()
         worker.send("ps-0", b"undisturbed")
         assert tcp.message(server).header == b"undisturbed"
-        assert worker.losses("ps-0") == (0, 0)
+        assert tcp.losses(worker, "ps-0") == (0, 0)
         assert not tcp.events[server]
     finally:
         repeated.close()

@@ -24,7 +24,7 @@ import torch  # noqa: F401  # for the children
 import elastic_runtime.coordinator.__main__
 import elastic_runtime.coordinator.rules.job
 import elastic_runtime.server.__main__
-import elastic_runtime.server.process
+import elastic_runtime.server.parameter_server
 import elastic_runtime.server.protocol.synchronous
 import elastic_runtime.transport.sockets
 import elastic_runtime.worker.asynchronous  # for the children
@@ -90,14 +90,14 @@ def _let_settings_be_adjusted(path: Path) -> None:
 
 def _let_servers_wait_for(path: Path) -> None:
     """As if their machine had no processor for them once they have the job's model, until a file is there."""
-    begin = elastic_runtime.server.process.ParameterServer.__init__
+    begin = elastic_runtime.server.parameter_server.ParameterServer.__init__
 
     def begin_late(self: Any, *arguments: Any) -> None:
         while not path.exists():
             time.sleep(0.01)
         begin(self, *arguments)
 
-    elastic_runtime.server.process.ParameterServer.__init__ = begin_late  # type: ignore[method-assign]
+    elastic_runtime.server.parameter_server.ParameterServer.__init__ = begin_late  # type: ignore[method-assign]
 
 
 def _drop_what_is_sent_from(step: int) -> None:
