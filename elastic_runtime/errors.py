@@ -1,15 +1,8 @@
 """Errors of an elastic job; every message says what was wrong, where, with the value, and what to do.
 
-`ElasticError` is the root; each class says what a program ends with (`exit_code`). `BadInput` (2) is for the user to
-mend: a setting, a script, a model, a file; `ModelMismatch` is the case in which two sides of a job, or a job and its
-checkpoint, speak of different models. `NotNeeded` (0) ends a task that came too late.
-`ResizeFailed` says that the job goes on as it was before. `CheckpointError` says that a checkpoint cannot be read or
-could not be written; the job's last durable one stands. `CheckpointDamaged` is the case in which no other try would
-help, so that an older one is taken. `ProtocolError` says that the other side of a socket broke the
-protocol: its message is dropped, and its connection too. `CoordinatorUnreachable` (3) is for those who ask a job that
-does not answer; `CoordinatorMistrusted` is the case in which certificates do not fit, `CoordinatorUnproven` (2) the
-one in which tokens do not. Errors of gRPC, ZeroMQ, PyTorch and the system are translated where they are caught, and
-chained. A caller that breaks a function's stated contract gets a ValueError: that is a fault of ours, not the user's.
+`ElasticError` is the root; each class says what a program ends with (`exit_code`). `BadInput` is for the user to mend,
+and so are its kinds. Errors of gRPC, ZeroMQ, PyTorch and the system are translated where they are caught, and chained.
+A caller that breaks a function's stated contract gets a ValueError: that is a fault of ours, not the user's.
 """
 
 from __future__ import annotations
@@ -45,7 +38,7 @@ class CheckpointError(ElasticError):
 
 
 class CheckpointDamaged(CheckpointError):
-    """A checkpoint is not what was written: cut short, changed, or in part gone. An older one may be sound."""
+    """A checkpoint is cut short, changed, or in part gone: no other try helps. An older one may be sound."""
 
 
 class NotNeeded(ElasticError):
@@ -65,7 +58,7 @@ class CoordinatorUnreachable(ElasticError):
 
 
 class CoordinatorMistrusted(CoordinatorUnreachable):
-    """Somebody answers at this address, and does not show that it is the job's coordinator."""
+    """Somebody answers at this address, and does not show that it is the job's coordinator, by its certificate, say."""
 
 
 class CoordinatorUnproven(CoordinatorMistrusted, BadInput):

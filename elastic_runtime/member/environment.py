@@ -43,14 +43,11 @@ class MemberEnvironment:
 
     Attributes:
         coordinator: `host:port`, or `unix:` and the path of its socket.
-        job: its name.
         task: this process's, such as `worker-3`.
         checkpoints: the folder that all members of the job share, or a place in an object store.
         bind: ZeroMQ address of the data plane.
         advertise: host that peers use, where it is not the bound one; None: the bound one.
         credentials: for the coordinator; the token is the data plane's too.
-        curve: encrypt the data plane.
-        shared_memory: use it between processes of one host.
         ready_file: there while this process takes part in the job; None: no file.
         grace_seconds: how long it works on after SIGTERM, until it is let go.
         incarnation: random, of this process.

@@ -22,7 +22,6 @@ class BlockState:
     """One block's numbers.
 
     Attributes:
-        block: its index in the layout.
         version: how many steps were applied to it.
         parameters: shape (elements,), dtype of its segment; for a block of buffers, the buffers.
         state: the optimizer's tensors by torch's name, each as `parameters`; empty for buffers.
@@ -45,7 +44,6 @@ def as_tensor(numbers: Any, dtype: torch.dtype, elements: int) -> Tensor:
     Args:
         numbers: a 1-D tensor, a 1-D array, or any buffer of contiguous bytes; read-only or not. An array or buffer is
             taken for the bytes that it holds, as NumPy has no bfloat16.
-        dtype: what the bytes are.
         elements: how many there have to be.
 
     Raises:

@@ -4,8 +4,7 @@ Parameters are at version t when t steps are applied. Buffers are merged after e
 between, each worker has its own. Their version is that of the last merge, so that the rule "a block is due at this
 version" serves both. Real numbers are merged by the mean over the samples, whole ones by their maximum. Sums are taken
 in float64 and divided at last: a buffer that is equal everywhere, such as a table of positions, comes out as it went
-in, bit by bit (float64: up to rounding). Parameter servers do it with
-what came, processes without servers with each other.
+in, bit by bit (float64: up to rounding). Parameter servers merge what came, processes without servers their own.
 """
 
 from __future__ import annotations
@@ -42,9 +41,6 @@ class MergeRule:
 
 def mean_(target: torch.Tensor, parts: Sequence[torch.Tensor], samples: Sequence[int]) -> None:
     """Write the mean of real numbers over `target`, each part counted so often; the parts are only read.
-
-    Summed in float64 and divided at last: numbers that are equal in all parts come out as they went in, bit by bit
-    (float64: up to rounding), whatever their dtype.
 
     Args:
         target: 1-D; unchanged if no part counts.

@@ -219,7 +219,6 @@ def build_layout(
 
     Args:
         parameters: the trainable tensors in the model's order, a shared one once.
-        buffers: likewise.
         block_bytes: size of a block, made a multiple of 128. None: a 64th of the model, between 4 KiB and 1 MiB, so
             that also a small model can be shared evenly by many PSs.
 

@@ -25,11 +25,8 @@ class Training:
 
     Attributes:
         optimizer: the rule, with its learning rates and its clipping.
-        samples: how many the data set has.
         global_batch: samples of one step over all workers; in asynchronous training as `worker_batch`.
-        epochs: how often every sample is taken.
         seed: of the order of the samples, and of torch's random numbers in each slice of a step.
-        shuffle: a new order in every epoch.
         drop_last: leave out an epoch's last step where it would be short.
         min_worker_batch: fewest samples of a worker in a step; batch norm needs 2.
         synchronous: workers compute one global batch together; else each applies its own batch as it comes.

@@ -5,9 +5,9 @@ a push is known by (generation, step, slice, block), a value by (generation, blo
 an update is known by (incarnation of its worker, sequence), and a part of it by its block: a parameter server applies
 each such part once, however often it comes; those messages are about one run of adjacent blocks of one segment.
 
-A header is its kind, its numbers, and of some kinds a table. Payload: one part per message for `Push`,
-`Values`, `Update` and `Current`, the run of blocks; for `State` and `Handover` one part per tensor, the parameters
-first. Little-endian throughout.
+A header is its kind, its numbers, and of some kinds a table. Payload: one part per message for `Push`, `Values`,
+`Update` and `Current`, the run of blocks; for `State` and `Handover` one part per tensor, the parameters first.
+Little-endian throughout.
 """
 
 from __future__ import annotations

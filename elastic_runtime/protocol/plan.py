@@ -73,7 +73,6 @@ class Change:
     Attributes:
         number: counts a job's changes; never used twice.
         clock: the first step that the change holds for.
-        stages: what happens, step by step.
         checkpoint: every PS writes its blocks as they are at version `clock`.
         halt: nobody begins step `clock`; members end once their checkpoint is written.
         barrier: workers wait at the clock until the change is committed (stop-the-world).

@@ -33,8 +33,6 @@ def step_(
     """Apply one step in place; gradients are only read.
 
     Args:
-        optimizer: the rule.
-        lr: the learning rate of this step.
         version: how many steps were applied to these parameters before.
         parameters: 1-D, all of one dtype.
         gradients: as `parameters`.

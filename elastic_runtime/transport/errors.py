@@ -1,9 +1,8 @@
 """Errors of the data plane's callers, and refusals of what its peers do wrong.
 
-`TransportError` is the root. `Busy` and `PeerUnreachable` come from `send` after its deadline: nothing was sent, and
-the call may be repeated. `UnknownPeer` and `BadMessage` are mistakes of the caller. The layer above decides what
-becomes of its step. What a *peer* does wrong raises nothing: it is a `TransportRefusal`, which is counted
-(`Endpoint.refusals`), and its connection is closed.
+After `Busy` and `PeerUnreachable` the call may be repeated. `UnknownPeer` and `BadMessage` are mistakes of the caller.
+What a *peer* does wrong raises nothing: it is a `TransportRefusal`, which is counted (`Endpoint.refusals`), and its
+connection is closed.
 """
 
 from __future__ import annotations

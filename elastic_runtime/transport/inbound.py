@@ -60,14 +60,6 @@ class InboundConnection:
     rejected: bool = False
 
 
-@dataclass(slots=True)
-class Numbering:
-    """Numbers of a peer's messages, over its connections."""
-
-    incarnation: bytes
-    last: int = 0
-
-
 class Receipts:
     """Acknowledgements of what our application has received and its senders do not know yet, by peer.
 
@@ -139,7 +131,8 @@ class Inbound:
         self._log = EndpointRefusalLog(local.name, local.clock)
         self._connections: dict[bytes, InboundConnection] = {}
         self._by_peer: dict[str, InboundConnection] = {}
-        self._numberings: dict[str, Numbering] = {}
+        # By peer, over its connections: its incarnation and the number of its newest message.
+        self._numbered: dict[str, tuple[bytes, int]] = {}
         self.receipts = Receipts(self._acknowledge)
         self._events: deque[Event] = deque()
 
@@ -235,9 +228,8 @@ class Inbound:
         if before is not None:
             self._end(before, "another connection took its place")
         self._by_peer[user] = connection
-        numbering = self._numberings.get(user)
-        if numbering is None or numbering.incarnation != hello.incarnation:
-            self._numberings[user] = Numbering(hello.incarnation)
+        if self._numbered.get(user, (b"", 0))[0] != hello.incarnation:
+            self._numbered[user] = (hello.incarnation, 0)
         self._counters.peer(user).into.connections += 1
         self._events.append(PeerUp(user, Way.IN, hello.incarnation.hex()))
 
@@ -265,11 +257,11 @@ class Inbound:
         head = unpack_message(frame, settings.max_header_bytes, settings.max_parts, settings.max_message_bytes)
         if head.acknowledgement.sequence:
             self._acknowledged(peer, head.acknowledgement)
-        numbering = self._numberings[peer]
-        wanted = head.sequence > numbering.last
+        incarnation, last = self._numbered[peer]
+        wanted = head.sequence > last
         if wanted:
-            self._counters.peer(peer).into.lost_messages += head.sequence - numbering.last - 1
-            numbering.last = head.sequence
+            self._counters.peer(peer).into.lost_messages += head.sequence - last - 1
+            self._numbered[peer] = (incarnation, head.sequence)
         else:
             self._counters.refusals[TransportRefusal.DUPLICATE] += 1
 

@@ -21,9 +21,8 @@ from elastic_runtime.worker.batches import Batch
 from elastic_runtime.worker.flat_model import clip_gradients
 from elastic_runtime.worker.lease_queue import LeaseQueue
 from elastic_runtime.worker.membership import PATIENCE_SECONDS
-from elastic_runtime.worker.parameter_servers import ParameterServerMode
+from elastic_runtime.worker.parameter_servers import ParameterServerMode, WorkerWaits
 from elastic_runtime.worker.protocol.updates import LAST, Updates
-from elastic_runtime.worker.waiting import WorkerWaits
 
 _log = structlog.get_logger()
 

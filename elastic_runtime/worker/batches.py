@@ -63,8 +63,6 @@ class Batches:
     numbers are the same again too, unless `prefetch` reads it while the script draws from the same generator.
 
     Args:
-        samples: the data set.
-        order: who reads what.
         prefetch: read the batch that `expect` names in a thread, one at a time.
     """
 
@@ -103,9 +101,6 @@ class Batches:
 
         Args:
             number: it stands in place of the step: how many updates are known.
-            start: of 0 to the number of samples.
-            stop: likewise; larger.
-            ends_epoch: whether it is marked so.
 
         Raises:
             IndexError: there is no such epoch or position.

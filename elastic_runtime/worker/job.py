@@ -35,9 +35,7 @@ class Progress:
 
     Attributes:
         step: global steps applied.
-        total_steps: of the whole job.
         epoch: epochs done, with a fraction.
-        total_epochs: of the whole job.
         samples: that this process has computed.
         loss: of the last batch that it computed; None before.
         samples_per_second: of this process, since it joined.
@@ -60,12 +58,6 @@ class Job:
     `for batch in job` gives the slices that this process is to compute, each to be answered by one `step` with the mean
     loss over it. The loop ends when the job has finished, or when this process is needed no longer. A script that
     leaves it (`break`, `return`) ends the job, with what was trained.
-
-    Args:
-        mode: how the process trains.
-        model: what is trained.
-        order: of the samples.
-        clock: seconds, monotonic.
     """
 
     def __init__(

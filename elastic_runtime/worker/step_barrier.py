@@ -87,7 +87,7 @@ class StepBarrier:
                 self.waited_seconds += self._clock() - began
                 turn = self._turn(step, generation) or WorkerTurn.SILENT
             if turn is WorkerTurn.GO:
-                self._turns.on_begun(step)
+                self._turns.begun = step
             return turn
 
     def may_begin(self, step: int, generation: int) -> bool:

@@ -20,10 +20,9 @@ from elastic_runtime.protocol.messages import Header, Push
 from elastic_runtime.protocol.plan import JobPhase, View
 from elastic_runtime.transport import RegionPart
 from elastic_runtime.worker.batches import Batch
-from elastic_runtime.worker.parameter_servers import ParameterServerMode
+from elastic_runtime.worker.parameter_servers import ParameterServerMode, WorkerWaits
 from elastic_runtime.worker.protocol.exchange import WorkerExchange
 from elastic_runtime.worker.protocol.step_turns import Vote, WorkerTurn
-from elastic_runtime.worker.waiting import WorkerWaits
 
 _log = structlog.get_logger()
 

@@ -266,11 +266,7 @@ class LiveHandover(MovingBlocks):
 
 
 class AsynchronousPart(ServerPart):
-    """One PS's part in asynchronous training.
-
-    Args:
-        resend_seconds: after how long an unconfirmed block is sent again.
-    """
+    """One PS's part in asynchronous training."""
 
     _handover: LiveHandover
 

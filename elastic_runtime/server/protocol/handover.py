@@ -53,11 +53,7 @@ class Arrival:
 
 
 class Migration:
-    """Departures and arrivals of one PS in one generation.
-
-    Args:
-        resend_seconds: how long an arrival may stay unconfirmed before the block is sent again.
-    """
+    """Departures and arrivals of one PS in one generation."""
 
     def __init__(self, name: str, resend_seconds: float) -> None:
         self._name = name

@@ -24,11 +24,7 @@ _MOST_KEPT = 65536
 
 
 class ServerPart(ABC):
-    """One PS's part in the protocol.
-
-    Attributes:
-        generation: the newest that was begun.
-    """
+    """One PS's part in the protocol."""
 
     _handover: MovingBlocks
 

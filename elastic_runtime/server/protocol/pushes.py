@@ -125,9 +125,10 @@ class StepPushes:
             self._table.store.replace(block, came[block])
         return self._applied(taken, step)
 
-    def ask_for_merges(self) -> list[Outgoing]:
-        """Ask again for what owners merge: messages may have been lost."""
-        return self._ask(self._complete_seconds)
+    def remind(self) -> list[Outgoing]:
+        """Send again the norms of steps that still wait, and ask again for what owners merge; messages may be lost."""
+        norms = self._clipping.report_again() if self._clipping is not None else []
+        return [*norms, *self._ask(self._complete_seconds)]
 
     def _merged(self, peer: str, header: Values, payload: Payload) -> dict[int, torch.Tensor]:
         """The blocks in a message of their owner, where this server has left their merge to it."""
@@ -221,10 +222,6 @@ class StepPushes:
         if self._clipping is None:
             raise ProtocolError(f"{peer} sent norms, but this job clips no gradients")
         return self._clipping.on_norms(peer, header) or self._clip(header.step)
-
-    def report_norms_again(self) -> list[Outgoing]:
-        """Norms of steps that still wait for those of others; see `Clipping`."""
-        return self._clipping.report_again() if self._clipping is not None else []
 
     def _clip(self, step: int) -> list[Outgoing]:
         return self._applied(self._clipping.apply(step), step) if self._clipping is not None else []

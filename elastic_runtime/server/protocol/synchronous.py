@@ -92,8 +92,7 @@ class SynchronousPart(ServerPart):
 
     def _remind(self) -> list[Outgoing]:
         self._suspects = self._overdue.poll(self._pushes.lacking(), self._clock())
-        again = (self._handover.send_again(), self._pushes.report_norms_again(), self._pushes.ask_for_merges())
-        return [message for messages in again for message in messages]
+        return [*self._handover.send_again(), *self._pushes.remind()]
 
     def _act(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
         out: list[Outgoing] = []

@@ -44,14 +44,14 @@ class StepTurns:
     """One worker's turns, by the newest view.
 
     Attributes:
-        view, timeline: the newest; None before the first.
+        begun: the step that the worker has begun last.
     """
 
     def __init__(self, name: str) -> None:
         self.view: View | None = None
         self.timeline: Timeline | None = None
         self._name = name
-        self._begun = -1
+        self.begun = -1
         self._promised_clock: int | None = None
 
     def is_newer(self, view: View) -> bool:
@@ -74,24 +74,20 @@ class StepTurns:
     def on_view(self, view: View, timeline: Timeline) -> Vote:
         """Take up a newer view; returns the vote on its proposal."""
         if self.view is None or view.generation != self.view.generation:
-            self._begun = -1
+            self.begun = -1
         self.view, self.timeline = view, timeline
         proposal = view.proposal
         self._promised_clock = None
         if proposal is None:
             return Vote()
         # One that joins has begun no step yet, and is asked as well.
-        steps = (max(self._begun, view.start_step), max(proposal.clock, view.start_step))
+        steps = (max(self.begun, view.start_step), max(proposal.clock, view.start_step))
         if not any(timeline.at(step).slices_of(self._name) for step in steps):
             return Vote()
-        if self._begun >= proposal.clock:
+        if self.begun >= proposal.clock:
             return Vote(refused=proposal.number)
         self._promised_clock = proposal.clock
         return Vote(accepted=proposal.number)
-
-    def on_begun(self, step: int) -> None:
-        """The worker begins this step."""
-        self._begun = step
 
     def turn(self, step: int, generation: int, *, expelled: bool) -> WorkerTurn | None:
         """What the worker is to do at a step of a generation; None: to wait."""

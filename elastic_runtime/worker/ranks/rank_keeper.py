@@ -60,11 +60,7 @@ class RankState:
 
 
 class RankKeeper:
-    """One process's part.
-
-    Args:
-        pod: this process's; None: it is no pod's.
-    """
+    """One process's part."""
 
     def __init__(
         self, files: RankFiles, state: RankState, order: SampleOrder, group: ProcessGroup, pod: RankPod | None = None

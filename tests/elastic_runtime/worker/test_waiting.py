@@ -13,7 +13,7 @@ from elastic_runtime.protocol.messages import Header, Outgoing, Pull, pack
 from elastic_runtime.protocol.plan import JobPhase, Plan, View
 from elastic_runtime.transport import Message
 from elastic_runtime.worker.membership import Membership
-from elastic_runtime.worker.waiting import WorkerWaits
+from elastic_runtime.worker.parameter_servers import WorkerWaits
 
 VIEW = View(1, 1, JobPhase.RUNNING, 0, "step-0", Plan(("worker-0",), ("ps-0",)))
 WITHOUT_ONE = replace(VIEW, number=2, lost_servers=("ps-0",))

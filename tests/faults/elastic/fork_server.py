@@ -29,8 +29,8 @@ import elastic_runtime.server.protocol.synchronous
 import elastic_runtime.transport.sockets
 import elastic_runtime.worker.asynchronous  # for the children
 import elastic_runtime.worker.join
+import elastic_runtime.worker.parameter_servers
 import elastic_runtime.worker.synchronous  # for the children
-import elastic_runtime.worker.waiting
 from elastic_runtime.launcher.warm.running import end_ours
 from elastic_runtime.worker.protocol.exchange import WorkerExchange
 from foundation.program_life import importing
@@ -56,7 +56,7 @@ def _become(order: dict[str, Any], parent: int) -> None:
     if os.environ.get("APART"):  # as on a machine of its own: no Unix sockets between it and the others
         elastic_runtime.transport.sockets._BOOT_ID = Path(os.devnull)
     if os.environ.get("SUSPECTS_AFTER_SECONDS"):
-        elastic_runtime.worker.waiting._SUSPECT_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
+        elastic_runtime.worker.parameter_servers._SUSPECT_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
         elastic_runtime.server.protocol.synchronous._OVERDUE_SECONDS = float(os.environ["SUSPECTS_AFTER_SECONDS"])
     if os.environ.get("ADJUSTED"):
         _let_settings_be_adjusted(Path(os.environ["ADJUSTED"]))
