@@ -9,7 +9,7 @@ A size counts with the speed that it has on as few nodes as possible, so the ste
 where it still gains. Within a pool, those that are believed to lose most by lying apart choose first.
 To move a job costs what to start it costs: another pool, and other nodes, must save more than that over the time that
 it has left. Where a cluster moves no tasks (`Job.moves`), a job keeps to the pool where most of its workers lie as long
-as it has any, and grows around what it has. Baselines are moved for free (`laboratory.simulation.placing`).
+as it has any, and grows around what it has. Baselines are moved for free (`laboratory.simulation.engine`).
 Source: our own; Gavel (OSDI 2020) has types of GPUs in every policy, Chronus (SoCC 2021) and Pollux (OSDI 2021) places.
 """
 
