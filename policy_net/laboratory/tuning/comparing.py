@@ -16,6 +16,7 @@ import numpy as np
 from policy_net.laboratory.tuning.study_file import Trial
 
 CONFIDENCE = 0.95
+_DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
 
 def ranked(trials: Sequence[Trial]) -> list[Trial]:
     """Trials that went to their end, best first."""
-    return sorted((trial for trial in trials if _whole(trial)), key=_score)
+    done = [(trial.report.scores[-1], trial) for trial in trials if trial.report and state_of(trial) == _DONE]
+    return [trial for _, trial in sorted(done, key=lambda entry: entry[0])]
 
 
 def confirmation(
@@ -84,7 +86,8 @@ def row(trial: Trial, reference: Trial) -> dict[str, Any]:
     facts["scores"] = [round(score, 6) for score in report.scores]
     if report.failure is not None:
         facts["failure"] = report.failure
-    if _whole(trial) and _whole(reference) and trial.number != reference.number and reference.report is not None:
+    compares = state_of(trial) == state_of(reference) == _DONE and trial.number != reference.number
+    if compares and reference.report is not None:
         facts |= change_between(report.by_world, reference.report.by_world).to_json()
     return facts
 
@@ -95,13 +98,4 @@ def state_of(trial: Trial) -> str:
         return "under way"
     if trial.report.failure is not None:
         return "failed"
-    return "given up" if trial.report.given_up else "done"
-
-
-def _whole(trial: Trial) -> bool:
-    return trial.report is not None and trial.report.failure is None and not trial.report.given_up
-
-
-def _score(trial: Trial) -> float:
-    assert trial.report is not None  # noqa: S101  (only of trials that went to their end; narrows the type)
-    return trial.report.scores[-1]
+    return "given up" if trial.report.given_up else _DONE
