@@ -1,4 +1,4 @@
-"""Heuristic schedulers, one file each, as their papers define them; importing the package registers their names.
+"""Heuristic schedulers as their papers define them, a file each with its variants; importing this registers names.
 
 A scheduler's file is loaded when one is built: whoever only names them waits for none.
 """
