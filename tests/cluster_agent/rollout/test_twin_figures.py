@@ -12,7 +12,6 @@ from benchmarks.rollout.worlds import Cluster, build_cluster
 from cluster_agent.rollout.block_twins import AskedBlock, TwinRecord
 from cluster_agent.rollout.twin_process import GridSpeeds, twin_figures
 from cluster_agent.rollout.twin_question import BlockQuestion, PolicyAtBlock
-from global_learner.rollout.rollout_assignments import Schedule
 from policy_net.domain import ClusterState
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn
@@ -64,7 +63,7 @@ def test_figures_are_those_of_the_simulated_fleets(cluster: Cluster, acting: str
     assert BlockQuestion.from_line(question.to_line()) == question
     ours = twin_figures(question, builder(cluster, PLANNER), builder(cluster, NEGATED))
 
-    recorder = _Recorder(cluster, {}, Schedule(0.0, BLOCK_SECONDS, 0.0))
+    recorder = _Recorder(cluster, {}, BLOCK_SECONDS)
     snapshot = Simulation(cluster.workload, cluster.environment, cluster.truth).snapshot()
     for block in range(FIRST):
         snapshot = recorder._live(snapshot, PLANNER, block).after
