@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import yaml
 from rich.console import Group
 
 from cluster_agent.acting.active_policy import CandidateFactory
-from cluster_agent.backends.kubernetes.backend import KINDS
 from cluster_agent.backends.kubernetes.explanation import believed_speeds, measured_speeds
 from cluster_agent.backends.kubernetes.observation import SeenCluster, observed
 from cluster_agent.backends.kubernetes.views import ClusterView, StandingJobs, poll
@@ -26,6 +25,7 @@ from cluster_agent.errors import BadJobFile, ClusterRefused, JobRefused
 from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
 from cluster_agent.jobs.forecast import NEW, Draws, can_run, foreseen, spec_of, time_in_words, told_apart, with_guesses
 from cluster_agent.kubernetes.resources import JOBS, Resource
+from cluster_agent.kubernetes.targets.batch_job import job_facts
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, MOST_WORKERS, ElasticTarget, elastic_target
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, training_job
 from cluster_agent.recording.last_decision import last_decision, policy_of
@@ -41,8 +41,6 @@ from policy_net.throughput.parametric import OnlineFit
 Json = dict[str, Any]
 _LARGEST_BYTES = 4_000_000
 _USE = "use a Job, and an ElasticTarget for it, or a TrainingJob"
-_TARGET_KINDS: Final = frozenset({f"{JOBS.api_version} {JOBS.kind}"})
-"""Of the objects that a forecast takes for elastic: `ElasticTarget`s may point at more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +106,8 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
     named = _named(manifest)
     name, namespace = named["name"], named["namespace"]
     manifest = {**manifest, "metadata": {**manifest["metadata"], **named, "uid": NEW}}
-    kind = next(each for each in KINDS if each.resource == JOBS)
     try:
-        facts = kind.facts(manifest)
+        facts = job_facts(manifest)
     except (AttributeError, TypeError, ValueError, KeyError) as error:
         raise BadJobFile(f"{file}: its Job cannot be read ({error}); check it with kubectl --dry-run=server") from error
     if not isinstance(facts.requested, int) or not 1 <= facts.requested <= MOST_WORKERS:
@@ -131,7 +128,7 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
     found = {**view.seen.found, (JOBS.kind, namespace, name): replace(facts, workers=0)}
     others = [each for each in view.seen.targets if (each.namespace, each.ref.name) != (namespace, name)]
     seen = SeenCluster(view.seen.nodes, view.seen.pods, [*others, elastic], found)
-    look_again = observed(seen, _TARGET_KINDS, view.unix_seconds, view.observed.state.slot_seconds, own=view.own)
+    look_again = observed(seen, view.unix_seconds, view.observed.state.slot_seconds, own=view.own)
     job_id = f"{namespace}/{NEW}"
     if job_id in look_again.left_out:
         raise BadJobFile(f"{file}: {look_again.left_out[job_id]}")
@@ -153,7 +150,7 @@ def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> Manifes
         raise BadJobFile(f"{file}: spec.suspend is true: it would not begin before that is false")
     others = [each for each in view.training_jobs.values() if each.job_id != job.job_id]
     own = StandingJobs([*others, job])
-    look_again = observed(view.seen, _TARGET_KINDS, view.unix_seconds, view.observed.state.slot_seconds, own=own)
+    look_again = observed(view.seen, view.unix_seconds, view.observed.state.slot_seconds, own=own)
     found = next((each for each in look_again.state.jobs if each.job_id == job.job_id), None)
     if found is None:
         raise BadJobFile(f"{file}: {look_again.left_out.get(job.job_id, 'no policy would be asked about it')}")

@@ -11,20 +11,20 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from http import HTTPStatus
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 from urllib3.util import Timeout
 
 from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, NotActing, WatchSilent, error_of
+from cluster_agent.kubernetes.resources import Json
 from foundation.text import parse_json, plain_line
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
     from urllib3 import BaseHTTPResponse
 
-Json = dict[str, Any]
 Query = Mapping[str, str | int]
 
 REQUEST_SECONDS = 10.0
@@ -43,18 +43,6 @@ class ContentType(StrEnum):
     OBJECT = "application/json"
     JSON_PATCH = "application/json-patch+json"
     MERGE_PATCH = "application/merge-patch+json"
-
-
-class WatchStream(Protocol):
-    """Events of an open watch, each {"type", "object"}, until the server closes it."""
-
-    def __iter__(self) -> Iterator[Json]:
-        """Wait for the next; raises `ApiUnanswered` where the line was cut or fell silent."""
-        ...
-
-    def shutdown(self) -> None:
-        """End the wait of whoever reads, from another thread."""
-        ...
 
 
 class ApiServer:
@@ -131,7 +119,7 @@ class ApiServer:
             with closing(response):
                 if response.status != HTTPStatus.OK:
                     raise self._error(response, asked, self._clock() + self._request_seconds)
-                yield _Stream(response, asked, silence_seconds)
+                yield WatchStream(response, asked, silence_seconds)
 
     def close(self) -> None:
         """Close what connections are kept."""
@@ -241,7 +229,13 @@ class ApiServer:
         return error_of(response.status, status, asked, _seconds_of(response.headers.get("Retry-After")))
 
 
-class _Stream:
+class WatchStream:
+    """Events of an open watch, each {"type", "object"}, until the server closes it.
+
+    Raises:
+        ApiUnanswered: in the wait for the next event: the connection was cut or fell silent.
+    """
+
     def __init__(self, response: BaseHTTPResponse, asked: str, silence_seconds: float) -> None:
         self._response, self._asked, self._silence_seconds = response, asked, silence_seconds
 
@@ -278,6 +272,7 @@ class _Stream:
         return event
 
     def shutdown(self) -> None:
+        """End the wait of whoever reads, from another thread."""
         with contextlib.suppress(OSError):  # who reads has closed it at this moment
             self._response.shutdown()
 

@@ -10,9 +10,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-Json = dict[str, Any]
+from cluster_agent.kubernetes.resources import Json
+
 Kept = TypeVar("Kept")
 _REMEMBERED_ENDS = 10_000
 """Objects that are gone: of news that come late, or twice, it is known that they are old."""

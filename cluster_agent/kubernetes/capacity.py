@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
+from cluster_agent.kubernetes.resources import Json, controller_of
 from foundation.text import plain_line
 
-Json = dict[str, Any]
 Amounts = Mapping[str, int]
 """By name of the resource: CPU in millicores, all else in its own unit (bytes, devices), rounded up."""
 
@@ -157,9 +157,8 @@ def pod_facts(pod: Json) -> PodFacts | None:
         asks: dict[str, int] | None = requests_of(spec, status)
     except (ValueError, TypeError, AttributeError):
         asks = None
-    owner: Json = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
     node = str(spec.get("nodeName") or status.get("nominatedNodeName") or "")
-    found = PodFacts(node, asks, str(owner.get("uid", "")), phase, "deletionTimestamp" in metadata)
+    found = PodFacts(node, asks, str(controller_of(metadata).get("uid", "")), phase, "deletionTimestamp" in metadata)
     if node and not spec.get("nodeName"):
         found = replace(found, is_nominated=True)
     if not node:
@@ -255,22 +254,18 @@ def tolerates(tolerations: Sequence[Json], taint: Taint) -> bool:
 
 
 def free_amounts(
-    nodes: Iterable[NodeFacts],
-    pods: Iterable[PodFacts],
-    tolerations: Sequence[Json] = (),
-    is_ours: Callable[[PodFacts], bool] = lambda _: False,
+    nodes: Iterable[NodeFacts], pods: Iterable[PodFacts], is_ours: Callable[[PodFacts], bool] = lambda _: False
 ) -> dict[str, dict[str, int]]:
     """What each node has left, never below zero: a pod that was put on a node by its name may have taken too much.
 
+    Nodes with taints are among them: which of them a pod may come to, its `NodeChoice` says.
+
     Args:
-        tolerations: of the pods that are to come; nodes that they may not come to are left out.
         is_ours: pods that do not count, as their sizes are what is being decided.
     """
-    left: dict[str, dict[str, int]] = {}
-    for node in nodes:
-        away = node.is_cordoned or not all(tolerates(tolerations, taint) for taint in node.taints)
-        if not away and node.allocatable is not None:
-            left[node.name] = dict(node.allocatable)
+    left: dict[str, dict[str, int]] = {
+        node.name: dict(node.allocatable) for node in nodes if not node.is_cordoned and node.allocatable is not None
+    }
     for pod in pods:
         here = left.get(pod.node)
         if here is None or is_ours(pod):

@@ -18,9 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cluster_agent.kubernetes.capacity import NodeFacts
-from cluster_agent.kubernetes.resources import Resource
+from cluster_agent.kubernetes.resources import Json, Resource, as_dict, dicts_in
 
-Json = dict[str, Any]
 Device = tuple[str, str, str]
 """Driver, pool and name."""
 
@@ -68,16 +67,15 @@ def slices(version: str) -> Resource:
 
 def served_version(group: Json) -> str:
     """The best version that a server says it serves of the group; empty where it is none that is understood."""
-    found = group.get("versions")
-    served = {each.get("version") for each in found if isinstance(each, dict)} if isinstance(found, list) else set()
+    served = {each.get("version") for each in dicts_in(group.get("versions"))}
     return next((version for version in VERSIONS if version in served), "")
 
 
 def claim_facts(claim: Json) -> ClaimFacts | None:
     """What is kept of a claim as the API gives it; None of one that holds no GPUs that have to be counted."""
-    annotations = _dict(_dict(claim.get("metadata")).get("annotations"))
-    allocation = _dict(_dict(claim.get("status")).get("allocation"))
-    results = _dicts(_dict(allocation.get("devices")).get("results"))
+    annotations = as_dict(as_dict(claim.get("metadata")).get("annotations"))
+    allocation = as_dict(as_dict(claim.get("status")).get("allocation"))
+    results = dicts_in(as_dict(allocation.get("devices")).get("results"))
     # What is looked at for administration is not held.
     devices = frozenset(_device(each, each.get("device")) for each in results if each.get("adminAccess") is not True)
     devices = frozenset(device for device in devices if device[0] in COUNTED_AS)
@@ -88,14 +86,14 @@ def claim_facts(claim: Json) -> ClaimFacts | None:
 
 def slice_facts(found: Json) -> SliceFacts | None:
     """What is kept of a slice as the API gives it; None of one whose devices are no GPUs, or on no one node."""
-    spec = _dict(found.get("spec"))
+    spec = as_dict(found.get("spec"))
     if spec.get("driver") not in COUNTED_AS:
         return None
-    pool = _dict(spec.get("pool")).get("name")
+    pool = as_dict(spec.get("pool")).get("name")
     nodes = []
-    for each in _dicts(spec.get("devices")):
+    for each in dicts_in(spec.get("devices")):
         # A device may have a node of its own; v1beta1 says so one level deeper.
-        node = each.get("nodeName") or _dict(each.get("basic")).get("nodeName") or spec.get("nodeName")
+        node = each.get("nodeName") or as_dict(each.get("basic")).get("nodeName") or spec.get("nodeName")
         if node:
             nodes.append((_device({"driver": spec["driver"], "pool": pool}, each.get("name")), str(node)))
     return SliceFacts(tuple(sorted(nodes))) if nodes else None
@@ -134,20 +132,12 @@ def _device(found: Json, name: Any) -> Device:
 
 def _named_node(selector: Any) -> str:
     """The one node that an allocation's selector names: kube-scheduler writes it so for devices of a node."""
-    terms = _dicts(_dict(selector).get("nodeSelectorTerms"))
+    terms = dicts_in(as_dict(selector).get("nodeSelectorTerms"))
     if len(terms) != 1:
         return ""
-    for each in _dicts(terms[0].get("matchFields")):
+    for each in dicts_in(terms[0].get("matchFields")):
         values = each.get("values")
         is_name = each.get("key") == "metadata.name" and each.get("operator") == "In"
         if is_name and isinstance(values, list) and len(values) == 1:
             return str(values[0])
     return ""
-
-
-def _dict(found: Any) -> Json:
-    return found if isinstance(found, dict) else {}
-
-
-def _dicts(found: Any) -> list[Json]:
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

@@ -14,13 +14,13 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
-from cluster_agent.kubernetes.api_server import Json, Query, micro_time
+from cluster_agent.kubernetes.api_server import ApiServer, micro_time
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotFound
-from cluster_agent.kubernetes.resources import LEASES
+from cluster_agent.kubernetes.resources import LEASES, Json, as_dict
 from foundation.clocks import AwakeClock
 from foundation.text import plain_line
 
@@ -49,26 +49,11 @@ class LeaseTimes:
             raise ValueError(f"a lease needs 0 < retry < renew deadline < lease: {self}")
 
 
-class LeaseStore(Protocol):
-    """The requests that an elector takes, each with a deadline below the renew deadline; `ApiServer` is one."""
-
-    def get(self, path: str, query: Query | None = None) -> Json:
-        """Read."""
-        ...
-
-    def create(self, path: str, body: Json, query: Query | None = None) -> Json:
-        """Make."""
-        ...
-
-    def replace(self, path: str, body: Json, query: Query | None = None) -> Json:
-        """Replace a state of it."""
-        ...
-
-
 class Elector:
     """One candidate; `step` is called by one thread, all else from any.
 
     Args:
+        store: requests with a deadline below the renew deadline.
         identity: no other process's, ever.
         clock: seconds, which also pass while the machine sleeps (`CLOCK_BOOTTIME`).
         wall_clock: Unix seconds, for what people read, and for the epoch of a first Lease.
@@ -76,7 +61,7 @@ class Elector:
 
     def __init__(
         self,
-        store: LeaseStore,
+        store: ApiServer,
         namespace: str,
         name: str,
         identity: str,
@@ -243,8 +228,7 @@ class Elector:
 
 
 def _spec_of(lease: Json) -> Json:
-    spec = lease.get("spec")
-    return spec if isinstance(spec, dict) else {}
+    return as_dict(lease.get("spec"))
 
 
 def _holder_of(spec: Json) -> str:

@@ -12,13 +12,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
 
 import structlog
 
-from cluster_agent.kubernetes.api_server import ContentType, Json, Query, whole_time
+from cluster_agent.kubernetes.api_server import ApiServer, ContentType, whole_time
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, NotFound
-from cluster_agent.kubernetes.resources import EVENTS
+from cluster_agent.kubernetes.resources import EVENTS, Json
 from foundation.text import plain_line
 
 _log = structlog.get_logger()
@@ -47,18 +46,6 @@ class About:
     namespace: str
     name: str
     uid: str = ""
-
-
-class EventStore(Protocol):
-    """The requests that events take; `ApiServer` is one."""
-
-    def create(self, path: str, body: Json, query: Query | None = None) -> Json:
-        """Make."""
-        ...
-
-    def patch(self, path: str, body: Json, content_type: ContentType, query: Query | None = None) -> Json:
-        """Change parts."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +83,7 @@ class EventRecorder:
 
     def __init__(
         self,
-        store: EventStore,
+        store: ApiServer,
         instance: str,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],

@@ -13,16 +13,15 @@ of its future and never says a word.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
 
 import structlog
 
-from cluster_agent.kubernetes.api_server import Json, Query, WatchStream
+from cluster_agent.kubernetes.api_server import ApiServer, Query, WatchStream
 from cluster_agent.kubernetes.cache import Cache, CacheEntry, Key, head_of, is_older
 from cluster_agent.kubernetes.errors import ApiError, Expired, Forbidden, Invalid, WatchSilent, error_of
-from cluster_agent.kubernetes.resources import Resource
+from cluster_agent.kubernetes.resources import Json, Resource
 from foundation.backoff import Backoff
 from foundation.text import plain_line
 
@@ -30,6 +29,8 @@ _log = structlog.get_logger()
 
 Kept = TypeVar("Kept")
 PAGE_OBJECTS = 500
+STALE_SECONDS = 180.0
+"""What was heard longer ago is nothing to decide by; bookmarks come every minute."""
 SILENCE_SECONDS = 90.0
 """Servers send a bookmark about every minute."""
 _WATCH_SECONDS = 290
@@ -38,18 +39,6 @@ _STEADY_SECONDS = 5.0
 """A watch that held so long was one, even if nothing happened."""
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 30.0
 _END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
-
-
-class Source(Protocol):
-    """The two requests that following takes; `ApiServer` is one."""
-
-    def get(self, path: str, query: Query | None = None) -> Json:
-        """Read one page."""
-        ...
-
-    def watch(self, path: str, query: Query, silence_seconds: float) -> AbstractContextManager[WatchStream]:
-        """Open a watch."""
-        ...
 
 
 class ListWatch(Generic[Kept]):
@@ -64,7 +53,7 @@ class ListWatch(Generic[Kept]):
 
     def __init__(
         self,
-        source: Source,
+        source: ApiServer,
         resource: Resource,
         cache: Cache[Kept],
         clock: Callable[[], float],
@@ -242,3 +231,89 @@ class ListWatch(Generic[Kept]):
         if not self._stopped and said != self._said:
             _log.warning("kubernetes-watch", resource=self._what, what=what, error=said)
         self._said = said
+
+
+class Following(Generic[Kept]):
+    """A cache, and who keeps it.
+
+    Args:
+        keep: what to keep of an object; None where it is of no interest.
+        clock: monotonic seconds.
+        on_change: is called after every change, by the thread that follows.
+        namespaces: to follow; an empty name stands for all there are.
+        selectors: `labelSelector`, `fieldSelector`.
+        seed: of the waits; agents differ in it.
+    """
+
+    def __init__(
+        self,
+        source: ApiServer,
+        resource: Resource,
+        keep: Callable[[Json], Kept | None],
+        clock: Callable[[], float],
+        on_change: Callable[[], None],
+        namespaces: Sequence[str] = ("",),
+        selectors: Query | None = None,
+        seed: int | str = 0,
+    ) -> None:
+        self._plural = resource.plural
+        self.cache: Cache[Kept] = Cache(keep, clock, on_change, namespaces)
+        self._watches = {
+            namespace: ListWatch(source, resource, self.cache, clock, namespace, selectors, seed)
+            for namespace in namespaces
+        }
+
+    def threads(self, wait: Callable[[float], bool]) -> list[threading.Thread]:
+        """Those that follow, not started yet.
+
+        Args:
+            wait: waits so many seconds; True when to stop.
+        """
+        return [
+            threading.Thread(target=watch.run, args=(wait,), name=f"watch-{self._plural}-{namespace}", daemon=True)
+            for namespace, watch in self._watches.items()
+        ]
+
+    def stop(self) -> None:
+        """End the watches; from any thread."""
+        for watch in self._watches.values():
+            watch.stop()
+
+    @property
+    def trouble(self) -> str:
+        """What went wrong last, in a line; empty where all is well."""
+        return next((watch.trouble for watch in self._watches.values() if watch.trouble), "")
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything was read once, but for namespaces of several that cannot be read."""
+        read = [self.cache.has_read(namespace) for namespace in self._watches]
+        tried = [bool(watch.trouble) for watch in self._watches.values()]
+        return all(read) or (any(read) and all(each or failed for each, failed in zip(read, tried, strict=True)))
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether nothing has been heard for too long, of none of its namespaces."""
+        return all(self.cache.age_in(namespace) > STALE_SECONDS for namespace in self._watches)
+
+    def unread(self) -> dict[str, str]:
+        """Namespaces of several that cannot be read, or no longer, and why; of one alone, or of all as one, there is
+        nothing besides that could be gone on with."""
+        if len(self._watches) == 1:
+            return {}
+        found = {}
+        for namespace, watch in self._watches.items():
+            age_seconds = self.cache.age_in(namespace)
+            if watch.is_refused or not self.cache.has_read(namespace):
+                found[namespace] = f"{self._plural} cannot be read: {watch.trouble or 'they are being read'}"
+            elif age_seconds > STALE_SECONDS:
+                found[namespace] = f"nothing was heard of {self._plural} for {age_seconds:.0f} s"
+        return found
+
+
+def unread_in(followings: Iterable[Following[object]]) -> dict[str, str]:
+    """Namespaces in which one of these cannot be read, and why, in a line."""
+    found: dict[str, str] = {}
+    for following in followings:
+        found = {**following.unread(), **found}
+    return found

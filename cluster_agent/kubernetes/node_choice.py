@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cluster_agent.kubernetes.capacity import NodeFacts, tolerates
-
-Json = dict[str, Any]
+from cluster_agent.kubernetes.resources import Json, as_dict, dicts_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +44,18 @@ class NodeChoice:
 
 def node_choice(spec: Json) -> NodeChoice:
     """What a pod's spec, or a template's, says of nodes; what makes no sense allows none."""
-    tolerations = tuple(each for each in _list(spec.get("tolerations")) if isinstance(each, dict))
-    selector = _dict(spec.get("nodeSelector"))
-    affinity = _dict(_dict(spec.get("affinity")).get("nodeAffinity"))
+    tolerations = tuple(dicts_in(spec.get("tolerations")))
+    selector = as_dict(spec.get("nodeSelector"))
+    affinity = as_dict(as_dict(spec.get("affinity")).get("nodeAffinity"))
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    terms = None if required is None else tuple(_list(_dict(required).get("nodeSelectorTerms")))
+    terms = None if required is None else tuple(_list(as_dict(required).get("nodeSelectorTerms")))
     return NodeChoice(tolerations, tuple(sorted((str(name), str(value)) for name, value in selector.items())), terms)
 
 
 def _matches(term: Any, labels: Mapping[str, str], name: str) -> bool:
     """Whether a term of an affinity holds; an empty one does of no node."""
-    of_labels = _list(_dict(term).get("matchExpressions"))
-    of_fields = _list(_dict(term).get("matchFields"))
+    of_labels = _list(as_dict(term).get("matchExpressions"))
+    of_fields = _list(as_dict(term).get("matchFields"))
     if not of_labels and not of_fields:
         return False
     fields = {"metadata.name": name}
@@ -64,7 +63,7 @@ def _matches(term: Any, labels: Mapping[str, str], name: str) -> bool:
 
 
 def _holds(requirement: Any, values: Mapping[str, str]) -> bool:
-    found = _dict(requirement)
+    found = as_dict(requirement)
     value, stated = values.get(str(found.get("key"))), [str(each) for each in _list(found.get("values"))]
     if value is None:
         return found.get("operator") in ("NotIn", "DoesNotExist")
@@ -72,34 +71,22 @@ def _holds(requirement: Any, values: Mapping[str, str]) -> bool:
     return found.get("operator") == "Exists" or (rule is not None and rule(value, stated))
 
 
-def _is_larger(value: str, other: Sequence[str]) -> bool:
-    """Whether a label is a larger number than the one that is stated; what is no number is not."""
+def _difference(value: str, other: Sequence[str]) -> int:
+    """By how much a label is above the one number that is stated; 0 where one of them is no number."""
     try:
         (than,) = other
-        return int(value) > int(than)
+        return int(value) - int(than)
     except ValueError:
-        return False
-
-
-def _is_smaller(value: str, other: Sequence[str]) -> bool:
-    try:
-        (than,) = other
-        return int(value) < int(than)
-    except ValueError:
-        return False
+        return 0
 
 
 _RULES: Final[Mapping[str, Callable[[str, Sequence[str]], bool]]] = {
     "In": lambda value, stated: value in stated,
     "NotIn": lambda value, stated: value not in stated,
-    "Gt": _is_larger,
-    "Lt": _is_smaller,
+    "Gt": lambda value, stated: _difference(value, stated) > 0,
+    "Lt": lambda value, stated: _difference(value, stated) < 0,
 }
 """By operator: what a label that is there has to be."""
-
-
-def _dict(found: Any) -> Json:
-    return found if isinstance(found, dict) else {}
 
 
 def _list(found: Any) -> list[Any]:

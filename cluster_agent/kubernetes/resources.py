@@ -1,9 +1,12 @@
-"""Resources of the API: where each has its address."""
+"""Resources of the API: where each has its address, and the parts that every object has."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
+
+Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +50,44 @@ PODS = Resource("", "v1", "pods", "Pod")
 EVENTS = Resource("", "v1", "events", "Event")
 JOBS = Resource("batch", "v1", "jobs", "Job")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+
+
+def as_dict(found: Any) -> Json:
+    """A part of an object; empty where it is missing or something else, as anybody may have written it."""
+    return found if isinstance(found, dict) else {}
+
+
+def dicts_in(found: Any) -> list[Json]:
+    """The objects of a list; none where it is no list."""
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def controller_of(metadata: Json) -> Json:
+    """The owner reference of an object's controller; empty where it has none."""
+    return next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
+
+
+def condition_of(status: Json, name: str) -> Json:
+    """A condition in a status; empty where there is none."""
+    return next((each for each in dicts_in(status.get("conditions")) if each.get("type") == name), {})
+
+
+def condition(status: Json, stated: tuple[str, bool, str, str], now: str, generation: int) -> Json:
+    """A condition as it is written.
+
+    Args:
+        status: of the object as it is, whose condition says since when that holds.
+        stated: type, status, reason and message.
+        now: RFC 3339.
+    """
+    name, holds, reason, line = stated
+    value, before = "True" if holds else "False", condition_of(status, name)
+    since = before.get("lastTransitionTime", now) if before.get("status") == value else now
+    return {
+        "type": name,
+        "status": value,
+        "reason": reason,
+        "message": line,
+        "observedGeneration": generation,
+        "lastTransitionTime": since,
+    }

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import structlog
 
 from cluster_agent.backends.kubernetes.limits import Reason, pod_waits
 from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarget
-from cluster_agent.kubernetes.api_server import ContentType, Json, Query, whole_time
+from cluster_agent.kubernetes.api_server import ApiServer, ContentType, whole_time
 from cluster_agent.kubernetes.errors import ApiError, NotFound
+from cluster_agent.kubernetes.resources import Json, condition, condition_of, dicts_in
+from cluster_agent.kubernetes.targets.batch_job import ResizeHold
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget
-from cluster_agent.kubernetes.targets.target_kind import ResizeHold
 from foundation.text import plain_line
 from policy_net.domain import Decision
 
@@ -45,14 +45,6 @@ class TargetOutcome:
     allocation: Json | None = None
 
 
-class StatusStore(Protocol):
-    """The request that advice takes; `ApiServer` is one."""
-
-    def patch(self, path: str, body: Json, content_type: ContentType, query: Query | None = None) -> Json:
-        """Change parts of an object."""
-        ...
-
-
 class Adviser:
     """Writes recommendations.
 
@@ -64,7 +56,7 @@ class Adviser:
 
     def __init__(
         self,
-        store: StatusStore,
+        store: ApiServer,
         wall_clock: Callable[[], float],
         may_write: Callable[[], bool] = lambda: True,
         on_unusable: Callable[[ElasticTarget, str], None] = lambda *_: None,
@@ -90,7 +82,8 @@ class Adviser:
         for job_id, target in targets.items():
             member, problem = observed.members.get(job_id), observed.left_out.get(job_id, "")
             if problem:
-                said = self._refusal(problem)
+                unusable = _condition(READY, False, ResizeHold(Reason.NOT_USABLE, problem))
+                said = {"recommendation": None, "conditions": [unusable]}
             elif member is not None:
                 said = _said(member, decision.of(job_id).workers, (outcomes or {}).get(job_id))
             else:
@@ -113,21 +106,16 @@ class Adviser:
                     self._on_unusable(target, problem)
         return failed
 
-    @staticmethod
-    def _refusal(line: str) -> Json:
-        return {"recommendation": None, "conditions": [_condition(READY, False, ResizeHold(Reason.NOT_USABLE, line))]}
-
     def _write(self, target: ElasticTarget, said: Json) -> None:
         now = whole_time(self._wall_clock())
-        conditions = [each for each in conditions_of(target) if each.get("type") not in _OURS]
-        for each in said["conditions"]:
-            before = next((old for old in conditions_of(target) if old.get("type") == each["type"]), {})
-            since = before.get("lastTransitionTime", now) if before.get("status") == each["status"] else now
-            conditions.append({**each, "observedGeneration": target.generation, "lastTransitionTime": since})
-        status: dict[str, Any] = {
+        others = [each for each in dicts_in(target.status.get("conditions")) if each.get("type") not in _OURS]
+        status: Json = {
             "observedGeneration": target.generation,
             "recommendation": said["recommendation"] and {**said["recommendation"], "time": now},
-            "conditions": conditions,
+            "conditions": [
+                *others,
+                *(condition(target.status, each, now, target.generation) for each in said["conditions"]),
+            ],
         }
         if said.get("allocation"):
             status["allocation"] = said["allocation"]
@@ -137,15 +125,9 @@ class Adviser:
         self._store.patch(path, body, ContentType.MERGE_PATCH)
 
 
-def conditions_of(target: ElasticTarget) -> list[Json]:
-    """Conditions that stand in a target's status."""
-    found = target.status.get("conditions")
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-
-
 def _stands(target: ElasticTarget, problem: str) -> bool:
     """Whether a target's status says already why it cannot be used."""
-    ready = next((each for each in conditions_of(target) if each.get("type") == READY), {})
+    ready = condition_of(target.status, READY)
     return (ready.get("reason"), ready.get("message")) == (Reason.NOT_USABLE, problem)
 
 
@@ -178,5 +160,5 @@ def _said(member: ObservedTarget, workers: int, outcome: TargetOutcome | None) -
     return {"recommendation": recommendation, "conditions": conditions, "allocation": outcome.allocation}
 
 
-def _condition(kind: str, is_so: bool, why: ResizeHold) -> Json:
-    return {"type": kind, "status": "True" if is_so else "False", "reason": str(why.reason), "message": why.line}
+def _condition(kind: str, is_so: bool, why: ResizeHold) -> tuple[str, bool, str, str]:
+    return kind, is_so, str(why.reason), why.line

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from cluster_agent.backend_settings import KubernetesLimits
-from cluster_agent.backends.kubernetes.advice import LIMITED, RESIZED, TargetOutcome, advice, conditions_of
+from cluster_agent.backends.kubernetes.advice import LIMITED, RESIZED, TargetOutcome, advice
 from cluster_agent.backends.kubernetes.changes import SizeWriter, Written
 from cluster_agent.backends.kubernetes.cluster_watch import ClusterWatch
 from cluster_agent.backends.kubernetes.limits import (
@@ -33,10 +33,10 @@ from cluster_agent.backends.kubernetes.sizing import (
     fitted,
     fitting_size,
 )
-from cluster_agent.kubernetes.api_server import Json
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
+from cluster_agent.kubernetes.resources import Json, condition_of
+from cluster_agent.kubernetes.targets.batch_job import ResizeHold
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, TargetUpdateMode
-from cluster_agent.kubernetes.targets.target_kind import ResizeHold
 from policy_net.domain import Decision, DecisionOrigin
 
 _FALLBACK = "fallback:"
@@ -239,7 +239,7 @@ class Auto:
         seen = self._watch.seen()
         holders = {}
         for target in seen.targets:
-            facts = seen.found.get((target.ref.kind, target.namespace, target.ref.name))
+            facts = seen.found.get(target.object_key)
             if facts is not None and not facts.is_over:
                 holders[facts.uid] = SizedJob(facts, self._writer.holds(target))
         return UnpromisedCapacity(seen.nodes, seen.pods, holders.values())
@@ -308,8 +308,8 @@ class Auto:
         Args:
             aloud: in Events, which a namespace that has not opted in does not allow.
         """
-        stated = next((each for each in conditions_of(member.target) if each.get("type") == condition), {})
-        reported = self._reported.get((member.job_id, condition), stated.get("reason"))
+        stated = condition_of(member.target.status, condition).get("reason")
+        reported = self._reported.get((member.job_id, condition), stated)
         self._reported[member.job_id, condition] = str(why.reason)
         if why.reason in _NO_NEWS or why.reason == reported:
             return

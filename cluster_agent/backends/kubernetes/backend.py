@@ -41,8 +41,7 @@ from cluster_agent.kubernetes.access import Access, OpenedClient, follow_client,
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.elector import Elector, LeaseTimes
 from cluster_agent.kubernetes.events import EventRecorder
-from cluster_agent.kubernetes.targets.batch_job import BatchJob
-from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
+from cluster_agent.kubernetes.targets.batch_job import TargetFacts
 from cluster_agent.kubernetes.training.credentials import JobKeys, follow_agent_key, read_agent_key
 from cluster_agent.recording.last_decision import asked_about
 from foundation.clocks import boot_seconds
@@ -54,8 +53,6 @@ from policy_net.exchange.secrets_in_use import SecretInUse
 
 _log = structlog.get_logger()
 
-KINDS: tuple[TargetKind, ...] = (BatchJob(),)
-"""What targets may point at."""
 _CAPACITY_SECONDS = 1.0
 """Between two looks whether pods of others have made room: all pods are counted each time."""
 
@@ -135,13 +132,11 @@ class KubernetesBackend:
     ) -> None:
         self._settings, self._parts, self._api, self._elector = settings, parts, api, elector
         self._offset_seconds = unix_clock() - parts.clock()
-        self.watch = ClusterWatch(api, parts, KINDS, settings)
-        kinds = {kind.resource.kind: kind for kind in KINDS}
+        self.watch = ClusterWatch(api, parts, settings)
         changes, reported = parts.telemetry.size_changes, parts.telemetry.reported
         self._writer = SizeWriter(
             api,
-            kinds,
-            self.watch.objects,
+            self.watch.jobs,
             parts.clock,
             lambda: self.acts,
             lambda written: changes.labels(written.value).inc(),
@@ -321,8 +316,7 @@ class KubernetesBackend:
     def _poll_one(self, own: TrainingJobs | None) -> Observed:
         seen = self.watch.seen(self._scrapes.readings)
         self._scrapes.keep_only(facts.uid for facts in seen.found.values())
-        kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
-        found = observed(seen, kinds, self.time_seconds, self._settings.slot_seconds, self._untold, own)
+        found = observed(seen, self.time_seconds, self._settings.slot_seconds, self._untold, own)
         return in_places(found, seen, lambda: {} if own is None else own.job_placements())
 
     def _shape(self) -> frozenset[object]:

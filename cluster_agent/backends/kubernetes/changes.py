@@ -11,17 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from cluster_agent.backends.kubernetes.rivals import ANNOTATION
 from cluster_agent.backends.kubernetes.sizing import SizeChange
-from cluster_agent.kubernetes.api_server import ContentType, Json, Query
+from cluster_agent.kubernetes.api_server import ApiServer, ContentType
 from cluster_agent.kubernetes.cache import Cache, CacheEntry, is_older
 from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, Conflict, NotActing, NotFound
+from cluster_agent.kubernetes.resources import JOBS, Json
+from cluster_agent.kubernetes.targets.batch_job import TargetFacts, job_facts, resized
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
-from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
 from foundation.text import plain_line
 
 _log = structlog.get_logger()
@@ -43,18 +44,6 @@ class Written(StrEnum):
     GONE = "gone"
     FAILED = "failed"
     NOT_NOW = "not-now"
-
-
-class ChangeRequests(Protocol):
-    """The requests that changes take; `ApiServer` is one."""
-
-    def get(self, path: str, query: Query | None = None) -> Json:
-        """Read."""
-        ...
-
-    def patch(self, path: str, body: Json, content_type: ContentType, query: Query | None = None) -> Json:
-        """Change parts."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +69,7 @@ class SizeWriter:
     """Writes sizes, and remembers what is not seen yet and what failed; used by one thread.
 
     Args:
-        kinds: of objects, by the kind's word.
-        objects: caches of them.
+        jobs: that targets point at.
         clock: monotonic seconds.
         may_write: asked before each write.
         on_written: is told what came of each change.
@@ -89,14 +77,13 @@ class SizeWriter:
 
     def __init__(
         self,
-        store: ChangeRequests,
-        kinds: dict[str, TargetKind],
-        objects: dict[str, Cache[TargetFacts]],
+        store: ApiServer,
+        jobs: Cache[TargetFacts],
         clock: Callable[[], float],
         may_write: Callable[[], bool],
         on_written: Callable[[Written], None] = lambda _: None,
     ) -> None:
-        self._store, self._kinds, self._objects = store, kinds, objects
+        self._store, self._jobs = store, jobs
         self._clock, self._may_write, self._on_written = clock, may_write, on_written
         self._asked: dict[str, _Asked] = {}
         self._failures: dict[str, _Failures] = {}
@@ -169,25 +156,24 @@ class SizeWriter:
 
     def _patch(self, entry: CacheEntry[TargetFacts], change: SizeChange, note: str) -> None:
         target = change.member.target
-        kind = self._kinds[target.ref.kind]
-        path = kind.resource.path(target.namespace, target.ref.name)
+        path = JOBS.path(target.namespace, target.ref.name)
         metadata: Json = {"uid": entry.uid, "resourceVersion": entry.version}
         if note:
             metadata["annotations"] = {ANNOTATION: note}
-        body = {"metadata": metadata, **kind.resized(entry.kept, change.after)}
+        body = {"metadata": metadata, **resized(entry.kept, change.after)}
         try:
             made = _version_of(self._store.patch(path, body, ContentType.MERGE_PATCH))
         except ApiUnanswered as error:
             if not error.may_have_happened:
                 raise
             self._note(entry, change, "")
-            if not self._came_to_pass(path, kind, entry, change):
+            if not self._came_to_pass(path, entry, change):
                 raise
         else:
             self._note(entry, change, made)
 
     def _entry(self, target: ElasticTarget) -> CacheEntry[TargetFacts] | None:
-        return self._objects[target.ref.kind].get((target.namespace, target.ref.name))
+        return self._jobs.get((target.namespace, target.ref.name))
 
     def _note(self, entry: CacheEntry[TargetFacts], change: SizeChange, made: str) -> None:
         self._asked[entry.uid] = _Asked(entry.version, change.after, made, self._clock() + _DOUBT_SECONDS)
@@ -206,7 +192,7 @@ class SizeWriter:
         del self._asked[entry.uid]
         return None
 
-    def _came_to_pass(self, path: str, kind: TargetKind, entry: CacheEntry[TargetFacts], change: SizeChange) -> bool:
+    def _came_to_pass(self, path: str, entry: CacheEntry[TargetFacts], change: SizeChange) -> bool:
         """Look whether a patch was carried out of which no answer came."""
         try:
             found = self._store.get(path)
@@ -217,7 +203,7 @@ class SizeWriter:
         if (found.get("metadata") or {}).get("uid") != entry.uid or version == entry.version:
             return False
         self._note(entry, change, version)
-        if kind.facts(found).workers != change.after:
+        if job_facts(found).workers != change.after:
             # Somebody else was first, so that the patch can no longer be carried out.
             del self._asked[entry.uid]
             return False

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from cluster_agent.kubernetes.api_server import Json
+from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import NodeFacts
 from cluster_agent.kubernetes.device_claims import (
@@ -27,8 +27,8 @@ from cluster_agent.kubernetes.device_claims import (
     taken_devices,
 )
 from cluster_agent.kubernetes.errors import ApiError, NotFound
-from cluster_agent.kubernetes.list_watch import ListWatch, Source
-from cluster_agent.kubernetes.resources import Resource
+from cluster_agent.kubernetes.list_watch import ListWatch
+from cluster_agent.kubernetes.resources import Json, Resource
 from foundation.backoff import Backoff
 from foundation.text import plain_line
 
@@ -49,7 +49,7 @@ class _MaybeServed(Generic[Kept]):
 
     def __init__(
         self,
-        api: Source,
+        api: ApiServer,
         resource: Callable[[str], Resource],
         keep: Callable[[Json], Kept | None],
         clock: Callable[[], float],
@@ -116,7 +116,7 @@ class ClaimedDevices:
         seed: of the waits; agents differ in it.
     """
 
-    def __init__(self, api: Source, clock: Callable[[], float], on_change: Callable[[], None], seed: str) -> None:
+    def __init__(self, api: ApiServer, clock: Callable[[], float], on_change: Callable[[], None], seed: str) -> None:
         self._claims: _MaybeServed[ClaimFacts] = _MaybeServed(api, claims, claim_facts, clock, on_change, seed)
         self._slices: _MaybeServed[SliceFacts] = _MaybeServed(api, slices, slice_facts, clock, on_change, seed)
 

@@ -25,11 +25,12 @@ from cluster_agent.backends.kubernetes.namespaces import (
 from cluster_agent.backends.kubernetes.observation import SeenCluster
 from cluster_agent.backends.kubernetes.scrapes import Reading
 from cluster_agent.errors import BackendUnavailable
-from cluster_agent.kubernetes.api_server import ApiServer, Json, Query
+from cluster_agent.kubernetes.api_server import ApiServer, Query
 from cluster_agent.kubernetes.cache import Cache, CacheEntry, Key
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, pod_facts
-from cluster_agent.kubernetes.following import STALE_SECONDS, Following, unread_in
-from cluster_agent.kubernetes.resources import NAMESPACES, NODES, PODS, Resource
+from cluster_agent.kubernetes.list_watch import STALE_SECONDS, Following, unread_in
+from cluster_agent.kubernetes.resources import JOBS, NAMESPACES, NODES, PODS, Json, Resource
+from cluster_agent.kubernetes.targets.batch_job import TargetFacts, job_facts
 from cluster_agent.kubernetes.targets.elastic_target import (
     ELASTIC_TARGETS,
     ElasticTarget,
@@ -37,7 +38,6 @@ from cluster_agent.kubernetes.targets.elastic_target import (
     elastic_target,
     is_frozen,
 )
-from cluster_agent.kubernetes.targets.target_kind import TargetFacts, TargetKind
 
 _log = structlog.get_logger()
 
@@ -51,7 +51,6 @@ class ClusterWatch:
     """Follows a cluster from `start` to `close`.
 
     Args:
-        kinds: of objects that targets may point at.
         settings: say whose targets and objects, and of its own nodes; a request's time is that of a first sight too.
 
     Attributes:
@@ -66,7 +65,6 @@ class ClusterWatch:
         self,
         api: ApiServer,
         parts: AgentParts,
-        kinds: tuple[TargetKind, ...],
         settings: KubernetesBackendSettings,
     ) -> None:
         self._api, self._parts, self._patience_seconds = api, parts, settings.request_seconds
@@ -84,9 +82,7 @@ class ClusterWatch:
         of_pods = everywhere if own is None else self.names
         self.pods: Cache[PodFacts] = self._follow(PODS, pod_facts, of_pods, on_change=self._on_pods)
         self.targets: Cache[ElasticTarget] = self._follow(ELASTIC_TARGETS, elastic_target, self.names)
-        self.objects: dict[str, Cache[TargetFacts]] = {
-            kind.resource.kind: self._follow(kind.resource, kind.facts, self.names) for kind in kinds
-        }
+        self.jobs: Cache[TargetFacts] = self._follow(JOBS, job_facts, self.names)
         self.opted_in: dict[str, Following[NamespaceFacts]] = {}
         # On nodes of its own nobody else's pods hold devices, and no right to look everywhere is needed.
         self._devices = None if own is not None else ClaimedDevices(api, parts.clock, self._on_pods, _seed())
@@ -172,11 +168,7 @@ class ClusterWatch:
 
     def found(self) -> dict[tuple[str, str, str], TargetFacts]:
         """Objects that targets may point at, by kind, namespace and name."""
-        return {
-            (kind, namespace, name): entry.kept
-            for kind, cache in self.objects.items()
-            for (namespace, name), entry in self._of_readable(cache)
-        }
+        return {(JOBS.kind, namespace, name): entry.kept for (namespace, name), entry in self._of_readable(self.jobs)}
 
     def seen(self, readings: Mapping[str, Reading] | None = None) -> SeenCluster:
         """All that is kept, as it stands now.
@@ -197,16 +189,15 @@ class ClusterWatch:
 
     def by_id(self) -> dict[str, ElasticTarget]:
         """Targets by namespace and name."""
-        return {f"{where}/{name}": entry.kept for (where, name), entry in self._of_readable(self.targets)}
+        return {entry.kept.job_id: entry.kept for _, entry in self._of_readable(self.targets)}
 
     def object_of(self, target: ElasticTarget) -> CacheEntry[TargetFacts] | None:
         """What a target points at; None where it is not there."""
-        cache = self.objects.get(target.ref.kind)
-        return None if cache is None else cache.get((target.namespace, target.ref.name))
+        return self.jobs.get((target.namespace, target.ref.name)) if target.ref.kind == JOBS.kind else None
 
     def uids(self) -> frozenset[str]:
         """Of all objects that targets may point at."""
-        return frozenset(entry.uid for cache in self.objects.values() for entry in cache.entries().values())
+        return frozenset(entry.uid for entry in self.jobs.entries().values())
 
     def shape(self) -> frozenset[object]:
         """What a decision would be about, without how far jobs are, and how large."""
@@ -214,15 +205,15 @@ class ClusterWatch:
             (key, entry.uid, entry.kept.generation, entry.kept.is_frozen)
             for key, entry in self._of_readable(self.targets)
         ]
-        objects = [
-            (kind, key, entry.uid, entry.kept.is_over, entry.kept.obstacle, entry.kept.hold, _is_frozen(entry.kept))
-            for kind, cache in self.objects.items()
-            for key, entry in self._of_readable(cache)
+        jobs = [
+            (key, entry.uid, kept.is_over, kept.obstacle, kept.hold, is_frozen(kept.annotations))
+            for key, entry in self._of_readable(self.jobs)
+            for kept in [entry.kept]
         ]
         followings = list(self.opted_in.values())
         namespaces = [(key, entry.kept) for each in followings for key, entry in each.cache.entries().items()]
         nodes = [entry.kept for entry in self.nodes.entries().values()]
-        return frozenset([*targets, *objects, *nodes, *namespaces])
+        return frozenset([*targets, *jobs, *nodes, *namespaces])
 
     def namespaces(self) -> tuple[Mapping[str, NamespaceFacts], str]:
         """Namespaces, followed from the first call on, as an agent that only advises may not read them.
@@ -298,10 +289,6 @@ class ClusterWatch:
 
 def _seed() -> str:
     return f"{socket.gethostname()}/{os.getpid()}"
-
-
-def _is_frozen(facts: TargetFacts) -> bool:
-    return is_frozen(facts.annotations)
 
 
 def _why(following: Following[Any]) -> str:

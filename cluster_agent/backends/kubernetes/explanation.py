@@ -18,9 +18,10 @@ from cluster_agent.backends.kubernetes.pools import within_pools
 from cluster_agent.backends.kubernetes.training.measured import current_of, noted
 from cluster_agent.backends.kubernetes.views import ClusterView
 from cluster_agent.errors import StateDamaged
+from cluster_agent.kubernetes.resources import dicts_in
+from cluster_agent.kubernetes.targets.batch_job import TargetFacts
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
 from cluster_agent.kubernetes.targets.elastic_target import TargetUpdateMode as TargetMode
-from cluster_agent.kubernetes.targets.target_kind import TargetFacts
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, TrainingJob
 from cluster_agent.recording.last_decision import WeighedDecision, weighed_decision, weighed_steps
 from cluster_agent.recording.memory import MEMORY
@@ -196,7 +197,7 @@ def _asked_now(about: Observed, name: str) -> WeighedDecision:
 def _of_target(
     view: ClusterView, target: ElasticTarget, job_id: str, believed: Believed, decision: WeighedDecision | None
 ) -> dict[str, Any]:
-    facts = view.seen.found.get((target.ref.kind, target.namespace, target.ref.name))
+    facts = view.seen.found.get(target.object_key)
     member = view.observed.members.get(job_id)
     now = SUSPENDED if facts is None else Allocation(facts.workers)
     sizes = [Allocation(workers) for workers in range(target.least, target.most + 1)]
@@ -265,11 +266,9 @@ def _progress(samples: float | None, total: float | None) -> dict[str, Any] | No
 
 def _conditions_of(status: dict[str, Any]) -> list[dict[str, str]]:
     """The conditions of a status, as far as they are some."""
-    found = status.get("conditions")
     return [
         {name: str(each.get(name) or "") for name in ("type", "status", "reason", "message")}
-        for each in (found if isinstance(found, list) else ())
-        if isinstance(each, dict)
+        for each in dicts_in(status.get("conditions"))
     ]
 
 

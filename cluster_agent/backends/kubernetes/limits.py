@@ -10,16 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from cluster_agent.backend_settings import DAYS, KubernetesLimits, MaintenanceWindow
 from cluster_agent.backends.kubernetes.observation import ObservedTarget
 from cluster_agent.backends.kubernetes.rivals import SetBack
+from cluster_agent.kubernetes.resources import Json
+from cluster_agent.kubernetes.targets.batch_job import ResizeHold
 from cluster_agent.kubernetes.targets.elastic_target import FROZEN, TargetUpdateMode, is_frozen
-from cluster_agent.kubernetes.targets.target_kind import ResizeHold
-
-Json = dict[str, Any]
 
 OPT_IN: Final = "fedl2.io/update-mode"
 """A label of a namespace; with `Auto` its targets may ask for sizes to be set."""

@@ -10,8 +10,9 @@ import structlog
 from prometheus_client import Gauge
 
 from cluster_agent.backend_settings import KubernetesBackendSettings, OwnNodes
-from cluster_agent.kubernetes.api_server import Json, Query
+from cluster_agent.kubernetes.api_server import Query
 from cluster_agent.kubernetes.capacity import NodeFacts, amounts, node_facts
+from cluster_agent.kubernetes.resources import Json
 
 _log = structlog.get_logger()
 

@@ -22,8 +22,9 @@ from cluster_agent.backends.kubernetes.pools import Reach, held_to_nodes, seats
 from cluster_agent.backends.kubernetes.scrapes import Reading
 from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts, times
 from cluster_agent.kubernetes.node_choice import NodeChoice
+from cluster_agent.kubernetes.resources import JOBS
+from cluster_agent.kubernetes.targets.batch_job import TargetFacts
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
-from cluster_agent.kubernetes.targets.target_kind import TargetFacts
 from policy_net.accelerators import is_counted
 from policy_net.domain import (
     SUSPENDED,
@@ -37,10 +38,7 @@ from policy_net.domain import (
     Resources,
 )
 
-Json = dict[str, Any]
-
 MEMORY: Final = "memory"
-_ANYWHERE = ({"operator": "Exists"},)
 _LEAST_REMAINING = 1e-3
 _UNKNOWN_SAMPLES = 10_000.0
 """Of a job that says nothing of its work, before it has said how far it is."""
@@ -68,7 +66,7 @@ class ObservedTarget:
     @property
     def job_id(self) -> str:
         """Namespace and name of the target."""
-        return f"{self.target.namespace}/{self.target.name}"
+        return self.target.job_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ class CapacityLeft:
 
     def has_grown(self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts]) -> bool:
         """Whether a node has room for more tasks of a kind now, since pods of others are gone."""
-        now = free_amounts(nodes, pods, _ANYWHERE, lambda pod: pod.owner in self.owners)
+        now = free_amounts(nodes, pods, lambda pod: pod.owner in self.owners)
         grown = ((free_capacity, now.get(name, {})) for name, free_capacity in self.free.items())
         return any(
             times(asks, after) > times(asks, before)
@@ -152,7 +150,6 @@ class OwnJobs(Protocol):
 
 def observed(
     seen: SeenCluster,
-    kinds: frozenset[str],
     unix_seconds: float,
     slot_seconds: float,
     untold: frozenset[str] = frozenset(),
@@ -161,7 +158,6 @@ def observed(
     """What a policy is asked about.
 
     Args:
-        kinds: of objects that targets may point at, as `group/version Kind`.
         untold: uids of objects that were in an earlier decision, and of which nobody was told yet that they are over:
             they are in one more, in which they have nothing and may have nothing.
         own: jobs that are decided about beside the targets.
@@ -174,9 +170,9 @@ def observed(
     over = set()
     taken: dict[str, str] = {}
     for target in sorted(seen.targets, key=lambda each: (each.created, each.namespace, each.name)):
-        job_id = f"{target.namespace}/{target.name}"
-        facts = seen.found.get((target.ref.kind, target.namespace, target.ref.name))
-        problem = _problem(target, facts, kinds)
+        job_id = target.job_id
+        facts = seen.found.get(target.object_key)
+        problem = _problem(target, facts)
         if not problem and facts is not None and facts.uid in taken:
             problem = f"ElasticTarget {taken[facts.uid]} points at {target.ref.kind} {target.ref.name} already"
         if problem:
@@ -199,7 +195,7 @@ def observed(
     # A node counts where any job's pods may come to it; what a job cannot use of them is in its reach.
     may_use = {choice.key: choice for _, by_role in choices.values() for choice in by_role.values()}
     usable = {key: frozenset(node.name for node in nodes if each.allows(node)) for key, each in may_use.items()}
-    free = free_amounts(nodes, pods, _ANYWHERE, lambda pod: pod.owner in choices)
+    free = free_amounts(nodes, pods, lambda pod: pod.owner in choices)
     free = {
         name: free_capacity for name, free_capacity in free.items() if any(name in each for each in usable.values())
     }
@@ -285,20 +281,20 @@ def ended_since(
     """
     ended = set()
     for target in targets:
-        facts = found.get((target.ref.kind, target.namespace, target.ref.name))
+        facts = found.get(target.object_key)
         if facts is None or not facts.is_over:
             continue
-        if (f"{target.namespace}/{target.name}", seconds_of(facts.created)) in asked:
+        if (target.job_id, seconds_of(facts.created)) in asked:
             ended.add(facts.uid)
     return frozenset(ended)
 
 
-def _problem(target: ElasticTarget, facts: TargetFacts | None, kinds: frozenset[str]) -> str:
+def _problem(target: ElasticTarget, facts: TargetFacts | None) -> str:
     ref = target.ref
     if target.problem:
         return target.problem
-    if f"{ref.api_version} {ref.kind}" not in kinds:
-        return f"spec.targetRef is a {ref.kind} of {ref.api_version}: use {' or '.join(sorted(kinds))}"
+    if (ref.api_version, ref.kind) != (JOBS.api_version, JOBS.kind):
+        return f"spec.targetRef is a {ref.kind} of {ref.api_version}: use {JOBS.api_version} {JOBS.kind}"
     if facts is None:
         return f"there is no {ref.kind} {ref.name} in namespace {target.namespace}"
     if facts.is_over:

@@ -11,10 +11,11 @@ import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from cluster_agent.backends.kubernetes.observation import ObservedTarget, seconds_of
-from cluster_agent.kubernetes.api_server import FIELD_MANAGER, Json, whole_time
+from cluster_agent.kubernetes.api_server import FIELD_MANAGER, whole_time
+from cluster_agent.kubernetes.resources import Json, as_dict
 from foundation.text import parse_json
 
 CONTEST: Final = 2
@@ -91,10 +92,9 @@ def noted(member: ObservedTarget) -> Json | None:
 
 def changed(member: ObservedTarget, known: Iterable[float], now: float) -> list[float]:
     """Unix times of the changes of a job within an hour: those that are known here, and those that are noted."""
-    status: Any = member.target.status.get("allocation")
     times = set(known)
-    for found in (status, noted(member)):
-        stated = found.get("recentChanges") if isinstance(found, dict) else None
+    for found in (member.target.status.get("allocation"), noted(member)):
+        stated = as_dict(found).get("recentChanges")
         times |= {seconds_of(each) for each in stated} if isinstance(stated, list) else set()
     # A clock may be set back; what is far ahead of it is nothing that happened.
     return sorted(each for each in times if -HOUR_SECONDS < now - each < HOUR_SECONDS)

@@ -22,8 +22,8 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster_agent.kubernetes.capacity import PodFacts
+from cluster_agent.kubernetes.targets.batch_job import TargetFacts
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
-from cluster_agent.kubernetes.targets.target_kind import TargetFacts
 
 _log = structlog.get_logger()
 
@@ -197,7 +197,7 @@ def jobs_to_scrape(
     objects = found() if with_metrics else {}
     wanted: dict[str, tuple[ElasticTarget, TargetFacts]] = {}
     for target in with_metrics:
-        facts = objects.get((target.ref.kind, target.namespace, target.ref.name))
+        facts = objects.get(target.object_key)
         if facts is not None:
             wanted.setdefault(facts.uid, (target, facts))
     if not wanted:

@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarget
 from cluster_agent.backends.kubernetes.pools import PoolUse, Reach, pools_of, shrink_growth
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, free_amounts, times
-from cluster_agent.kubernetes.targets.target_kind import TargetFacts
+from cluster_agent.kubernetes.targets.batch_job import TargetFacts
 from policy_net.domain import ClusterState, Decision, Job, Resources
 from policy_net.placement.capacity import dominant_share
-
-_ANYWHERE = ({"operator": "Exists"},)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class UnpromisedCapacity:
     def __init__(self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts], holders: Iterable[SizedJob]) -> None:
         nodes, pods = list(nodes), list(pods)
         self._nodes = {node.name: node for node in nodes}
-        self._free = free_amounts(nodes, pods, _ANYWHERE)
+        self._free = free_amounts(nodes, pods)
         here = Counter(pod.owner for pod in pods if pod.node and not pod.is_terminating)
         there_is = Counter(pod.owner for pod in pods if pod.node)
         self._full_for: set[tuple[frozenset[tuple[str, int]], str]] = set()

@@ -8,10 +8,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from cluster_agent.backend_settings import KubernetesBackendSettings
-from cluster_agent.backends.kubernetes.backend import KINDS
 from cluster_agent.backends.kubernetes.namespaces import facts_of, meant_by_free, namespaces_of, selector_of
 from cluster_agent.backends.kubernetes.observation import Observed, SeenCluster, observed
 from cluster_agent.backends.kubernetes.training.free_capacity import choices_of
@@ -24,7 +23,7 @@ from cluster_agent.backends.kubernetes.training.measured import (
     usual_of,
 )
 from cluster_agent.backends.kubernetes.training.templates import rights_of
-from cluster_agent.kubernetes.api_server import Json, Query
+from cluster_agent.kubernetes.api_server import ApiServer, Query
 from cluster_agent.kubernetes.capacity import NodeFacts, pod_facts
 from cluster_agent.kubernetes.device_claims import (
     GROUP,
@@ -38,7 +37,8 @@ from cluster_agent.kubernetes.device_claims import (
 )
 from cluster_agent.kubernetes.errors import Expired, Forbidden, NotFound
 from cluster_agent.kubernetes.node_choice import NodeChoice
-from cluster_agent.kubernetes.resources import EVENTS, NODES, PODS, Resource
+from cluster_agent.kubernetes.resources import EVENTS, JOBS, NODES, PODS, Json, Resource, dicts_in
+from cluster_agent.kubernetes.targets.batch_job import job_facts
 from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, elastic_target
 from cluster_agent.kubernetes.training.pod_rights import NO_RIGHTS, Rights
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, training_job
@@ -48,14 +48,6 @@ _PAGE_OBJECTS = 500
 _TRIES = 3
 """Of a list whose pages are no longer kept before it is read to its end."""
 _MOST_EVENTS = 10
-
-
-class Reads(Protocol):
-    """The request that a view takes; `ApiServer` is one."""
-
-    def get(self, path: str, query: Query | None = None) -> Json:
-        """Read an object, or a page of a list."""
-        ...
 
 
 class StandingJobs:
@@ -120,7 +112,7 @@ class ClusterView:
 
 
 def poll(
-    api: Reads,
+    api: ApiServer,
     namespace: str,
     unix_seconds: float,
     settings: KubernetesBackendSettings,
@@ -178,9 +170,8 @@ def poll(
             unseen.append(TRAINING_JOBS.plural)
     pods = [pod_facts(each) for each in (read(PODS) if some_nodes is None else read_in(PODS))]
     found = {
-        (kind.resource.kind, str(each["metadata"].get("namespace")), str(each["metadata"]["name"])): kind.facts(each)
-        for kind in KINDS
-        for each in read_in(kind.resource)
+        (JOBS.kind, str(each["metadata"].get("namespace")), str(each["metadata"]["name"])): job_facts(each)
+        for each in read_in(JOBS)
     }
     nodes = sorted(
         (facts_of(each, some_nodes) for each in read(NODES, selector_of(some_nodes))), key=lambda node: node.name
@@ -189,12 +180,11 @@ def poll(
         with contextlib.suppress(Forbidden):  # a user of one namespace: `unseen` says so
             nodes = _less_claimed(api, nodes, read)
     seen = SeenCluster(nodes, [each for each in pods if each is not None], targets, found)
-    kinds = frozenset(f"{kind.resource.api_version} {kind.resource.kind}" for kind in KINDS)
     own = StandingJobs(training) if training else None
     return ClusterView(
         seen,
-        observed(seen, kinds, unix_seconds, settings.slot_seconds, own=own),
-        {f"{target.namespace}/{target.name}": target for target in targets},
+        observed(seen, unix_seconds, settings.slot_seconds, own=own),
+        {target.job_id: target for target in targets},
         unix_seconds,
         serves_targets,
         tuple(dict.fromkeys(unseen)),
@@ -205,7 +195,7 @@ def poll(
     )
 
 
-def _less_claimed(api: Reads, nodes: list[NodeFacts], read: Callable[[Resource], list[Json]]) -> list[NodeFacts]:
+def _less_claimed(api: ApiServer, nodes: list[NodeFacts], read: Callable[[Resource], list[Json]]) -> list[NodeFacts]:
     """Nodes without the devices that claims hold, where the server has claims."""
     try:
         version = served_version(api.get(f"/apis/{GROUP}"))
@@ -219,7 +209,7 @@ def _less_claimed(api: Reads, nodes: list[NodeFacts], read: Callable[[Resource],
     return less_taken(nodes, taken_devices(held, offered))
 
 
-def listed(api: Reads, resource: Resource, namespace: str = "", query: Query | None = None) -> list[Json]:
+def listed(api: ApiServer, resource: Resource, namespace: str = "", query: Query | None = None) -> list[Json]:
     """All objects of a kind, page by page.
 
     Raises:
@@ -241,15 +231,14 @@ def _pages(get: Callable[[Query], Json]) -> list[Json]:
     more: Query = {}
     while True:
         page = get(more)
-        items = page.get("items")
-        found += [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+        found += dicts_in(page.get("items"))
         token = (page.get("metadata") or {}).get("continue")
         if not token:
             return found
         more = {"continue": str(token)}
 
 
-def events_of(api: Reads, namespace: str, uids: Iterable[str]) -> list[dict[str, Any]]:
+def events_of(api: ApiServer, namespace: str, uids: Iterable[str]) -> list[dict[str, Any]]:
     """The newest events of objects, oldest first; plain JSON values."""
     found: list[dict[str, Any]] = []
     for uid in uids:

@@ -9,14 +9,13 @@ marked as elastic; then each change is a workload to admit, of which the pods th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from cluster_agent.kubernetes.capacity import Amounts, requests_of
-from cluster_agent.kubernetes.node_choice import node_choice
-from cluster_agent.kubernetes.resources import JOBS, Resource
-from cluster_agent.kubernetes.targets.target_kind import ResizeHold, TargetFacts
-
-Json = dict[str, Any]
+from cluster_agent.kubernetes.node_choice import NodeChoice, node_choice
+from cluster_agent.kubernetes.resources import Json
 
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _ELASTIC = "kueue.x-k8s.io/elastic-job"
@@ -24,41 +23,79 @@ WAITS_FOR_KUEUE = "WaitsForKueue"
 FINISHING = "Finishing"
 
 
-class BatchJob:
-    """The kind Job of batch/v1."""
+@dataclass(frozen=True, slots=True)
+class ResizeHold:
+    """Why an object's size must not be changed for now: a condition's reason, and a line."""
 
-    @property
-    def resource(self) -> Resource:
-        """Jobs."""
-        return JOBS
+    reason: str
+    line: str
 
-    def facts(self, found: Json) -> TargetFacts:
-        """What is kept of a Job."""
-        metadata, spec, status = found["metadata"], found.get("spec") or {}, found.get("status") or {}
-        template = (spec.get("template") or {}).get("spec") or {}
-        annotations = {str(name): str(value) for name, value in (metadata.get("annotations") or {}).items()}
-        parallelism, completions = spec.get("parallelism", 1), spec.get("completions")
-        conditions = {each.get("type") for each in status.get("conditions") or () if each.get("status") == "True"}
-        return TargetFacts(
-            uid=str(metadata.get("uid") or ""),
-            created=str(metadata.get("creationTimestamp") or ""),
-            started=str(status.get("startTime") or ""),
-            workers=0 if spec.get("suspend") else parallelism,
-            requested=parallelism,
-            asks=_asks(template),
-            choice=node_choice(template),
-            annotations=annotations,
-            is_over=bool(conditions & {"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"}),
-            obstacle=_obstacle(spec, parallelism, completions),
-            hold=_hold(metadata, spec, status),
-            generation=metadata.get("generation") or 0,
-            sized_by=_manager_of(metadata, "f:parallelism"),
-        )
 
-    def resized(self, facts: TargetFacts, workers: int) -> Json:
-        """Both numbers in one patch: the server refuses one of them alone."""
-        start = {} if facts.workers else {"suspend": False}
-        return {"spec": {"parallelism": workers, "completions": workers, **start}}
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """What is kept of an object that a target may point at.
+
+    Attributes:
+        uid: also of the owner of its pods.
+        created: RFC 3339.
+        started: likewise, when its pods were first made; empty before.
+        workers: how many it asks for now; 0 while it is suspended.
+        requested: how many it is to have by its own word, also while it is suspended.
+        asks: what one worker takes; None where it cannot be read.
+        choice: of nodes, by its pods.
+        is_over: it is done, or has failed for good.
+        obstacle: why its size cannot be changed, in a line; empty where it can.
+        hold: why not for now, where it can.
+        generation: rises with every change of what it asks for.
+        sized_by: the field manager who set its size last; empty where the server does not say.
+    """
+
+    uid: str
+    created: str
+    started: str
+    workers: int
+    requested: int
+    asks: Amounts | None
+    choice: NodeChoice
+    annotations: Mapping[str, str]
+    is_over: bool
+    obstacle: str = ""
+    hold: ResizeHold | None = None
+    generation: int = 0
+    sized_by: str = ""
+
+
+def job_facts(found: Json) -> TargetFacts:
+    """What is kept of a Job as the API gives it."""
+    metadata, spec, status = found["metadata"], found.get("spec") or {}, found.get("status") or {}
+    template = (spec.get("template") or {}).get("spec") or {}
+    annotations = {str(name): str(value) for name, value in (metadata.get("annotations") or {}).items()}
+    parallelism, completions = spec.get("parallelism", 1), spec.get("completions")
+    conditions = {each.get("type") for each in status.get("conditions") or () if each.get("status") == "True"}
+    return TargetFacts(
+        uid=str(metadata.get("uid") or ""),
+        created=str(metadata.get("creationTimestamp") or ""),
+        started=str(status.get("startTime") or ""),
+        workers=0 if spec.get("suspend") else parallelism,
+        requested=parallelism,
+        asks=_asks(template),
+        choice=node_choice(template),
+        annotations=annotations,
+        is_over=bool(conditions & {"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"}),
+        obstacle=_obstacle(spec, parallelism, completions),
+        hold=_hold(metadata, spec, status),
+        generation=metadata.get("generation") or 0,
+        sized_by=_manager_of(metadata, "f:parallelism"),
+    )
+
+
+def resized(facts: TargetFacts, workers: int) -> Json:
+    """The merge patch that gives a Job so many workers, at least one; it starts one that is suspended.
+
+    Both numbers are in one patch: the server refuses one of them alone.
+    """
+    start = {} if facts.workers else {"suspend": False}
+    return {"spec": {"parallelism": workers, "completions": workers, **start}}
 
 
 def _asks(template: Json) -> Amounts | None:

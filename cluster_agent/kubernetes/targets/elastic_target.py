@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from cluster_agent.kubernetes.resources import Resource
-
-Json = dict[str, Any]
+from cluster_agent.kubernetes.resources import Json, Resource
 
 GROUP: Final = "fedl2.io"
 ELASTIC_TARGETS: Final = Resource(GROUP, "v1alpha1", "elastictargets", "ElasticTarget")
@@ -101,6 +99,16 @@ class ElasticTarget:
     status: Json
     problem: str = ""
     is_frozen: bool = False
+
+    @property
+    def job_id(self) -> str:
+        """By which policies and logs know its job."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def object_key(self) -> tuple[str, str, str]:
+        """Kind, namespace and name of the object that it points at."""
+        return self.ref.kind, self.namespace, self.ref.name
 
 
 class _Wrong(Exception):

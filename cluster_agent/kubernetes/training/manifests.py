@@ -10,14 +10,12 @@ import base64
 import copy
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from cluster_agent.kubernetes.resources import PODS, Resource
+from cluster_agent.kubernetes.resources import PODS, Json, Resource
 from cluster_agent.kubernetes.training.credentials import ServingPair
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, Placing, RoleSpec, TrainingJob
 from policy_net.domain import Allocation
-
-Json = dict[str, Any]
 
 SERVICES: Final = Resource("", "v1", "services", "Service")
 SECRETS: Final = Resource("", "v1", "secrets", "Secret")

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
+from cluster_agent.kubernetes.resources import Json, as_dict, dicts_in
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from foundation.text import plain_line
-
-Json = dict[str, Any]
 
 SYSTEM_NAMESPACES: Final = frozenset(("kube-system", "kube-public", "kube-node-lease"))
 EVERY_NAMESPACE: Final = "*"
@@ -103,7 +102,7 @@ class Rights:
         access = frozenset[HostAccess]().union(*(each.host_access for each in listed))
         templates = {"worker": job.worker.template, "ps": job.ps.template, "coordinator": job.coordinator}
         for role, template in templates.items():
-            spec = _section(template, "spec")
+            spec = as_dict(as_dict(template).get("spec"))
             at = f"spec.{role}.template.spec"
             for name in ("serviceAccountName", "serviceAccount"):
                 if (account := spec.get(name)) and str(account) not in accounts:
@@ -124,16 +123,16 @@ def _host_access(spec: Json) -> Iterator[tuple[HostAccess, str]]:
     for kind in (HostAccess.NETWORK, HostAccess.PROCESSES, HostAccess.MEMORY, HostAccess.NODE):
         if spec.get(kind.value):
             yield kind, kind.value
-    for number, volume in enumerate(_sections(spec, "volumes")):
+    for number, volume in enumerate(dicts_in(spec.get("volumes"))):
         if volume.get("hostPath") is not None:
             yield HostAccess.FILES, f"volumes[{number}].hostPath"
     yield from ((HostAccess.PRIVILEGED, f"securityContext.{field}") for field in _privileged(spec))
-    if _section(spec, "securityContext").get("sysctls"):
+    if as_dict(spec.get("securityContext")).get("sysctls"):
         yield HostAccess.PRIVILEGED, "securityContext.sysctls"
     for group in ("initContainers", "containers", "ephemeralContainers"):
-        for number, container in enumerate(_sections(spec, group)):
+        for number, container in enumerate(dicts_in(spec.get(group))):
             at = f"{group}[{number}]"
-            for port in _sections(container, "ports"):
+            for port in dicts_in(container.get("ports")):
                 if port.get("hostPort"):
                     yield HostAccess.PORT, f"{at}.ports.hostPort"
             yield from ((HostAccess.PRIVILEGED, f"{at}.securityContext.{field}") for field in _privileged(container))
@@ -141,30 +140,20 @@ def _host_access(spec: Json) -> Iterator[tuple[HostAccess, str]]:
 
 def _privileged(of: Json) -> Iterator[str]:
     """Fields of the security context of a pod or container that take what keeps it apart from its node away."""
-    context = _section(of, "securityContext")
+    context = as_dict(of.get("securityContext"))
     if context.get("privileged"):
         yield "privileged"
-    added = _section(context, "capabilities").get("add")
+    added = as_dict(context.get("capabilities")).get("add")
     words = {str(word).upper().removeprefix("CAP_") for word in (added if isinstance(added, list) else ())}
     if not words <= _ORDINARY_CAPABILITIES:
         yield "capabilities.add"
     if context.get("procMount") not in (None, "", "Default"):
         yield "procMount"
     for profile in ("seccompProfile", "appArmorProfile"):
-        if _section(context, profile).get("type") == "Unconfined":
+        if as_dict(context.get(profile)).get("type") == "Unconfined":
             yield profile
-    label = _section(context, "seLinuxOptions")
+    label = as_dict(context.get("seLinuxOptions"))
     if label.get("user") or label.get("role") or str(label.get("type") or "") not in _ORDINARY_SELINUX_TYPES:
         yield "seLinuxOptions"
-    if _section(context, "windowsOptions").get("hostProcess"):
+    if as_dict(context.get("windowsOptions")).get("hostProcess"):
         yield "windowsOptions.hostProcess"
-
-
-def _section(of: Any, name: str) -> Json:
-    found = of.get(name) if isinstance(of, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def _sections(of: Json, name: str) -> list[Json]:
-    found = of.get(name)
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

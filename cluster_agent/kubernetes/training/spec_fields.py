@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from cluster_agent.kubernetes.capacity import requests_of
+from cluster_agent.kubernetes.resources import Json
 from foundation.text import plain_line
 
-Json = dict[str, Any]
 _Word = TypeVar("_Word", bound=StrEnum)
 
 MOST_TASKS: Final = 16

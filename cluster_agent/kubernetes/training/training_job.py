@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from cluster_agent.kubernetes.capacity import Amounts, requests_of
-from cluster_agent.kubernetes.resources import Resource
+from cluster_agent.kubernetes.resources import Json, Resource, as_dict, condition_of
 from cluster_agent.kubernetes.training.spec_fields import (
     DEFAULT_BACKOFF_LIMIT,
     MOST_RANKS,
@@ -35,8 +35,6 @@ from cluster_agent.kubernetes.training.spec_fields import (
     work,
 )
 from policy_net.domain import SUSPENDED, Allocation
-
-Json = dict[str, Any]
 
 TRAINING_JOBS: Final = Resource("fedl2.io", "v1alpha1", "trainingjobs", "TrainingJob")
 LAST_CHECKPOINT: Final = "fedl2.io/last-checkpoint"
@@ -158,8 +156,8 @@ class TrainingJob:
     @property
     def granted(self) -> Allocation:
         """What was decided last that it has; nothing before the first time."""
-        found = self.status.get("allocation")
-        workers, ps = (found.get("workers"), found.get("ps")) if isinstance(found, dict) else (None, None)
+        found = as_dict(self.status.get("allocation"))
+        workers, ps = found.get("workers"), found.get("ps")
         if not (isinstance(workers, int) and isinstance(ps, int)):
             return SUSPENDED
         if self.is_all_reduce:
@@ -212,16 +210,12 @@ class TrainingJob:
 
     def condition(self, name: str) -> Json:
         """One condition of its status; empty where there is none."""
-        found = self.status.get("conditions")
-        conditions = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-        return next((each for each in conditions if each.get("type") == name), {})
+        return condition_of(self.status, name)
 
 
 def training_job(found: Json) -> TrainingJob:
     """What is kept of a TrainingJob as the API gives it; one that makes no sense says so in `problem`."""
-    metadata, spec, status = found["metadata"], found.get("spec"), found.get("status")
-    spec = spec if isinstance(spec, dict) else {}
-    status = status if isinstance(status, dict) else {}
+    metadata, spec, status = found["metadata"], as_dict(found.get("spec")), as_dict(found.get("status"))
     name = str(metadata["name"])
     problem = ""
     model_type, mode, placing = OTHER_TYPE, JobUpdateMode.AUTO, Placing.PREFER

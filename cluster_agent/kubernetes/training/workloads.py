@@ -12,15 +12,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
-from cluster_agent.kubernetes.resources import Resource
+from cluster_agent.kubernetes.resources import Json, Resource, condition, condition_of, controller_of, dicts_in
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, JOB_LABEL
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from policy_net.domain import Allocation
-
-Json = dict[str, Any]
 
 WORKLOADS: Final = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
 FLAVORS: Final = Resource("kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False)
@@ -81,11 +79,10 @@ class KueueWorkload:
 def workload_facts(found: Json) -> KueueWorkload | None:
     """What is kept of a Workload as the API gives it; None of one that is no TrainingJob's."""
     metadata, spec, status = found["metadata"], found.get("spec") or {}, found.get("status") or {}
-    owner: Json = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
+    owner = controller_of(metadata)
     if owner.get("kind") != "TrainingJob":
         return None
-    pod_sets = [each for each in spec.get("podSets") or () if isinstance(each, dict)]
-    counts = {str(each.get("name")): each.get("count", 1) for each in pod_sets}
+    counts = {str(each.get("name")): each.get("count", 1) for each in dicts_in(spec.get("podSets"))}
     state, line = _state(spec, status)
     numbered = _NUMBER.fullmatch(str(metadata["name"]))
     flavors = {
@@ -108,26 +105,21 @@ def workload_facts(found: Json) -> KueueWorkload | None:
         deleting="deletionTimestamp" in metadata,
         order=tuple(counts),
         line=line,
-        is_ready=condition(status, "PodsReady").get("status") == "True",
+        is_ready=condition_of(status, "PodsReady").get("status") == "True",
         replaces=str((metadata.get("annotations") or {}).get(REPLACES) or "").rpartition("/")[2],
         flavors=flavors,
         updates=updates,
     )
 
 
-def condition(status: Json, name: str) -> Json:
-    """One condition; empty where there is none."""
-    return next((each for each in status.get("conditions") or () if each.get("type") == name), {})
-
-
 def _state(spec: Json, status: Json) -> tuple[WorkloadState, str]:
     """Where it is, and why, as Kueue says it."""
 
     def holds(name: str) -> bool:
-        return bool(condition(status, name).get("status") == "True")
+        return bool(condition_of(status, name).get("status") == "True")
 
     def said(name: str, otherwise: str) -> str:
-        return str(condition(status, name).get("message") or otherwise)
+        return str(condition_of(status, name).get("message") or otherwise)
 
     if holds("Finished"):
         return WorkloadState.FINISHED, said("Finished", "it is over")
@@ -296,7 +288,7 @@ _AT_ONCE = frozenset({"Preempted", "NodeFailures"})
 
 def given_back(status: Json, now: str, generation: int) -> Json:
     """The status of an evicted Workload whose pods are gone: it has no quota any more, and waits again."""
-    evicted = condition(status, "Evicted")
+    evicted = condition_of(status, "Evicted")
     reason = str(evicted.get("reason") or "Deactivated")
     line = str(evicted.get("message") or "its pods are gone")
     changes = [
@@ -304,7 +296,7 @@ def given_back(status: Json, now: str, generation: int) -> Json:
         ("Admitted", False, "NoReservation", "the Workload has no reservation"),
         ("Requeued", reason in _AT_ONCE, reason, line),
     ]
-    if condition(status, "PodsReady"):
+    if condition_of(status, "PodsReady"):
         changes.append(("PodsReady", False, "WaitForStart", "its pods are gone"))
     return {"admission": None, "conditions": _with(status, generation, now, *changes)}
 
@@ -313,9 +305,4 @@ def _with(status: Json, generation: int, now: str, *changes: tuple[str, bool, st
     """All conditions, with some of them changed."""
     names = {name for name, *_ in changes}
     kept = [each for each in status.get("conditions") or () if each.get("type") not in names]
-    for name, holds, reason, line in changes:
-        value, before = "True" if holds else "False", condition(status, name)
-        since = before.get("lastTransitionTime", now) if before.get("status") == value else now
-        made = {"type": name, "status": value, "reason": reason, "message": line, "observedGeneration": generation}
-        kept.append({**made, "lastTransitionTime": since})
-    return kept
+    return [*kept, *(condition(status, each, now, generation) for each in changes)]

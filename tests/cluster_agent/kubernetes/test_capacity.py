@@ -116,11 +116,10 @@ def node(name: str, cpu: str = "4", **spec: Any) -> NodeFacts:
     return node_facts({"metadata": {"name": name}, "spec": spec, "status": status})
 
 
-def test_nodes_that_pods_may_not_come_to_are_left_out() -> None:
+def test_nodes_that_no_pod_may_come_to_are_left_out() -> None:
     tainted = node("t", taints=[{"key": "k", "effect": "NoExecute"}])
     nodes = [node("a"), node("c", unschedulable=True), tainted, node("broken", cpu="many")]
-    assert set(free_amounts(nodes, [])) == {"a"}
-    assert set(free_amounts(nodes, [], [{"operator": "Exists"}])) == {"a", "t"}
+    assert set(free_amounts(nodes, [])) == {"a", "t"}
 
 
 def test_what_was_taken_beyond_what_there_is_leaves_nothing_and_not_less() -> None:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_agent.kubernetes.api_server import Json, micro_time
+from cluster_agent.kubernetes.api_server import micro_time
 from cluster_agent.kubernetes.elector import EPOCH, Elector, LeaseTimes
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiUnanswered, Conflict, NotFound
+from cluster_agent.kubernetes.resources import Json
 
 TIMES = LeaseTimes(lease_seconds=15, renew_deadline_seconds=10.0, retry_seconds=2.0)
 

@@ -11,7 +11,7 @@ from apiserver.serving import KubeServer
 from kube_clients import api_of, pod
 
 from cluster_agent.kubernetes.cache import Cache
-from cluster_agent.kubernetes.following import STALE_SECONDS, Following, unread_in
+from cluster_agent.kubernetes.list_watch import STALE_SECONDS, Following, unread_in
 from cluster_agent.kubernetes.resources import PODS
 
 DEADLINE_SECONDS = 60.0

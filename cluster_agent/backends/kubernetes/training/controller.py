@@ -30,7 +30,7 @@ from cluster_agent.backends.kubernetes.training.pace import JobPace
 from cluster_agent.backends.kubernetes.training.parts import Hands, WatchedObjects
 from cluster_agent.backends.kubernetes.training.plan import plan
 from cluster_agent.backends.kubernetes.training.ranks.plan import plan_ranks
-from cluster_agent.backends.kubernetes.training.step import Ask, Ended, JobStanding, JobStep, Parting, parting
+from cluster_agent.backends.kubernetes.training.step import Ask, Ended, JobStanding, JobStep, Parting, SeenJob, parting
 from cluster_agent.backends.kubernetes.training.story.reporter import Reporter
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
@@ -229,10 +229,11 @@ class TrainingController:
         free_capacity: CapacityNow,
     ) -> JobStep:
         """What is to be done; of a gang whose ranks go, what has to be written before is written."""
-        now = self._clock()
+        now, unix_seconds = self._clock(), self._unix_clock()
+        seen = SeenJob(job, wanted, tuple(pods), job_report, memory, now, unix_seconds, self._reporter.decision(job))
         if not job.is_all_reduce:
-            return plan(job, wanted, self._reporter.decision(job), pods, job_report, memory, now)
-        step = plan_ranks(job, wanted, pods, job_report, memory, now, self._unix_clock())
+            return plan(seen)
+        step = plan_ranks(seen)
         if step.grows and not free_capacity().take(needs_of(job, ["worker"] * step.grows, self._choices(job))):
             return replace(step, standing=step.meanwhile, line="waits for room to grow", delete=())
         if step.delete and not self._reporter.note(job):
@@ -260,8 +261,10 @@ class TrainingController:
     def _part(self, job: TrainingJob, pods: list[TaskPod], free_capacity: CapacityNow) -> None:
         """Have a deleted job write its last checkpoint, and let it go."""
         memory, job_report = self._known(job)
+        decision = f"deleted-{job.uid[:8]}"
+        seen = SeenJob(job, SUSPENDED, tuple(pods), job_report, memory, self._clock(), self._unix_clock(), decision)
         if not memory.may_go:  # what is found once stays: its pods go as soon as it does, before anybody sees it go
-            found = parting(job, pods, job_report, memory, self._unix_clock(), self._hands.last_checkpoint_seconds)
+            found = parting(seen, self._hands.last_checkpoint_seconds)
             if found is not None and found.line:
                 job = self._note_parting(job, found)
                 reason, kind = ("LastCheckpoint", EventType.NORMAL) if found.is_written else _NO_LAST_CHECKPOINT
@@ -270,7 +273,7 @@ class TrainingController:
         if memory.may_go:
             self._objects.set_finalizer(job, present=False)
             return
-        step = plan(job, SUSPENDED, f"deleted-{job.uid[:8]}", pods, job_report, memory, self._clock())
+        step = plan(replace(seen, job=job))
         self._reporter.report_resizes(job, step, job_report)
         for ended in step.report:
             self._report(job, ended, memory)

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import structlog
 
@@ -18,7 +17,7 @@ from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport,
 from cluster_agent.backends.kubernetes.training.step import Ask, Ended, Request
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
-from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
+from elastic_runtime.control.messages import JobStatus, RequestOutcome
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ResizeFailed
 from elastic_runtime.protocol.plan import JobPhase
 
@@ -53,35 +52,7 @@ class CoordinatorConnection:
     pod: str = ""
 
 
-class CoordinatorCalls(Protocol):
-    """The calls that are made; `ControlClient` is one."""
-
-    def status(self) -> JobStatus:
-        """How the job is doing."""
-        ...
-
-    def resize(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
-        """Ask for another size."""
-        ...
-
-    def suspend(self, request_id: str) -> tuple[RequestOutcome, str]:
-        """Ask for an end after a checkpoint."""
-        ...
-
-    def resume(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
-        """Ask to go on."""
-        ...
-
-    def task_ended(self, task: str, exit_code: int, last_line: str = "") -> None:
-        """Say how a task's process ended."""
-        ...
-
-    def close(self) -> None:
-        """Close the channel."""
-        ...
-
-
-def open_connection(line: CoordinatorConnection, epoch: Callable[[], int] = lambda: 0) -> CoordinatorCalls:
+def open_connection(line: CoordinatorConnection, epoch: Callable[[], int] = lambda: 0) -> ControlClient:
     """A client of the coordinator at the other end.
 
     Args:
@@ -94,7 +65,7 @@ def open_connection(line: CoordinatorConnection, epoch: Callable[[], int] = lamb
 @dataclass(slots=True)
 class _Followed:
     line: CoordinatorConnection
-    calls: CoordinatorCalls
+    calls: ControlClient
     job_report: CoordinatorReport | None = None
     most: JobStatus | None = None
     polled_seconds: float = -float("inf")
@@ -127,7 +98,7 @@ class Coordinators:
         self,
         clock: Callable[[], float],
         on_news: Callable[[], None],
-        connect: Callable[[CoordinatorConnection], CoordinatorCalls] = open_connection,
+        connect: Callable[[CoordinatorConnection], ControlClient] = open_connection,
         poll_seconds: float = POLL_SECONDS,
         pool: Executor | None = None,
     ) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts, requests_of
 from cluster_agent.kubernetes.node_choice import NodeChoice, node_choice
+from cluster_agent.kubernetes.resources import Json
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, role_of, template_of
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from elastic_runtime.control.messages import Size
@@ -49,7 +49,7 @@ class ClusterCapacity:
         self._by_name = {node.name: node for node in self._nodes}
         self._allowed: dict[str, frozenset[str]] = {}
         # With every toleration: which nodes a pod may come to is looked at when it is placed.
-        self._free = free_amounts(self._nodes, pods, _ANYWHERE)
+        self._free = free_amounts(self._nodes, pods)
         for pod in pods:
             if not pod.node and pod.asks is not None:
                 # One that waits for a node will have its room somewhere.
@@ -153,7 +153,6 @@ def _words(name: str, amount: int) -> str:
 # Workers, parameter servers and the coordinator have templates of their own, and Kueue's admission may say more of
 # each.
 
-Json = dict[str, Any]
 Fit = Callable[[str, Json], None]
 """Changes the pod of a role as Kueue's admission says; ValueError where its template says something else."""
 

@@ -17,7 +17,6 @@ from cluster_agent.backends.kubernetes.places.job_placement import GpuTypes, Job
 from cluster_agent.backends.kubernetes.training.controller import TrainingController
 from cluster_agent.backends.kubernetes.training.coordinators import (
     POLL_SECONDS,
-    CoordinatorCalls,
     CoordinatorConnection,
     Coordinators,
     open_connection,
@@ -41,13 +40,14 @@ from cluster_agent.backends.kubernetes.training.templates import Templates
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.events import EventRecorder
-from cluster_agent.kubernetes.following import Following, unread_in
+from cluster_agent.kubernetes.list_watch import Following, unread_in
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.resources import PODS
 from cluster_agent.kubernetes.training.credentials import JobKeys
 from cluster_agent.kubernetes.training.manifests import JOB_LABEL, SERVICES
 from cluster_agent.kubernetes.training.pod_rights import NO_RIGHTS, Rights
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, TrainingJob, training_job
+from elastic_runtime.control.client import ControlClient
 from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation, Decision, Job, Progress, Share
 
@@ -88,7 +88,7 @@ class TrainingJobs:
         on_news: Callable[[], None],
         clock: Callable[[], float],
         unix_clock: Callable[[], float],
-        connect: Callable[[CoordinatorConnection, Callable[[], int]], CoordinatorCalls] = open_connection,
+        connect: Callable[[CoordinatorConnection, Callable[[], int]], ControlClient] = open_connection,
         last_checkpoint_seconds: float = 300.0,
         on_reported: Callable[[str, str], None] = lambda *_: None,
         poll_seconds: float = POLL_SECONDS,

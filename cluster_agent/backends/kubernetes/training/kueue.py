@@ -25,10 +25,11 @@ from cluster_agent.backends.kubernetes.training.quota import (
     unread,
 )
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
-from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json, whole_time
+from cluster_agent.kubernetes.api_server import ApiServer, ContentType, whole_time
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotActing, NotFound
-from cluster_agent.kubernetes.following import Following
+from cluster_agent.kubernetes.list_watch import Following
+from cluster_agent.kubernetes.resources import Json
 from cluster_agent.kubernetes.training import workloads
 from cluster_agent.kubernetes.training.manifests import JOB_LABEL, role_of
 from cluster_agent.kubernetes.training.training_job import TrainingJob

@@ -17,6 +17,7 @@ from cluster_agent.backends.kubernetes.places.job_placement import GpuTypes, Pla
 from cluster_agent.backends.kubernetes.training.free_capacity import asks_of
 from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.kubernetes.capacity import Amounts
+from cluster_agent.kubernetes.resources import as_dict
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
 from cluster_agent.kubernetes.training.training_job import JobUpdateMode, TrainingJob
 from elastic_runtime.protocol.plan import JobPhase
@@ -274,8 +275,7 @@ def scheduled_jobs(
 
 def noted(job: TrainingJob) -> MeasuredJob:
     """What is known of a job from its status alone, where its coordinator cannot be asked."""
-    progress = job.status.get("progress")
-    stated = progress if isinstance(progress, dict) else {}
+    stated = as_dict(job.status.get("progress"))
     number = {name: _number(stated.get(name)) for name in ("samples", "step", "epoch", "totalEpochs")}
     return MeasuredJob(
         samples=number["samples"],

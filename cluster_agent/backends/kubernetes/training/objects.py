@@ -17,10 +17,10 @@ from cluster_agent.backends.kubernetes.training.plan import GIVEN_BACK_GRACE_SEC
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
 from cluster_agent.backends.kubernetes.training.step import JobStep
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
-from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json
+from cluster_agent.kubernetes.api_server import ApiServer, ContentType
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotActing, NotFound
-from cluster_agent.kubernetes.resources import PODS
+from cluster_agent.kubernetes.resources import PODS, Json, controller_of
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.credentials import JobKeys, ServingPair, name_of_key, serving_pair, token_of
 from cluster_agent.kubernetes.training.manifests import (
@@ -50,9 +50,8 @@ class ServiceFacts:
 
 def service_facts(found: Json) -> ServiceFacts:
     """What is kept of a Service as the API gives it."""
-    owner: Json = next((each for each in found["metadata"].get("ownerReferences") or () if each.get("controller")), {})
     return ServiceFacts(
-        str(owner.get("uid") or ""),
+        str(controller_of(found["metadata"]).get("uid") or ""),
         str((found.get("spec") or {}).get("clusterIP") or ""),
         str((found["metadata"].get("annotations") or {}).get(KEY_ANNOTATION) or ""),
     )

@@ -13,14 +13,21 @@ import re
 from collections.abc import Iterable, Mapping
 
 from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
-from cluster_agent.backends.kubernetes.training.step import Ended, JobStanding, JobStep, first_tasks, next_ask
+from cluster_agent.backends.kubernetes.training.step import (
+    Ended,
+    JobStanding,
+    JobStep,
+    SeenJob,
+    first_tasks,
+    next_ask,
+)
 from cluster_agent.backends.kubernetes.training.task_pods import KILLED, TaskPod
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, pod_name
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from elastic_runtime.control.messages import JobStatus
 from elastic_runtime.protocol.plan import JobPhase
 from foundation.errors import BAD_INPUT
-from policy_net.domain import SUSPENDED, Allocation
+from policy_net.domain import SUSPENDED
 
 GANG_SECONDS = 600.0
 """Longest wait for all of a job's first pods to run: images have to be pulled."""
@@ -39,8 +46,6 @@ _RELEASED = frozenset({JobPhase.SUSPENDED, JobPhase.FINISHED, JobPhase.FAILED})
 _GATHERING = frozenset({JobPhase.STARTING, JobPhase.RECOVERING})
 """It does not train, and waits for tasks."""
 _TRAINS = frozenset({JobPhase.RUNNING, JobPhase.RESIZING, JobPhase.SUSPENDING})
-
-
 _STANDING: Mapping[JobPhase, JobStanding] = {
     JobPhase.STARTING: JobStanding.STARTING,
     JobPhase.RUNNING: JobStanding.RUNNING,
@@ -53,48 +58,28 @@ _STANDING: Mapping[JobPhase, JobStanding] = {
 }
 
 
-def plan(
-    job: TrainingJob,
-    wanted: Allocation,
-    decision: str,
-    pods: Iterable[TaskPod],
-    job_report: CoordinatorReport | None,
-    memory: JobMemory,
-    now: float,
-) -> JobStep:
-    """What to do about one job.
-
-    Args:
-        wanted: the size that it is to have; 0/0: none.
-        decision: names the decision that said so.
-        pods: all that carry its name.
-        job_report: what its coordinator said; None where it cannot be asked.
-        memory: of this job; is changed.
-        now: monotonic seconds.
-    """
-    everything = tuple(pods)
-    ours = {pod.task: pod for pod in everything if pod.owner == job.uid and _is_task(job, pod)}
-    memory.keep(ours, {pod.uid for pod in ours.values()}, now)
+def plan(seen: SeenJob) -> JobStep:
+    """What to do about one job."""
+    job, desired, memory, job_report = seen.job, seen.desired, seen.memory, seen.job_report
+    ours = {pod.task: pod for pod in seen.pods if pod.owner == job.uid and _is_task(job, pod)}
+    memory.keep(ours, {pod.uid for pod in ours.values()}, seen.now)
     coordinator = ours.get(COORDINATOR)
     if job.outcome:
         return _over(job, ours)
     if coordinator is None:
-        left = [pod for pod in everything if pod.owner != job.uid]
-        return _without_coordinator(job, wanted, ours, left, memory, now)
+        return _without_coordinator(seen, ours)
     if coordinator.ended:
-        return _after_coordinator(job, wanted, coordinator, ours, memory, now)
-    goes = wanted != SUSPENDED and _is_given_back(job, coordinator, job_report, memory, now)
+        return _after_coordinator(seen, coordinator, ours)
+    goes = desired != SUSPENDED and _is_given_back(seen, coordinator)
     if coordinator.deleting or goes:
-        standing, line = _meanwhile(job, wanted, memory, now, "its coordinator is about to end")
-        leaves = _not_going(ours) if goes or wanted == SUSPENDED else ()
+        standing, line = _meanwhile(seen, "its coordinator is about to end")
+        leaves = _not_going(ours) if goes or desired == SUSPENDED else ()
         return JobStep(standing, line, delete=leaves, grace_seconds=GIVEN_BACK_GRACE_SECONDS if goes else None)
     if job_report is None:
-        return _unheard(job, wanted, coordinator, ours, memory, now)
+        return _unheard(seen, coordinator, ours)
     memory.silent_since = None
-    waiting = (
-        _gang(job, wanted, ours, job_report.status, memory, now) if job_report.status.phase in _GATHERING else None
-    )
-    return waiting or _training(job, wanted, decision, ours, job_report, memory, now)
+    gathers = _gang(seen, ours, job_report.status) if job_report.status.phase in _GATHERING else None
+    return gathers or _training(seen, ours, job_report)
 
 
 def _is_task(job: TrainingJob, pod: TaskPod) -> bool:
@@ -102,14 +87,12 @@ def _is_task(job: TrainingJob, pod: TaskPod) -> bool:
     return pod.name == pod_name(job, pod.task) and (pod.task == COORDINATOR or bool(_TASK.fullmatch(pod.task)))
 
 
-def _is_given_back(
-    job: TrainingJob, coordinator: TaskPod, job_report: CoordinatorReport | None, memory: JobMemory, now: float
-) -> bool:
-    """Whether a gang was refused or did not come, so that its pods are deleted before the next try: they hold quota."""
-    trains = job.trained_under == coordinator.uid or (
-        job_report is not None and job_report.status.phase not in _GATHERING
-    )
-    return now < memory.not_before_seconds and not trains
+def _is_given_back(seen: SeenJob, coordinator: TaskPod) -> bool:
+    """Whether a gang was refused, or did not come, and what there is of it is to go before the next try; whatever could
+    not be deleted at once holds quota for nothing."""
+    report, is_known = seen.job_report, seen.job.trained_under == coordinator.uid
+    trains = is_known or (report is not None and report.status.phase not in _GATHERING)
+    return seen.now < seen.memory.not_before_seconds and not trains
 
 
 def _over(job: TrainingJob, ours: Mapping[str, TaskPod]) -> JobStep:
@@ -119,15 +102,9 @@ def _over(job: TrainingJob, ours: Mapping[str, TaskPod]) -> JobStep:
     return JobStep(JobStanding(job.outcome), line, delete=running)
 
 
-def _after_coordinator(
-    job: TrainingJob,
-    wanted: Allocation,
-    coordinator: TaskPod,
-    ours: Mapping[str, TaskPod],
-    memory: JobMemory,
-    now: float,
-) -> JobStep:
+def _after_coordinator(seen: SeenJob, coordinator: TaskPod, ours: Mapping[str, TaskPod]) -> JobStep:
     """Its process has ended: the job is over, or goes on with another one."""
+    memory = seen.memory
     word, _, line = coordinator.last_words.partition(":")
     line = line.strip()
     if coordinator.exit_code == 0 and word == JobPhase.FINISHED:
@@ -141,10 +118,11 @@ def _after_coordinator(
     memory.gang_since = memory.silent_since = None
     if coordinator.uid != memory.counted:
         memory.counted = coordinator.uid
-        if not coordinator.deleting and job.trained_under != coordinator.uid:
+        if not coordinator.deleting and seen.job.trained_under != coordinator.uid:
             words = coordinator.last_words or f"code {coordinator.exit_code}"
-            memory.on_gang_failed(f"its coordinator ended before it led the job ({words}); it is tried again", now)
-    standing, line = _meanwhile(job, wanted, memory, now, "its coordinator has ended, and is replaced")
+            why = f"its coordinator ended before it led the job ({words}); it is tried again"
+            memory.on_gang_failed(why, seen.now)
+    standing, line = _meanwhile(seen, "its coordinator has ended, and is replaced")
     return JobStep(standing, line, delete=() if coordinator.deleting else (coordinator,))
 
 
@@ -152,110 +130,90 @@ def _works(pod: TaskPod) -> bool:
     return pod.task.startswith("worker-") and not pod.ended and pod.phase != "Pending"
 
 
-def _meanwhile(
-    job: TrainingJob, wanted: Allocation, memory: JobMemory, now: float, line: str
-) -> tuple[JobStanding, str]:
+def _meanwhile(seen: SeenJob, line: str) -> tuple[JobStanding, str]:
     """What is told while pods go, so that others can take their place."""
-    if wanted == SUSPENDED:
-        return (JobStanding.SUSPENDED, "by its user") if job.suspend else (JobStanding.QUEUED, "waits for resources")
-    if now < memory.not_before_seconds:
-        return JobStanding.QUEUED, memory.refused
+    if seen.desired == SUSPENDED:
+        return (
+            (JobStanding.SUSPENDED, "by its user") if seen.job.suspend else (JobStanding.QUEUED, "waits for resources")
+        )
+    if seen.now < seen.memory.not_before_seconds:
+        return JobStanding.QUEUED, seen.memory.refused
     return JobStanding.RECOVERING, line
 
 
-def _without_coordinator(
-    job: TrainingJob,
-    wanted: Allocation,
-    ours: Mapping[str, TaskPod],
-    left: list[TaskPod],
-    memory: JobMemory,
-    now: float,
-) -> JobStep:
+def _without_coordinator(seen: SeenJob, ours: Mapping[str, TaskPod]) -> JobStep:
     """There is none: the job waits, begins, or goes on from what was written down."""
+    job, desired, memory = seen.job, seen.desired, seen.memory
     knows = job.has_started and bool(job.journal_claim)
-    may_begin = wanted != SUSPENDED and not job.problem and now >= memory.not_before_seconds
+    may_begin = desired != SUSPENDED and not job.problem and seen.now >= memory.not_before_seconds
     if knows and may_begin and any(not pod.ended and not pod.deleting for pod in ours.values()):
         # Its tasks wait for it, and it finds them in its journal.
-        return JobStep(JobStanding.RECOVERING, "its coordinator was lost", create=(COORDINATOR,), begin=wanted)
+        return JobStep(JobStanding.RECOVERING, "its coordinator was lost", create=(COORDINATOR,), begin=desired)
     if ours:
-        standing, line = _meanwhile(job, wanted, memory, now, "what is left of it goes first")
+        standing, line = _meanwhile(seen, "what is left of it goes first")
         return JobStep(standing, line, delete=_not_going(ours))
-    why = why_it_waits(job, wanted, left, memory, now)
-    if why:
-        standing = JobStanding.SUSPENDED if job.suspend else JobStanding.INVALID if job.problem else JobStanding.QUEUED
-        return JobStep(standing, why)
-    memory.gang_since = now
+    if (waits := waiting(seen)) is not None:
+        return JobStep(*waits)
+    memory.gang_since = seen.now
     # A journal knows more than the numbers from which a new coordinator would count.
-    tasks = () if knows else first_tasks(wanted)
+    tasks = () if knows else first_tasks(desired)
     line = "its pods are made"
-    return JobStep(JobStanding.STARTING, line, create=(COORDINATOR, *tasks), relaunched=job.has_started, begin=wanted)
+    return JobStep(JobStanding.STARTING, line, create=(COORDINATOR, *tasks), relaunched=job.has_started, begin=desired)
 
 
-def why_it_waits(job: TrainingJob, wanted: Allocation, left: list[TaskPod], memory: JobMemory, now: float) -> str:
-    """Why a job without pods does not begin, in a line; empty where it may.
-
-    Args:
-        left: pods of an earlier job of its name.
-    """
+def waiting(seen: SeenJob) -> tuple[JobStanding, str] | None:
+    """Where a job without pods of its own stands, and why it does not begin; None where it may."""
+    job, memory = seen.job, seen.memory
+    left = next((pod for pod in seen.pods if pod.owner != job.uid), None)
     if job.suspend:
-        return "by its user"
+        return JobStanding.SUSPENDED, "by its user"
     if job.problem:
-        return job.problem
-    if wanted == SUSPENDED:
-        return "waits for resources"
-    if left:
-        return f"pod {left[0].name} of an earlier job of this name is still there"
-    return memory.refused if now < memory.not_before_seconds else ""
+        return JobStanding.INVALID, job.problem
+    if seen.desired == SUSPENDED:
+        return JobStanding.QUEUED, "waits for resources"
+    if left is not None:
+        return JobStanding.QUEUED, f"pod {left.name} of an earlier job of this name is still there"
+    if seen.now < memory.not_before_seconds and memory.refused:
+        return JobStanding.QUEUED, memory.refused
+    return None
 
 
-def _unheard(
-    job: TrainingJob,
-    wanted: Allocation,
-    coordinator: TaskPod,
-    ours: Mapping[str, TaskPod],
-    memory: JobMemory,
-    now: float,
-) -> JobStep:
+def _unheard(seen: SeenJob, coordinator: TaskPod, ours: Mapping[str, TaskPod]) -> JobStep:
     """Its coordinator is about to begin, or does not answer."""
+    memory = seen.memory
     if coordinator.phase == "Pending":
         memory.silent_since = None
-    else:
-        memory.silent_since = now if memory.silent_since is None else memory.silent_since
-    silent = memory.silent_since is not None and now - memory.silent_since >= SILENT_SECONDS
-    if wanted == SUSPENDED:
+    elif memory.silent_since is None:
+        memory.silent_since = seen.now
+    silent = memory.silent_since is not None and seen.now - memory.silent_since >= SILENT_SECONDS
+    if seen.desired == SUSPENDED:
         # One that trains would lose what it did since its last checkpoint.
         trains = any(pod.phase != "Pending" and not pod.ended for task, pod in ours.items() if task != COORDINATOR)
         if not trains or silent:
             return JobStep(JobStanding.SUSPENDING, "it goes without its coordinator's word", delete=_not_going(ours))
         return JobStep(JobStanding.SUSPENDING, "its coordinator does not answer")
-    standing = JobStanding.RECOVERING if job.trained_under else JobStanding.STARTING
+    standing = JobStanding.RECOVERING if seen.job.trained_under else JobStanding.STARTING
     if any(pod.phase == "Pending" for pod in ours.values()):
-        return _gang(job, wanted, ours, None, memory, now) or JobStep(standing, _lacking(ours))
+        return _gang(seen, ours, None) or JobStep(standing, _lacking(ours))
     return JobStep(standing, f"its coordinator does not answer{f': {memory.trouble}' if memory.trouble else ' yet'}")
 
 
-def _gang(
-    job: TrainingJob,
-    wanted: Allocation,
-    ours: Mapping[str, TaskPod],
-    status: JobStatus | None,
-    memory: JobMemory,
-    now: float,
-) -> JobStep | None:
+def _gang(seen: SeenJob, ours: Mapping[str, TaskPod], status: JobStatus | None) -> JobStep | None:
     """Whether what is needed to train comes in time; None: there is more to do for that."""
+    job, memory = seen.job, seen.memory
     lacking = [task for task in (status.wanted if status is not None else ()) if task not in ours]
     missing = [pod for pod in ours.values() if pod.phase == "Pending"]
-    if wanted == SUSPENDED:
+    if seen.desired == SUSPENDED:
         return JobStep(JobStanding.SUSPENDING, "it was only starting", delete=_not_going(ours))
     if not missing and not lacking:
         memory.gang_since = None
         return None
-    memory.gang_since = now if memory.gang_since is None else memory.gang_since
+    memory.gang_since = seen.now if memory.gang_since is None else memory.gang_since
     line = _lacking(ours) or job.problem or f"{lacking[0]} is not there yet"
-    if now - memory.gang_since < GANG_SECONDS:
+    if seen.now - memory.gang_since < GANG_SECONDS:
         starts = not job.trained_under and len(missing) == sum(not pod.ended for pod in ours.values())
         return JobStep(JobStanding.STARTING, line) if starts else None
-    memory.on_gang_failed(f"its pods did not come in {GANG_SECONDS:g} s ({line}); it is tried again", now)
+    memory.on_gang_failed(f"its pods did not come in {GANG_SECONDS:g} s ({line}); it is tried again", seen.now)
     return JobStep(JobStanding.QUEUED, memory.refused, delete=_not_going(ours))
 
 
@@ -274,22 +232,15 @@ def _not_going(ours: Mapping[str, TaskPod]) -> tuple[TaskPod, ...]:
     return tuple(pod for pod in ours.values() if not pod.deleting)
 
 
-def _training(
-    job: TrainingJob,
-    wanted: Allocation,
-    decision: str,
-    ours: Mapping[str, TaskPod],
-    job_report: CoordinatorReport,
-    memory: JobMemory,
-    now: float,
-) -> JobStep:
+def _training(seen: SeenJob, ours: Mapping[str, TaskPod], job_report: CoordinatorReport) -> JobStep:
     """Its coordinator answers."""
+    job, desired, memory, now = seen.job, seen.desired, seen.memory, seen.now
     status = job_report.status
     over = status.phase in _RELEASED
     if status.phase in _TRAINS:
         memory.on_trains()
     report = tuple(_ends(ours, status, memory))
-    create = () if over or job.problem or wanted == SUSPENDED else _wanted_tasks(job, ours, job_report, memory)
+    create = () if over or job.problem or desired == SUSPENDED else _wanted_tasks(job, ours, job_report, memory)
     ended = {pod.task for pod in ours.values() if pod.ended}
     known = {task.task for task in status.tasks} | set(status.wanted)
     gone = [pod for pod in ours.values() if not over and _has_been_over(pod, status, memory, now)]
@@ -304,8 +255,8 @@ def _training(
         if now - since >= (LEAVE_SECONDS if task in status.leaving or over else UNLISTED_SECONDS):
             late.append(pod)
     standing = _STANDING[status.phase]
-    line, ask = next_ask(wanted, decision, status, memory, now)
-    if job.problem and wanted != SUSPENDED:  # it keeps what it has
+    line, ask = next_ask(seen, status)
+    if job.problem and desired != SUSPENDED:  # it keeps what it has
         line, ask = job.problem, None
     line = line or (_lacking(ours) if status.phase in _GATHERING else _troubled(ours))
     working = set(ours) - ended - {COORDINATOR}
@@ -314,7 +265,7 @@ def _training(
     if status.phase is JobPhase.FINISHED and not working:
         line = f"{status.epoch:g} epochs, {status.samples} samples"
         return JobStep(JobStanding.COMPLETE, line, report=report, outcome="Complete")
-    if status.phase is JobPhase.SUSPENDED and wanted == SUSPENDED and not working:
+    if status.phase is JobPhase.SUSPENDED and desired == SUSPENDED and not working:
         # Nothing of it is needed: it gives back even the little that its coordinator takes.
         why = "by its user" if job.suspend else "waits for resources"
         return JobStep(standing if job.suspend else JobStanding.QUEUED, why, report=report, delete=_not_going(ours))

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
-from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
+from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep, size_words
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
 from cluster_agent.kubernetes.training.training_job import TrainingJob
@@ -180,7 +180,7 @@ def plan_quota(
 def _first(job: TrainingJob, asked: Allocation, pending: list[KueueWorkload], number: int) -> Quota:
     """Nothing was admitted yet: it may have nothing."""
     newest = pending[-1] if pending else None
-    line = f"waits for quota of queue {job.queue} for {_sizes(asked)}" + (f": {newest.line}" if newest else "")
+    line = f"waits for quota of queue {job.queue} for {size_words(asked)}" + (f": {newest.line}" if newest else "")
     acts = _deleted(pending[:-1])
     if newest is None:
         acts = (*acts, Act(Verb.CREATE, None, asked, number))
@@ -223,25 +223,26 @@ def _within(
             acts += _deleted([asked])
         elif asked is None and need != size and ground.state is WorkloadState.ADMITTED:
             acts.append(Act(Verb.COUNT, ground, need))
-        return Quota(allowed, "Admitted", f"queue {job.queue} has quota for {_sizes(size)}", ground, tuple(acts))
+        return Quota(
+            allowed,
+            "Admitted",
+            f"queue {job.queue} has quota for {size_words(size)}",
+            ground,
+            tuple(acts),
+        )
     if asked is None:
         acts.append(Act(Verb.CREATE, ground, need, number))
     elif asked.state is WorkloadState.PENDING and asked.size != need:
         acts.append(Act(Verb.COUNT, asked, need))
     if not held.any and allowed.most(job.least) != allowed:
         allowed = SUSPENDED  # its bounds were raised meanwhile
-    line = f"has quota of queue {job.queue} for {_sizes(size)}, and waits for that for {_sizes(need)}"
+    line = f"has quota of queue {job.queue} for {size_words(size)}, and waits for that for {size_words(need)}"
     line += f": {asked.line}" if asked is not None else ""
     return Quota(allowed, "WaitsForMoreQuota", line, ground, tuple(acts))
 
 
 def _deleted(which: Iterable[KueueWorkload]) -> tuple[Act, ...]:
     return tuple(Act(Verb.DELETE, each) for each in which)
-
-
-def _sizes(size: Allocation) -> str:
-    workers = f"{size.workers} worker{'s' * (size.workers != 1)}"
-    return f"{workers} and {size.ps} PS{'s' * (size.ps != 1)}" if size.ps else workers
 
 
 def unread(wanted: Allocation, held: QuotaUse, trouble: str) -> Quota:

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 
+from cluster_agent.backends.kubernetes.observation import seconds_of
 from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, Size
 from elastic_runtime.protocol.plan import JobPhase
+from foundation.figures import counted
 from policy_net.domain import SUSPENDED, Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class SeenJob:
+    """A job at one poll.
+
+    Attributes:
+        desired: the size that it is to have; 0/0: none.
+        pods: all that carry its name.
+        job_report: what its coordinator, or first rank, said; None where it cannot be asked.
+        memory: of this job; plans change it.
+        now: monotonic seconds.
+        unix_seconds: the time of day, for failures that are counted in the status, which outlives the agent.
+        decision: names the decision that said what is desired.
+    """
+
+    job: TrainingJob
+    desired: Allocation
+    pods: tuple[TaskPod, ...]
+    job_report: CoordinatorReport | None
+    memory: JobMemory
+    now: float
+    unix_seconds: float = 0.0
+    decision: str = ""
+
 
 # Requests to a job's coordinator: which one is next, and under which id; pure.
 #
@@ -40,17 +65,13 @@ class Ask:
     size: Size
 
 
-def next_ask(
-    wanted: Allocation, decision: str, status: JobStatus, memory: JobMemory, now: float
-) -> tuple[str, Ask | None]:
-    """What to ask for, so that a job gets the size that was decided; and what people are told.
+def next_ask(seen: SeenJob, status: JobStatus) -> tuple[str, Ask | None]:
+    """What people are told, and what to ask the coordinator for, so that a job gets the size that is desired.
 
     Args:
-        wanted: the size that it is to have; 0/0: none.
-        decision: names the decision that said so.
         status: what its coordinator said.
-        now: monotonic seconds.
     """
+    wanted = seen.desired
     size = Size(wanted.ps, wanted.workers)
     request = Request.RESIZE if wanted != SUSPENDED else Request.SUSPEND
     if status.phase is JobPhase.SUSPENDED:
@@ -58,14 +79,14 @@ def next_ask(
     done = wanted == SUSPENDED if request is Request.RESUME else status.target == size
     if done or status.phase not in (JobPhase.RUNNING, JobPhase.RESIZING, JobPhase.SUSPENDED):
         return "", None
-    name = f"{decision}-{request}-{size.servers}x{size.workers}"
+    name = f"{seen.decision}-{request}-{size.servers}x{size.workers}"
     line = {
-        Request.RESIZE: f"becomes {_sizes(wanted)}",
+        Request.RESIZE: f"becomes {size_words(wanted)}",
         Request.SUSPEND: "gives back what it has",
-        Request.RESUME: f"goes on with {_sizes(wanted)}",
+        Request.RESUME: f"goes on with {size_words(wanted)}",
     }[request]
-    given_up, why = memory.given_up
-    if given_up.rpartition("-")[0] == name and now < memory.asked_again_at:
+    given_up, why = seen.memory.given_up
+    if given_up.rpartition("-")[0] == name and seen.now < seen.memory.asked_again_at:
         return f"keeps what it has: {why}", None
     number = _number(name, status, given_up)
     return line, None if number is None else Ask(request, f"{name}-{number}", size)
@@ -92,9 +113,10 @@ def _is_try(request_id: str, name: str) -> bool:
     return before == name and number.isascii() and number.isdecimal() and len(number) < len(str(_MOST_TRIES))
 
 
-def _sizes(size: Allocation) -> str:
-    workers, servers = "s" * (size.workers != 1), "s" * (size.ps != 1)
-    return f"{size.workers} worker{workers} and {size.ps} PS{servers}"
+def size_words(size: Allocation | Size) -> str:
+    """A size, for people."""
+    counts = ((size.workers, "worker"), (size.ps if isinstance(size, Allocation) else size.servers, "PS"))
+    return " and ".join(counted(count, noun) for count, noun in counts if count) or "nothing"
 
 
 class JobStanding(StrEnum):
@@ -197,27 +219,20 @@ class Parting:
     line: str = ""
 
 
-def parting(
-    job: TrainingJob,
-    pods: Iterable[TaskPod],
-    job_report: CoordinatorReport | None,
-    memory: JobMemory,
-    unix_seconds: float,
-    limit_seconds: float,
-) -> Parting | None:
+def parting(seen: SeenJob, limit_seconds: float) -> Parting | None:
     """Whether a deleted job may go; None: its last checkpoint is waited for.
 
     Args:
-        pods: all that carry its name.
-        job_report: what its coordinator said; None where it cannot be asked.
         limit_seconds: longest wait since the deletion.
     """
+    job = seen.job
     if job.outcome or not job.has_started:
         return Parting()
-    ours = [pod for pod in pods if pod.owner == job.uid]
-    found = _by_its_word(job_report) if job_report is not None else _by_its_pods(job, ours)
-    if found is None and unix_seconds - _seconds(job.deleted) >= limit_seconds:
-        why = memory.given_up[1] or memory.trouble
+    ours = [pod for pod in seen.pods if pod.owner == job.uid]
+    found = _by_its_word(seen.job_report) if seen.job_report is not None else _by_its_pods(job, ours)
+    # A time that nobody can read was long ago: then nothing is waited for.
+    if found is None and seen.unix_seconds - seconds_of(job.deleted) >= limit_seconds:
+        why = seen.memory.given_up[1] or seen.memory.trouble
         return _lost(f"there was none within {limit_seconds:g} s{f': {why}' if why else ''}")
     return found
 
@@ -247,11 +262,3 @@ def _by_its_pods(job: TrainingJob, ours: list[TaskPod]) -> Parting | None:
 
 def _lost(why: str) -> Parting:
     return Parting(False, f"no last checkpoint: {why}; what it trained since the one before is lost")
-
-
-def _seconds(time: str) -> float:
-    """Unix seconds; long ago where nobody can read it, as then nothing is waited for."""
-    try:
-        return datetime.fromisoformat(time).timestamp()
-    except ValueError:
-        return 0.0

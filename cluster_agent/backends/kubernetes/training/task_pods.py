@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cluster_agent.backends.kubernetes.places.job_placement import JobPlacement
 from cluster_agent.kubernetes.capacity import LONGEST_LINE, stuck
+from cluster_agent.kubernetes.resources import Json, condition_of, controller_of, dicts_in
 from cluster_agent.kubernetes.training.manifests import (
     COORDINATOR,
     GANG_LABEL,
@@ -17,8 +18,6 @@ from cluster_agent.kubernetes.training.manifests import (
     role_of,
 )
 from foundation.text import plain_line
-
-Json = dict[str, Any]
 
 KILLED: Final = -9
 """How a process ended that left no exit code: with its node, or its pod was deleted."""
@@ -81,11 +80,11 @@ def task_pod_facts(pod: Json) -> TaskPod | None:
     """What is kept of a pod as the API gives it; None of one that is no TrainingJob's."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     stated = metadata.get("labels") or {}
-    owner: Json = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), {})
+    owner = controller_of(metadata)
     if not (stated.get(JOB_LABEL) and stated.get(TASK_LABEL) and owner.get("kind") == "TrainingJob"):
         return None
     phase = str(status.get("phase") or "Pending")
-    containers = [each for each in status.get("containerStatuses") or () if isinstance(each, dict)]
+    containers = dicts_in(status.get("containerStatuses"))
     exit_code, words, ended_at, end = 0, "", "", None
     if phase in ("Succeeded", "Failed"):
         end = _end(containers, spec)
@@ -120,8 +119,7 @@ def _number(label: Any) -> int:
 
 
 def _is_disrupted(status: Json) -> bool:
-    conditions = [each for each in status.get("conditions") or () if isinstance(each, dict)]
-    return any(each.get("type") == "DisruptionTarget" and each.get("status") == "True" for each in conditions)
+    return condition_of(status, "DisruptionTarget").get("status") == "True"
 
 
 def _end(containers: list[Json], spec: Json) -> tuple[int, str, str] | None:
@@ -144,7 +142,7 @@ def _end(containers: list[Json], spec: Json) -> tuple[int, str, str] | None:
 def _trouble(status: Json) -> str:
     if found := stuck(status):
         return found
-    for each in status.get("conditions") or ():
-        if each.get("type") == "PodScheduled" and each.get("status") == "False":
-            return f"{each.get('reason') or 'Unschedulable'}: {each.get('message') or ''}".strip(": ")
+    scheduled = condition_of(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return f"{scheduled.get('reason') or 'Unschedulable'}: {scheduled.get('message') or ''}".strip(": ")
     return ""

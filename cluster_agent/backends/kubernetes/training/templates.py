@@ -12,18 +12,16 @@ import re
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from cluster_agent.backend_settings import KubernetesTraining
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.errors import ApiRefused, ApiUnanswered, Forbidden, Invalid
-from cluster_agent.kubernetes.resources import PODS
+from cluster_agent.kubernetes.resources import PODS, Json
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.pod_rights import HostAccess, PodRights, Rights
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from foundation.text import plain_line
-
-Json = dict[str, Any]
 
 _MOST_A_SECOND: Final = 20
 """Jobs that are tried, of a thousand that come at once; the others wait for nothing, and have their turn."""

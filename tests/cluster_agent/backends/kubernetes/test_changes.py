@@ -13,8 +13,7 @@ from cluster_agent.backends.kubernetes.changes import SizeWriter, Written
 from cluster_agent.backends.kubernetes.observation import ObservedTarget
 from cluster_agent.backends.kubernetes.sizing import SizeChange
 from cluster_agent.kubernetes.cache import Cache
-from cluster_agent.kubernetes.targets.batch_job import BatchJob
-from cluster_agent.kubernetes.targets.target_kind import TargetFacts
+from cluster_agent.kubernetes.targets.batch_job import TargetFacts, job_facts
 
 Json = dict[str, Any]
 TARGET = target()
@@ -27,14 +26,12 @@ class World:
         self.cluster = cluster
         self.seconds = 0.0
         self.may_write = True
-        kind = BatchJob()
-        self.cache: Cache[TargetFacts] = Cache(kind.facts, lambda: self.seconds, lambda: None)
+        self.cache: Cache[TargetFacts] = Cache(job_facts, lambda: self.seconds, lambda: None)
         cluster.job("train", workers=2)
         self.see()
         self.writer = SizeWriter(
             api_of(cluster.server, "auto", request_seconds=2.0),
-            {"Job": kind},
-            {"Job": self.cache},
+            self.cache,
             lambda: self.seconds,
             lambda: self.may_write,
         )

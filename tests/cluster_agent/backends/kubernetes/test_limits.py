@@ -20,8 +20,7 @@ from cluster_agent.backends.kubernetes.limits import (
     namespace_facts,
 )
 from cluster_agent.backends.kubernetes.observation import ObservedTarget
-from cluster_agent.kubernetes.targets.batch_job import FINISHING, WAITS_FOR_KUEUE, BatchJob
-from cluster_agent.kubernetes.targets.target_kind import ResizeHold
+from cluster_agent.kubernetes.targets.batch_job import FINISHING, WAITS_FOR_KUEUE, ResizeHold, job_facts
 
 LIMITS = KubernetesLimits(changes_per_hour=2)
 
@@ -212,7 +211,7 @@ def test_a_job_of_kueue_is_left_alone_until_it_is_settled(
 ) -> None:
     sizes = {"parallelism": 2, "completions": 2, "completionMode": "Indexed"}
     metadata = {"name": "train", "uid": "1", "labels": labels, "annotations": annotations}
-    hold = BatchJob().facts({"metadata": metadata, "spec": {**sizes, **spec}, "status": status}).hold
+    hold = job_facts({"metadata": metadata, "spec": {**sizes, **spec}, "status": status}).hold
     assert (hold is None) == (not line)
     assert hold is None or line in hold.line
 

@@ -20,12 +20,11 @@ from cluster_agent.backends.kubernetes.observation import (
 from cluster_agent.backends.kubernetes.pools import seats
 from cluster_agent.kubernetes.capacity import Amounts, node_facts, pod_facts
 from cluster_agent.kubernetes.node_choice import NodeChoice
-from cluster_agent.kubernetes.targets.batch_job import BatchJob
+from cluster_agent.kubernetes.targets.batch_job import job_facts
 from cluster_agent.kubernetes.targets.elastic_target import elastic_target
 from policy_net.domain import SUSPENDED, Allocation, Decision, Job, JobKind, Resources
 
 Json = dict[str, Any]
-KINDS = frozenset({"batch/v1 Job"})
 NOW = 1_800_000_000.0
 
 
@@ -66,14 +65,14 @@ def poll(
     own: OwnJobs | None = None,
 ) -> Observed:
     kept = [pod_facts(each) for each in pods]
-    found = {("Job", "team", each["metadata"]["name"]): BatchJob().facts(each) for each in jobs}
+    found = {("Job", "team", each["metadata"]["name"]): job_facts(each) for each in jobs}
     seen = SeenCluster(
         [node_facts(each) for each in nodes or [node()]],
         [each for each in kept if each is not None],
         [elastic_target(each) for each in targets],
         found,
     )
-    return observed(seen, KINDS, NOW, 300.0, untold, own)
+    return observed(seen, NOW, 300.0, untold, own)
 
 
 def test_a_target_and_its_job_are_an_all_reduce_job_of_the_size_that_it_has() -> None:
@@ -411,11 +410,11 @@ def test_of_two_targets_of_one_job_the_older_counts() -> None:
 
 
 def test_of_what_an_earlier_life_decided_about_only_what_is_over_now_is_to_be_told() -> None:
-    over = BatchJob().facts({**job(), "status": {"conditions": [{"type": "Complete", "status": "True"}]}})
+    over = job_facts({**job(), "status": {"conditions": [{"type": "Complete", "status": "True"}]}})
     then = seconds_of("2026-01-01T00:00:00Z")
     where = ("Job", "team", "train")
     kept = [elastic_target(target()), elastic_target(target("missing", targetRef={}))]
     assert ended_since(frozenset({("team/train", then)}), kept, {where: over}) == {"uid-train"}
     assert ended_since(frozenset({("team/train", then + 1)}), kept, {where: over}) == frozenset(), "made again"
     assert ended_since(frozenset({("team/other", then)}), kept, {where: over}) == frozenset()
-    assert ended_since(frozenset({("team/train", then)}), kept, {where: BatchJob().facts(job())}) == frozenset()
+    assert ended_since(frozenset({("team/train", then)}), kept, {where: job_facts(job())}) == frozenset()

@@ -11,7 +11,7 @@ from kube_facts import NOW, facts, target
 
 from cluster_agent.backends.kubernetes.observation import ObservedTarget
 from cluster_agent.backends.kubernetes.rivals import ANNOTATION, Made, Rivals, allocation, as_note
-from cluster_agent.kubernetes.targets.batch_job import BatchJob
+from cluster_agent.kubernetes.targets.batch_job import job_facts
 
 
 class Bench:
@@ -104,5 +104,5 @@ def test_the_manager_is_who_wrote_the_size_last() -> None:
         {"manager": "kube-controller-manager", "time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:status": {}}},
     ]
     found = {"metadata": {"managedFields": entries}, "spec": {"parallelism": 2}}
-    assert BatchJob().facts(found).sized_by == "argocd"
-    assert BatchJob().facts({"metadata": {}, "spec": {}}).sized_by == ""
+    assert job_facts(found).sized_by == "argocd"
+    assert job_facts({"metadata": {}, "spec": {}}).sized_by == ""

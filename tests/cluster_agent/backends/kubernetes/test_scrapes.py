@@ -26,7 +26,7 @@ from cluster_agent.backends.kubernetes.scrapes import (
     value_of,
 )
 from cluster_agent.kubernetes.capacity import pod_facts
-from cluster_agent.kubernetes.targets.batch_job import BatchJob
+from cluster_agent.kubernetes.targets.batch_job import job_facts
 from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget, MetricsEndpoint, elastic_target
 
 DEADLINE_SECONDS = 60.0
@@ -205,7 +205,7 @@ def pod(index: str | None = "0", phase: str = "Running", restarts: int = 0, **me
 def to_scrape(source: dict[str, Any], *pods: dict[str, Any], **spec: Any) -> list[Scraped]:
     job = {"metadata": {"uid": "job-uid"}, "spec": {"parallelism": 2, "completions": 2, **spec}}
     kept = [found for each in pods if (found := pod_facts(each)) is not None]
-    return jobs_to_scrape([target(**source)], lambda: {("Job", "team", "train"): BatchJob().facts(job)}, kept)
+    return jobs_to_scrape([target(**source)], lambda: {("Job", "team", "train"): job_facts(job)}, kept)
 
 
 METRICS = {"metrics": {"port": 9400, "samples": "s", "total": "t"}}

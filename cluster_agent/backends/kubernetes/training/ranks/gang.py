@@ -9,15 +9,14 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
+from cluster_agent.kubernetes.resources import Json, as_dict
 from cluster_agent.kubernetes.training.manifests import FIRST_RANK, pod_name
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from foundation.backoff import Failures
 from foundation.text import describe_end
-
-Json = dict[str, Any]
 
 FINISHED: Final = "finished:"
 STOPPED: Final = "stopped:"
@@ -191,8 +190,7 @@ class RankNotes:
 
 def notes_of(job: TrainingJob) -> RankNotes:
     """As the status has them; what makes no sense there counts as nothing."""
-    found = job.status.get("ranks")
-    stated = found if isinstance(found, dict) else {}
+    stated = as_dict(job.status.get("ranks"))
     return RankNotes(
         _count(stated, "gang"),
         _count(stated, "failures"),
@@ -207,8 +205,7 @@ def notes_of(job: TrainingJob) -> RankNotes:
 
 def samples_of(job: TrainingJob) -> int:
     """How many were trained, as the status says."""
-    found = job.status.get("progress")
-    return _count(found if isinstance(found, dict) else {}, "samples")
+    return _count(as_dict(job.status.get("progress")), "samples")
 
 
 def _count(stated: Json, name: str) -> int:

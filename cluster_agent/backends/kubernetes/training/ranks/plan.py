@@ -10,12 +10,9 @@ never ranks of two gangs, and whoever follows an agent that was killed plans the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
-from cluster_agent.backends.kubernetes.training.plan import GANG_SECONDS, why_it_waits
+from cluster_agent.backends.kubernetes.training.plan import GANG_SECONDS, waiting
 from cluster_agent.backends.kubernetes.training.ranks.gang import (
     FINISHED,
     STOPPED,
@@ -27,14 +24,11 @@ from cluster_agent.backends.kubernetes.training.ranks.gang import (
     samples_of,
     tasks_of,
 )
-from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
-from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
-from cluster_agent.kubernetes.training.training_job import TrainingJob
+from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep, SeenJob, size_words
+from cluster_agent.kubernetes.resources import Json
 from elastic_runtime.protocol.plan import JobPhase
 from foundation.errors import BAD_INPUT
 from policy_net.domain import SUSPENDED, Allocation
-
-Json = dict[str, Any]
 
 SILENT_SECONDS = 60.0
 """Ranks that run for so long train, also where the first one does not say so: its script may not join."""
@@ -74,43 +68,25 @@ class GangStep(JobStep):
         return self.create
 
 
-def plan_ranks(
-    job: TrainingJob,
-    wanted: Allocation,
-    pods: Iterable[TaskPod],
-    job_report: CoordinatorReport | None,
-    memory: JobMemory,
-    now: float,
-    unix_seconds: float,
-) -> GangStep:
-    """What to do about one job.
-
-    Args:
-        wanted: the size that it is to have; 0/0: none.
-        pods: all that carry its name.
-        job_report: what its first rank said; None where it cannot be asked.
-        memory: of this job; is changed.
-        now: monotonic seconds.
-        unix_seconds: the time of day: failures are counted in the status, which outlives the agent.
-    """
-    everything = tuple(pods)
-    gang = gang_of(job, everything)
+def plan_ranks(seen: SeenJob) -> GangStep:
+    """What to do about one job."""
+    job = seen.job
+    gang = gang_of(job, seen.pods)
     if job.outcome:
         running = () if gang is None else tuple(pod for pod in gang.left if not pod.ended)
         return GangStep(JobStanding(job.outcome), str(job.condition(job.outcome).get("message") or ""), delete=running)
     if gang is None:
-        left = [pod for pod in everything if pod.owner != job.uid]
-        return _without_gang(job, wanted, left, memory, now, unix_seconds)
+        return _without_gang(seen)
     if gang.is_one and gang.is_done:
         step = _complete(gang)
     elif gang.failed:
-        step = _after_failure(job, wanted, gang, memory, now, unix_seconds)
-    elif gang.is_going or not gang.is_one or wanted == SUSPENDED:
-        step = _leaving(job, wanted, gang, memory, now)
+        step = _after_failure(seen, gang)
+    elif gang.is_going or not gang.is_one or seen.desired == SUSPENDED:
+        step = _leaving(seen, gang)
     elif gang.missing or gang.pending:
-        step = _gathering(job, wanted, gang, memory, now)
+        step = _gathering(seen, gang)
     else:
-        step = _training(job, wanted, gang, job_report, memory, now)
+        step = _training(seen, gang)
     return step
 
 
@@ -121,133 +97,130 @@ def _complete(gang: Gang) -> GangStep:
     return GangStep(JobStanding.COMPLETE, line, outcome="Complete", trained=(gang.number, gang.world))
 
 
-def _without_gang(
-    job: TrainingJob, wanted: Allocation, left: list[TaskPod], memory: JobMemory, now: float, unix_seconds: float
-) -> GangStep:
+def _without_gang(seen: SeenJob) -> GangStep:
     """There is none: the job waits, begins, or goes on from its checkpoint."""
+    memory, desired = seen.memory, seen.desired
     memory.gang_since = memory.silent_since = None
-    why = why_it_waits(job, wanted, left, memory, now)
-    if why:
-        standing = JobStanding.SUSPENDED if job.suspend else JobStanding.INVALID if job.problem else JobStanding.QUEUED
-        return GangStep(standing, why)
-    notes = notes_of(job)
-    if unix_seconds < notes.again_unix_seconds:
+    if (waits := waiting(seen)) is not None:
+        return GangStep(*waits)
+    notes = notes_of(seen.job)
+    if seen.unix_seconds < notes.again_unix_seconds:
         return GangStep(JobStanding.RECOVERING, _again(notes))
-    memory.gang_since = now
+    memory.gang_since = seen.now
     notes = replace(notes, gang=notes.gang + 1)
     return GangStep(
         JobStanding.STARTING,
         "its pods are made",
-        create=tasks_of(wanted.workers),
-        begin=wanted,
+        create=tasks_of(desired.workers),
+        begin=desired,
         gang=notes.gang,
-        world=wanted.workers,
+        world=desired.workers,
         notes=notes.content(),
     )
 
 
-def _after_failure(
-    job: TrainingJob, wanted: Allocation, gang: Gang, memory: JobMemory, now: float, unix_seconds: float
-) -> GangStep:
+def _after_failure(seen: SeenJob, gang: Gang) -> GangStep:
     """A rank has ended badly: the others go too, and are followed by others unless that is in vain.
 
     One that was ended from outside, as by an eviction, says nothing of what it ran, nor does one that lost such a peer.
     """
+    job = seen.job
     lost = bool(gang.missing) or any(pod.deleting or pod.disrupted for pod in gang.pods)
     faulty = () if lost else gang.failed
     notes = notes_of(job)
     if not faulty or (notes.failed_gang == gang.number and notes.failures):
-        return _leaving(job, wanted, gang, memory, now)
-    reason, samples = end_line(faulty[0]), samples_of(job)
+        return _leaving(seen, gang)
+    reason = end_line(faulty[0])
     final = GangStep(JobStanding.FAILED, reason, outcome="Failed")
     refused = next((pod for pod in faulty if pod.exit_code == BAD_INPUT), None)
     if refused is not None:  # another start would end likewise
         return replace(final, line=end_line(refused))
-    notes = notes.and_another(gang.number, samples, unix_seconds, reason)
+    notes = notes.and_another(gang.number, samples_of(job), seen.unix_seconds, reason)
     failures = notes.failures
     if failures > job.backoff_limit:
         often = f"{failures} times in a row without progress" if failures > 1 else "and backoffLimit is 0"
         return replace(final, line=f"{reason} ({often})")
-    step = _leaving(job, wanted, gang, memory, now)
+    step = _leaving(seen, gang)
     return replace(step, line=reason, notes=notes.content(), grace_seconds=FAILED_GRACE_SECONDS)
 
 
-def _leaving(job: TrainingJob, wanted: Allocation, gang: Gang, memory: JobMemory, now: float) -> GangStep:
+def _leaving(seen: SeenJob, gang: Gang) -> GangStep:
     """Every rank is told to stop; what comes next comes when none is left."""
+    job, desired, memory = seen.job, seen.desired, seen.memory
     memory.gang_since = memory.silent_since = None
     step = GangStep(JobStanding.RECOVERING, "its ranks end, and others go on", delete=gang.left)
     if any(pod.last_words.startswith(STOPPED) for pod in gang.pods):  # it has trained, though nobody looked
         step = replace(step, trained=(gang.number, gang.world))
     notes = notes_of(job)
-    if wanted == SUSPENDED:
-        return replace(step, standing=JobStanding.SUSPENDING, line=_gives_back(job))
-    if now < memory.not_before_seconds:
+    if desired == SUSPENDED:
+        line = "by its user" if job.suspend else "gives back what it has"
+        return replace(step, standing=JobStanding.SUSPENDING, line=line)
+    if seen.now < memory.not_before_seconds:
         return replace(step, standing=JobStanding.QUEUED, line=memory.refused)
     if notes.failures and notes.failed_gang == gang.number:
         return replace(step, line=_again(notes), grace_seconds=FAILED_GRACE_SECONDS)
-    if wanted.workers != gang.world and job.is_resizable:
-        return replace(step, standing=JobStanding.RESIZING, line=_becomes(wanted))
+    if desired.workers != gang.world and job.is_resizable:
+        return replace(step, standing=JobStanding.RESIZING, line=_becomes(desired))
     return step
 
 
-def _gathering(job: TrainingJob, wanted: Allocation, gang: Gang, memory: JobMemory, now: float) -> GangStep:
+def _gathering(seen: SeenJob, gang: Gang) -> GangStep:
     """Some ranks are not there yet; none trains before all are."""
+    memory, desired, now = seen.memory, seen.desired, seen.now
     making = bool(gang.pending) or memory.gang_since is not None
-    if gang.missing and (not making or job.problem or now < memory.not_before_seconds):
-        return _leaving(job, wanted, gang, memory, now)  # one that runs waits for another run of the missing one
-    if wanted.workers != gang.world:
-        grows = max(0, wanted.workers - gang.world)
-        step = GangStep(JobStanding.RESIZING, _becomes(wanted), delete=gang.left, gang=gang.number, world=gang.world)
-        return replace(step, grows=grows, meanwhile=JobStanding.STARTING)
+    if gang.missing and (not making or seen.job.problem or now < memory.not_before_seconds):
+        return _leaving(seen, gang)  # one that runs waits for another run of the missing one
+    step = GangStep(JobStanding.STARTING, gang=gang.number, world=gang.world)
+    if desired.workers != gang.world:
+        return _resizing(step, desired, gang)
     memory.gang_since = now if memory.gang_since is None else memory.gang_since
     line = _lacking(gang)
     if now - memory.gang_since >= GANG_SECONDS:
         memory.on_gang_failed(f"its pods did not come in {GANG_SECONDS:g} s ({line}); it is tried again", now)
         return GangStep(JobStanding.QUEUED, memory.refused, delete=gang.left)
-    return GangStep(
-        JobStanding.STARTING,
-        line,
-        create=gang.missing,
-        begin=Allocation(gang.world),
-        gang=gang.number,
-        world=gang.world,
-    )
+    return replace(step, line=line, create=gang.missing, begin=Allocation(gang.world))
 
 
-def _training(
-    job: TrainingJob,
-    wanted: Allocation,
-    gang: Gang,
-    job_report: CoordinatorReport | None,
-    memory: JobMemory,
-    now: float,
-) -> GangStep:
+def _training(seen: SeenJob, gang: Gang) -> GangStep:
     """All ranks run, or have come to their end."""
+    job, memory, job_report = seen.job, seen.memory, seen.job_report
     memory.gang_since = None
     step = GangStep(JobStanding.RUNNING, gang=gang.number, world=gang.world)
     if gang.is_finishing or (job_report is not None and job_report.status.phase is JobPhase.FINISHED):
         working = next((pod.task for pod in gang.pods if not pod.ended), "")
         return replace(step, line=f"{working} still works with the model", trained=(gang.number, gang.world))
     first = gang.first
-    seen = first is not None and job.trained_under == first.uid
+    has_trained = first is not None and job.trained_under == first.uid
     if job_report is None:
-        memory.silent_since = now if memory.silent_since is None else memory.silent_since
-        if not seen and now - memory.silent_since < SILENT_SECONDS:
+        memory.silent_since = seen.now if memory.silent_since is None else memory.silent_since
+        if not has_trained and seen.now - memory.silent_since < SILENT_SECONDS:
             return replace(step, standing=JobStanding.STARTING, line="its ranks join")
         trouble = f": {memory.trouble}" if memory.trouble else ""
         step = replace(step, line=f"its first rank does not say how far it is{trouble}")
     else:
         memory.silent_since = None
-        if job_report.status.phase not in _TRAINS and not seen:
+        if job_report.status.phase not in _TRAINS and not has_trained:
             return replace(step, standing=JobStanding.STARTING, line="its ranks join")
     memory.on_trains()
     step = replace(step, trained=(gang.number, gang.world))
     if job.problem:  # it keeps what it has
         return replace(step, line=job.problem)
-    if wanted.workers == gang.world or not job.is_resizable:
+    if seen.desired.workers == gang.world or not job.is_resizable:
         return step
-    grows = max(0, wanted.workers - gang.world)
-    return replace(step, standing=JobStanding.RESIZING, line=_becomes(wanted), delete=gang.left, grows=grows)
+    return _resizing(step, seen.desired, gang)
+
+
+def _resizing(step: GangStep, desired: Allocation, gang: Gang) -> GangStep:
+    """A gang of another size is to follow; until there is room for it, this one stays as it is."""
+    grows = max(0, desired.workers - gang.world)
+    return replace(
+        step,
+        standing=JobStanding.RESIZING,
+        line=_becomes(desired),
+        delete=gang.left,
+        grows=grows,
+        meanwhile=step.standing,
+    )
 
 
 def _lacking(gang: Gang) -> str:
@@ -256,12 +229,8 @@ def _lacking(gang: Gang) -> str:
     return troubled or f"{(*(pod.task for pod in gang.pending), *gang.missing)[0]} is not there yet"
 
 
-def _gives_back(job: TrainingJob) -> str:
-    return "by its user" if job.suspend else "gives back what it has"
-
-
-def _becomes(wanted: Allocation) -> str:
-    return f"becomes {wanted.workers} worker{'s' * (wanted.workers != 1)}: its ranks stop after a checkpoint"
+def _becomes(desired: Allocation) -> str:
+    return f"becomes {size_words(desired)}: its ranks stop after a checkpoint"
 
 
 def _again(notes: RankNotes) -> str:

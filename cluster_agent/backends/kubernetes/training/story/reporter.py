@@ -18,10 +18,11 @@ from cluster_agent.backends.kubernetes.training.story.statuses import (
     status_of,
 )
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
-from cluster_agent.kubernetes.api_server import ApiServer, ContentType, Json
+from cluster_agent.kubernetes.api_server import ApiServer, ContentType
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.errors import Conflict, NotFound
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
+from cluster_agent.kubernetes.resources import Json
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.manifests import leader
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, TrainingJob

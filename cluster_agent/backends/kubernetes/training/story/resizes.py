@@ -11,18 +11,16 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
-from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep, Request
-from cluster_agent.backends.kubernetes.training.story.statuses import size_words
+from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep, Request, size_words
 from cluster_agent.kubernetes.events import About, EventRecorder
+from cluster_agent.kubernetes.resources import Json, as_dict
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob
 from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
 from elastic_runtime.protocol.plan import JobPhase
-
-Json = dict[str, Any]
 
 REASON: Final = "Resized"
 AGAIN_SECONDS: Final = 10.0
@@ -74,8 +72,7 @@ class ResizeMark:
 
 def mark_of(job: TrainingJob) -> ResizeMark:
     """The mark in a job's status; that may be anybody's."""
-    stated = job.status.get("resizes")
-    found: Json = stated if isinstance(stated, dict) else {}
+    found = as_dict(job.status.get("resizes"))
     numbers = [found.get(name) for name in ("count", "ps", "workers")]
     count, servers, workers = (each if isinstance(each, int) and each >= 0 else 0 for each in numbers)
     return ResizeMark(count, str(found.get("last") or ""), Size(servers, workers))

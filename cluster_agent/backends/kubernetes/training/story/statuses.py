@@ -13,15 +13,13 @@ from typing import Any, Final
 from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.backends.kubernetes.training.ranks.gang import notes_of
 from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
-from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
+from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep, size_words
 from cluster_agent.kubernetes.api_server import whole_time
+from cluster_agent.kubernetes.resources import Json, as_dict, condition
 from cluster_agent.kubernetes.training.training_job import JobUpdateMode, TrainingJob
-from elastic_runtime.control.messages import Size
 from elastic_runtime.protocol.plan import JobPhase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
-
-Json = dict[str, Any]
 
 PROGRESS_SECONDS: Final = 10.0
 """Between two writes that say no more than how far a job is."""
@@ -97,8 +95,7 @@ def status_of(
         status["progress"] = _progress(job_report)
     elif step.outcome == "Complete" and (said := _LAST_WORDS.fullmatch(step.line)):
         # It came to its end while nobody asked: how far it was stands in what its coordinator said last.
-        before = job.status.get("progress")
-        known = before if isinstance(before, dict) else {}
+        known = as_dict(job.status.get("progress"))
         total = {"totalEpochs": f"{float(said[1]):g}"}  # all that there were, unless more is known
         status["progress"] = {**total, **known, "epoch": f"{float(said[1]):.2f}", "samples": int(said[2])}
     if step.is_gang and not job.has_started:
@@ -121,12 +118,6 @@ def event_line(step: JobStep, job_report: CoordinatorReport | None) -> str:
     if step.standing is JobStanding.RUNNING or size == target:
         return f"trains with {size_words(size)}"
     return f"from {size_words(size)} to {size_words(target)}"
-
-
-def size_words(size: Size) -> str:
-    """A size, for people."""
-    counts = ((size.workers, "worker"), (size.servers, "PS"))
-    return " and ".join(f"{count} {noun}{'s' if count > 1 else ''}" for count, noun in counts if count) or "nothing"
 
 
 def says_more(job: TrainingJob, status: Json) -> bool:
@@ -202,7 +193,10 @@ def _conditions(job: TrainingJob, step: JobStep, job_report: CoordinatorReport |
     ours = {name for name, *_ in stated}
     return [
         *(each for each in job.status.get("conditions") or () if each.get("type") not in ours),
-        *(_condition(job, name, holds, reason, line, now) for name, holds, reason, line in stated),
+        *(
+            condition(job.status, (name, holds, reason, plain_line(line, _LONGEST_LINE)), now, job.generation)
+            for name, holds, reason, line in stated
+        ),
     ]
 
 
@@ -232,17 +226,3 @@ def _resizable(job: TrainingJob) -> tuple[bool, str, str]:
         line = "without spec.checkpoints its size stays as it began: another size goes on from a checkpoint"
         return False, "NoCheckpointVolume", line
     return True, "ByCheckpoint", "for another size its ranks stop after a checkpoint, and others go on from there"
-
-
-def _condition(job: TrainingJob, name: str, holds: bool, reason: str, line: str, now: str) -> Json:
-    status = "True" if holds else "False"
-    before = job.condition(name)
-    since = before.get("lastTransitionTime", now) if before.get("status") == status else now
-    return {
-        "type": name,
-        "status": status,
-        "reason": reason,
-        "message": plain_line(line, _LONGEST_LINE),
-        "lastTransitionTime": since,
-        "observedGeneration": job.generation,
-    }

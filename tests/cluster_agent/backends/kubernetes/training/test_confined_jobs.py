@@ -10,7 +10,7 @@ from pretended_coordinators import Pretended
 from training_cluster import Agent, agent_of, install, pods_of, status_of, submit, wait_size
 from training_objects import spec, template
 
-from cluster_agent.kubernetes.api_server import Json
+from cluster_agent.kubernetes.resources import Json
 from policy_net.domain import Allocation
 
 

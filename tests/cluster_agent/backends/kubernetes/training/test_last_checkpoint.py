@@ -16,12 +16,12 @@ from training_cluster import Agent, agent_of, events_of, install, pods_of, submi
 from training_objects import TABLE, job, spec
 
 from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
-from cluster_agent.backends.kubernetes.training.step import Parting, parting
+from cluster_agent.backends.kubernetes.training.step import Parting, SeenJob, parting
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TrainingJob
 from elastic_runtime.control.messages import JobStatus
 from elastic_runtime.protocol.plan import JobPhase
-from policy_net.domain import Allocation
+from policy_net.domain import SUSPENDED, Allocation
 
 Json = dict[str, Any]
 KEPT = {"claimName": "shared", "lastOnDelete": True}
@@ -54,7 +54,8 @@ def decided(
     seconds: float = 1.0,
     memory: JobMemory | None = None,
 ) -> Parting | None:
-    return parting(found, pods, says, memory or JobMemory(), DELETED_SECONDS + seconds, 300.0)
+    seen = SeenJob(found, SUSPENDED, tuple(pods), says, memory or JobMemory(), 0.0, DELETED_SECONDS + seconds)
+    return parting(seen, 300.0)
 
 
 @pytest.mark.parametrize("phase", [JobPhase.RUNNING, JobPhase.RESIZING, JobPhase.SUSPENDING])

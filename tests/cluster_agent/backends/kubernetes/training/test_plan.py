@@ -16,7 +16,7 @@ from cluster_agent.backends.kubernetes.training.plan import (
     SILENT_SECONDS,
     plan,
 )
-from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
+from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep, SeenJob
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size, TaskStatus
@@ -58,7 +58,8 @@ def planned(
     now: float = 1000.0,
 ) -> JobStep:
     job_report = None if said is None else CoordinatorReport(said, now)
-    return plan(found, wanted, "d1", there, job_report, JobMemory() if memory is None else memory, now)
+    memory = JobMemory() if memory is None else memory
+    return plan(SeenJob(found, wanted, tuple(there), job_report, memory, now, decision="d1"))
 
 
 def test_a_job_begins_with_all_of_its_first_pods() -> None:

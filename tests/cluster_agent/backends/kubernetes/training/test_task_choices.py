@@ -6,8 +6,8 @@ import pytest
 from training_objects import all_reduce_spec, job, job_object, template
 
 from cluster_agent.backends.kubernetes.training.free_capacity import PodNeed, asks_of, choices_of, needs_of
-from cluster_agent.kubernetes.api_server import Json
 from cluster_agent.kubernetes.capacity import NodeFacts, Taint
+from cluster_agent.kubernetes.resources import Json
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.training_job import TrainingJob, training_job
 from policy_net.domain import Allocation

@@ -13,7 +13,6 @@ from apiserver.cluster import Cluster
 from training_objects import CRDS, TABLE, crd
 
 from cluster_agent.backends.kubernetes.training.coordinators import (
-    CoordinatorCalls,
     CoordinatorConnection,
     open_connection,
 )
@@ -25,6 +24,7 @@ from cluster_agent.kubernetes.capacity import Amounts, node_facts, pod_facts
 from cluster_agent.kubernetes.training.credentials import JobKeys
 from cluster_agent.kubernetes.training.pod_rights import NO_RIGHTS, Rights
 from cluster_agent.telemetry import AgentTelemetry
+from elastic_runtime.control.client import ControlClient
 from policy_net.domain import Allocation, Decision, DecisionOrigin, Job, Resources
 
 Json = dict[str, Any]
@@ -41,7 +41,7 @@ class Agent:
     def __init__(
         self,
         cluster: Cluster,
-        connect: Callable[[CoordinatorConnection], CoordinatorCalls] = open_connection,
+        connect: Callable[[CoordinatorConnection], ControlClient] = open_connection,
         acts: bool = True,
         lease_epoch: int = 7,
         key: bytes = KEY,

@@ -14,7 +14,7 @@ from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport,
 from cluster_agent.backends.kubernetes.training.plan import GANG_SECONDS
 from cluster_agent.backends.kubernetes.training.ranks.gang import notes_of
 from cluster_agent.backends.kubernetes.training.ranks.plan import SILENT_SECONDS, GangStep, plan_ranks
-from cluster_agent.backends.kubernetes.training.step import JobStanding
+from cluster_agent.backends.kubernetes.training.step import JobStanding, SeenJob
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import TrainingJob, training_job
 from elastic_runtime.control.messages import JobStatus, Size
@@ -58,7 +58,8 @@ def planned(
     unix: float = UNIX,
 ) -> GangStep:
     job_report = None if said is None else CoordinatorReport(said, now)
-    return plan_ranks(found, wanted, there, job_report, JobMemory() if memory is None else memory, now, unix)
+    memory = JobMemory() if memory is None else memory
+    return plan_ranks(SeenJob(found, wanted, tuple(there), job_report, memory, now, unix))
 
 
 def left(step: GangStep) -> list[str]:
