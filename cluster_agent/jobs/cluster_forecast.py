@@ -25,8 +25,9 @@ from cluster_agent.errors import BadJobFile, ClusterRefused, JobRefused
 from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
 from cluster_agent.jobs.forecast import NEW, Draws, can_run, foreseen, spec_of, time_in_words, told_apart, with_guesses
 from cluster_agent.kubernetes.resources import JOBS, Resource
+from cluster_agent.kubernetes.spec_fields import MOST_RANKS
 from cluster_agent.kubernetes.targets.batch_job import job_facts
-from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, MOST_WORKERS, ElasticTarget, elastic_target
+from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, elastic_target
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, training_job
 from cluster_agent.recording.last_decision import last_decision, policy_of
 from cluster_agent.settings import PolicySettings
@@ -110,8 +111,8 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
         facts = job_facts(manifest)
     except (AttributeError, TypeError, ValueError, KeyError) as error:
         raise BadJobFile(f"{file}: its Job cannot be read ({error}); check it with kubectl --dry-run=server") from error
-    if not isinstance(facts.requested, int) or not 1 <= facts.requested <= MOST_WORKERS:
-        raise BadJobFile(f"{file}: spec.parallelism is {facts.requested!r}: use 1 to {MOST_WORKERS}")
+    if not isinstance(facts.requested, int) or not 1 <= facts.requested <= MOST_RANKS:
+        raise BadJobFile(f"{file}: spec.parallelism is {facts.requested!r}: use 1 to {MOST_RANKS}")
     if target is None:
         # Of a fixed size: nothing has to be said of its kind, as nobody changes it.
         facts = replace(facts, obstacle="")

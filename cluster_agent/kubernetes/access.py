@@ -55,7 +55,7 @@ def open_client(access: Access) -> ApiClient:
     """The official client with its connection and credentials as they are now; nothing is sent yet.
 
     Raises:
-        BadConfig: there is no such file, context or service account, or it cannot be used.
+        BadAgentConfig: there is no such file, context or service account, or it cannot be used.
     """
     return _opened(access, _chosen(access), None).client
 
@@ -72,13 +72,13 @@ def follow_client(
     What cannot be used leaves the client before in force, and so does another server.
 
     Args:
-        on_replaced: is told each client that takes the place of another one.
-        on_refused: is told, once for each reason, why the files that are there now are not used.
+        on_replaced: called with each client that takes the place of another one.
+        on_refused: called, once for each reason, with why the files that are there now are not used.
         clock: seconds that never go back.
         unix_clock: seconds by which certificates hold.
 
     Raises:
-        BadConfig: at the start: as `open_client`.
+        BadAgentConfig: at the start: as `open_client`.
     """
     chosen = _chosen(access)
     first: OpenedClient | None = None
@@ -107,11 +107,8 @@ def follow_client(
 def clients_of_command(access: Access, on_refused: Callable[[str], None]) -> Callable[[], ApiClient]:
     """What gives the client for each request of a command; one that watches may outlive its token.
 
-    Args:
-        on_refused: as of `follow_client`.
-
     Raises:
-        BadConfig: as `open_client`.
+        BadAgentConfig: as `open_client`.
     """
     if access.kubeconfig is not None and access.kubeconfig.is_fifo():  # such as `--kubeconfig <(…)`: it is read once
         client = open_client(access)
@@ -178,13 +175,10 @@ def _files_of(where: str) -> list[Path]:
 
 
 def _opened(access: Access, chosen: _Chosen, followed: Content | None) -> OpenedClient:
-    """Open a client.
-
-    Args:
-        followed: reads every file that it is made of; None where it is made once, perhaps of a pipe.
+    """Open a client; `followed` reads the files that it is made of, and is None where that is done once, as of a pipe.
 
     Raises:
-        BadConfig: as `open_client`.
+        BadAgentConfig: as `open_client`.
     """
     # Not at the top: hundreds of models come along, which an agent of another backend never needs.
     from kubernetes.client import ApiClient, Configuration  # noqa: PLC0415
@@ -273,7 +267,7 @@ def _validity_of_token(token: str) -> Validity:
 
 
 def _hold_certificates(client: ApiClient, configuration: Configuration, content: Content) -> tuple[Validity, Validity]:
-    """Have a client use certificates as they are now, for each connection that it will make; until when they hold.
+    """Give a client the certificates as they are now, for each connection that it will make; until when they hold.
 
     By itself it reads the files at each connection, and so would meet them half replaced.
     """

@@ -53,7 +53,7 @@ class ApiServer:
         clock: monotonic seconds.
         may_write: asked last before a request that changes something is sent, so that a process that was held up, even
             in the middle of what it wrote, writes no more; `NotActing` is raised where it may not.
-        on_error: is told of every error before it is raised.
+        on_error: called with every error before it is raised.
     """
 
     def __init__(
@@ -98,20 +98,12 @@ class ApiServer:
         return self._request("PATCH", path, _managed(query), body, content_type)
 
     def delete(self, path: str, body: Json | None = None, query: Query | None = None) -> Json:
-        """Delete an object.
-
-        Args:
-            body: DeleteOptions, such as the preconditions on its uid and version.
-        """
+        """Delete an object; the body is DeleteOptions, such as the preconditions on its uid and version."""
         return self._request("DELETE", path, query, body)
 
     @contextmanager
     def watch(self, path: str, query: Query, silence_seconds: float) -> Iterator[WatchStream]:
-        """Open a watch.
-
-        Args:
-            silence_seconds: longest wait for the next byte; a server sends bookmarks every minute or so.
-        """
+        """Open a watch, with a longest wait for the next byte: servers send bookmarks every minute or so."""
         asked = f"watch of {path}"
         timeout = Timeout(connect=_CONNECT_SECONDS, read=silence_seconds)
         with self._reported_of():  # also of what is raised while it is read

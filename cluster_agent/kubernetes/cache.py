@@ -55,7 +55,7 @@ def head_of(found: Json) -> ObjectHead:
 
 
 def is_older(version: str, other: str) -> bool:
-    """Whether a resourceVersion is surely of before another; they are numbers, unless a server has it otherwise."""
+    """Whether a resourceVersion is surely before another; they are numbers, unless a server has it otherwise."""
     return version.isdecimal() and other.isdecimal() and int(version) < int(other)
 
 
@@ -65,7 +65,7 @@ class Cache(Generic[Kept]):
     Args:
         keep: what to keep of an object; None where it is of no interest.
         clock: monotonic seconds.
-        on_change: is called after every change, by the thread that follows.
+        on_change: called after every change, by the thread that follows.
         namespaces: each is read and followed by itself; an empty name stands for all there are.
 
     Raises:
@@ -106,7 +106,7 @@ class Cache(Generic[Kept]):
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since the server's latest answer, of the namespace with the oldest one; infinite before the first."""
+        """Since the server was last heard of, of the namespace where that is longest ago; at first infinite."""
         return self._clock() - min(self._heard_at.values())
 
     def age_in(self, namespace: str) -> float:

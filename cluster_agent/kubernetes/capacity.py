@@ -63,7 +63,6 @@ class NodeFacts:
     Attributes:
         allocatable: name and amount of each resource; None where it cannot be read: nothing fits there.
         gpu_type: from its labels; empty where it has none.
-        labels: all of them, by name.
     """
 
     name: str
@@ -81,10 +80,10 @@ class PodFacts:
     Attributes:
         node: on which it is, or for which it is nominated; empty while it waits.
         asks: None where it cannot be read: its node counts as full.
-        owner: uid of the controller that it belongs to; empty where it has none.
+        owner: uid of its controller; empty where it has none.
         address: IP of a running pod with completion index 0; empty of all others.
         life: of that pod, changes with every start of its containers.
-        trouble: why it does not start, in a line with its name, where that is no want of room; empty else.
+        trouble: why it does not start, in a line with its name, where it does not wait for capacity; else empty.
         spec_of_nodes: what its spec says of nodes, while it has none.
         is_nominated: `node` is only kept free for it: it may still come to another one.
     """

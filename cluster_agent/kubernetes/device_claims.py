@@ -2,8 +2,8 @@
 
 A ResourceClaim that is allocated names the devices that it holds; ResourceSlices say on which node each is. Where that
 node's device plugin offers its GPUs by number too, one that a claim holds is none that a container could get: it is
-taken from what the node has. GPUs that only slices offer are not counted as room: which of them a request for a number
-of GPUs would get is said by device classes, in expressions that only kube-scheduler evaluates.
+taken from what the node has. GPUs that only slices offer do not count as free: which of them a request for a number of
+GPUs would get is said by device classes, in expressions that only kube-scheduler evaluates.
 
 Deviation: a part of a GPU that a claim holds counts as one, and so do its other parts; several nodes that could reach
 one device do not occur with GPUs.
@@ -38,11 +38,7 @@ _BY_REQUEST = "resource.kubernetes.io/extended-resource-claim"
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
-    """What is kept of a claim that holds GPUs.
-
-    Attributes:
-        node: that its allocation names; empty where it names none, or several.
-    """
+    """What is kept of a claim that holds GPUs; the node is empty where its allocation names none, or several."""
 
     devices: frozenset[Device]
     node: str
@@ -102,8 +98,7 @@ def slice_facts(found: Json) -> SliceFacts | None:
 def taken_devices(found: Iterable[ClaimFacts], offered: Iterable[SliceFacts] = ()) -> dict[str, dict[str, int]]:
     """By node and name of the resource: how many of its devices claims hold; each counts once, however many claim it.
 
-    Args:
-        offered: where devices are; of one that no slice has, the claim says it, or nobody does.
+    Where a device is its slice says; of one that no slice has, the claim does, or nobody.
     """
     places = {device: node for each in offered for device, node in each.nodes}
     held = {(device, places.get(device, claim.node)) for claim in found for device in claim.devices}

@@ -1,7 +1,7 @@
-"""Events: what an agent tells about an object, for `kubectl describe`.
+"""Events: what an agent reports on an object, for `kubectl describe`.
 
-Telling never holds up what it tells about: events wait in a short queue for a thread of their own, one that nobody can
-take is counted and dropped, and the same thing told again within some minutes is the first event with a higher count.
+Reports never wait: events stand in a short queue for a thread of their own, one that nobody can take is counted and
+dropped, and the same one again within some minutes is the first event with a higher count.
 """
 
 from __future__ import annotations
@@ -60,25 +60,21 @@ _Key = tuple[About, str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Once:
-    """An event that is told under a name of its own.
-
-    Attributes:
-        then: is told whether it stands there now.
-    """
+    """An event with a name of its own; `then` is called with whether it stands there now."""
 
     name: str
     then: Callable[[bool], None]
 
 
 class EventRecorder:
-    """Tells of objects; `tell` from any thread, `step` by one.
+    """Reports on objects; `tell` from any thread, `step` by one.
 
     Args:
-        instance: who tells.
+        instance: who reports.
         clock: monotonic seconds.
         wall_clock: Unix seconds.
         cluster_namespace: where events about objects without a namespace go.
-        on_told: is told the kind of the object and the reason, whether or not the event comes to be written.
+        on_reported: called with the kind of the object and the reason, whether or not the event comes to be written.
     """
 
     def __init__(
@@ -99,11 +95,7 @@ class EventRecorder:
         self.dropped = 0
 
     def tell(self, about: About, reason: str, message: str, event_type: EventType = EventType.NORMAL) -> None:
-        """Tell something of an object; never waits, never fails.
-
-        Args:
-            reason: one word in CamelCase.
-        """
+        """Report something on an object, the reason in CamelCase; never waits, never fails."""
         self.count(about.kind, reason)
         try:
             self._waiting.put_nowait(((about, reason, plain_line(message, _LONGEST_MESSAGE)), event_type, None))
@@ -111,11 +103,10 @@ class EventRecorder:
             self.dropped += 1
 
     def report_once(self, about: About, name: str, reason: str, message: str, then: Callable[[bool], None]) -> None:
-        """Tell something that is told under a name of its own, however often and by whomever; never waits, never fails.
+        """Report something under a name of its own, however often and by whomever; never waits, never fails.
 
         Args:
-            name: of the event, the same whenever this is told.
-            reason: one word in CamelCase.
+            name: of the event, the same whenever this is reported.
             then: called once, from any thread, with whether the event stands there now; must not block.
         """
         key = about, reason, plain_line(message, _LONGEST_MESSAGE)

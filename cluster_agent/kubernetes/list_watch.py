@@ -113,11 +113,7 @@ class ListWatch(Generic[Kept]):
         return self._backoff.next_seconds()
 
     def run(self, wait: Callable[[float], bool]) -> None:
-        """Follow until told to stop.
-
-        Args:
-            wait: waits so many seconds; True when to stop.
-        """
+        """Follow until `wait`, which waits so many seconds, says True."""
         while not self._stopped:
             try:
                 seconds = self.step()
@@ -168,11 +164,7 @@ class ListWatch(Generic[Kept]):
             self._offers_watch_list = False
 
     def _follow(self, query: Query, initial: dict[Key, CacheEntry[Kept]] | None) -> None:
-        """Take events until the watch ends.
-
-        Args:
-            initial: collects the objects that a watch begins with; None where it begins with changes.
-        """
+        """Take events until the watch ends; `initial` collects the objects that a watch may begin with."""
         asked = {**self._selectors, **query, "allowWatchBookmarks": "true", "timeoutSeconds": _WATCH_SECONDS}
         with self._source.watch(self._path, asked, SILENCE_SECONDS) as stream:
             with self._lock:
@@ -234,12 +226,15 @@ class ListWatch(Generic[Kept]):
 
 
 class Following(Generic[Kept]):
-    """A cache, and who keeps it.
+    """A cache of a resource's objects, each namespace listed and watched by itself.
+
+    Whoever has rights in some namespaces only may not list those of all. What goes wrong in one of them, such as a
+    right that is missing, is told of that one, and the others are followed on.
 
     Args:
         keep: what to keep of an object; None where it is of no interest.
         clock: monotonic seconds.
-        on_change: is called after every change, by the thread that follows.
+        on_change: called after every change, by the thread that follows.
         namespaces: to follow; an empty name stands for all there are.
         selectors: `labelSelector`, `fieldSelector`.
         seed: of the waits; agents differ in it.
@@ -264,11 +259,7 @@ class Following(Generic[Kept]):
         }
 
     def threads(self, wait: Callable[[float], bool]) -> list[threading.Thread]:
-        """Those that follow, not started yet.
-
-        Args:
-            wait: waits so many seconds; True when to stop.
-        """
+        """Those that follow, not started yet, until `wait`, which waits so many seconds, says True."""
         return [
             threading.Thread(target=watch.run, args=(wait,), name=f"watch-{self._plural}-{namespace}", daemon=True)
             for namespace, watch in self._watches.items()
@@ -297,8 +288,10 @@ class Following(Generic[Kept]):
         return all(self.cache.age_in(namespace) > STALE_SECONDS for namespace in self._watches)
 
     def unread(self) -> dict[str, str]:
-        """Namespaces of several that cannot be read, or no longer, and why; of one alone, or of all as one, there is
-        nothing besides that could be gone on with."""
+        """Namespaces of several that cannot be read, or no longer, and why.
+
+        Of one alone, or of all as one, there is nothing besides that could be gone on with.
+        """
         if len(self._watches) == 1:
             return {}
         found = {}

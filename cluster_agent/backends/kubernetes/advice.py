@@ -1,4 +1,4 @@
-"""Advice: what a decision gives each target, written into its status; and where sizes are set, what came of that.
+"""Advice: what a decision gives each target, and what came of it where sizes are set, written into its status.
 
 A status is written only where it says something new, so that a calm cluster costs no calls.
 """
@@ -34,7 +34,6 @@ class TargetOutcome:
         workers: that its job has now.
         limited: why its job keeps its size, or has another than was decided; None where nothing limits it.
         resized: of the condition; None where its size is not set at all.
-        is_resized: whether the job has the size that it is to have.
         allocation: the last change that was made; None where none was in this process's life.
     """
 
@@ -51,7 +50,7 @@ class Adviser:
     Args:
         wall_clock: Unix seconds.
         may_write: asked before each write; whoever has lost its lease leaves the rest to another.
-        on_unusable: is told of a target that cannot be used, and why, where its status does not say so yet.
+        on_unusable: is called with a target that cannot be used, and why, where its status does not say so yet.
     """
 
     def __init__(
@@ -72,11 +71,7 @@ class Adviser:
         targets: Mapping[str, ElasticTarget],
         outcomes: Mapping[str, TargetOutcome] | None = None,
     ) -> list[str]:
-        """Write what changed; the targets whose status could not be written, which is tried again next time.
-
-        Args:
-            outcomes: of those that ask for their sizes to be set.
-        """
+        """Write what changed; returns the targets whose status could not be written, for the next time."""
         failed = []
         self._written = {job_id: seen for job_id, seen in self._written.items() if job_id in targets}
         for job_id, target in targets.items():

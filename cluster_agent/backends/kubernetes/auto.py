@@ -1,9 +1,8 @@
 """Sizes that are set: a decision, kept within the limits, is carried out on the jobs whose targets ask for it.
 
-What gives room goes first. What needs room gets it once it is seen to be there, until the next decision or for as long
-as an operator said; then less than all is better than nothing. Where anything is in doubt, nothing changes: a policy
-that failed, a sight that is old, a lease that is gone. Every target says in its conditions how it stands, and an Event
-tells each change, and each new reason why there is none.
+What frees capacity goes first. What grows gets capacity once it is free, until the next decision or for as long as an
+operator said; then less than all is better than nothing. Where anything is in doubt nothing changes: a policy that
+failed, a view that is old, a lease that is gone. Each change, and each new reason why there is none, is an Event.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ from cluster_agent.backends.kubernetes.limits import (
     pod_waits,
 )
 from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarget, seconds_of
-from cluster_agent.backends.kubernetes.rivals import CONTEST, Made, Rivals, allocation, as_note, changed, noted
+from cluster_agent.backends.kubernetes.rivals import CONTEST, Rivals, allocation, as_note, changed, noted
 from cluster_agent.backends.kubernetes.sizing import (
     SizeChange,
-    SizedJob,
     UnpromisedCapacity,
     changes_of,
     fitted,
@@ -56,11 +54,7 @@ class Clocks:
 
 
 class Auto:
-    """Carries decisions out; used by the thread of decisions.
-
-    Args:
-        epoch: of the lease that is held; 0 without one.
-    """
+    """Carries decisions out; used by the thread of decisions. `epoch` is of the lease that is held; 0 without one."""
 
     def __init__(
         self,
@@ -86,7 +80,7 @@ class Auto:
         self._is_undone = False
 
     def begin(self, about: Observed, decision: Decision) -> Mapping[str, TargetOutcome]:
-        """Carry out what can be now; what waits for room is gone on with by `go_on`."""
+        """Carry out what can be now; `go_on` continues with what waits for capacity."""
         self._waiting, self._origin, self._is_undone = [], decision.origin, False
         members = {job_id: each for job_id, each in about.members.items() if not each.facts.is_over}
         self._count_waiting(members)
@@ -131,7 +125,7 @@ class Auto:
         return self._outcomes
 
     def report_unusable(self, target: ElasticTarget, line: str) -> None:
-        """Tell of a target that cannot be used: in an Event where Events may be written, else it is counted only."""
+        """Report a target that cannot be used: in an Event where Events may be written, else only counted."""
         if target.mode is TargetUpdateMode.AUTO:
             namespaces, _ = self._watch.namespaces()
             namespace = namespaces.get(target.namespace)
@@ -142,11 +136,11 @@ class Auto:
 
     @property
     def is_undone(self) -> bool:
-        """Whether a change of the last decision could not be written: the next decision may have it."""
+        """Whether a change of the last decision could not be written; the next decision may have it."""
         return self._is_undone
 
     def go_on(self) -> Mapping[str, TargetOutcome] | None:
-        """Look again whether there is room for what waits; None where nothing is new."""
+        """Check again whether there is capacity for what waits; None where nothing is new."""
         now = self._clocks.monotonic()
         has_moved = self._watch.pods_changed.is_set() and now - self._polled_seconds >= _POLL_SECONDS
         if not self._waiting or not (has_moved or now >= self._give_up_seconds):
@@ -241,7 +235,7 @@ class Auto:
         for target in seen.targets:
             facts = seen.found.get(target.object_key)
             if facts is not None and not facts.is_over:
-                holders[facts.uid] = SizedJob(facts, self._writer.holds(target))
+                holders[facts.uid] = (facts, self._writer.holds(target))
         return UnpromisedCapacity(seen.nodes, seen.pods, holders.values())
 
     def _set(self, change: SizeChange, workers: int) -> None:
@@ -269,7 +263,7 @@ class Auto:
             line += f"; {rival.line}"
         now, times = self._clocks.unix(), self._changed.get(change.member.facts.uid, [])
         recent = [*times, now] if change.before else times
-        return allocation(Made(workers, line, self._origin.policy, self._origin.number, self._epoch(), now), recent)
+        return allocation(workers, line, self._origin, self._epoch(), now, recent)
 
     def _on_set(self, change: SizeChange, made: Json) -> None:
         member, job_id = change.member, change.member.job_id
@@ -303,7 +297,7 @@ class Auto:
                 self._report_reason(members[job_id], LIMITED, outcome.limited, aloud=job_id in opted_in)
 
     def _report_reason(self, member: ObservedTarget, condition: str, why: ResizeHold, *, aloud: bool = True) -> None:
-        """Tell a reason that is new; what stands in the status already was told in an earlier life.
+        """Report a reason that is new; what stands in the status already was reported in an earlier life.
 
         Args:
             aloud: in Events, which a namespace that has not opted in does not allow.
@@ -338,11 +332,7 @@ def _about(target: ElasticTarget) -> About:
 
 
 def _why_other(decided: int, size: int, is_confined: bool) -> ResizeHold | None:
-    """Why a job that may change gets another size than was decided.
-
-    Args:
-        is_confined: it can use some of the nodes only.
-    """
+    """Why a job that may change gets another size than was decided; `is_confined`: it can use some nodes only."""
     if size == decided:
         return None
     if not decided and size:

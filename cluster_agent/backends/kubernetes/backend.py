@@ -1,6 +1,6 @@
-"""Kubernetes backend: follows a cluster, asks what to do at each change, and says so in the status of ElasticTargets.
+"""Kubernetes backend: follows a cluster, asks what to do at each change, and writes it into ElasticTargets' status.
 
-Of those that ask for it, and may, it sets the sizes of their jobs (`auto.py`); else nothing changes but that status.
+Of those that ask for it, and may, it sets the sizes of their jobs (`auto.py`); nothing else is changed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,11 @@ from cluster_agent.backends.kubernetes.observation import (
     said_progress,
     targets_alone,
 )
-from cluster_agent.backends.kubernetes.places.job_placement import gpu_types_of
-from cluster_agent.backends.kubernetes.places.placement_report import in_places, progress_in_places
+from cluster_agent.backends.kubernetes.places import gpu_types_of, in_places, progress_in_places
 from cluster_agent.backends.kubernetes.pools import within_pools
 from cluster_agent.backends.kubernetes.scrapes import Scraped, Scrapes, jobs_to_scrape, seconds_between
 from cluster_agent.backends.kubernetes.training.free_capacity import ClusterCapacity
 from cluster_agent.backends.kubernetes.training.jobs import TrainingJobs
-from cluster_agent.backends.kubernetes.training.templates import rights_of
 from cluster_agent.errors import BackendUnavailable, BadAgentConfig
 from cluster_agent.kubernetes.access import Access, OpenedClient, follow_client, pod_namespace, secrets_of
 from cluster_agent.kubernetes.api_server import ApiServer
@@ -43,6 +41,7 @@ from cluster_agent.kubernetes.elector import Elector, LeaseTimes
 from cluster_agent.kubernetes.events import EventRecorder
 from cluster_agent.kubernetes.targets.batch_job import TargetFacts
 from cluster_agent.kubernetes.training.credentials import JobKeys, follow_agent_key, read_agent_key
+from cluster_agent.kubernetes.training.pod_rights import Rights
 from cluster_agent.recording.last_decision import asked_about
 from foundation.clocks import boot_seconds
 from foundation.followed_files import POLL_SECONDS as FILES_POLL_SECONDS
@@ -117,7 +116,6 @@ class KubernetesBackend:
     """A Kubernetes cluster; a `Backend`.
 
     Args:
-        api: of the cluster.
         unix_clock: the time of day in seconds.
         elector: says whether this agent acts; without one it does.
     """
@@ -180,14 +178,14 @@ class KubernetesBackend:
 
     @property
     def job_types(self) -> Sequence[str]:
-        """Those of the targets that there are."""
+        """Types of the targets and TrainingJobs that there are."""
         entries = self.watch.targets.entries().values()
         types = [entry.kept.model_type for entry in entries if not entry.kept.problem]
         return list(dict.fromkeys([*types, *(() if self.training is None else self.training.job_types)]))
 
     @property
     def not_ready(self) -> str:
-        """What could not be read yet: a resource that it follows, or who has the Lease."""
+        """What could not be read yet: a followed resource, or who has the Lease."""
         if self.training is not None and not self.training.is_known:
             return f"TrainingJobs could not be read yet: {self.training.trouble or 'they are being read'}"
         if self._elector is None or self._elector.holder:
@@ -355,7 +353,7 @@ class KubernetesBackend:
             last_checkpoint_seconds=settings.last_checkpoint_seconds,
             on_reported=self._parts.telemetry.reported,
             on_unread=partial(self.watch.news.poll, "TrainingJobs"),
-            rights=rights_of(settings, {self._settings.lease_namespace, pod_namespace()}),
+            rights=Rights(settings.rights, {self._settings.lease_namespace, pod_namespace()}, settings.refuse_unlisted),
         )
 
     def _what_happened(self, found: Observed) -> Trigger:
@@ -415,11 +413,11 @@ class KubernetesBackend:
     def _progress(
         self, before: ObservedTarget, job: Job, state: ClusterState, running: Mapping[str, int] | None
     ) -> Progress:
-        """Progress of a target's job in the interval; None unless it had all of its workers, the same at both ends.
+        """What a target's job did in the interval, if it had all of its workers, and the same, at both ends of it and
+        nobody changed it in between; else nothing is known, as it ran with several sizes.
 
         Args:
-            running: how many pods of each owner run; None where none of this job's does: it holds nothing, however
-                large it would be.
+            running: how many pods of each owner run; None where none of this job's does: it holds nothing.
         """
         entry = self.watch.object_of(before.target)
         facts = None if entry is None or entry.uid != before.facts.uid else entry.kept

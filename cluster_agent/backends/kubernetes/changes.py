@@ -1,9 +1,8 @@
 """Changes of size, written: each on exactly the object that it was decided about, or not at all.
 
 A patch carries the uid and the resourceVersion that were seen, so that what somebody changed meanwhile is never
-overwritten. Where no answer came the object is looked at once more; while it is not known whether the patch still comes
-to pass, the job counts as having the larger of both sizes. That ends with the object's next version, after which the
-patch would be refused.
+overwritten. Where no answer came the object is read once more; while it is not known whether the patch still comes to
+pass, the job counts as having the larger of both sizes, until the object's next version refuses the patch.
 """
 
 from __future__ import annotations
@@ -69,10 +68,8 @@ class SizeWriter:
     """Writes sizes, and remembers what is not seen yet and what failed; used by one thread.
 
     Args:
-        jobs: that targets point at.
         clock: monotonic seconds.
         may_write: asked before each write.
-        on_written: is told what came of each change.
     """
 
     def __init__(
@@ -110,16 +107,12 @@ class SizeWriter:
         return {uid: each.line for uid, each in self._failures.items() if each.count >= _MOST_FAILURES}
 
     def forget(self, uids: frozenset[str]) -> None:
-        """Remember nothing of objects but of these."""
+        """Forget all objects but these."""
         self._asked = {uid: each for uid, each in self._asked.items() if uid in uids}
         self._failures = {uid: each for uid, each in self._failures.items() if uid in uids}
 
     def set(self, change: SizeChange, note: str = "") -> tuple[Written, str]:
-        """Give a job its size; what came of it, and a line where it is not set.
-
-        Args:
-            note: is written on the job with it.
-        """
+        """Give a job its size, and a note in its annotation; what came of it, and a line where it is not set."""
         written, line = self._set(change, note)
         self._on_written(written)
         return written, line

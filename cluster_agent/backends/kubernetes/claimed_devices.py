@@ -1,7 +1,7 @@
-"""Claimed devices, followed: claims and slices of a server that has them (`resource.k8s.io`), in whichever version.
+"""Claimed devices, followed: claims and slices of a server that has them (`resource.k8s.io`), in any version.
 
-Where the server has none, or they may not be read, nothing is taken by claims: it is logged once, and looked at again
-now and then, as a server is upgraded and a right is given while an agent runs.
+Where the server has none, or they may not be read, nothing is taken by claims: it is logged once, and tried again now
+and then, as a server is upgraded and a right is given while an agent runs.
 """
 
 from __future__ import annotations
@@ -41,11 +41,7 @@ _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 30.0
 
 
 class _MaybeServed(Generic[Kept]):
-    """Follows one resource, of which nobody knows whether the server has it; `run` is called by one thread.
-
-    Args:
-        resource: in a version.
-    """
+    """Follows one resource that the server may not have; `run` is called by one thread."""
 
     def __init__(
         self,
@@ -112,7 +108,6 @@ class ClaimedDevices:
 
     Args:
         clock: monotonic seconds.
-        on_change: is called when a claim or a slice has changed.
         seed: of the waits; agents differ in it.
     """
 
@@ -122,7 +117,7 @@ class ClaimedDevices:
 
     @property
     def followings(self) -> dict[str, Callable[[Callable[[float], bool]], None]]:
-        """What follows each resource; it takes what waits so many seconds, and says True when to stop."""
+        """What follows each resource; it takes a wait of so many seconds that returns True when to stop."""
         return {"watch-resourceclaims": self._claims.run, "watch-resourceslices": self._slices.run}
 
     @property

@@ -1,4 +1,4 @@
-"""Sight of a cluster: what is kept of its objects, who follows them, and whether that is fresh enough to decide by."""
+"""View of a cluster: what is kept of its objects, who follows them, and whether that is fresh enough to decide by."""
 
 from __future__ import annotations
 
@@ -50,15 +50,12 @@ _Kept = TypeVar("_Kept")
 class ClusterWatch:
     """Follows a cluster from `start` to `close`.
 
-    Args:
-        settings: say whose targets and objects, and of its own nodes; a request's time is that of a first sight too.
-
     Attributes:
-        names: of the namespaces whose these are, each followed by itself; an empty one stands for all.
+        names: namespaces whose objects these are, each followed by itself; an empty one stands for all.
         news: of those that cannot be read.
         changed: set where something has changed that a decision may be about.
-        pods_changed: set where pods have, which come and go with every decision, for whoever waits for room.
-        pods_moved: the same for whoever looks whether a decision is due.
+        pods_changed: set where pods have, which come and go with every decision, for whoever waits for capacity.
+        pods_moved: the same for whoever checks whether a decision is due.
     """
 
     def __init__(
@@ -103,7 +100,7 @@ class ClusterWatch:
             thread.start()
 
     def run(self, work: Callable[[], None], name: str) -> None:
-        """Have something done in a thread of its own, beside the following; it ends by itself once this is closed."""
+        """Run something in a thread of its own, which ends by itself once this is closed."""
         self._begin(threading.Thread(target=work, name=name, daemon=True))
 
     def wait(self, seconds: float) -> bool:
@@ -122,9 +119,10 @@ class ClusterWatch:
                 thread.join(_END_SECONDS)
 
     def check_fresh(self) -> None:
-        """Refuse to decide while something is unknown; of several namespaces one that cannot be read is left out.
+        """Refuse to decide by what is not known, or no longer; a namespace of several that cannot be read is left out.
 
-        Namespaces themselves and claims of devices may be unknown: not every agent or server has them.
+        Namespaces themselves, which only targets with sizes to set need, and claims of devices, which many servers do
+        not have, are waited for, and may stay unknown.
 
         Raises:
             BackendUnavailable: something could not be read yet, or has not been heard of for too long.
@@ -171,11 +169,7 @@ class ClusterWatch:
         return {(JOBS.kind, namespace, name): entry.kept for (namespace, name), entry in self._of_readable(self.jobs)}
 
     def seen(self, readings: Mapping[str, Reading] | None = None) -> SeenCluster:
-        """All that is kept, as it stands now.
-
-        Args:
-            readings: of jobs' own metrics, by their uids.
-        """
+        """All that is kept, as it stands now; `readings` are of jobs' own metrics, by their uids."""
         nodes = [entry.kept for entry in self.nodes.entries().values()]
         if self._devices is not None:
             nodes = self._devices.less(nodes)
@@ -200,7 +194,7 @@ class ClusterWatch:
         return frozenset(entry.uid for entry in self.jobs.entries().values())
 
     def shape(self) -> frozenset[object]:
-        """What a decision would be about, without how far jobs are, and how large."""
+        """What a decision would be about, without the progress and sizes of jobs."""
         targets = [
             (key, entry.uid, entry.kept.generation, entry.kept.is_frozen)
             for key, entry in self._of_readable(self.targets)
@@ -216,9 +210,9 @@ class ClusterWatch:
         return frozenset([*targets, *jobs, *nodes, *namespaces])
 
     def namespaces(self) -> tuple[Mapping[str, NamespaceFacts], str]:
-        """Namespaces, followed from the first call on, as an agent that only advises may not read them.
+        """What is kept of namespaces that can be read, and why others cannot, in a line.
 
-        Without the right to read them: nothing, and a line that says why.
+        They are followed from the first call on: whoever only advises may not read them.
         """
         if not self.opted_in:
             self.opted_in = {name: self._follow_namespace(name) for name in self.names}

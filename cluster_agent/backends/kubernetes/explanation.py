@@ -1,8 +1,8 @@
 """Explanation of a target or a TrainingJob: what is recommended and why, what more would gain, who decided.
 
-What an agent decided is read from its state where that is at hand. Otherwise the policy that ships with the package is
-asked about the cluster as it is now, by the speeds that ship with it; each answer says which it was. A TrainingJob's
-coordinator, which only its agent may ask, is not asked: how far it is, and where it stands, its status says.
+What an agent decided is read from its state where that is at hand; else the policy that ships with the package is
+asked about the cluster as it is now, by the speeds that ship with it. Each answer says which it was. Progress of a
+TrainingJob is read from its status, as only its agent may ask its coordinator.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Believed:
     Attributes:
         job_type: the name under which they are known.
         source: in words.
-        has_scale: whether samples a second are known; else speeds say no more than how they relate.
+        has_scale: whether samples/s are known; else speeds are only relative.
     """
 
     speeds: SpeedModel
@@ -63,7 +63,6 @@ def explain(view: ClusterView, job_id: str, state_dir: Path | None, policy: str)
     """Why a target or a TrainingJob has what it has; plain JSON values.
 
     Args:
-        job_id: of one that is there.
         state_dir: of the agent, where its decisions and beliefs are; None where they are not at hand.
         policy: asked where no decision is at hand.
     """
@@ -108,11 +107,7 @@ def _notes_on(view: ClusterView) -> list[str]:
 def _decision(
     view: ClusterView, job_id: str, state_dir: Path | None, policy: str, notes: list[str]
 ) -> WeighedDecision | None:
-    """The agent's own decision about a job, else what a policy would decide now; None where neither is known.
-
-    Args:
-        notes: to which is added where it is from.
-    """
+    """The agent's own decision about a job, else what a policy would decide now; None where neither is known."""
     if state_dir is not None:
         found = weighed_decision(state_dir)
         if found is not None and found.job(job_id) is not None:
@@ -128,7 +123,7 @@ def believed_speeds(
     """What is believed of a type: by the agent, as far as it has seen it, else what ships with the package.
 
     Args:
-        beliefs: of the policy that decides; without, those of the agent's reward count, which see as much.
+        beliefs: of the policy that decides; without, those of the agent's reward, which see as much.
         kind: of the job; what ships with the package is of one of them.
     """
     seen = beliefs if beliefs is not None or state_dir is None else measured_speeds(state_dir)
@@ -265,7 +260,6 @@ def _progress(samples: float | None, total: float | None) -> dict[str, Any] | No
 
 
 def _conditions_of(status: dict[str, Any]) -> list[dict[str, str]]:
-    """The conditions of a status, as far as they are some."""
     return [
         {name: str(each.get(name) or "") for name in ("type", "status", "reason", "message")}
         for each in dicts_in(status.get("conditions"))

@@ -1,7 +1,7 @@
-"""Limits of what an agent may do to jobs: whose size may change now, and why the others keep theirs.
+"""Limits of what an agent may do to jobs: whose size may change now, and why the others keep theirs; pure.
 
-Pure. A platform team sets limits in the agent's settings; a namespace opts in by a label; whoever owns a job, its
-target or the namespace freezes it by an annotation.
+A platform team sets limits in the agent's settings; a namespace opts in by a label; whoever owns a job, its target or
+the namespace freezes it by an annotation.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ class LimitSituation:
     """What limits depend on besides the jobs.
 
     Attributes:
-        unix_seconds: now.
         namespaces: by name; without those that cannot be read.
         unread: why these cannot, in a line.
         changed: Unix times of the changes of each job, by its uid.
@@ -142,7 +141,7 @@ def _in_maintenance(windows: Sequence[MaintenanceWindow], unix_seconds: float) -
 
 
 def is_within(window: MaintenanceWindow, unix_seconds: float) -> bool:
-    """Whether a moment is in a window, by the clocks on the walls of its time zone."""
+    """Whether a moment is in a window, by local time of its time zone."""
     now = datetime.fromtimestamp(unix_seconds, ZoneInfo(window.timezone))
     time, today = now.strftime("%H:%M"), DAYS[now.weekday()]
     if window.begin < window.end:

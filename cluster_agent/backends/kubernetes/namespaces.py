@@ -1,4 +1,6 @@
-"""Namespaces of an agent that cannot be read: a log line at the begin and the end, and a metric meanwhile."""
+"""Namespaces that an agent is to look after and cannot: a line in the log when that begins and when it ends, and a
+metric as long as it is so.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def namespaces_of(settings: KubernetesBackendSettings) -> tuple[str, ...]:
 
 
 class NamespaceNews:
-    """Is told again and again which namespaces cannot be read, and says what is new of it; from any thread.
+    """Logs what is new of namespaces that cannot be read; from any thread.
 
     Args:
         names: of all that are looked after.
@@ -38,12 +40,7 @@ class NamespaceNews:
             gauge.labels(name).set(0)
 
     def poll(self, whose: str, unread: Mapping[str, str]) -> None:
-        """Take note.
-
-        Args:
-            whose: objects these are.
-            unread: why they cannot be read, by namespace.
-        """
+        """Take note why namespaces cannot be read, by their names; `whose` says of which objects."""
         with self._lock:
             for name, reasons in self._unread.items():
                 before, now = reasons.get(whose, ""), unread.get(name, "")
@@ -92,7 +89,7 @@ def facts_of(node: Json, own: OwnNodes | None) -> NodeFacts:
 
 
 def meant_by_free(own: OwnNodes | None, namespaces: tuple[str, ...]) -> str:
-    """What it means that something is free, in a line; empty where nothing has to be said."""
+    """What counts as free, in a line; empty where that needs no words."""
     if own is None:
         return ""
     reserved = ", ".join(f"{name} {amount}" for name, amount in sorted(own.reserved.items()))

@@ -1,12 +1,11 @@
-"""Observation of a Kubernetes cluster: the targets that a decision is about, and the room that they share.
+"""Observation of a Kubernetes cluster: the targets that a decision is about, and the capacity that they share; pure.
 
-Pure: from what is kept of nodes, pods, targets and the objects that they point at. What other pods take is not there;
-what the targets' own pods take is, since that is what is being decided about.
+What other pods take is not there; what the targets' own pods take is, since that is what is being decided about.
 
 Deviation: policies know CPU and GPUs only. Memory is counted as CPU, at the ratio of what the nodes have of both, free
 or not: a task takes the larger of the two, and a node offers what any mix of these tasks is sure to fit into. Nothing
-is promised that is not there; where all tasks are alike, nothing stays unused either, whatever others left of a node.
-Where they differ much in what they need more of, some memory or CPU may.
+is promised that is not there; where all tasks are alike, nothing stays unused either. Where they differ much in what
+they need more of, some memory or CPU may.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ class ObservedTarget:
 
     Attributes:
         is_whole: as many of its pods run as it is to have workers, and none is leaving.
-        reading: of its own metrics, where those say how far it is.
-        trouble: why one of its pods does not start, such as for its image; empty where none is so.
+        reading: of its own metrics, where those say its progress.
+        trouble: why one of its pods does not start, such as for its image; empty where all do.
     """
 
     target: ElasticTarget
@@ -78,9 +77,9 @@ class Observed:
         over: those of them whose objects are over, with which nothing is wrong.
         reach: the nodes that a job's workers can use, of those that cannot use all.
         ps_reach: the same of its parameter servers.
-        gpu_types: of all nodes; empty where it makes no difference where tasks lie.
-        places: where the workers of each member lie, if all do.
-        free_capacity: the room that the decision is about, from which one sees whether there is more by now.
+        gpu_types: of all nodes; empty where places make no difference.
+        places: where the workers of each member are, if all are on known nodes.
+        free_capacity: that the decision is about, to see later whether it has grown.
     """
 
     state: ClusterState
@@ -96,11 +95,11 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class CapacityLeft:
-    """Room that others leave to the jobs of a decision.
+    """Capacity that others leave to the jobs of a decision.
 
     Attributes:
         free: of each node, what pods of others do not take.
-        owners: uids of whom the pods are that do not count there.
+        owners: uids of whose pods do not count there.
         asked: what tasks of the jobs take, each kind once.
     """
 
@@ -109,7 +108,7 @@ class CapacityLeft:
     asked: tuple[Amounts, ...]
 
     def has_grown(self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts]) -> bool:
-        """Whether a node has room for more tasks of a kind now, since pods of others are gone."""
+        """Whether a node has capacity for more tasks of a kind now, since pods of others are gone."""
         now = free_amounts(nodes, pods, lambda pod: pod.owner in self.owners)
         grown = ((free_capacity, now.get(name, {})) for name, free_capacity in self.free.items())
         return any(
@@ -158,9 +157,9 @@ def observed(
     """What a policy is asked about.
 
     Args:
-        untold: uids of objects that were in an earlier decision, and of which nobody was told yet that they are over:
-            they are in one more, in which they have nothing and may have nothing.
-        own: jobs that are decided about beside the targets.
+        untold: uids of objects that were in an earlier decision and whose end was not reported yet: they are in one
+            more decision, in which they have nothing and may have nothing.
+        own: jobs that are decided about besides the targets.
     """
     pods = list(seen.pods)
     running = running_workers(pods)
@@ -244,7 +243,7 @@ def observed(
 
 
 def targets_alone(about: Observed, decision: Decision) -> Observed:
-    """What was observed as far as targets are concerned; what other jobs have, or were given, is not there."""
+    """What was observed of targets, without the capacity that other jobs have, or were given."""
     everywhere = frozenset(node.node_id for node in about.state.nodes)
     taken: dict[frozenset[str], Resources] = {}
     for job in about.state.jobs:
@@ -312,7 +311,7 @@ def _takes_any(asks: Amounts) -> bool:
 
 
 def running_workers(pods: Iterable[PodFacts]) -> dict[str, int]:
-    """How many pods of each owner run, by its uid; of one with a pod that is leaving, nobody can say."""
+    """Running pods of each owner, by its uid; an owner with a pod that is leaving is left out."""
     found: Counter[str] = Counter()
     leaving = set()
     for pod in pods:
@@ -325,7 +324,7 @@ def running_workers(pods: Iterable[PodFacts]) -> dict[str, int]:
 def said_progress(
     target: ElasticTarget, facts: TargetFacts, reading: Reading | None = None
 ) -> tuple[float | None, float | None]:
-    """Samples done and in all; None where they are not said, or are no numbers that anything could follow from."""
+    """Samples done and in all; None where they are not said, or make no sense."""
     if target.progress is None:
         return None, None
     if target.progress.endpoint is not None:

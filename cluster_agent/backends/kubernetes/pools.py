@@ -1,10 +1,10 @@
-"""Pools: nodes that are all that some jobs can use, and what those jobs may have of them together.
+"""Pools: nodes that are all that some jobs can use, and what those jobs may have of them together; pure.
 
 A policy sees one cluster. So a plan is held to its pools after it was made: in each, the jobs that can use no other
 nodes get no more than its nodes have; workers and parameter servers each have their own. Growth is taken back, from
-whoever would grow most; what others could have had of the rest stays unused until a plan sees it. Pure, and in sums:
-whether a task finds a node is asked when it is about to get one (`sizing.py`, `training/room.py`). One job by itself is
-counted node by node, before the plan.
+whoever would grow most; what others could have had of the rest stays unused until a plan sees it. All is in sums:
+whether a task finds a node is asked when it is about to get one (`sizing.py`, `training/free_capacity.py`). One job by
+itself is counted node by node, before the plan.
 """
 
 from __future__ import annotations
@@ -65,11 +65,7 @@ def pools_of(nodes: Iterable[Node], reach: Reach) -> list[NodePool]:
 
 
 class PoolUse:
-    """What jobs have of their pools, as sizes change.
-
-    Args:
-        sizes: workers of each job.
-    """
+    """What jobs have of their pools, as sizes change; `sizes` are workers of each job."""
 
     def __init__(self, pools: Sequence[NodePool], jobs: Mapping[str, Job], sizes: Mapping[str, int]) -> None:
         self._pools, self._jobs = pools, jobs
@@ -88,7 +84,7 @@ class PoolUse:
             self._used[number] += more
 
     def fits(self, job_id: str, more: int) -> bool:
-        """Whether a job's pools have room for so many more workers of it."""
+        """Whether a job's pools have capacity for so many more workers of it."""
         demand = self._jobs[job_id].worker_demand * more
         return all(
             _has_room(self._used[number] + demand, self._pools[number].capacity, demand)
@@ -96,7 +92,7 @@ class PoolUse:
         )
 
     def is_crowded(self, job_id: str) -> bool:
-        """Whether less of a job is less of what there is too little of."""
+        """Whether fewer workers of a job leave more of what its pools have too little of."""
         demand = self._jobs[job_id].worker_demand
         return not all(
             _has_room(self._used[number], self._pools[number].capacity, demand) for number in self._of.get(job_id, ())
@@ -110,11 +106,7 @@ def _has_room(used: Resources, capacity: Resources, demand: Resources) -> bool:
 
 
 def held_to_nodes(job: Job, offers: Mapping[str, Resources], reach: Reach, ps_reach: Reach) -> Job:
-    """A job that can have no more tasks of a role than fit on their nodes by themselves, or than it has.
-
-    Args:
-        offers: what each node has.
-    """
+    """A job that can have no more tasks of a role than fit on their nodes by themselves (`offers`), or than it has."""
     workers = _most(job.max_workers, job.current.workers, job.worker_demand, offers, reach.get(job.job_id))
     ps = _most(job.max_ps, job.current.ps, job.ps_demand, offers, ps_reach.get(job.job_id))
     if (workers, ps) == (job.max_workers, job.max_ps):

@@ -1,8 +1,8 @@
 """Rivals: who else sets the size of a job, such as an autoscaler, a tool that applies manifests, or a person; pure.
 
-A job that has another size than the one that was set last, and that its annotation still names, was set back. Once,
-that may have been a mistake of either side. After the second time it is a contest, which costs the job its pods each
-time: the agent leaves it the size, and tries again after a pause that doubles.
+A job that has another size than the one that was set last, and that its annotation still names, was set back. Once may
+be a mistake of either side. From the second time on it is a contest, which costs the job its pods each time: the agent
+leaves it the size, and tries again after a pause that doubles.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from cluster_agent.backends.kubernetes.observation import ObservedTarget, second
 from cluster_agent.kubernetes.api_server import FIELD_MANAGER, whole_time
 from cluster_agent.kubernetes.resources import Json, as_dict
 from foundation.text import parse_json
+from policy_net.domain import DecisionOrigin
 
 CONTEST: Final = 2
 """Times that a size is set back before the agent gives in."""
@@ -43,31 +44,23 @@ _FIELDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A change that is made: by whose decision, under which lease, and when."""
-
-    workers: int
-    reason: str
-    policy: str
-    decision: int
-    epoch: int
-    unix_seconds: float
-
-
-def allocation(made: Made, recent: Iterable[float]) -> Json:
-    """What stands in the status.
+def allocation(
+    workers: int, reason: str, origin: DecisionOrigin, epoch: int, unix_seconds: float, recent: Iterable[float]
+) -> Json:
+    """A change that is made, as it stands in the status.
 
     Args:
+        origin: of the decision.
+        epoch: of the lease under which it is made.
         recent: Unix times of the changes within an hour, this one among them if it counts.
     """
     return {
-        "workers": made.workers,
-        "time": whole_time(made.unix_seconds),
-        "policyVersion": made.policy,
-        "decisionId": made.decision,
-        "leaseEpoch": made.epoch,
-        "reason": made.reason,
+        "workers": workers,
+        "time": whole_time(unix_seconds),
+        "policyVersion": origin.policy,
+        "decisionId": origin.number,
+        "leaseEpoch": epoch,
+        "reason": reason,
         "recentChanges": [whole_time(each) for each in recent],
     }
 
@@ -105,12 +98,9 @@ class SetBack:
     """A size that somebody else has set back.
 
     Attributes:
-        ours: workers that the job was given.
-        theirs: workers that it was set back to.
         by: name of the field manager; empty where the server does not say.
         times: in a row.
         change: which of the agent's changes it was: its time and its decision.
-        unix_seconds: when it was seen.
     """
 
     ours: int
@@ -149,7 +139,7 @@ class Rivals:
         self.found: dict[str, SetBack] = {}
 
     def poll(self, member: ObservedTarget, now: float) -> bool:
-        """Look at a job of which all is seen that was asked of it; whether it was set back since the last look."""
+        """Check a job of which all is seen that was asked of it; whether it was set back since the last check."""
         facts, made = member.facts, noted(member)
         if made is None or seconds_of(made["time"]) < seconds_of(facts.created):  # the note of another job
             return False
@@ -168,5 +158,5 @@ class Rivals:
         return True
 
     def forget(self, uids: Collection[str]) -> None:
-        """Keep nothing but of these jobs."""
+        """Forget all jobs but these."""
         self.found = {uid: each for uid, each in self.found.items() if uid in uids}

@@ -1,8 +1,8 @@
-"""Scrapes of jobs' own metrics: how far each job is, read in threads of its own, so that no decision waits for a pod.
+"""Scrapes of jobs' own metrics: each job's progress, read in threads of its own, so that no decision waits for a pod.
 
-Of each job the newest reading is kept, with its time. Who does not answer keeps what was read before; who says what
-cannot be (less than before in one life, more than all, no number) is not believed, and counts as unknown until it says
-something else. A life ends with the pod, or with a start of its containers: after it a job may count anew.
+Of each job the newest reading is kept, with its time. Who does not answer keeps what was read before; what cannot be
+(less than before in one life, more than all, no number) is not believed, and counts as unknown until it says something
+else. A life ends with the pod, or with a start of its containers: after it a job may count anew.
 """
 
 from __future__ import annotations
@@ -51,10 +51,7 @@ class NoReading(Exception):
 
 
 def page_of(host: str, port: int, path: str, deadline_seconds: float) -> bytes:
-    """Read a page over HTTP.
-
-    Args:
-        deadline_seconds: of all of it, from the connection to the last byte.
+    """Read a page over HTTP; the deadline is of all of it, from the connection to the last byte.
 
     Raises:
         NoReading: it could not be read whole in time.
@@ -141,10 +138,8 @@ class Scraped:
     """A job to scrape.
 
     Attributes:
-        uid: of the job.
         host: of its pod with completion index 0.
         life: of that pod's containers; counts may begin anew with another.
-        workers: that the job has now.
         total: name of the metric that says how many samples there will be; empty where there is none.
     """
 
@@ -164,9 +159,8 @@ class Reading:
 
     Attributes:
         samples: that it has trained; None where it is not known, or not believed.
-        unix_seconds: when it said so.
         workers: that it had then.
-        life: in which it said so, and the most that it said in it.
+        life: in which it said so; `most` is the most that it said in it.
         problem: why it is not known, or not newer, in a line; empty where all is well.
     """
 
@@ -190,8 +184,7 @@ def jobs_to_scrape(
 ) -> list[Scraped]:
     """The jobs whose targets name metrics, as far as their pod with completion index 0 runs.
 
-    Args:
-        found, pods: looked through only where a target names metrics: most clusters have none, and many pods.
+    Objects and pods are looked through only where a target names metrics: most clusters have none, and many pods.
     """
     with_metrics = [each for each in targets if each.progress is not None and each.progress.endpoint is not None]
     objects = found() if with_metrics else {}
@@ -273,11 +266,7 @@ class Scrapes:
             return dict(self._readings)
 
     def run(self, wait: Callable[[float], bool]) -> None:
-        """Scrape until told to stop.
-
-        Args:
-            wait: waits so many seconds; True when to stop.
-        """
+        """Scrape until `wait`, which waits so many seconds, says True."""
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scrape") as pool:
             while True:
                 for job in self._due():
@@ -287,7 +276,7 @@ class Scrapes:
                     return
 
     def _due(self) -> list[Scraped]:
-        """Those to be asked now; none whose last scrape is still under way or has yet to begin."""
+        """Jobs to be asked now; none whose last scrape is still under way or has yet to begin."""
         jobs, now = list(self._jobs()), self._clock()
         with self._lock:
             there = {job.uid for job in jobs}
@@ -306,7 +295,7 @@ class Scrapes:
         return due
 
     def keep_only(self, uids: Iterable[str]) -> None:
-        """Forget what other jobs said: they are no more."""
+        """Forget the readings of other jobs."""
         there = set(uids)
         with self._lock:
             for uid in [uid for uid in self._readings if uid not in there]:

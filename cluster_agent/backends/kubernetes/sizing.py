@@ -1,8 +1,8 @@
-"""Sizing: which changes of size a decision comes to, and whether there is room now for one that grows.
+"""Sizing: which changes of size a decision comes to, and whether there is capacity now for one that grows; pure.
 
-Pure. Room is what kube-scheduler would count at this moment, node by node: pods that left and are not gone yet still
-have theirs, and pods that a job asked for and that are on no node yet have been promised theirs. So a job that is to
-have the room of another waits until it is there, and no room is given twice, whoever asked for it and when.
+Capacity is what kube-scheduler would count at this moment, node by node: pods that left and are not gone yet still have
+theirs, and pods that a job asked for and that are on no node yet have been promised theirs. So a job that is to have
+the capacity of another waits until it is free, and none is given twice, whoever asked for it and when.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarget
-from cluster_agent.backends.kubernetes.pools import PoolUse, Reach, pools_of, shrink_growth
+from cluster_agent.backends.kubernetes.pools import NodePool, PoolUse, Reach, pools_of, shrink_growth
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, free_amounts, times
 from cluster_agent.kubernetes.targets.batch_job import TargetFacts
 from policy_net.domain import ClusterState, Decision, Job, Resources
@@ -30,7 +30,7 @@ class SizeChange:
 
     @property
     def grows(self) -> bool:
-        """Whether it takes room."""
+        """Whether it takes capacity."""
         return self.after > self.before
 
     @property
@@ -42,7 +42,7 @@ class SizeChange:
 
 
 def changes_of(about: Observed, sizes: Mapping[str, int]) -> list[SizeChange]:
-    """What is to change: what gives room first, then jobs that have nothing yet, then those that grow.
+    """What is to change: what frees capacity first, then jobs that have nothing yet, then those that grow.
 
     A job that runs is never stopped: with nothing it would lose its pods.
     """
@@ -54,23 +54,18 @@ def changes_of(about: Observed, sizes: Mapping[str, int]) -> list[SizeChange]:
     return sorted(found, key=lambda each: (each.grows, each.before > 0))
 
 
-@dataclass(frozen=True, slots=True)
-class SizedJob:
-    """A job and the workers that it may have: what it asks for, or more where that is not known for certain."""
-
-    facts: TargetFacts
-    workers: int
-
-
 class UnpromisedCapacity:
     """What is free now, less what is promised.
 
     Args:
         pods: all that have not ended, whoever's.
-        holders: all jobs that are looked after, also those of which only advice is given.
+        holders: all jobs that are looked after, also those of which only advice is given, with the workers that each
+            may have: what it asks for, or more where that is not known for certain.
     """
 
-    def __init__(self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts], holders: Iterable[SizedJob]) -> None:
+    def __init__(
+        self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts], holders: Iterable[tuple[TargetFacts, int]]
+    ) -> None:
         nodes, pods = list(nodes), list(pods)
         self._nodes = {node.name: node for node in nodes}
         self._free = free_amounts(nodes, pods)
@@ -78,10 +73,10 @@ class UnpromisedCapacity:
         there_is = Counter(pod.owner for pod in pods if pod.node)
         self._full_for: set[tuple[frozenset[tuple[str, int]], str]] = set()
         self._is_coming = False
-        for holder in holders:
-            uid = holder.facts.uid
-            self.take(holder.facts, holder.workers - here[uid], partly=True)
-            self._is_coming = self._is_coming or there_is[uid] > holder.workers or there_is[uid] > here[uid]
+        for facts, workers in holders:
+            uid = facts.uid
+            self.take(facts, workers - here[uid], partly=True)
+            self._is_coming = self._is_coming or there_is[uid] > workers or there_is[uid] > here[uid]
 
     @property
     def is_coming(self) -> bool:
@@ -89,13 +84,13 @@ class UnpromisedCapacity:
         return self._is_coming
 
     def take(self, facts: TargetFacts, workers: int, *, partly: bool = False) -> int:
-        """Take room for so many more workers of a job.
+        """Take capacity for so many more workers of a job.
 
         Args:
             partly: take what there is where there is too little; else nothing is taken then.
 
         Returns:
-            For how many there was room, and room was taken if that is enough.
+            How many fit; they are taken if that is enough.
         """
         if workers <= 0 or facts.asks is None:
             return 0
@@ -130,7 +125,7 @@ def fitting_size(free_capacity: UnpromisedCapacity, change: SizeChange, *, is_la
     """The size that a job can have now of the one that it is to have; what it takes is taken. 0: it has to wait.
 
     Args:
-        is_last: no more room is coming, or nobody waits for it any longer: less than all is better than nothing.
+        is_last: no more capacity is coming, or nobody waits any longer: less than all is better than nothing.
     """
     facts = change.member.facts
     if not change.grows:
@@ -171,7 +166,6 @@ def fitted(
         Sizes that fit together unless what the jobs have does not; then nothing grows.
     """
     fitting = _Fitting(state, decision, fixed, reach or {})
-    fitting.shrink_to_capacity()
     fitting.give_back(decision)
     for namespace in sorted(min_shares):
         fitting.give_share(namespace, min_shares)
@@ -187,27 +181,15 @@ class _Fitting:
             job_id: _wanted(job, decision.of(job_id).workers) if job_id in self._free else fixed.get(job_id, 0)
             for job_id, job in self._jobs.items()
         }
-        self._pools = PoolUse(pools_of(state.nodes, reach), self._jobs, self.sizes)
-        # First: what is taken back there is room for others, of whom less is taken then.
-        shrink_growth(self._pools, self._free, self.sizes)
+        pools = pools_of(state.nodes, reach)
+        # Pools first: what is taken back there is room for others, of whom less is taken then.
+        for crowded in (pools, [NodePool(self._total, frozenset(self._jobs))]):
+            shrink_growth(PoolUse(crowded, self._jobs, self.sizes), self._free, self.sizes)
+        self._pools = PoolUse(pools, self._jobs, self.sizes)
         self._used = self._sum(self.sizes)
         self._used_in: defaultdict[str, Resources] = defaultdict(lambda: _NOTHING)
         for job_id, job in self._jobs.items():
             self._used_in[namespace_of(job_id)] += job.worker_demand * self.sizes[job_id]
-
-    def shrink_to_capacity(self) -> None:
-        """Take back growth, one worker at a time from whoever would grow most, until all fits or nothing grows."""
-        order = {job_id: number for number, job_id in enumerate(self._free)}
-        heap = [(-self._growth(job_id), -number, job_id) for job_id, number in order.items() if self._growth(job_id)]
-        heapq.heapify(heap)
-        while heap and not self._used.fits_in(self._total):
-            _, number, job_id = heapq.heappop(heap)
-            step = self._step_down(self._free[job_id])
-            if not self._helps(self._free[job_id]):
-                continue
-            self._move(job_id, -step)
-            if self._growth(job_id):
-                heapq.heappush(heap, (-self._growth(job_id), number, job_id))
 
     def give_back(self, decision: Decision) -> None:
         """Leave running jobs what was to be taken from them for others who may not have it now."""
@@ -278,11 +260,6 @@ class _Fitting:
     def _fits(self, job: Job, more: int) -> bool:
         in_pools = self._pools.fits(job.job_id, more)
         return in_pools and (self._used + job.worker_demand * more).fits_in(self._total)
-
-    def _helps(self, job: Job) -> bool:
-        """Whether less of a job is less of what there is too little of."""
-        over = self._used - self._total
-        return (over.cpu_milli > 0 < job.worker_demand.cpu_milli) or (over.gpu > 0 < job.worker_demand.gpu)
 
     def _move(self, job_id: str, workers: int) -> None:
         more = self._jobs[job_id].worker_demand * workers

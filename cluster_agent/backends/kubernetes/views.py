@@ -22,7 +22,6 @@ from cluster_agent.backends.kubernetes.training.measured import (
     unended,
     usual_of,
 )
-from cluster_agent.backends.kubernetes.training.templates import rights_of
 from cluster_agent.kubernetes.api_server import ApiServer, Query
 from cluster_agent.kubernetes.capacity import NodeFacts, pod_facts
 from cluster_agent.kubernetes.device_claims import (
@@ -51,7 +50,7 @@ _MOST_EVENTS = 10
 
 
 class StandingJobs:
-    """TrainingJobs by what stands in the cluster, for whoever is not their agent: their coordinators are not asked."""
+    """TrainingJobs by their status, for whoever is not their agent and may not ask their coordinators."""
 
     def __init__(self, jobs: Iterable[TrainingJob]) -> None:
         self._unended = unended(jobs)
@@ -85,10 +84,9 @@ class ClusterView:
     """A cluster at one moment.
 
     Attributes:
-        targets: by namespace and name.
         serves_targets: whether the CRD is installed.
         unseen: the plurals of what this user may not read everywhere, or in all of the agent's namespaces.
-        meaning_of_free: what is meant where only some nodes and pods are looked at; else empty.
+        meaning_of_free: what is meant where only some nodes and pods are read; else empty.
         training_jobs: by id; those that count for decisions.
         own: the same, as a decision is about them.
         rights: what templates of TrainingJobs may ask for.
@@ -160,7 +158,9 @@ def poll(
     except NotFound:
         targets, serves_targets = [], False
     training: list[TrainingJob] = []
-    rights = NO_RIGHTS if settings.training is None else rights_of(settings.training, {settings.lease_namespace})
+    rights = NO_RIGHTS
+    if settings.training is not None:
+        rights = Rights(settings.training.rights, {settings.lease_namespace}, settings.training.refuse_unlisted)
     if trains:
         try:
             training = [rights.judged(training_job(each)) for each in read_in(TRAINING_JOBS)]

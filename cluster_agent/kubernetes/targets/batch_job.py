@@ -1,4 +1,4 @@
-"""batch/v1 Jobs: Indexed ones, whose parallelism and completions go up and down together.
+"""Jobs of batch/v1 that ElasticTargets point at: Indexed ones, whose parallelism and completions change together.
 
 Kubernetes takes the pods with the highest indices away first, and lets both numbers change only together and only in
 Indexed mode (elastic Indexed Jobs, stable since 1.31). Other Jobs are work queues or single pods: they keep their size.
@@ -33,12 +33,12 @@ class ResizeHold:
 
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
-    """What is kept of an object that a target may point at.
+    """What is kept of an object that a target points at.
 
     Attributes:
         uid: also of the owner of its pods.
         created: RFC 3339.
-        started: likewise, when its pods were first made; empty before.
+        started: RFC 3339, when its pods were first made; empty before.
         workers: how many it asks for now; 0 while it is suspended.
         requested: how many it is to have by its own word, also while it is suspended.
         asks: what one worker takes; None where it cannot be read.

@@ -12,15 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from cluster_agent.kubernetes.resources import Json, Resource
+from cluster_agent.kubernetes.resources import Json, Resource, as_dict
+from cluster_agent.kubernetes.spec_fields import LONGEST_TYPE, MOST_RANKS, OTHER_TYPE, Wrong, count, one_of
 
 GROUP: Final = "fedl2.io"
 ELASTIC_TARGETS: Final = Resource(GROUP, "v1alpha1", "elastictargets", "ElasticTarget")
-OTHER_TYPE: Final = "other"
-"""The model type of a target that names none."""
-MOST_WORKERS: Final = 64
-"""Of such a job, which has no parameter servers."""
-_LONGEST_TYPE = 63
 _LAST_PORT = 65_535
 _METRICS_PATH = "/metrics"
 _PATH = re.compile(r"/[!-~]{0,252}")
@@ -62,7 +58,7 @@ class MetricsEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ProgressSource:
-    """Where a job says how far it is: in annotations of the object that the target points at, or in its own metrics.
+    """Where a job says its progress: in annotations of the object that the target points at, or in its own metrics.
 
     Attributes:
         samples: name of the annotation or metric that counts samples from the job's beginning.
@@ -80,8 +76,8 @@ class ElasticTarget:
     """What is kept of an ElasticTarget.
 
     Attributes:
-        problem: why it cannot be used, in a line; empty where it can.
         created: RFC 3339.
+        problem: why it cannot be used, in a line; empty where it can.
         is_frozen: by an annotation of its own.
     """
 
@@ -111,27 +107,21 @@ class ElasticTarget:
         return self.ref.kind, self.namespace, self.ref.name
 
 
-class _Wrong(Exception):
-    """A field that cannot be used."""
-
-
 def elastic_target(found: Json) -> ElasticTarget:
     """What is kept of an ElasticTarget as the API gives it; one that makes no sense says so in `problem`."""
-    metadata, spec = found["metadata"], found.get("spec")
-    spec = spec if isinstance(spec, dict) else {}
+    metadata, spec = found["metadata"], as_dict(found.get("spec"))
     problem = ""
     ref, least, most, mode, model_type, progress = TargetRef("", "", ""), 0, 0, TargetUpdateMode.OFF, OTHER_TYPE, None
     try:
         # First: who asked for more than advice is told by an Event what is wrong with the rest.
-        mode = _mode(spec.get("updateMode", TargetUpdateMode.OFF))
+        mode = one_of(TargetUpdateMode, spec, "updateMode", TargetUpdateMode.OFF)
         ref = _ref(spec.get("targetRef"))
-        least, most = _number(spec, "min", 1), _number(spec, "max", None)
+        least, most = count(spec, "min", 1, MOST_RANKS), count(spec, "max", None, MOST_RANKS)
         problem = f"spec.max is {most}, below spec.min, which is {least}" if most < least else ""
-        model_type = _text(spec, "modelType", OTHER_TYPE)[:_LONGEST_TYPE]
+        model_type = _model_type(spec)
         progress = _progress(spec.get("progressFrom"))
-    except _Wrong as wrong:
+    except Wrong as wrong:
         problem = str(wrong)
-    status = found.get("status")
     return ElasticTarget(
         str(metadata.get("namespace") or ""),
         str(metadata["name"]),
@@ -144,7 +134,7 @@ def elastic_target(found: Json) -> ElasticTarget:
         mode,
         model_type,
         progress,
-        status if isinstance(status, dict) else {},
+        as_dict(found.get("status")),
         problem,
         is_frozen(metadata.get("annotations")),
     )
@@ -152,35 +142,19 @@ def elastic_target(found: Json) -> ElasticTarget:
 
 def _ref(found: Any) -> TargetRef:
     if not isinstance(found, dict):
-        raise _Wrong("spec.targetRef is missing")
+        raise Wrong("spec.targetRef is missing")
     values = [found.get(name) for name in ("apiVersion", "kind", "name")]
     for name, value in zip(("apiVersion", "kind", "name"), values, strict=True):
         if not (isinstance(value, str) and value):
-            raise _Wrong(f"spec.targetRef.{name} is missing")
+            raise Wrong(f"spec.targetRef.{name} is missing")
     return TargetRef(*(str(value) for value in values))
 
 
-def _number(spec: Json, name: str, default: int | None) -> int:
-    value = spec.get(name, default)
-    if value is None:
-        raise _Wrong(f"spec.{name} is missing")
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_WORKERS:
-        raise _Wrong(f"spec.{name} is {value!r}: use 1 to {MOST_WORKERS}")
-    return value
-
-
-def _text(spec: Json, name: str, default: str) -> str:
-    value = spec.get(name, default)
+def _model_type(spec: Json) -> str:
+    value = spec.get("modelType", OTHER_TYPE)
     if not isinstance(value, str) or not value or not value.isprintable():
-        raise _Wrong(f"spec.{name} is {value!r}: use a word")
-    return value
-
-
-def _mode(value: Any) -> TargetUpdateMode:
-    try:
-        return TargetUpdateMode(value)
-    except ValueError as error:
-        raise _Wrong(f"spec.updateMode is {value!r}: use Auto or Off") from error
+        raise Wrong(f"spec.modelType is {value!r}: use a word")
+    return value[:LONGEST_TYPE]
 
 
 def _progress(found: Any) -> ProgressSource | None:
@@ -189,20 +163,19 @@ def _progress(found: Any) -> ProgressSource | None:
     given = {name: found.get(name) for name in ("annotations", "metrics")} if isinstance(found, dict) else {}
     given = {name: value for name, value in given.items() if value is not None}
     if len(given) != 1:
-        raise _Wrong("spec.progressFrom has to have annotations or metrics, one of them")
+        raise Wrong("spec.progressFrom has to have annotations or metrics, one of them")
     ((name, source),) = given.items()
     if not isinstance(source, dict):
-        raise _Wrong(f"spec.progressFrom.{name} is {source!r}: use an object")
+        raise Wrong(f"spec.progressFrom.{name} is {source!r}: use an object")
     samples, total = source.get("samples"), source.get("total") or ""
     if not (isinstance(samples, str) and samples and isinstance(total, str)):
-        raise _Wrong(f"spec.progressFrom.{name}.samples is {samples!r}, total {total!r}: use names")
+        raise Wrong(f"spec.progressFrom.{name}.samples is {samples!r}, total {total!r}: use names")
     return ProgressSource(samples, total, _endpoint(source) if name == "metrics" else None)
 
 
 def _endpoint(found: Json) -> MetricsEndpoint:
-    port, path = found.get("port"), found.get("path", _METRICS_PATH)
-    if not isinstance(port, int) or isinstance(port, bool) or not 1 <= port <= _LAST_PORT:
-        raise _Wrong(f"spec.progressFrom.metrics.port is {port!r}: use 1 to {_LAST_PORT}")
+    port = count(found, "progressFrom.metrics.port", None, _LAST_PORT)
+    path = found.get("path", _METRICS_PATH)
     if not isinstance(path, str) or not _PATH.fullmatch(path):
-        raise _Wrong(f"spec.progressFrom.metrics.path is {path!r}: use one such as {_METRICS_PATH}")
+        raise Wrong(f"spec.progressFrom.metrics.path is {path!r}: use one such as {_METRICS_PATH}")
     return MetricsEndpoint(port, path)

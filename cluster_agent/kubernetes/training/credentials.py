@@ -74,12 +74,7 @@ def token_of(agent_key: bytes, uid: str) -> str:
 
 
 def serving_pair(agent_key: bytes, uid: str, hosts: Sequence[str], created: datetime) -> ServingPair:
-    """The coordinator's pair, the same whenever it is made.
-
-    Args:
-        hosts: names and addresses at which it answers.
-        created: when the job was.
-    """
+    """The coordinator's pair for the names and addresses at which it answers, the same whenever it is made."""
     numbers = hmac.new(agent_key, f"fedl2 coordinator key {uid}".encode(), hashlib.sha512).digest()
     # Twice as many bits as the curve has: each key is as likely as any other.
     key = ec.derive_private_key(1 + int.from_bytes(numbers, "big") % (_ORDER - 1), ec.SECP256R1())
@@ -125,11 +120,11 @@ def follow_agent_key(
 
     Args:
         make: whether a missing one is made at the start.
-        on_refused: is told that the file was changed.
+        on_refused: called when the file was changed.
         clock: seconds that never go back.
 
     Raises:
-        BadConfig: at the start: as `read_agent_key`.
+        BadAgentConfig: at the start: as `read_agent_key`.
     """
     first = read_agent_key(path, make=make)
 
@@ -152,7 +147,7 @@ def read_agent_key(path: Path, *, make: bool) -> bytes:
         make: whether a missing one is made; else it is somebody else's to make, such as a Secret's.
 
     Raises:
-        BadConfig: it cannot be read, or is too short to be a key.
+        BadAgentConfig: it cannot be read, or is too short to be a key.
     """
     try:
         if make and not path.exists():

@@ -78,11 +78,7 @@ def labels(job: TrainingJob, task: str) -> dict[str, str]:
 
 
 def service(job: TrainingJob, key: str = "") -> Json:
-    """The address of who answers for the job, which stays while pods come and go.
-
-    Args:
-        key: name of the agent's key from which the job's token follows; empty: it is not said.
-    """
+    """The address of who answers for the job, which stays while pods come and go, with the name of its key if any."""
     task, ports = leader(job), [{"name": "control", "port": PORT, "targetPort": PORT}]
     if job.is_all_reduce:
         ports.append({"name": "rendezvous", "port": rendezvous_port(job), "targetPort": rendezvous_port(job)})
@@ -100,7 +96,7 @@ def service(job: TrainingJob, key: str = "") -> Json:
 
 
 def hosts(job: TrainingJob, cluster_ip: str) -> list[str]:
-    """Under which who answers for the job is asked."""
+    """Names and addresses under which who answers for the job is asked."""
     name = f"{pod_name(job, leader(job))}.{job.namespace}.svc"
     return [cluster_ip, name, f"{name}.cluster.local"]
 
@@ -138,10 +134,9 @@ def checkpoints_place(job: TrainingJob) -> str:
 
 
 def coordinator_pod(job: TrainingJob, size: Allocation, *, relaunched: bool) -> Json:
-    """The pod that leads the job.
+    """The pod that leads the job, which begins with this size.
 
     Args:
-        size: with which it begins.
         relaunched: the job ran before, and none of its tasks does now.
     """
     command = [

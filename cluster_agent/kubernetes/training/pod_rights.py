@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
+from cluster_agent.backend_settings import HostAccessWord, TemplateRights
 from cluster_agent.kubernetes.resources import Json, as_dict, dicts_in
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from foundation.text import plain_line
@@ -37,30 +37,6 @@ _NAMED: Final = 4
 _LONGEST_LINE: Final = 400
 
 
-class HostAccess(StrEnum):
-    """What a template may ask of a node."""
-
-    NETWORK = "hostNetwork"
-    PROCESSES = "hostPID"
-    MEMORY = "hostIPC"
-    FILES = "hostPath"
-    PORT = "hostPort"
-    NODE = "nodeName"
-    """A node without asking the scheduler: neither taints nor what is free count."""
-    PRIVILEGED = "privileged"
-    """A privileged container, and what comes near it: more capabilities, an unmasked /proc, no seccomp or AppArmor, or
-    another SELinux label."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodRights:
-    """What jobs of a namespace may ask for beyond an ordinary pod; service account `default`, or none, is ordinary."""
-
-    service_accounts: frozenset[str] = frozenset()
-    host_access: frozenset[HostAccess] = frozenset()
-    priority_classes: frozenset[str] = frozenset()
-
-
 @dataclass(frozen=True, slots=True)
 class Rights:
     """What is listed, by namespace.
@@ -71,7 +47,7 @@ class Rights:
         enforced: whether a job that asks for more is refused; it only says so otherwise.
     """
 
-    listed: Mapping[str, PodRights]
+    listed: Mapping[str, TemplateRights]
     refused: Collection[str] = ()
     enforced: bool = False
 
@@ -99,7 +75,7 @@ class Rights:
         listed = [self.listed[name] for name in (EVERY_NAMESPACE, job.namespace) if name in self.listed]
         accounts = frozenset[str]((_DEFAULT_ACCOUNT,)).union(*(each.service_accounts for each in listed))
         classes = frozenset[str]().union(*(each.priority_classes for each in listed))
-        access = frozenset[HostAccess]().union(*(each.host_access for each in listed))
+        access = frozenset[HostAccessWord]().union(*(each.host_access for each in listed))
         templates = {"worker": job.worker.template, "ps": job.ps.template, "coordinator": job.coordinator}
         for role, template in templates.items():
             spec = as_dict(as_dict(template).get("spec"))
@@ -118,24 +94,23 @@ NO_RIGHTS: Final = Rights({})
 """Nothing is listed, and nothing refused for it."""
 
 
-def _host_access(spec: Json) -> Iterator[tuple[HostAccess, str]]:
+def _host_access(spec: Json) -> Iterator[tuple[HostAccessWord, str]]:
     """Kind and field of all that a pod asks of its node."""
-    for kind in (HostAccess.NETWORK, HostAccess.PROCESSES, HostAccess.MEMORY, HostAccess.NODE):
-        if spec.get(kind.value):
-            yield kind, kind.value
+    words: tuple[HostAccessWord, ...] = ("hostNetwork", "hostPID", "hostIPC", "nodeName")
+    yield from ((word, word) for word in words if spec.get(word))
     for number, volume in enumerate(dicts_in(spec.get("volumes"))):
         if volume.get("hostPath") is not None:
-            yield HostAccess.FILES, f"volumes[{number}].hostPath"
-    yield from ((HostAccess.PRIVILEGED, f"securityContext.{field}") for field in _privileged(spec))
+            yield "hostPath", f"volumes[{number}].hostPath"
+    yield from (("privileged", f"securityContext.{field}") for field in _privileged(spec))
     if as_dict(spec.get("securityContext")).get("sysctls"):
-        yield HostAccess.PRIVILEGED, "securityContext.sysctls"
+        yield "privileged", "securityContext.sysctls"
     for group in ("initContainers", "containers", "ephemeralContainers"):
         for number, container in enumerate(dicts_in(spec.get(group))):
             at = f"{group}[{number}]"
             for port in dicts_in(container.get("ports")):
                 if port.get("hostPort"):
-                    yield HostAccess.PORT, f"{at}.ports.hostPort"
-            yield from ((HostAccess.PRIVILEGED, f"{at}.securityContext.{field}") for field in _privileged(container))
+                    yield "hostPort", f"{at}.ports.hostPort"
+            yield from (("privileged", f"{at}.securityContext.{field}") for field in _privileged(container))
 
 
 def _privileged(of: Json) -> Iterator[str]:

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from cluster_agent.kubernetes.capacity import Amounts, requests_of
 from cluster_agent.kubernetes.resources import Json, Resource, as_dict, condition_of
-from cluster_agent.kubernetes.training.spec_fields import (
+from cluster_agent.kubernetes.spec_fields import (
     DEFAULT_BACKOFF_LIMIT,
     MOST_RANKS,
     MOST_TASKS,
+    OTHER_TYPE,
     Wrong,
     backoff_limit,
     check_absent,
@@ -39,7 +40,6 @@ from policy_net.domain import SUSPENDED, Allocation
 TRAINING_JOBS: Final = Resource("fedl2.io", "v1alpha1", "trainingjobs", "TrainingJob")
 LAST_CHECKPOINT: Final = "fedl2.io/last-checkpoint"
 """The finalizer of a job that is to have one before it goes."""
-OTHER_TYPE: Final = "other"
 
 
 class JobUpdateMode(StrEnum):
@@ -67,12 +67,7 @@ class Placing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoleSpec:
-    """The tasks of one role.
-
-    Attributes:
-        template: of their pods; empty where there is none.
-        asks: what one takes.
-    """
+    """The tasks of one role; the template of their pods is empty where there is none, `asks` is what one takes."""
 
     least: int
     most: int
@@ -92,8 +87,7 @@ class TrainingJob:
         created: RFC 3339.
         deleting: somebody has deleted it; its objects go with it.
         backoff_limit: of an all-reduce job: failures in a row, without progress in between, that others follow.
-        epochs: how many there are to be; None where nobody said it.
-        steps: likewise.
+        epochs: how many there are to be, as `steps`; None where nobody said it.
         coordinator: a pod template; empty where there is none.
         journal_claim: a volume claim's name; empty without one, like `checkpoints_claim`.
         queue: of Kueue, which admits it; empty where nobody has to.

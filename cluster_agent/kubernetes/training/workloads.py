@@ -50,13 +50,13 @@ class KueueWorkload:
     Attributes:
         owner: uid of its TrainingJob.
         number: later slices have higher ones; -1 of a name that is not ours.
-        size: the pods that it asks for, beside the coordinator's.
+        size: the pods that it asks for, besides the coordinator's.
         order: names of its podSets, as they stand in its spec.
         line: what Kueue says of it.
         is_ready: it was told that all of its pods run.
         replaces: the name of the slice before; empty of a first one.
         flavors: of each podSet.
-        updates: of each podSet, what admission checks have its pods carry.
+        updates: of each podSet, what admission checks add to its pods.
     """
 
     namespace: str
@@ -216,7 +216,7 @@ def counted(workload: KueueWorkload, size: Allocation) -> list[Json]:
 
 @dataclass(slots=True)
 class Placement:
-    """What an admission has the pods of one podSet carry, so that they use the quota that was given."""
+    """What an admission adds to the pods of one podSet, so that they use the quota that was given."""
 
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
@@ -224,7 +224,7 @@ class Placement:
     tolerations: list[Json] = field(default_factory=list)
 
     def put_into(self, pod: Json) -> None:
-        """Have a pod carry it.
+        """Add it to a pod.
 
         Raises:
             ValueError: its template says something else.
@@ -247,12 +247,7 @@ class Placement:
 
 
 def placement(flavors: Iterable[Json], updates: Iterable[Json]) -> Placement:
-    """What pods of a podSet carry.
-
-    Args:
-        flavors: the ResourceFlavors whose quota they take.
-        updates: of admission checks.
-    """
+    """What pods of a podSet carry: of the ResourceFlavors whose quota they take, and of admission checks."""
     found = Placement()
     for flavor in flavors:
         spec = flavor.get("spec") or {}
@@ -267,11 +262,7 @@ def placement(flavors: Iterable[Json], updates: Iterable[Json]) -> Placement:
 
 
 def ended(status: Json, outcome: str, now: str, generation: int) -> Json:
-    """The status of a Workload whose job is over.
-
-    Args:
-        outcome: Complete or Failed; empty where another slice stands in for it.
-    """
+    """The status of a Workload whose job is over; an empty outcome says that another slice stands in for it."""
     reason = {"Complete": "Succeeded", "": "WorkloadSliceReplaced"}.get(outcome, outcome)
     line = "the job is over" if outcome else "a larger slice was admitted in its place"
     return {"conditions": _with(status, generation, now, ("Finished", True, reason, line))}

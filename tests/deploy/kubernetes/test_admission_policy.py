@@ -10,7 +10,7 @@ from apiserver.writing.expressions import parsed
 from rendered import by_helm, of_kind
 
 from cluster_agent.backend_settings import KubernetesTraining
-from cluster_agent.backends.kubernetes.training.templates import rights_of
+from cluster_agent.kubernetes.training.pod_rights import Rights
 from cluster_agent.kubernetes.training.training_job import training_job
 
 Json = dict[str, Any]
@@ -96,7 +96,8 @@ def job(namespace: str, role: str, template: Json) -> Json:
 def test_policies_and_the_agent_refuse_the_same() -> None:
     training = {"rights": RIGHTS, "refuse_unlisted": True}
     of_namespaces, of_templates = rendered(training)
-    agents = rights_of(KubernetesTraining.model_validate(training), {"fedl2"})
+    settings = KubernetesTraining.model_validate(training)
+    agents = Rights(settings.rights, {"fedl2"}, settings.refuse_unlisted)
     verdicts = set()
     for namespace, role in itertools.product(("team", "lab", "other"), ("worker", "ps", "coordinator")):
         for template in templates():

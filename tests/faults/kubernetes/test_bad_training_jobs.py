@@ -25,7 +25,8 @@ from training_cluster import (
 )
 from training_objects import CRDS, TABLE, crd, spec, template
 
-from cluster_agent.kubernetes.training.pod_rights import HostAccess, PodRights, Rights
+from cluster_agent.backend_settings import TemplateRights
+from cluster_agent.kubernetes.training.pod_rights import Rights
 from policy_net.domain import Allocation
 
 Json = dict[str, Any]
@@ -128,7 +129,7 @@ def test_what_a_template_asks_for_beyond_an_ordinary_pod() -> None:
             assert found["status"] == "False"
             assert "backend.training.rights" in found["message"]
             assert not pods_of(cluster, "worse")
-        listed = Rights({"team": PodRights(host_access=frozenset((HostAccess.NETWORK,)))}, enforced=True)
+        listed = Rights({"team": TemplateRights(host_access=("hostNetwork",))}, enforced=True)
         with agent_of(cluster, connect=pretended, rights=listed) as agent:
             site = Site(cluster, agent, pretended)
             agent.decide(worse=SIZE)

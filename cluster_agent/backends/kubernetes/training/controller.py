@@ -1,4 +1,4 @@
-"""Controller of TrainingJobs: looks at each, plans, and does what was planned; one thread, the only one that writes.
+"""Controller of TrainingJobs: polls each, plans, and does what was planned; one thread, the only one that writes.
 
 It holds nothing that could not be seen again: pods have the names of their tasks, requests have ids, sizes stand in the
 status. A write whose answer was lost is looked for before it is made again.
@@ -10,11 +10,11 @@ import functools
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
-from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorConnection
+from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorConnection, Coordinators
 from cluster_agent.backends.kubernetes.training.free_capacity import (
     ChosenNodes,
     ClusterCapacity,
@@ -24,10 +24,10 @@ from cluster_agent.backends.kubernetes.training.free_capacity import (
     promised,
     reserve,
 )
+from cluster_agent.backends.kubernetes.training.kueue import Kueue
 from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
-from cluster_agent.backends.kubernetes.training.objects import JobObjects, ObjectRefused
+from cluster_agent.backends.kubernetes.training.objects import JobObjects, ObjectRefused, ServiceFacts
 from cluster_agent.backends.kubernetes.training.pace import JobPace
-from cluster_agent.backends.kubernetes.training.parts import Hands, WatchedObjects
 from cluster_agent.backends.kubernetes.training.plan import plan
 from cluster_agent.backends.kubernetes.training.ranks.plan import plan_ranks
 from cluster_agent.backends.kubernetes.training.step import Ask, Ended, JobStanding, JobStep, Parting, SeenJob, parting
@@ -35,10 +35,13 @@ from cluster_agent.backends.kubernetes.training.story.reporter import Reporter
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.backends.kubernetes.training.templates import breaks_rule, said
+from cluster_agent.kubernetes.api_server import ApiServer
+from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, NotActing
-from cluster_agent.kubernetes.events import EventType
+from cluster_agent.kubernetes.events import EventRecorder, EventType
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.training import manifests
+from cluster_agent.kubernetes.training.credentials import JobKeys
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, leader, role_of
 from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TrainingJob
 from elastic_runtime.control.messages import Size
@@ -59,13 +62,46 @@ _NODES_SECONDS = 10.0
 """Between two looks for a node that would be large enough for a job that waits."""
 
 
-class TrainingController:
-    """Looks after all TrainingJobs; `step` is called by one thread, everything else by any.
+@dataclass(frozen=True, slots=True)
+class WatchedObjects:
+    """What the controller sees; each cache is followed by somebody else.
 
-    Args:
-        clock: monotonic seconds.
-        unix_clock: the time of day in seconds.
+    Attributes:
+        free_capacity: of the cluster now.
+        unread: why namespaces cannot be read, by their names: their jobs go on as they are.
     """
+
+    jobs: Cache[TrainingJob]
+    pods: Cache[TaskPod]
+    services: Cache[ServiceFacts]
+    free_capacity: Callable[[], ClusterCapacity]
+    unread: Callable[[], Mapping[str, str]] = dict
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What the controller does things with.
+
+    Attributes:
+        keys: from which jobs' tokens follow.
+        may_write: whether this agent acts; asked before each write.
+        kueue: for jobs that it admits.
+        last_checkpoint_seconds: longest wait for the last checkpoint of a deleted job.
+        tried: a job with what is wrong with its templates.
+    """
+
+    api: ApiServer
+    coordinators: Coordinators
+    events: EventRecorder
+    keys: JobKeys
+    may_write: Callable[[], bool]
+    kueue: Kueue
+    last_checkpoint_seconds: float = 300.0
+    tried: Callable[[TrainingJob], TrainingJob] = lambda job: job
+
+
+class TrainingController:
+    """Looks after all TrainingJobs; `step` is called by one thread, everything else by any."""
 
     def __init__(
         self, watch: WatchedObjects, hands: Hands, clock: Clock, unix_clock: Clock, pace: JobPace | None = None
@@ -84,7 +120,7 @@ class TrainingController:
         )
 
     def grant(self, uid: str, granted: Granted, nodes: Sequence[tuple[str, str]] = ()) -> None:
-        """Have a job get what was decided, from the next step on.
+        """Give a job what was decided, from the next step on.
 
         Args:
             nodes: where its tasks should be: a role and a node, as often as that many may be there.
@@ -93,7 +129,7 @@ class TrainingController:
         self._chosen.choose(uid, nodes)
 
     def advise(self, uid: str, size: Allocation) -> None:
-        """Say of a job whose size is not set what it would be."""
+        """Report of a job whose size is not set what it would be."""
         self._reporter.advise(uid, size)
 
     def wanted(self, job: TrainingJob) -> Allocation:
@@ -109,9 +145,9 @@ class TrainingController:
             return self._steps.get(uid)
 
     def _see_to_gaps(self) -> None:
-        """Whoever is waited for has the whole time again after a while in which this process was stopped.
+        """Give whoever is waited for the whole time again after a while in which this process was stopped.
 
-        Not again and again: where each look takes so long, who does not come is given up all the same.
+        Not again and again: where each step takes so long, who does not come is given up all the same.
         """
         now, missed_seconds = self._awake(), self._awake.missed_seconds
         gap_seconds, self._missed_seconds = missed_seconds - self._missed_seconds, missed_seconds
@@ -122,7 +158,7 @@ class TrainingController:
                 memory.on_gap(self._clock())
 
     def step(self) -> bool:
-        """Look at the jobs, and do what is to be done; whether some are left for a step right after this one."""
+        """Poll the jobs, and do what is to be done; whether some are left for a step right after this one."""
         self._see_to_gaps()
         unread, seen = self._watch.unread(), self._watch.jobs.entries()
         jobs = self._pace.begin([entry.kept for key, entry in seen.items() if key[0] not in unread])
@@ -283,7 +319,7 @@ class TrainingController:
             self._ask(job, step, step.ask, memory, free_capacity)
 
     def _note_parting(self, job: TrainingJob, found: Parting) -> TrainingJob:
-        """Whoever follows knows of a last checkpoint too, though all pods may be gone; the job as it is then."""
+        """Have whoever follows know of a last checkpoint too, though all pods may be gone; the job as it is then."""
         phase = {"phase": JobStanding.SUSPENDED.value} if found.is_written else {}
         try:
             self._reporter.write(job, {**phase, "message": plain_line(found.line)})
@@ -390,7 +426,6 @@ class TrainingController:
     def _connections(
         self, jobs: Sequence[TrainingJob], pods: Mapping[tuple[str, str], Sequence[TaskPod]]
     ) -> dict[str, CoordinatorConnection]:
-        """The ways to the coordinators that run."""
         lines = {}
         for job in jobs:
             ours = [pod for pod in pods.get((job.namespace, job.name), ()) if pod.owner == job.uid]

@@ -1,4 +1,4 @@
-"""Coordinators of TrainingJobs: asked how their jobs are doing, side by side, and told what was decided.
+"""Coordinators of TrainingJobs: polled side by side, and asked for what was decided.
 
 Nobody waits for one that does not answer: polls run in a few threads of their own, and what was heard last counts for
 some seconds.
@@ -40,7 +40,6 @@ class CoordinatorConnection:
     """The way to a coordinator.
 
     Attributes:
-        job: its name in the runtime.
         ca_pem: of the certificate that it shows.
         pod: uid of its pod: what one said is not what the next one says.
     """
@@ -53,11 +52,7 @@ class CoordinatorConnection:
 
 
 def open_connection(line: CoordinatorConnection, epoch: Callable[[], int] = lambda: 0) -> ControlClient:
-    """A client of the coordinator at the other end.
-
-    Args:
-        epoch: of the agent's lease, which a coordinator compares: the API server cannot.
-    """
+    """A client of a coordinator; the epoch of the agent's lease is compared there, as the API server cannot."""
     credentials = ClientCredentials(line.token, line.ca_pem.encode())
     return ControlClient(line.address, line.job, credentials, CALL_SECONDS, epoch)
 
@@ -89,8 +84,7 @@ class Coordinators:
     Args:
         clock: monotonic seconds.
         on_news: called from a poll's thread where a job has changed; must not block.
-        connect: opens a line.
-        poll_seconds: between two questions to one that answers.
+        poll_seconds: between two polls of one that answers.
         pool: where polls run; threads of its own unless given. It is shut down at the end.
     """
 
@@ -109,7 +103,7 @@ class Coordinators:
         self._pool = pool or ThreadPoolExecutor(_THREADS, thread_name_prefix="coordinators")
 
     def follow(self, connections: Mapping[str, CoordinatorConnection]) -> None:
-        """Follow these and no others, and ask those whose turn it is."""
+        """Follow these and no others, and poll those that are due."""
         with self._following:
             for uid in [uid for uid, followed in self._followed.items() if connections.get(uid) != followed.line]:
                 self._followed.pop(uid).calls.close()
@@ -119,9 +113,9 @@ class Coordinators:
         self.ask_due()
 
     def ask_due(self) -> None:
-        """Ask those whose turn it is: each second, and more often while something is under way.
+        """Poll those that are due: each second, and more often while something is under way.
 
-        Of very many each is asked less often: all calls together take a share of a core, and no more.
+        Of very many each is polled less often: all calls together take a share of a core, and no more.
         """
         now = self._clock()
         with self._following:
@@ -153,7 +147,7 @@ class Coordinators:
         return "" if followed is None else followed.trouble
 
     def report(self, uid: str, ended: Ended) -> bool:
-        """Tell it how a task ended; whether it knows now."""
+        """Report how a task ended; whether the coordinator knows now."""
         followed = self._followed.get(uid)
         if followed is None:
             return False
@@ -167,10 +161,10 @@ class Coordinators:
         return True
 
     def ask(self, uid: str, ask: Ask) -> str | None:
-        """Ask it for something.
+        """Send a request.
 
         Returns:
-            Why it will not; empty: it was taken; None: nobody knows, it may be asked again.
+            Why it is refused; empty: it was taken; None: nobody knows, it may be asked again.
         """
         followed = self._followed.get(uid)
         if followed is None:

@@ -1,4 +1,4 @@
-"""Room for pods that are about to be made: what each node has left, less what was given away since; pure.
+"""Capacity for pods that are about to be made: what each node has left, less what was given away since; pure.
 
 kube-scheduler decides where a pod goes. This keeps pods from being made that would only wait, and two jobs from waiting
 for each other with half of their pods placed.
@@ -37,7 +37,6 @@ class ClusterCapacity:
     """What is left of a cluster.
 
     Args:
-        nodes: of the cluster.
         pods: all that have not ended.
         names: namespaces and names of these pods; None: no pod is missing among them.
     """
@@ -56,7 +55,7 @@ class ClusterCapacity:
                 self.take([PodNeed(pod.asks, node_choice(pod.spec_of_nodes or {"tolerations": list(_ANYWHERE)}))])
 
     def take(self, needs: Sequence[PodNeed]) -> bool:
-        """Give room to some pods together; False, and nothing is given, where they do not fit."""
+        """Give capacity to some pods together; False, and nothing is given, where they do not fit."""
         keys = {id(need.choice): need.choice.key for need in needs}
         allowed = {id(need.choice): self._nodes_of(keys[id(need.choice)], need.choice) for need in needs}
         trial = {node: dict(self._free[node]) for node in frozenset().union(*allowed.values())}
@@ -77,7 +76,7 @@ class ClusterCapacity:
         return True
 
     def allows(self, node: str, choice: NodeChoice) -> bool:
-        """Whether a pod may come to a node, whatever room it has; to one that is not there none may."""
+        """Whether a pod may come to a node, whatever is free there; to one that is not there none may."""
         return node in self._by_name and choice.allows(self._by_name[node])
 
     def counts(self, namespace: str, name: str) -> bool:
@@ -85,17 +84,12 @@ class ClusterCapacity:
         return self._names is None or (namespace, name) in self._names
 
     def reserve(self, needs: Sequence[PodNeed]) -> None:
-        """Take room for pods that will come, each as far as there is any."""
+        """Take capacity for pods that will come, each as far as there is any."""
         for need in needs:
             self.take([need])
 
     def too_large(self, task: str, asks: Amounts, choice: NodeChoice) -> str:
-        """Why no node would have room for a pod though it were empty, in a line; empty where one would.
-
-        Args:
-            task: what the pod is, for the line.
-            choice: the nodes that it may come to.
-        """
+        """Why no node could have a pod (`task`, in words) though it were empty, in a line; empty where one could."""
         may_use = [dict(node.allocatable or ()) for node in self._nodes if choice.allows(node)]
         if any(all(node.get(name, 0) >= amount for name, amount in asks.items()) for node in may_use):
             return ""
@@ -137,7 +131,7 @@ class ChosenNodes:
         return nodes
 
     def forget(self, uids: Collection[str]) -> None:
-        """Keep nothing but of these jobs."""
+        """Forget all jobs but these."""
         with self._lock:
             self._nodes = {uid: nodes for uid, nodes in self._nodes.items() if uid in uids}
 
@@ -206,7 +200,7 @@ _ASKED_SECONDS = 30.0
 
 
 def promised(job: TrainingJob, job_report: CoordinatorReport | None, memory: JobMemory, now: float) -> Size:
-    """How many tasks of each role a running job has, or has room for.
+    """How many tasks of each role a running job has, or has capacity for.
 
     Args:
         job_report: what its coordinator says; None where it cannot be asked: what it said before counts.
@@ -234,7 +228,7 @@ def reserve(
     now: float,
     choices: Mapping[str, NodeChoice] | None = None,
 ) -> None:
-    """Take the room that a job was promised, and that no pod takes yet.
+    """Take the capacity that a job was promised, and that no pod takes yet.
 
     Args:
         pods: all that carry its name.

@@ -13,8 +13,8 @@ from typing import Any
 
 import structlog
 
-from cluster_agent.backends.kubernetes.places.job_placement import GpuTypes, JobPlacement
-from cluster_agent.backends.kubernetes.training.controller import TrainingController
+from cluster_agent.backends.kubernetes.places import GpuTypes, JobPlacement
+from cluster_agent.backends.kubernetes.training.controller import Hands, TrainingController, WatchedObjects
 from cluster_agent.backends.kubernetes.training.coordinators import (
     POLL_SECONDS,
     CoordinatorConnection,
@@ -33,7 +33,6 @@ from cluster_agent.backends.kubernetes.training.measured import (
     usual_of,
 )
 from cluster_agent.backends.kubernetes.training.objects import service_facts
-from cluster_agent.backends.kubernetes.training.parts import Hands, WatchedObjects
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod, placement_of_tasks, task_pod_facts
 from cluster_agent.backends.kubernetes.training.templates import Templates
@@ -65,15 +64,14 @@ class TrainingJobs:
 
     Args:
         namespaces: whose, each followed by itself; an empty name stands for all there are.
-        free_capacity: what the cluster has left now.
         keys: from which jobs' tokens follow.
         may_write: whether this agent acts.
         lease_epoch: of its lease; 0 without one.
         on_news: called where something has changed that a decision could be about; must not block.
-        last_checkpoint_seconds: how long a deleted job may take for its last checkpoint.
-        on_told: is told the kind and the reason of each event.
-        look_seconds: between two looks at all of them where nothing is new, and between two questions to a coordinator.
-        on_unread: is told again and again why namespaces cannot be read, by their names.
+        last_checkpoint_seconds: longest wait for the last checkpoint of a deleted job.
+        on_reported: called with the kind and the reason of each event.
+        poll_seconds: between two polls of all jobs where nothing is new, and of a coordinator.
+        on_unread: called again and again with why namespaces cannot be read, by their names.
         rights: what templates may ask for beyond an ordinary pod.
     """
 
@@ -165,7 +163,7 @@ class TrainingJobs:
 
     @property
     def is_known(self) -> bool:
-        """Whether all jobs were read once (of several namespaces, those that can be read); False without the CRD."""
+        """Whether all that can be read were read once; without their CRD they never are."""
         return all(following.is_settled for following in self._followed)
 
     @property
@@ -219,11 +217,11 @@ class TrainingJobs:
                 self._measured.setdefault(entry.uid, MeasuredJob()).poll(job_report, workers)
 
     def apply(self, decision: Decision, unix_seconds: float, gpu_types: GpuTypes = MappingProxyType({})) -> None:
-        """Have the jobs get what was decided.
+        """Give the jobs what was decided.
 
         Args:
             unix_seconds: when what it is about was observed; no two decisions have the same.
-            gpu_types: of all nodes then; empty where it makes no difference where tasks lie.
+            gpu_types: of all nodes then; empty where places make no difference.
         """
         self._gpu_types = gpu_types
         # Numbers begin anew with an agent's state, and coordinators remember what they were asked for.
@@ -243,11 +241,7 @@ class TrainingJobs:
         self._news.set()
 
     def progress(self, gpu_types: GpuTypes = MappingProxyType({})) -> list[Progress]:
-        """What the jobs of the last decision did since.
-
-        Args:
-            gpu_types: of all nodes now.
-        """
+        """What the jobs of the last decision did since; `gpu_types` are of all nodes now."""
         self._take()
         whole = self._clock() - self._decided_seconds
         found = []

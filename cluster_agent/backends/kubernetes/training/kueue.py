@@ -1,7 +1,7 @@
 """Kueue's say in TrainingJobs with `spec.kueue`: their Workloads are followed, and written as `quota.py` plans.
 
-Jobs without `spec.kueue` never come here, and until there is one with it nobody is asked for Workloads: the rights to
-them are needed where Kueue is used, and nowhere else.
+Jobs without `spec.kueue` never come here, and until there is one with it nobody asks for Workloads: the rights to them
+are needed where Kueue is used, and nowhere else.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _END_SECONDS = 5.0
 
 
 class WorkloadWatch:
-    """Workloads of TrainingJobs as the API server has them, by job; nobody is asked before `begin`.
+    """Workloads of TrainingJobs as the API server has them, by job; nobody asks before `begin`.
 
     Args:
         namespaces: whose, each followed by itself; an empty name stands for all there are.
@@ -103,15 +103,12 @@ class WorkloadWatch:
 
 
 class Kueue:
-    """Has jobs keep within what Kueue admits; used by one thread.
+    """Keeps jobs within what Kueue admits; used by one thread.
 
     Args:
-        may_write: whether this agent acts; asked before each write.
+        may_write: whether this agent acts; asked before each write, which raises `NotActing` where it does not.
         clock: monotonic seconds.
         unix_clock: the time of day in seconds.
-
-    Raises:
-        NotActing: of what writes: it does not act any more.
     """
 
     def __init__(
@@ -149,7 +146,7 @@ class Kueue:
         return quota
 
     def fit(self, job: TrainingJob, task: str, pod: Json) -> None:
-        """Have a pod go where the quota is that it takes.
+        """Change a pod so that it goes where the quota is that it takes.
 
         Raises:
             ApiError: a flavor cannot be read.
@@ -160,7 +157,7 @@ class Kueue:
             self._placement(ground, role_of(task)).put_into(pod)
 
     def forget(self, uids: set[str]) -> None:
-        """Keep nothing but of these jobs."""
+        """Forget all jobs but these."""
         for kept in (self._waits_since, self._refused, self._grounds):
             for uid in [uid for uid in kept if uid not in uids]:
                 del kept[uid]

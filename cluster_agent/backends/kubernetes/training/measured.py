@@ -1,6 +1,6 @@
-"""Measurement of TrainingJobs, as their coordinators counted: for a policy to look at, and to learn from; pure.
+"""Measurement of TrainingJobs, as their coordinators counted: for a policy to decide and learn by; pure.
 
-What is measured of a job counts for the size that it held at both ends, while it trained and was not on its way to
+What is measured of a job counts for the size that it ran with at both ends, while it trained and was not on its way to
 another one. The rest of an interval it paused.
 """
 
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from cluster_agent.backends.kubernetes.observation import seconds_of
-from cluster_agent.backends.kubernetes.places.job_placement import GpuTypes, Places, places_of
+from cluster_agent.backends.kubernetes.places import GpuTypes, Places, places_of
 from cluster_agent.backends.kubernetes.training.free_capacity import asks_of
 from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.kubernetes.capacity import Amounts
@@ -37,10 +37,10 @@ _UNDER_WAY = frozenset({JobPhase.STARTING, JobPhase.RECOVERING, JobPhase.RESIZIN
 
 @dataclass(slots=True)
 class SizePeriod:
-    """A size that a job held, from one look to a later one; seconds are monotonic.
+    """A size that a job ran with, from one poll to a later one; seconds are monotonic.
 
     Attributes:
-        workers: how many lay on which node, all the time; None where that was not always the same.
+        workers: how many were on which node, all the time; None where that was not always the same.
     """
 
     size: Allocation
@@ -61,7 +61,7 @@ class MeasuredJob:
     """One job's counters over an agent's life.
 
     Attributes:
-        hold: the newest; None before the job was seen to train.
+        hold: the newest period; None before the job was seen to train.
         samples: most that were counted, and `step` of global steps.
         liar: why its counters are not believed, in a line; empty where they are.
     """
@@ -78,11 +78,7 @@ class MeasuredJob:
     _workers: Mapping[str, int] = field(default_factory=dict)
 
     def poll(self, job_report: CoordinatorReport, workers: Mapping[str, int] = _NOWHERE) -> None:
-        """Take what a coordinator said; what cannot be is not taken, and told.
-
-        Args:
-            workers: how many lie on which node, where somebody looked.
-        """
+        """Take what a coordinator said, unless it cannot be; `workers` are those on each node, where known."""
         self._workers = workers
         status = job_report.status
         self.liar = job_report.falsehood
@@ -129,12 +125,7 @@ class MeasuredJob:
             self.hold = SizePeriod(held.size, seconds, samples, seconds, samples, self._workers)
 
     def places(self, before: GpuTypes, now: GpuTypes) -> Places:
-        """Where the workers of what is held lay all the time; nothing where that is not known, or changed.
-
-        Args:
-            before: types of all nodes at the interval's beginning.
-            now: likewise.
-        """
+        """Where the workers of the period were all the time; nothing where that is not known, or changed."""
         held = self.hold
         if held is None or held.workers is None or held.seconds <= 0.0:
             return ()
@@ -153,12 +144,7 @@ def current_of(job: TrainingJob, job_report: CoordinatorReport | None) -> Alloca
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """An epoch of a type's jobs, until one of its own has said it; 0 where nobody has.
-
-    Attributes:
-        samples: that it has.
-        steps: likewise.
-    """
+    """An epoch of a type's jobs, until one of its own has said it: its samples and steps; 0 where nobody has."""
 
     samples: float = 0.0
     steps: float = 0.0
@@ -182,9 +168,9 @@ _UNKNOWN: Final = Usual()
 
 
 def _declared_epochs(job: TrainingJob, measured: MeasuredJob, usual: Usual) -> float | None:
-    """What the whole job is: as its script says once it trains, else as its author did; None: nobody did.
+    """How many epochs the whole job has: as its script says once it trains, else as its author did; None: nobody did.
 
-    Steps are epochs once it is known how many make one, from the job itself or from others of its type.
+    Steps become epochs once it is known how many make one, from the job itself or from others of its type.
     """
     if measured.total_epochs or job.epochs:
         return measured.total_epochs or job.epochs
@@ -200,12 +186,7 @@ def scheduled_job(
     submitted_unix_seconds: float,
     usual: Usual = _UNKNOWN,
 ) -> Job:
-    """What a policy may look at.
-
-    Args:
-        demands: of a worker, and of a parameter server.
-        usual: an epoch of its type.
-    """
+    """What a policy may know of a job; `demands` are of a worker and of a parameter server, `usual` of its type."""
     per_epoch = measured.samples_per_epoch or usual.samples or GUESSED_SAMPLES_PER_EPOCH
     done = measured.samples / per_epoch
     declared = _declared_epochs(job, measured, usual)
@@ -252,7 +233,7 @@ def scheduled_jobs(
     problem: Callable[[TrainingJob], str],
     usual: Mapping[str, Usual],
 ) -> dict[str, tuple[TrainingJob, Job]]:
-    """By id: the jobs that a decision is about, each beside what a policy may look at.
+    """By id: the jobs that a decision is about, each with what a policy may know of it.
 
     Args:
         jobs: that have not ended.
@@ -299,9 +280,7 @@ def progress_of(job: Job, measured: MeasuredJob, current: Allocation, whole_seco
 
     Args:
         job: as it was observed.
-        current: what it has now.
         whole_seconds: the interval's length.
-        finished: it is complete.
     """
     held = measured.hold
     if held is None or held.seconds <= 0.0:

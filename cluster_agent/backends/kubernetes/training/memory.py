@@ -59,12 +59,10 @@ class CoordinatorReport:
 
 
 def goes_back(status: JobStatus, most: JobStatus) -> bool:
-    """Whether a coordinator's count contradicts an earlier one.
+    """Whether a coordinator's count contradicts an earlier one (`most`) of the same coordinator.
 
-    It may go back to a checkpoint where it says so, and a new worker may be behind the others, but not behind that.
-
-    Args:
-        most: an earlier count, of the same coordinator.
+    It may go back where it says so, to a checkpoint, and a worker that has come may be behind the others: never behind
+    what was durable.
     """
     if status.generation != most.generation:
         return False
@@ -74,11 +72,11 @@ def goes_back(status: JobStatus, most: JobStatus) -> bool:
 
 @dataclass(slots=True)
 class JobMemory:
-    """What is remembered of a job between two looks; forgetting it costs waits, and nothing else. Monotonic seconds.
+    """What is remembered of a job between two polls; forgetting it costs waits only. Monotonic seconds.
 
     Attributes:
         reported: uids of pods whose ends the coordinator knows.
-        seen: tasks whose pods were there at the last look, or were made since.
+        seen: tasks whose pods were there at the last poll, or were made since.
         gone_at: when the pods of others were first missed.
         gang_since: since when pods are missing without which it cannot train.
         silent_since: since when its coordinator runs, and does not answer.
@@ -89,9 +87,9 @@ class JobMemory:
         given_up: id of the request that was given up last, and why.
         target: the size that its coordinator went for when it was last heard of; None before.
         asked: a size that it was asked for since, and when.
-        warned_at: when somebody was told of each trouble.
+        warned_at: when each trouble was reported.
         may_go: it was deleted, and nothing holds it any more.
-        too_large: why no node would have room for it, in a line, and when that was looked at.
+        too_large: why no node would have capacity for it, in a line, and when that was found.
     """
 
     reported: set[str] = field(default_factory=set)
@@ -126,7 +124,7 @@ class JobMemory:
         self.unneeded_since = {task: since for task, since in self.unneeded_since.items() if task in tasks}
 
     def on_gap(self, now: float) -> None:
-        """Nobody looked for a while: whoever has kept it waiting has the whole time again."""
+        """Give whoever kept it waiting the whole time again: nobody looked for a while."""
         self.gang_since = None if self.gang_since is None else now
         self.silent_since = None if self.silent_since is None else now
         self.ended_since = dict.fromkeys(self.ended_since, now)
@@ -137,7 +135,7 @@ class JobMemory:
         return job_report.at_seconds <= self.gone_at.get(task, -math.inf)
 
     def warns(self, trouble: str, now: float) -> bool:
-        """Whether to tell somebody of a trouble: not again at every look."""
+        """Whether to report a trouble: not again at every poll."""
         self.warned_at = {each: at for each, at in self.warned_at.items() if now - at < _WARNED_AGAIN_SECONDS}
         if trouble in self.warned_at:
             return False

@@ -62,15 +62,11 @@ class ObjectRefused(Exception):
 
 
 class JobObjects:
-    """Makes and deletes; used by one thread.
+    """Makes and deletes; used by one thread. Every write raises `NotActing` where the agent does not act any more.
 
     Args:
         keys: from which jobs' tokens follow.
         may_write: whether this agent acts; asked before each write.
-
-    Raises:
-        NotActing: of every write: it does not act any more.
-        ApiError: of every request.
     """
 
     def __init__(
@@ -107,17 +103,14 @@ class JobObjects:
     def make_pod(
         self, job: TrainingJob, task: str, step: JobStep, address: str, node: str, fit: Callable[[Json], None]
     ) -> bool:
-        """Make a task's pod, or find the one that an earlier try has made.
+        """Make a task's pod, or find the one that an earlier try has made; whether it was made now.
 
         Args:
             node: where it should be; empty: anywhere.
             fit: changes a pod before it is made.
 
-        Returns:
-            Whether it was made now.
-
         Raises:
-            Refused: its template is none, or another's pod has the name.
+            ObjectRefused: its template is none, or another's pod has the name.
         """
         try:
             if task == COORDINATOR:
@@ -149,7 +142,7 @@ class JobObjects:
         return True
 
     def take_back(self, job: TrainingJob, tasks: Sequence[str]) -> None:
-        """Have a part of a gang go, as fast as it may: it has not trained, and holds what others could use."""
+        """Delete a part of a gang, as fast as may be: it has not trained, and holds what others could use."""
         for task in tasks:
             entry = self._pods.get((job.namespace, manifests.pod_name(job, task)))
             if entry is not None and entry.kept.owner == job.uid:
@@ -161,11 +154,7 @@ class JobObjects:
                     _log.warning("training-job-take-back", job=job.job_id, error=plain_line(str(error)))
 
     def delete(self, pod: TaskPod, grace_seconds: int | None = None) -> None:
-        """Delete a pod, and none that has its name by now.
-
-        Args:
-            grace_seconds: None: the pod's own.
-        """
+        """Delete a pod, and none that has its name by now; without a grace, with the pod's own."""
         self.check_acting()
         options: Json = {"preconditions": {"uid": pod.uid}}
         if grace_seconds is not None:
@@ -208,7 +197,7 @@ class JobObjects:
         """Where the coordinator answers.
 
         Raises:
-            Refused: there is no Service of its own with an address.
+            ObjectRefused: there is no Service of its own with an address.
         """
         service = self.service(job)
         if service is None:
@@ -245,11 +234,7 @@ class JobObjects:
         return pair
 
     def line(self, job: TrainingJob, pod: str) -> CoordinatorConnection | None:
-        """The way to the coordinator in a pod; None before there is an address.
-
-        Args:
-            pod: its uid.
-        """
+        """The connection to the coordinator in a pod with this uid; None before there is an address."""
         service = self.service(job)
         if service is None:
             return None
@@ -279,7 +264,7 @@ class JobObjects:
         )
 
     def forget(self, uids: set[str]) -> None:
-        """Keep nothing but of these jobs."""
+        """Forget all jobs but these."""
         self._pairs = {uid: pair for uid, pair in self._pairs.items() if uid in uids}
         self._without_key &= uids
         self._connections = {uid: line for uid, line in self._connections.items() if uid in uids}

@@ -1,7 +1,7 @@
-"""Pace of looking at TrainingJobs: of thousands, those of which something is new come in every step, others in turn.
+"""Pace of polling TrainingJobs: of thousands, those of which something is new come in every step, others in turn.
 
-Nothing depends on it but how soon a wait of a job is seen to be over of which nothing else is new: with few jobs at the
-next step, as if all were looked at; with 2,000 within ten seconds.
+Only how soon the end of a job's wait is seen depends on it, where nothing else is new: with few jobs at the next step,
+as if all were polled; with 2,000 within ten seconds.
 """
 
 from __future__ import annotations
@@ -35,13 +35,7 @@ class _Seen:
 
 
 class JobPace:
-    """Says which jobs are looked at in a step, in which order; used by one thread.
-
-    Args:
-        clock: monotonic seconds.
-        step_seconds: between two steps where nothing is new.
-        looks_a_second: at jobs of which nothing is new.
-    """
+    """Says which jobs are polled in a step, in which order; used by one thread."""
 
     def __init__(
         self, clock: Callable[[], float], step_seconds: float = 1.0, polls_a_second: float = POLLS_A_SECOND
@@ -53,7 +47,7 @@ class JobPace:
         self._began = clock()
 
     def begin(self, jobs: Collection[TrainingJob]) -> list[TrainingJob]:
-        """A step begins; the jobs in the order in which they are looked at: first those that the last one left."""
+        """Begin a step; the jobs in the order in which they are polled: first those that the last one left."""
         self._began = self._clock()
         self._pause_seconds = len(jobs) / self._polls_a_second
         uids = {job.uid for job in jobs}
@@ -72,7 +66,7 @@ class JobPace:
     def is_at_rest(
         self, job: TrainingJob, pods: Iterable[TaskPod], job_report: CoordinatorReport | None, granted: Granted | None
     ) -> bool:
-        """Whether nothing about a job is new, and it was looked at not long ago."""
+        """Whether nothing about a job is new, and it was polled not long ago."""
         if self._pause_seconds <= self._step_seconds:
             return False
         seen = self._seen.get(job.uid)
@@ -94,11 +88,7 @@ class JobPace:
         step: JobStep,
         wanted: Allocation,
     ) -> None:
-        """A job was looked at.
-
-        Args:
-            wanted: the size that it is to have.
-        """
+        """A job, which is to have this size, was polled."""
         if self._pause_seconds > self._step_seconds and _rests(job, job_report, step, wanted):
             self._seen[job.uid] = _Seen(job.version, tuple(pods), _said(job_report), granted, self._clock())
         else:

@@ -82,7 +82,6 @@ class Quota:
     """What a job may have now.
 
     Attributes:
-        allowed: its size.
         reason: one word for its condition and Events.
         ground: the admitted Workload that its pods count for; without one no pod is made.
     """
@@ -147,7 +146,6 @@ def plan_quota(
     """What a job may have, and what to write about that.
 
     Args:
-        wanted: the size that was decided.
         seen: Workloads of its namespace.
         patient: it has not waited long for its first quota.
     """

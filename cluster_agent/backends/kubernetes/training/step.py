@@ -158,7 +158,6 @@ class JobStep:
         begin: the size with which a new coordinator begins.
         report: ends, before anything else.
         delete: pods that are to go.
-        line: what people are told.
         outcome: Complete or Failed, once it is over.
         grace_seconds: of deletions, where it is not the pods' own.
         admission: a condition of the job's: what Kueue says of it.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cluster_agent.backends.kubernetes.places.job_placement import JobPlacement
+from cluster_agent.backends.kubernetes.places import JobPlacement
 from cluster_agent.kubernetes.capacity import LONGEST_LINE, stuck
 from cluster_agent.kubernetes.resources import Json, condition_of, controller_of, dicts_in
 from cluster_agent.kubernetes.training.manifests import (
@@ -31,15 +31,13 @@ class TaskPod:
     """One pod.
 
     Attributes:
-        task: such as `worker-0`, or `coordinator`.
         owner: uid of its TrainingJob.
         deleting: it is about to go.
-        ended: its process has, and it is not started again.
         exit_code: of the process, minus the signal's number if one ended it; 0 before its end.
         last_words: the last line that is known of it.
         trouble: why it does not start, in a line.
         gang: of an all-reduce job: the number of the gang that it belongs to; 0 of others.
-        world: likewise: how many ranks that gang has.
+        world: how many ranks that gang has.
         ended_at: when its process ended, as the API writes it; empty where nobody saw it.
         disrupted: it was ended from outside, such as by an eviction, and not by what it ran.
     """

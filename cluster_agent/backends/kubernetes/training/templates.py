@@ -1,25 +1,23 @@
-"""Templates of TrainingJobs, tried in a dry run, before there is room for any of their pods.
+"""Templates of TrainingJobs, tried in a dry run, before there is capacity for any of their pods.
 
-A pod's whole schema is too large for a CRD, so templates keep whatever was written. Who mistypes a field hears of it as
-soon as the job is seen, and not hours later, when its first pods are refused and those made before are taken back.
-So it is where the namespace refuses such pods, for its Pod Security level or by a policy. A trial promises no more:
-quotas, rights and names are of the moment in which pods are made.
+A pod's whole schema is too large for a CRD, so templates keep whatever was written. Who mistypes a field, or asks for
+what the namespace refuses (its Pod Security level, a policy), hears of it as soon as the job is seen, and not hours
+later, when its first pods are refused and those made before are taken back. A trial promises no more: quotas, rights
+and names are of the moment in which pods are made.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cluster_agent.backend_settings import KubernetesTraining
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.errors import ApiRefused, ApiUnanswered, Forbidden, Invalid
 from cluster_agent.kubernetes.resources import PODS, Json
 from cluster_agent.kubernetes.training import manifests
-from cluster_agent.kubernetes.training.pod_rights import HostAccess, PodRights, Rights
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from foundation.text import plain_line
 
@@ -48,11 +46,7 @@ class _Trial:
 
 
 class Templates:
-    """Tries templates, once each; `tried` is called by one thread, `problem` by any.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Tries templates, once each; `tried` is called by one thread, `problem` by any."""
 
     def __init__(self, api: ApiServer, clock: Callable[[], float]) -> None:
         self._api, self._clock = api, clock
@@ -85,7 +79,7 @@ class Templates:
         return replace(job, problem=problem) if problem else job
 
     def forget(self, uids: set[str]) -> None:
-        """Remember nothing but of these jobs."""
+        """Forget all jobs but these."""
         with self._lock:
             self._trials = {uid: trial for uid, trial in self._trials.items() if uid in uids}
 
@@ -121,23 +115,6 @@ class Templates:
             again = f"is asked again every {_REFUSED_AGAIN_SECONDS / 60:g} minutes"
             return f"namespace {job.namespace} refuses it, and {again}: {said(error)}" if breaks_rule(error) else ""
         return ""
-
-
-def rights_of(settings: KubernetesTraining, own: Collection[str]) -> Rights:
-    """What TrainingJobs' templates may ask for.
-
-    Args:
-        own: namespaces that agents run in.
-    """
-    listed = {
-        name: PodRights(
-            frozenset(each.service_accounts),
-            frozenset(map(HostAccess, each.host_access)),
-            frozenset(each.priority_classes),
-        )
-        for name, each in settings.rights.items()
-    }
-    return Rights(listed, frozenset(own), settings.refuse_unlisted)
 
 
 def _pods(job: TrainingJob) -> list[tuple[str, Callable[[], Json]]]:

@@ -8,7 +8,7 @@ import pytest
 from kube_agents import Agent, wait_for
 from kube_cluster import PODS, KubeCluster, kube_cluster
 
-from cluster_agent.backends.kubernetes.places.job_placement import GpuTypes, JobPlacement
+from cluster_agent.backends.kubernetes.places import GpuTypes, JobPlacement
 from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from policy_net.domain import Allocation, Decision, Job, JobKind, Progress, Resources

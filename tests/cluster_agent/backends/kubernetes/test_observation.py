@@ -330,7 +330,7 @@ def test_a_job_may_have_64_workers() -> None:
         ({"max": 2, "min": 3}, "spec.max is 2, below spec.min, which is 3"),
         ({"max": "many"}, "spec.max is 'many': use 1 to 64"),
         ({"min": True}, "spec.min is True: use 1 to 64"),
-        ({"updateMode": "Some"}, "spec.updateMode is 'Some': use Auto or Off"),
+        ({"updateMode": "Some"}, "spec.updateMode is 'Some': use Off, Auto"),
         ({"targetRef": None}, "spec.targetRef is missing"),
         ({"targetRef": {"kind": "Job", "name": "x"}}, "spec.targetRef.apiVersion is missing"),
         ({"progressFrom": {}}, "spec.progressFrom has to have annotations or metrics, one of them"),

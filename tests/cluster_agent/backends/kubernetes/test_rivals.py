@@ -10,8 +10,9 @@ import pytest
 from kube_facts import NOW, facts, target
 
 from cluster_agent.backends.kubernetes.observation import ObservedTarget
-from cluster_agent.backends.kubernetes.rivals import ANNOTATION, Made, Rivals, allocation, as_note
+from cluster_agent.backends.kubernetes.rivals import ANNOTATION, Rivals, allocation, as_note
 from cluster_agent.kubernetes.targets.batch_job import job_facts
+from policy_net.domain import DecisionOrigin
 
 
 class Bench:
@@ -23,7 +24,7 @@ class Bench:
 
     def give(self, workers: int) -> None:
         self.given += 1
-        made = allocation(Made(workers, "more", "v1", self.given, 0, self.now), [])
+        made = allocation(workers, "more", DecisionOrigin(policy="v1", number=self.given), 0, self.now, [])
         self.stands(workers, "fedl2-agent", {ANNOTATION: as_note(made)})
 
     def stands(self, workers: int, by: str, annotations: Any = None) -> None:

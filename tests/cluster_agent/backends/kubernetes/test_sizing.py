@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kube_facts import facts, member, target
 
 from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarget
-from cluster_agent.backends.kubernetes.sizing import SizeChange, SizedJob, UnpromisedCapacity, changes_of, fitting_size
+from cluster_agent.backends.kubernetes.sizing import SizeChange, UnpromisedCapacity, changes_of, fitting_size
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, Taint
 from cluster_agent.kubernetes.node_choice import NodeChoice
 from policy_net.domain import ClusterState
@@ -32,14 +32,14 @@ def grown(before: int, after: int, name: str = "train", **spec: Any) -> SizeChan
 
 
 def test_what_pods_have_is_not_free_nor_what_leaving_ones_still_have() -> None:
-    free_capacity = UnpromisedCapacity([node()], [pod(), pod("other", leaves=True)], [SizedJob(facts(1), 1)])
+    free_capacity = UnpromisedCapacity([node()], [pod(), pod("other", leaves=True)], [(facts(1), 1)])
     assert free_capacity.take(facts(1), 3) == 2
     assert free_capacity.take(facts(1), 2) == 2
     assert free_capacity.take(facts(1), 1) == 0
 
 
 def test_what_was_promised_is_not_free_until_its_pods_have_it() -> None:
-    promised = SizedJob(facts(3, "other"), 3)
+    promised = (facts(3, "other"), 3)
     assert UnpromisedCapacity([node()], [], [promised]).take(facts(), 4) == 1
     waiting = UnpromisedCapacity(
         [node()], [pod("uid-other"), pod("uid-other", on=""), pod("uid-other", on="")], [promised]
@@ -50,16 +50,16 @@ def test_what_was_promised_is_not_free_until_its_pods_have_it() -> None:
 
 def test_a_pod_that_leaves_and_is_to_be_replaced_counts_twice() -> None:
     free_capacity = UnpromisedCapacity(
-        [node()], [pod("uid-other", leaves=True), pod("uid-other")], [SizedJob(facts(2, "other"), 2)]
+        [node()], [pod("uid-other", leaves=True), pod("uid-other")], [(facts(2, "other"), 2)]
     )
     assert free_capacity.take(facts(), 4) == 1
 
 
 def test_room_is_coming_while_pods_of_these_jobs_leave_or_are_more_than_they_should_be() -> None:
-    assert UnpromisedCapacity([node()], [pod(), pod()], [SizedJob(facts(1), 1)]).is_coming
-    assert UnpromisedCapacity([node()], [pod(), pod(leaves=True)], [SizedJob(facts(1), 1)]).is_coming
-    assert not UnpromisedCapacity([node()], [pod()], [SizedJob(facts(1), 1)]).is_coming
-    assert not UnpromisedCapacity([node()], [pod(), pod("somebody", leaves=True)], [SizedJob(facts(1), 1)]).is_coming
+    assert UnpromisedCapacity([node()], [pod(), pod()], [(facts(1), 1)]).is_coming
+    assert UnpromisedCapacity([node()], [pod(), pod(leaves=True)], [(facts(1), 1)]).is_coming
+    assert not UnpromisedCapacity([node()], [pod()], [(facts(1), 1)]).is_coming
+    assert not UnpromisedCapacity([node()], [pod(), pod("somebody", leaves=True)], [(facts(1), 1)]).is_coming
 
 
 def test_a_worker_needs_one_node_that_has_all_it_asks_for_and_that_it_may_come_to() -> None:
@@ -88,7 +88,7 @@ def test_no_room_is_given_twice(gpus: list[int], jobs: list[Any], asked: list[An
         here = min(most_here, left[on])
         left[on] -= here
         pods += [pod(f"uid-{number}", str(on), leaves=leaves and each == 0) for each in range(here)]
-        holders.append(SizedJob(facts(wanted, str(number)), wanted))
+        holders.append((facts(wanted, str(number)), wanted))
         promised += max(0, wanted - here + (leaves and here > 0))
     free_capacity = UnpromisedCapacity(nodes, pods, holders)
     given_now = 0

@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training_objects import all_reduce_spec, job_object, spec, template
 
-from cluster_agent.backend_settings import HostAccessWord
+from cluster_agent.backend_settings import HostAccessWord, TemplateRights
 from cluster_agent.kubernetes.training.pod_rights import (
     EVERY_NAMESPACE,
     NO_RIGHTS,
-    HostAccess,
-    PodRights,
     Rights,
 )
 from cluster_agent.kubernetes.training.training_job import TrainingJob, training_job
@@ -66,9 +64,9 @@ def test_what_a_pod_asks_of_its_node_is_refused_unless_it_is_listed(role: str, p
     refused = ENFORCED.judged(job)
     assert f"spec.{role}.template.spec." in refused.problem
     assert "backend.training.rights" in refused.problem
-    lists = Rights({"team": PodRights(host_access=frozenset((HostAccess(kind),)))}, enforced=True)
+    lists = Rights({"team": TemplateRights(host_access=(kind,))}, enforced=True)
     assert lists.judged(job) == job
-    elsewhere = Rights({"other": PodRights(host_access=frozenset(HostAccess))}, enforced=True)
+    elsewhere = Rights({"other": TemplateRights(host_access=get_args(HostAccessWord))}, enforced=True)
     assert elsewhere.judged(job).problem
 
 
@@ -79,7 +77,7 @@ def test_what_any_container_asks_of_its_node_is_refused_unless_it_is_listed(
 ) -> None:
     job = job_with("worker", container=container, group=group)
     assert f"spec.worker.template.spec.{group}[0]." in ENFORCED.judged(job).problem
-    everywhere = Rights({EVERY_NAMESPACE: PodRights(host_access=frozenset((HostAccess(kind),)))}, enforced=True)
+    everywhere = Rights({EVERY_NAMESPACE: TemplateRights(host_access=(kind,))}, enforced=True)
     assert everywhere.judged(job) == job
 
 
@@ -88,7 +86,7 @@ def test_service_accounts_are_listed_by_name_and_default_is_ordinary(field: str)
     assert ENFORCED.judged(job_with("worker", {field: "default"})).problem == ""
     job = job_with("ps", {field: "trainer"})
     assert f"spec.ps.template.spec.{field} trainer" in ENFORCED.judged(job).problem
-    listed = Rights({"team": PodRights(service_accounts=frozenset(("trainer",)))}, enforced=True)
+    listed = Rights({"team": TemplateRights(service_accounts=("trainer",))}, enforced=True)
     assert listed.judged(job) == job
     assert listed.judged(job_with("ps", {field: "trainer-admin"})).problem
 
@@ -96,7 +94,7 @@ def test_service_accounts_are_listed_by_name_and_default_is_ordinary(field: str)
 def test_priorities_are_listed_by_their_class_and_a_bare_number_never_is() -> None:
     job = job_with("worker", {"priorityClassName": "system-node-critical"})
     assert "priorityClassName system-node-critical" in ENFORCED.judged(job).problem
-    listed = Rights({"team": PodRights(priority_classes=frozenset(("batch",)))}, enforced=True)
+    listed = Rights({"team": TemplateRights(priority_classes=("batch",))}, enforced=True)
     assert listed.judged(job).problem
     assert not listed.judged(job_with("worker", {"priorityClassName": "batch"})).problem
     assert "priority" in listed.judged(job_with("worker", {"priority": 2_000_000_000})).problem
@@ -124,8 +122,8 @@ def test_there_are_no_jobs_where_the_agent_and_the_system_run(namespace: str) ->
     assert not Rights({}, ("fedl2", "")).judged(training_job(job_object())).problem
 
 
-def test_settings_and_rights_know_the_same_words() -> None:
-    assert list(get_args(HostAccessWord)) == [kind.value for kind in HostAccess]
+def test_every_word_of_the_settings_is_something_that_a_template_may_ask_for() -> None:
+    assert {kind for _, kind in (*POD_FIELDS, *CONTAINER_FIELDS)} == set(get_args(HostAccessWord))
 
 
 ANYTHING = st.recursive(

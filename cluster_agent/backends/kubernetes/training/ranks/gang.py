@@ -29,10 +29,9 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS, _MOST_DOUBLINGS = 10.0, 600.0, 10
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The pods of a job that are there; at least one.
+    """The pods of a job that are there, by rank; at least one.
 
     Attributes:
-        pods: by rank.
         number: of the gang; of pods of several gangs, the highest.
         world: how many ranks it has.
     """
@@ -145,7 +144,6 @@ class RankNotes:
         failures: in a row, without progress in between.
         failed_gang: number of the gang whose failure was counted last.
         samples: that were trained then.
-        failed_unix_seconds: when.
         reason: how it failed, in a line.
         total: failures in the job's life; `recent`: each within ten minutes of the one before.
     """

@@ -1,4 +1,4 @@
-"""Words on TrainingJobs: in their status, by which whoever follows knows what was decided, and in Events."""
+"""Reports on TrainingJobs: in their status, by which whoever follows knows what was decided, and in Events."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TRAINED = frozenset({JobPhase.RUNNING, JobPhase.RESIZING, JobPhase.SUSPENDING, 
 
 
 class Reporter:
-    """Says it, and keeps what is to be said; what was decided may come from any thread, all else from one.
+    """Reports, and keeps what is to be reported; what was decided may come from any thread, all else from one.
 
     Args:
         check_acting: raises `NotActing` before a write of an agent that does not act.
@@ -79,7 +79,7 @@ class Reporter:
         self._resizes.forget(set())
 
     def forget(self, uids: set[str]) -> None:
-        """Remember nothing but of these jobs."""
+        """Forget all jobs but these."""
         self._resizes.forget(uids)
         self._progress_seconds = max(PROGRESS_SECONDS, len(uids) / _PROGRESS_A_SECOND)
         with self._lock:
@@ -101,10 +101,10 @@ class Reporter:
         return granted.decision if granted is not None else str(stated or "unknown")
 
     def note(self, job: TrainingJob) -> bool:
-        """What was decided stands in the status before it is asked for: whoever follows asks for the same.
+        """Write what was decided into the status before it is asked for, so that whoever follows asks for the same.
 
         Returns:
-            Whether it does; else it must not be asked for now.
+            Whether it stands there; else it must not be asked for now.
         """
         granted = self.current(job)
         if granted is None or granted.decision == (job.status.get("allocation") or {}).get("decisionId"):
@@ -112,10 +112,10 @@ class Reporter:
         return self.write(job, {"allocation": granted.content()})
 
     def begin(self, job: TrainingJob, step: JobStep) -> bool:
-        """Say that a job begins or goes on, before its first pod is made: whoever follows knows that there may be any.
+        """Write that a job begins or goes on, before its first pod is made: whoever follows knows that one may be there.
 
         Returns:
-            Whether it could be said; not of a job that is over by now, or another one.
+            Whether it could be written; not of a job that is over by now, or another one.
         """
         granted = self.current(job)
         if not job.has_started:
@@ -129,11 +129,7 @@ class Reporter:
         return self.write(job, status)
 
     def say(self, job: TrainingJob, step: JobStep, job_report: CoordinatorReport | None) -> None:
-        """Write what has changed into the status; how far a job is, now and then.
-
-        Args:
-            job_report: what its coordinator said; None where it cannot be asked.
-        """
+        """Write what has changed into the status; the progress of a job, now and then."""
         entry = self._jobs.get((job.namespace, job.name))
         if entry is not None and entry.uid == job.uid:
             # With what was written in this step, and what was found out about its templates.
@@ -157,7 +153,7 @@ class Reporter:
             self.write(job, status)
 
     def write(self, job: TrainingJob, status: Json) -> bool:
-        """Write parts of a status; False where it changed since it was read, or the job is gone."""
+        """Write parts of a status; False where it has changed since it was planned by, or there is no such job now."""
         self._check_acting()
         entry = self._jobs.get((job.namespace, job.name))
         version = entry.version if entry is not None and entry.uid == job.uid else job.version
@@ -171,32 +167,24 @@ class Reporter:
         return True
 
     def tell(self, job: TrainingJob, reason: str, line: str, kind: EventType = EventType.NORMAL) -> None:
-        """Tell of a job in an Event."""
+        """Report on a job in an Event."""
         about = About(TRAINING_JOBS.api_version, TRAINING_JOBS.kind, job.namespace, job.name, job.uid)
         self._events.tell(about, reason, line, kind)
 
     def report_step(
         self, job: TrainingJob, before: JobStep | None, step: JobStep, job_report: CoordinatorReport | None
     ) -> None:
-        """Tell of where a job is now, where that is news.
-
-        Args:
-            before: what was planned at the last look; None at the first one.
-        """
+        """Report where a job is now, where that is news; `before` was planned at the last poll."""
         is_news = before is None or before.standing is not step.standing
         if is_news and job.status.get("phase") != step.standing.value:
             kind = EventType.WARNING if step.standing in (JobStanding.FAILED, JobStanding.INVALID) else EventType.NORMAL
             self.tell(job, step.standing.value, event_line(step, job_report), kind)
 
     def report_resizes(self, job: TrainingJob, step: JobStep, job_report: CoordinatorReport | None) -> None:
-        """Tell of what was resized before it was deleted."""
+        """Report what was resized before it was deleted."""
         self._resizes.poll(job, step, job_report)
 
     def warn(self, job: TrainingJob, memory: JobMemory, reason: str, line: str, trouble: str = "") -> None:
-        """Tell of a trouble that may last.
-
-        Args:
-            trouble: by which it is known again; its line unless given.
-        """
+        """Report a trouble that may last, known again by `trouble`, or its line."""
         if memory.warns(f"{reason} {trouble or line}", self._clock()):
             self.tell(job, reason, line, EventType.WARNING)

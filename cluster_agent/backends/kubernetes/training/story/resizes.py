@@ -1,8 +1,8 @@
-"""Resizes of TrainingJobs while they train: each is told in one Event, however short it was and whoever leads then.
+"""Resizes of TrainingJobs while they train: each is reported in one Event, however short it was and whoever leads then.
 
-A coordinator remembers what it was asked for, and a gang has a number: what was done between two looks is found
-afterwards. An Event's name follows from the resize, so that whoever tells it again finds it told; up to where all are
-told stands in the status, for whoever follows when the server has forgotten its Events.
+A coordinator remembers what it was asked for, and a gang has a number: what was done between two polls is found
+afterwards. An Event's name follows from the resize, so that whoever reports it again finds it there; up to where all
+are reported stands in the status, for when the server has forgotten its Events.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class ResizeMark:
-    """Up to where all resizes of a job are told.
+    """Up to where all resizes of a job are reported.
 
     Attributes:
         last: the newest one's key; empty before any.
@@ -79,7 +79,7 @@ def mark_of(job: TrainingJob) -> ResizeMark:
 
 
 def resizes_since(mark: ResizeMark, rows: Iterable[RequestState]) -> tuple[list[Resize], Size]:
-    """What a coordinator has done that is not told yet, oldest first.
+    """What a coordinator has done that is not reported yet, oldest first.
 
     Args:
         rows: all requests that it remembers, oldest first; it forgets the oldest ones first.
@@ -103,7 +103,7 @@ def resizes_since(mark: ResizeMark, rows: Iterable[RequestState]) -> tuple[list[
 
 @dataclass(slots=True)
 class _Followed:
-    """Of one job: what is told, and what is about to be.
+    """Of one job: what is reported, and what is about to be.
 
     Attributes:
         sent: of each resize that waits, when its Event was sent, and whether it was taken; None: nobody knows yet.
@@ -115,11 +115,7 @@ class _Followed:
 
 
 class Resizes:
-    """Finds them, and has each told; one thread calls it, and events are written by another.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Finds them, and reports each; one thread calls it, and events are written by another."""
 
     def __init__(self, events: EventRecorder, clock: Callable[[], float]) -> None:
         self._events, self._clock = events, clock
@@ -127,20 +123,12 @@ class Resizes:
         self._followed: dict[str, _Followed] = {}
 
     def forget(self, uids: set[str]) -> None:
-        """Remember nothing but of these jobs."""
+        """Forget all jobs but these."""
         for uid in [uid for uid in self._followed if uid not in uids]:
             del self._followed[uid]
 
     def poll(self, job: TrainingJob, step: JobStep, job_report: CoordinatorReport | None) -> ResizeMark:
-        """Find what was done since the last look, and tell it.
-
-        Args:
-            step: what is planned.
-            job_report: what its coordinator said; None where it cannot be asked.
-
-        Returns:
-            Up to where all are told, for the status.
-        """
+        """Find what was done since the last poll, and report it; up to where all is reported, for the status."""
         followed = self._followed.setdefault(job.uid, _Followed(mark_of(job)))
         self._advance(followed)
         end = followed.waiting[-1] if followed.waiting else None

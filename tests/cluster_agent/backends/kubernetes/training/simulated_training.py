@@ -17,14 +17,13 @@ from typing import Any
 
 from training_objects import job_object
 
-from cluster_agent.backends.kubernetes.training.controller import TrainingController
+from cluster_agent.backends.kubernetes.training.controller import Hands, TrainingController, WatchedObjects
 from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorConnection
 from cluster_agent.backends.kubernetes.training.free_capacity import ClusterCapacity
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
 from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.backends.kubernetes.training.objects import service_facts
 from cluster_agent.backends.kubernetes.training.pace import POLLS_A_SECOND, JobPace
-from cluster_agent.backends.kubernetes.training.parts import Hands, WatchedObjects
 from cluster_agent.backends.kubernetes.training.step import Ask, Ended
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
 from cluster_agent.kubernetes.cache import Cache

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cluster_agent.backends.kubernetes.places.job_placement import (
+from cluster_agent.backends.kubernetes.places import (
     JobPlacement,
     gpu_types_of,
     placement_of_targets,

@@ -1,4 +1,4 @@
-"""Fields of a TrainingJob's spec: each is read and checked by itself.
+"""Fields of the spec of a TrainingJob or an ElasticTarget: each is read and checked by itself.
 
 Every function raises `Wrong` where it cannot be used, with a line that names it and says what to use.
 """
@@ -18,10 +18,12 @@ _Word = TypeVar("_Word", bound=StrEnum)
 MOST_TASKS: Final = 16
 """Of one role, in a job with parameter servers."""
 MOST_RANKS: Final = 64
-"""Workers of an all-reduce job."""
+"""Workers of a job without parameter servers."""
+OTHER_TYPE: Final = "other"
+"""The model type of a job that names none."""
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,46}[a-z0-9])?")
 """Services, and the names of pods, begin with it."""
-_LONGEST_TYPE = 63
+LONGEST_TYPE: Final = 63
 _LONGEST_CLAIM = 253
 _LONGEST_URL = 1024
 _URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://(([^\s:@/?#]+@)?[^\s@/?#]+(/[^\s?#]*)?|/[^\s?#]+)")
@@ -83,7 +85,7 @@ def pod_template(found: Json, role: str, *, needs_requests: bool = True) -> Json
 
 
 def count(found: Json, name: str, default: int | None, most: int) -> int:
-    """How many tasks of a role, up to `most`; without a default it has to be given."""
+    """A number from 1 to `most`; without a default it has to be given."""
     value = found.get(name.rpartition(".")[2], default)
     if value is None:
         raise Wrong(f"spec.{name} is missing")
@@ -95,8 +97,8 @@ def count(found: Json, name: str, default: int | None, most: int) -> int:
 def word(spec: Json, name: str, default: str) -> str:
     """A short text."""
     value = spec.get(name, default)
-    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_TYPE or not value.isprintable():
-        raise Wrong(f"spec.{name} is {value!r}: use a word of at most {_LONGEST_TYPE} letters")
+    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_TYPE or not value.isprintable():
+        raise Wrong(f"spec.{name} is {value!r}: use a word of at most {LONGEST_TYPE} letters")
     return value
 
 

@@ -7,8 +7,7 @@ from kube_facts import job as made_job
 from kube_facts import member, state
 
 from cluster_agent.backends.kubernetes.observation import Observed, SeenCluster
-from cluster_agent.backends.kubernetes.places.job_placement import JobPlacement
-from cluster_agent.backends.kubernetes.places.placement_report import in_places, progress_in_places
+from cluster_agent.backends.kubernetes.places import JobPlacement, in_places, progress_in_places
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts
 from policy_net.domain import Allocation, JobKind, Moves, Node, Progress, Resources, Share
 
