@@ -159,7 +159,8 @@ class _Chosen:
 
 def _chosen(access: Access) -> _Chosen:
     in_pod = access.kubeconfig is None and "KUBECONFIG" not in os.environ and _TOKEN.exists()
-    where = "the pod's service account" if in_pod else str(access.kubeconfig or _usual_file())
+    usual = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    where = "the pod's service account" if in_pod else str(access.kubeconfig or usual)
     if in_pod:
         return _Chosen(in_pod, where, None)
     if not any(path.exists() for path in _files_of(where)):
@@ -258,7 +259,7 @@ def _set_token(configuration: Configuration, path: Path, content: Content) -> Va
 
 
 def _validity_of_token(token: str) -> Validity:
-    """When a service account's token was made and when it expires, as it says; nothing of one of another kind."""
+    """When a service account's token begins and ends, as it says; nothing of one of another kind."""
     try:
         said = parse_json(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
         return Validity(float(said.get("iat", 0.0)), float(said["exp"]))
@@ -302,7 +303,6 @@ def _hold_certificates(client: ApiClient, configuration: Configuration, content:
 
 
 def _authority_validity(context: ssl.SSLContext) -> Validity:
-    """Of the authority that lasts longest."""
     moments = [
         Validity(*(ssl.cert_time_to_seconds(str(each[name])) for name in ("notBefore", "notAfter")))
         for each in context.get_ca_certs()
@@ -337,13 +337,6 @@ def _missing_context(where: str, context: str) -> str | None:
         names = [str(each["name"]) for each in contexts]
     except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError):
         return None  # something else is wrong, which is said in its own words
-    return None if context in names else f"it has no context {context}; there {_are(names)}"
-
-
-def _are(names: list[str]) -> str:
     shown = ", ".join(names[:_MOST_CONTEXTS]) + (" …" if len(names) > _MOST_CONTEXTS else "")
-    return f"is {shown}" if len(names) == 1 else f"are {shown}"
-
-
-def _usual_file() -> str:
-    return os.environ.get("KUBECONFIG") or "~/.kube/config"
+    there = f"is {shown}" if len(names) == 1 else f"are {shown}"
+    return None if context in names else f"it has no context {context}; there {there}"

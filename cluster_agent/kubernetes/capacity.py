@@ -164,15 +164,12 @@ def pod_facts(pod: Json) -> PodFacts | None:
         found = replace(found, spec_of_nodes={name: spec[name] for name in _OF_NODES if name in spec})
     if phase == "Pending" and (trouble := stuck(status)):
         return replace(found, trouble=f"{metadata['name']}: {trouble}")
-    if phase == "Running" and _INDEX in ((metadata.get("annotations") or {}).get(_INDEX_NAME), _label_of(metadata)):
+    noted = [(metadata.get(where) or {}).get(_INDEX_NAME) for where in ("annotations", "labels")]
+    if phase == "Running" and _INDEX in noted:
         starts = sum(int(each.get("restartCount") or 0) for each in status.get("containerStatuses") or ())
         life = f"{metadata.get('uid', '')}/{starts}"
         return replace(found, address=str(status.get("podIP") or ""), life=life)
     return found
-
-
-def _label_of(metadata: Json) -> Any:
-    return (metadata.get("labels") or {}).get(_INDEX_NAME)
 
 
 def requests_of(spec: Json, status: Json) -> dict[str, int]:

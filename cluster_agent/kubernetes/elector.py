@@ -163,7 +163,9 @@ class Elector:
             self._acquire(lease)
 
     def _on_none(self) -> None:
-        """Make a missing Lease at the first poll; wait for a deleted one as if it were held: its holder may write."""
+        """There is no Lease: at first it is made; one that was deleted is waited for as if it were held, as whoever
+        held it may write for as long.
+        """
         if self._is_held:
             self._lose("it was deleted")
         if self._seen is None:

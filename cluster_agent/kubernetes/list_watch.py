@@ -12,6 +12,8 @@ of its future and never says a word.
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
@@ -41,6 +43,11 @@ _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.5, 30.0
 _END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
 
 
+def own_seed() -> str:
+    """Seed of waits in which the processes of agents differ."""
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
 class ListWatch(Generic[Kept]):
     """Keeps one cache; `step` does the next thing, and is called by one thread.
 
@@ -48,7 +55,7 @@ class ListWatch(Generic[Kept]):
         namespace: whose objects; everybody's where empty. The cache has it among its own.
         selectors: `labelSelector`, `fieldSelector`.
         clock: monotonic seconds.
-        seed: of the waits; agents differ in it.
+        seed: of the waits; this process's own unless given.
     """
 
     def __init__(
@@ -59,13 +66,13 @@ class ListWatch(Generic[Kept]):
         clock: Callable[[], float],
         namespace: str = "",
         selectors: Query | None = None,
-        seed: int | str = 0,
+        seed: str = "",
     ) -> None:
         self._source, self._cache, self._clock = source, cache, clock
         self._what = resource.plural
         self._path, self._namespace = resource.path(namespace), namespace
         self._selectors = dict(selectors or {})
-        self._backoff = Backoff(f"{seed}/{self._path}", _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
+        self._backoff = Backoff(f"{seed or own_seed()}/{self._path}", _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
         self._version = ""
         self._reported = False
         self._said = ""
@@ -237,7 +244,6 @@ class Following(Generic[Kept]):
         on_change: called after every change, by the thread that follows.
         namespaces: to follow; an empty name stands for all there are.
         selectors: `labelSelector`, `fieldSelector`.
-        seed: of the waits; agents differ in it.
     """
 
     def __init__(
@@ -249,13 +255,11 @@ class Following(Generic[Kept]):
         on_change: Callable[[], None],
         namespaces: Sequence[str] = ("",),
         selectors: Query | None = None,
-        seed: int | str = 0,
     ) -> None:
         self._plural = resource.plural
         self.cache: Cache[Kept] = Cache(keep, clock, on_change, namespaces)
         self._watches = {
-            namespace: ListWatch(source, resource, self.cache, clock, namespace, selectors, seed)
-            for namespace in namespaces
+            namespace: ListWatch(source, resource, self.cache, clock, namespace, selectors) for namespace in namespaces
         }
 
     def threads(self, wait: Callable[[float], bool]) -> list[threading.Thread]:

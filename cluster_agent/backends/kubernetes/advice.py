@@ -121,7 +121,6 @@ class Adviser:
 
 
 def _stands(target: ElasticTarget, problem: str) -> bool:
-    """Whether a target's status says already why it cannot be used."""
     ready = condition_of(target.status, READY)
     return (ready.get("reason"), ready.get("message")) == (Reason.NOT_USABLE, problem)
 

@@ -151,7 +151,7 @@ class Auto:
         return None if self._outcomes == before else self._outcomes
 
     def _last(self, member: ObservedTarget, before: TargetOutcome | None) -> Json | None:
-        """The last change of a job, which an earlier life may have made and not have said."""
+        """The last change of a job, which an earlier life of the agent may have made."""
         found = noted(member) if self._writer.is_settled(member.target) else None
         return found or (None if before is None else before.allocation)
 
@@ -190,7 +190,7 @@ class Auto:
     def _find_rivals(
         self, members: Mapping[str, ObservedTarget], now: float, namespaces: Mapping[str, NamespaceFacts]
     ) -> None:
-        """Note whose size somebody else has set back, and tell of it; of a contest, its limit tells."""
+        """Note whose size somebody else has set back, and report it; of a contest, its limit says so."""
         self._rivals.forget({each.facts.uid for each in members.values()})
         for member in members.values():
             namespace = namespaces.get(member.target.namespace)
@@ -207,7 +207,7 @@ class Auto:
                     self._tell(member, Reason.SET_BACK, found.line, EventType.WARNING)
 
     def _give_capacity(self) -> None:
-        """Give those that grow what is there now, in their order."""
+        """Give those that grow what is free now, in their order."""
         self._watch.pods_changed.clear()
         self._polled_seconds = self._clocks.monotonic()
         if not self._waiting:
@@ -254,7 +254,6 @@ class Auto:
             self._note(change.member, ResizeHold(reason, line))
 
     def _made(self, change: SizeChange, workers: int) -> Json:
-        """What is to be said of a change."""
         line = advice(change.before, workers)
         if workers < change.after:
             line += f"; {change.after} are wanted, and there is room for no more"
@@ -277,7 +276,6 @@ class Auto:
         self._tell(member, "Resized" if change.before else "Started", why)
 
     def _note(self, member: ObservedTarget, why: ResizeHold) -> None:
-        """Say why a job does not have its size."""
         self._outcomes[member.job_id] = replace(self._outcomes[member.job_id], resized=why, is_resized=False)
         self._report_reason(member, RESIZED, why)
 
@@ -346,7 +344,7 @@ def _why_other(decided: int, size: int, is_confined: bool) -> ResizeHold | None:
 
 
 def _stands(member: ObservedTarget, size: int, decided: int, limit: ResizeHold | None) -> ResizeHold:
-    """How a job stands to its size before anything is changed."""
+    """The condition of a job before anything is changed."""
     now = member.facts.workers
     if limit is not None and now != decided:
         return limit

@@ -27,7 +27,7 @@ from cluster_agent.kubernetes.device_claims import (
     taken_devices,
 )
 from cluster_agent.kubernetes.errors import ApiError, NotFound
-from cluster_agent.kubernetes.list_watch import ListWatch
+from cluster_agent.kubernetes.list_watch import ListWatch, own_seed
 from cluster_agent.kubernetes.resources import Json, Resource
 from foundation.backoff import Backoff
 from foundation.text import plain_line
@@ -50,9 +50,8 @@ class _MaybeServed(Generic[Kept]):
         keep: Callable[[Json], Kept | None],
         clock: Callable[[], float],
         on_change: Callable[[], None],
-        seed: str,
     ) -> None:
-        self._api, self._resource, self._clock, self._seed = api, resource, clock, seed
+        self._api, self._resource, self._clock = api, resource, clock
         self.cache: Cache[Kept] = Cache(keep, clock, on_change)
         self._trouble = ""
         self._following: ListWatch[Kept] | None = None
@@ -68,7 +67,7 @@ class _MaybeServed(Generic[Kept]):
         """Follow until told to stop."""
         version = self._version(wait)
         if version:
-            self._following = ListWatch(self._api, self._resource(version), self.cache, self._clock, seed=self._seed)
+            self._following = ListWatch(self._api, self._resource(version), self.cache, self._clock)
             if not self._is_stopped:
                 self._following.run(wait)
 
@@ -80,7 +79,7 @@ class _MaybeServed(Generic[Kept]):
 
     def _version(self, wait: Callable[[float], bool]) -> str:
         """The version that the server has, once it has one; empty when to stop."""
-        backoff = Backoff(f"{self._seed}/{GROUP}", _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
+        backoff = Backoff(f"{own_seed()}/{GROUP}", _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
         while True:
             seconds = _AGAIN_SECONDS
             try:
@@ -108,12 +107,11 @@ class ClaimedDevices:
 
     Args:
         clock: monotonic seconds.
-        seed: of the waits; agents differ in it.
     """
 
-    def __init__(self, api: ApiServer, clock: Callable[[], float], on_change: Callable[[], None], seed: str) -> None:
-        self._claims: _MaybeServed[ClaimFacts] = _MaybeServed(api, claims, claim_facts, clock, on_change, seed)
-        self._slices: _MaybeServed[SliceFacts] = _MaybeServed(api, slices, slice_facts, clock, on_change, seed)
+    def __init__(self, api: ApiServer, clock: Callable[[], float], on_change: Callable[[], None]) -> None:
+        self._claims: _MaybeServed[ClaimFacts] = _MaybeServed(api, claims, claim_facts, clock, on_change)
+        self._slices: _MaybeServed[SliceFacts] = _MaybeServed(api, slices, slice_facts, clock, on_change)
 
     @property
     def followings(self) -> dict[str, Callable[[Callable[[float], bool]], None]]:

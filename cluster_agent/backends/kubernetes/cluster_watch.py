@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -82,7 +80,7 @@ class ClusterWatch:
         self.jobs: Cache[TargetFacts] = self._follow(JOBS, job_facts, self.names)
         self.opted_in: dict[str, Following[NamespaceFacts]] = {}
         # On nodes of its own nobody else's pods hold devices, and no right to look everywhere is needed.
-        self._devices = None if own is not None else ClaimedDevices(api, parts.clock, self._on_pods, _seed())
+        self._devices = None if own is not None else ClaimedDevices(api, parts.clock, self._on_pods)
         for name, follow in self._devices.followings.items() if self._devices is not None else ():
             self._begin(threading.Thread(target=follow, args=(self._stopping.wait,), name=name, daemon=True))
 
@@ -268,9 +266,7 @@ class ClusterWatch:
         selectors: Query | None,
     ) -> Following[Any]:
         clock = self._parts.clock
-        following: Following[Any] = Following(
-            self._api, resource, keep, clock, on_change, namespaces, selectors, _seed()
-        )
+        following: Following[Any] = Following(self._api, resource, keep, clock, on_change, namespaces, selectors)
         for thread in following.threads(self._stopping.wait):
             self._begin(thread)
         return following
@@ -279,10 +275,6 @@ class ClusterWatch:
         self._threads.append(thread)
         if self._is_started:
             thread.start()
-
-
-def _seed() -> str:
-    return f"{socket.gethostname()}/{os.getpid()}"
 
 
 def _why(following: Following[Any]) -> str:

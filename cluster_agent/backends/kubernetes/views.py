@@ -196,7 +196,6 @@ def poll(
 
 
 def _less_claimed(api: ApiServer, nodes: list[NodeFacts], read: Callable[[Resource], list[Json]]) -> list[NodeFacts]:
-    """Nodes without the devices that claims hold, where the server has claims."""
     try:
         version = served_version(api.get(f"/apis/{GROUP}"))
     except (NotFound, Forbidden):

@@ -86,13 +86,13 @@ class ElasticTarget:
     uid: str
     generation: int
     created: str
-    ref: TargetRef
-    least: int
-    most: int
-    mode: TargetUpdateMode
-    model_type: str
-    progress: ProgressSource | None
     status: Json
+    ref: TargetRef = TargetRef("", "", "")
+    least: int = 0
+    most: int = 0
+    mode: TargetUpdateMode = TargetUpdateMode.OFF
+    model_type: str = OTHER_TYPE
+    progress: ProgressSource | None = None
     problem: str = ""
     is_frozen: bool = False
 
@@ -110,33 +110,27 @@ class ElasticTarget:
 def elastic_target(found: Json) -> ElasticTarget:
     """What is kept of an ElasticTarget as the API gives it; one that makes no sense says so in `problem`."""
     metadata, spec = found["metadata"], as_dict(found.get("spec"))
-    problem = ""
-    ref, least, most, mode, model_type, progress = TargetRef("", "", ""), 0, 0, TargetUpdateMode.OFF, OTHER_TYPE, None
+    read: dict[str, Any] = {}
     try:
         # First: who asked for more than advice is told by an Event what is wrong with the rest.
-        mode = one_of(TargetUpdateMode, spec, "updateMode", TargetUpdateMode.OFF)
-        ref = _ref(spec.get("targetRef"))
-        least, most = count(spec, "min", 1, MOST_RANKS), count(spec, "max", None, MOST_RANKS)
-        problem = f"spec.max is {most}, below spec.min, which is {least}" if most < least else ""
-        model_type = _model_type(spec)
-        progress = _progress(spec.get("progressFrom"))
+        read["mode"] = one_of(TargetUpdateMode, spec, "updateMode", TargetUpdateMode.OFF)
+        read["ref"] = _ref(spec.get("targetRef"))
+        read["least"], read["most"] = count(spec, "min", 1, MOST_RANKS), count(spec, "max", None, MOST_RANKS)
+        if read["most"] < read["least"]:
+            read["problem"] = f"spec.max is {read['most']}, below spec.min, which is {read['least']}"
+        read["model_type"] = _model_type(spec)
+        read["progress"] = _progress(spec.get("progressFrom"))
     except Wrong as wrong:
-        problem = str(wrong)
+        read["problem"] = str(wrong)
     return ElasticTarget(
-        str(metadata.get("namespace") or ""),
-        str(metadata["name"]),
-        str(metadata.get("uid") or ""),
-        metadata.get("generation") if isinstance(metadata.get("generation"), int) else 0,
-        str(metadata.get("creationTimestamp") or ""),
-        ref,
-        least,
-        most,
-        mode,
-        model_type,
-        progress,
-        as_dict(found.get("status")),
-        problem,
-        is_frozen(metadata.get("annotations")),
+        namespace=str(metadata.get("namespace") or ""),
+        name=str(metadata["name"]),
+        uid=str(metadata.get("uid") or ""),
+        generation=metadata.get("generation") if isinstance(metadata.get("generation"), int) else 0,
+        created=str(metadata.get("creationTimestamp") or ""),
+        status=as_dict(found.get("status")),
+        is_frozen=is_frozen(metadata.get("annotations")),
+        **read,
     )
 
 

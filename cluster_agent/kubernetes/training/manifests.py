@@ -199,8 +199,7 @@ def task_pod(job: TrainingJob, task: str, address: str, node: str = "") -> Json:
             "OMP_NUM_THREADS": str(_threads(role)) if is_worker else "1",
         },
     )
-    if node and job.placing is not Placing.SCHEDULER:
-        _place(spec, node, job.placing)
+    _place(job, spec, node)
     return pod
 
 
@@ -242,8 +241,7 @@ def rank_pod(job: TrainingJob, task: str, gang: tuple[int, int], host: str, node
             **({} if job.keeps_checkpoints else {"ELASTIC_CHECKPOINT_SECONDS": str(_NEVER_SECONDS)}),
         },
     )
-    if node and job.placing is not Placing.SCHEDULER:
-        _place(spec, node, job.placing)
+    _place(job, spec, node)
     return pod
 
 
@@ -359,11 +357,13 @@ def _set_environment(spec: Json, values: Mapping[str, str], fields: Mapping[str,
     container["env"] = [*(each for each in container.get("env") or () if each.get("name") not in names), *ours]
 
 
-def _place(spec: Json, node: str, placing: Placing) -> None:
+def _place(job: TrainingJob, spec: Json, node: str) -> None:
+    if not node or job.placing is Placing.SCHEDULER:
+        return
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     spec["affinity"] = spec.get("affinity") or {}
     affinity = spec["affinity"]["nodeAffinity"] = spec["affinity"].get("nodeAffinity") or {}
-    if placing is Placing.REQUIRE:
+    if job.placing is Placing.REQUIRE:
         required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
         affinity["requiredDuringSchedulingIgnoredDuringExecution"] = required
         # Terms are alternatives: the node has to be in each of them.

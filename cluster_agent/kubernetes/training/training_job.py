@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -108,20 +108,20 @@ class TrainingJob:
     generation: int
     created: str
     deleting: bool
-    model_type: str
     suspend: bool
-    mode: JobUpdateMode
-    communication: Communication
-    worker: RoleSpec
-    ps: RoleSpec
-    placing: Placing
-    epochs: float | None
-    steps: float | None
-    coordinator: Json
-    journal_claim: str
-    checkpoints_claim: str
-    backoff_limit: int
-    digest: str
+    model_type: str = OTHER_TYPE
+    mode: JobUpdateMode = JobUpdateMode.AUTO
+    communication: Communication = Communication.PS
+    worker: RoleSpec = _NO_ROLE
+    ps: RoleSpec = _NO_ROLE
+    placing: Placing = Placing.PREFER
+    epochs: float | None = None
+    steps: float | None = None
+    coordinator: Json = field(default_factory=dict)
+    journal_claim: str = ""
+    checkpoints_claim: str = ""
+    backoff_limit: int = DEFAULT_BACKOFF_LIMIT
+    digest: str = ""
     status: Json = field(default_factory=dict)
     problem: str = ""
     unlisted: str = ""
@@ -211,46 +211,14 @@ def training_job(found: Json) -> TrainingJob:
     """What is kept of a TrainingJob as the API gives it; one that makes no sense says so in `problem`."""
     metadata, spec, status = found["metadata"], as_dict(found.get("spec")), as_dict(found.get("status"))
     name = str(metadata["name"])
-    problem = ""
-    model_type, mode, placing = OTHER_TYPE, JobUpdateMode.AUTO, Placing.PREFER
-    worker, ps, coordinator = _NO_ROLE, _NO_ROLE, Json()
-    communication, restarts = Communication.PS, DEFAULT_BACKOFF_LIMIT
-    epochs, steps, journal, checkpoints, queue = None, None, "", "", ""
-    store, secret, last = "", "", False
+    read: dict[str, Any] = {}
     try:
-        check_name(name)
-        model_type = word(spec, "modelType", OTHER_TYPE)
-        mode = one_of(JobUpdateMode, spec, "updateMode", JobUpdateMode.AUTO)
-        placing = one_of(Placing, spec, "placement", Placing.PREFER)
-        communication = one_of(Communication, spec, "communication", Communication.PS)
-        most = MOST_RANKS if communication is Communication.ALL_REDUCE else MOST_TASKS
-        worker = _role(spec, "worker", None, most)
-        if communication is Communication.ALL_REDUCE:
-            check_absent(spec, ("ps", "coordinator"), "an all-reduce job has none")
-            check_no_last_checkpoint(spec.get("checkpoints"))
-            ps, restarts = _NO_SERVERS, backoff_limit(spec)
-        else:
-            check_absent(spec, ("backoffLimit",), "it is for all-reduce jobs: others lose no step with a worker")
-            ps = _role(spec, "ps", worker, most)
-        epochs, steps = work(spec.get("work"))
-        check_suspend(spec.get("suspend", False))
-        leader = spec.get("coordinator", {})
-        coordinator = pod_template(leader, "coordinator", needs_requests=False) if "template" in leader else {}
-        journal = claim_name(leader.get("journal"), "coordinator.journal")
-        checkpoints, store, secret = checkpoint_place(spec.get("checkpoints"))
-        last = last_on_delete(spec.get("checkpoints"))
-        queue = queue_name(spec.get("kueue"))
+        _read_spec(spec, name, read)
     except Wrong as wrong:
-        problem = str(wrong)
+        read["problem"] = str(wrong)
     except (TypeError, AttributeError, ValueError, KeyError):
-        problem = "its spec is not what the CRD says; see `kubectl explain trainingjob.spec`"
-    # What an older agent knew nothing of changes no digest of a job that has none of it.
-    more = [store, secret] if store else []
-    digest = _digest([worker.template, ps.template, coordinator, journal, checkpoints, *more])
-    began = status.get("templateDigest")
-    if not problem and began and began != digest:
-        problem = "its templates were changed: put back what it began with, or make another job"
-    return TrainingJob(
+        read["problem"] = "its spec is not what the CRD says; see `kubectl explain trainingjob.spec`"
+    job = TrainingJob(
         namespace=str(metadata.get("namespace") or ""),
         name=name,
         uid=str(metadata.get("uid") or ""),
@@ -258,29 +226,48 @@ def training_job(found: Json) -> TrainingJob:
         generation=metadata.get("generation") if isinstance(metadata.get("generation"), int) else 0,
         created=str(metadata.get("creationTimestamp") or ""),
         deleting="deletionTimestamp" in metadata,
-        model_type=model_type,
         suspend=spec.get("suspend") is True,
-        mode=mode,
-        communication=communication,
-        worker=worker,
-        ps=ps,
-        placing=placing,
-        epochs=epochs,
-        steps=steps,
-        coordinator=coordinator,
-        journal_claim=journal,
-        checkpoints_claim=checkpoints,
-        backoff_limit=restarts,
-        digest=digest,
         status=status,
-        problem=problem,
-        queue=queue,
-        checkpoints_store=store,
-        store_secret=secret,
-        last_on_delete=last,
         finalizers=tuple(str(each) for each in metadata.get("finalizers") or ()),
         deleted=str(metadata.get("deletionTimestamp") or ""),
+        **read,
     )
+    digest, began, problem = _digest(job), status.get("templateDigest"), job.problem
+    if not problem and began and began != digest:
+        problem = "its templates were changed: put back what it began with, or make another job"
+    return replace(job, digest=digest, problem=problem)
+
+
+def _read_spec(spec: Json, name: str, read: dict[str, Any]) -> None:
+    """Read a spec into `read`, field by field, up to the first that cannot be used.
+
+    Raises:
+        Wrong: that one.
+    """
+    check_name(name)
+    read["model_type"] = word(spec, "modelType", OTHER_TYPE)
+    read["mode"] = one_of(JobUpdateMode, spec, "updateMode", JobUpdateMode.AUTO)
+    read["placing"] = one_of(Placing, spec, "placement", Placing.PREFER)
+    read["communication"] = one_of(Communication, spec, "communication", Communication.PS)
+    is_all_reduce = read["communication"] is Communication.ALL_REDUCE
+    most = MOST_RANKS if is_all_reduce else MOST_TASKS
+    read["worker"] = _role(spec, "worker", None, most)
+    if is_all_reduce:
+        check_absent(spec, ("ps", "coordinator"), "an all-reduce job has none")
+        check_no_last_checkpoint(spec.get("checkpoints"))
+        read["ps"], read["backoff_limit"] = _NO_SERVERS, backoff_limit(spec)
+    else:
+        check_absent(spec, ("backoffLimit",), "it is for all-reduce jobs: others lose no step with a worker")
+        read["ps"] = _role(spec, "ps", read["worker"], most)
+    read["epochs"], read["steps"] = work(spec.get("work"))
+    check_suspend(spec.get("suspend", False))
+    leader = spec.get("coordinator", {})
+    read["coordinator"] = pod_template(leader, "coordinator", needs_requests=False) if "template" in leader else {}
+    read["journal_claim"] = claim_name(leader.get("journal"), "coordinator.journal")
+    place = checkpoint_place(spec.get("checkpoints"))
+    read["checkpoints_claim"], read["checkpoints_store"], read["store_secret"] = place
+    read["last_on_delete"] = last_on_delete(spec.get("checkpoints"))
+    read["queue"] = queue_name(spec.get("kueue"))
 
 
 def _role(spec: Json, role: str, worker: RoleSpec | None, most_of_role: int) -> RoleSpec:
@@ -301,5 +288,8 @@ _PS_MILLI: Final = 500
 """Of a parameter server without a template: applying what workers send is bound by memory."""
 
 
-def _digest(parts: list[Any]) -> str:
+def _digest(job: TrainingJob) -> str:
+    """Of all templates; what an older agent knew nothing of changes no digest of a job that has none of it."""
+    parts = [job.worker.template, job.ps.template, job.coordinator, job.journal_claim, job.checkpoints_claim]
+    parts += [job.checkpoints_store, job.store_secret] if job.checkpoints_store else []
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

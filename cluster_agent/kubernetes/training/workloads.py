@@ -113,8 +113,6 @@ def workload_facts(found: Json) -> KueueWorkload | None:
 
 
 def _state(spec: Json, status: Json) -> tuple[WorkloadState, str]:
-    """Where it is, and why, as Kueue says it."""
-
     def holds(name: str) -> bool:
         return bool(condition_of(status, name).get("status") == "True")
 
@@ -293,7 +291,6 @@ def given_back(status: Json, now: str, generation: int) -> Json:
 
 
 def _with(status: Json, generation: int, now: str, *changes: tuple[str, bool, str, str]) -> list[Json]:
-    """All conditions, with some of them changed."""
     names = {name for name, *_ in changes}
     kept = [each for each in status.get("conditions") or () if each.get("type") not in names]
     return [*kept, *(condition(status, each, now, generation) for each in changes)]

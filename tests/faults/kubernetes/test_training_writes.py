@@ -251,7 +251,7 @@ class Life:
     def decide(self) -> None:
         """As the thread of decisions does, at every tick: an agent that has just begun knows of no other decision."""
         self.decided_at = self.world.now
-        if self.world.controller.wanted(training_job(self.world.job)) != self.decided:
+        if self.world.controller.desired(training_job(self.world.job)) != self.decided:
             granted = Granted(self.decided, f"d{next(_numbers)}", "v1", "", 7, 1e9)
             self.world.controller.grant(UID, granted)
 

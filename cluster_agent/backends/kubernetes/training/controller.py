@@ -51,7 +51,6 @@ from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
 _log = structlog.get_logger()
-CapacityNow = Callable[[], ClusterCapacity]
 Wishes = list[tuple[str, str]]
 Clock = Callable[[], float]
 _NO_LAST_CHECKPOINT = "NoLastCheckpoint", EventType.WARNING
@@ -114,8 +113,10 @@ class TrainingController:
         self._awake = AwakeClock(_GAP_SECONDS, clock)
         self._missed_seconds, self._renewed_seconds = 0.0, -math.inf
         self._steps: dict[str, JobStep] = {}
+        self._free_capacity = watch.free_capacity
+        """Of this step, less what was promised and given in it."""
         self._objects = JobObjects(hands.api, watch.pods, watch.services, hands.keys, hands.may_write)
-        self._reporter = Reporter(
+        self.reporter = Reporter(
             hands.api, watch.jobs, watch.pods, hands.events, self._objects.check_acting, clock, unix_clock
         )
 
@@ -125,18 +126,14 @@ class TrainingController:
         Args:
             nodes: where its tasks should be: a role and a node, as often as that many may be there.
         """
-        self._reporter.grant(uid, granted)
+        self.reporter.grant(uid, granted)
         self._chosen.choose(uid, nodes)
 
-    def advise(self, uid: str, size: Allocation) -> None:
-        """Report of a job whose size is not set what it would be."""
-        self._reporter.advise(uid, size)
-
-    def wanted(self, job: TrainingJob) -> Allocation:
+    def desired(self, job: TrainingJob) -> Allocation:
         """What a job is to have: as decided last, by this agent or by the one before it."""
         if job.suspend or job.outcome or job.deleting:
             return SUSPENDED
-        granted = self._reporter.current(job)
+        granted = self.reporter.current(job)
         return job.within(job.granted if granted is None else granted.size)
 
     def latest(self, uid: str) -> JobStep | None:
@@ -168,19 +165,9 @@ class TrainingController:
         self._hands.coordinators.follow(self._connections(jobs, pods))
         self._forget({job.uid for job in jobs})
         if not self._hands.may_write():
-            self._reporter.take_back()
+            self.reporter.take_back()
             return False
-        free_capacity: list[ClusterCapacity] = []
-
-        def capacity_now() -> ClusterCapacity:
-            if not free_capacity:
-                free_capacity.append(self._watch.free_capacity())
-                for job in jobs:
-                    memory, job_report = self._known(job)
-                    ours = pods.get((job.namespace, job.name), ())
-                    reserve(free_capacity[0], job, ours, job_report, memory, self._clock(), self._known_choices(job))
-            return free_capacity[0]
-
+        self._free_capacity = functools.cache(functools.partial(self._unpromised, jobs, pods))
         for number, job in enumerate(jobs):
             ours = pods.get((job.namespace, job.name), [])
             if (job.deleting and LAST_CHECKPOINT not in job.finalizers) or self._rests(job, ours):
@@ -189,153 +176,158 @@ class TrainingController:
                 return True
             try:
                 do = self._part if job.deleting else self._look_after
-                do(job, ours, capacity_now)
+                do(job, ours)
             except NotActing:
                 return False
             except ApiError as error:
                 # One job's trouble is no other's; what may have happened all the same is seen at the next look.
                 _log.warning("training-job-step", job=job.job_id, error=plain_line(str(error)))
-                self._reporter.warn(job, self._known(job)[0], "ApiTrouble", str(error))
+                self.reporter.warn(job, self._known(job)[0], "ApiTrouble", str(error))
             except Exception as error:
                 # A fault of ours that one job brought out: the others are looked after all the same.
                 _log.exception("training-job-step", job=job.job_id)
-                self._reporter.warn(job, self._known(job)[0], "AgentFault", repr(error))
+                self.reporter.warn(job, self._known(job)[0], "AgentFault", repr(error))
         return False
 
-    def _look_after(self, job: TrainingJob, pods: list[TaskPod], free_capacity: CapacityNow) -> None:
+    def _unpromised(
+        self, jobs: Sequence[TrainingJob], pods: Mapping[tuple[str, str], Sequence[TaskPod]]
+    ) -> ClusterCapacity:
+        """What the cluster has left now, less what jobs were promised."""
+        free_capacity = self._watch.free_capacity()
+        for job in jobs:
+            memory, job_report = self._known(job)
+            ours = pods.get((job.namespace, job.name), ())
+            reserve(free_capacity, job, ours, job_report, memory, self._clock(), self._known_choices(job))
+        return free_capacity
+
+    def _look_after(self, job: TrainingJob, pods: list[TaskPod]) -> None:
         job = self._hands.tried(job)
         is_held = LAST_CHECKPOINT in job.finalizers
         if is_held if job.outcome else (job.last_on_delete and not is_held):
             self._objects.set_finalizer(job, present=not is_held)
-        memory, job_report = self._known(job)
-        quota = self._hands.kueue.poll(job, self.wanted(job), pods, job_report) if job.queue else None
-        wanted = self.wanted(job) if quota is None else quota.allowed
-        step = self._planned(job, wanted, pods, job_report, memory, free_capacity)
+        seen = self._seen(job, self.desired(job), pods, self.reporter.decision(job))
+        memory, job_report = seen.memory, seen.job_report
+        quota = self._hands.kueue.poll(job, seen.desired, pods, job_report) if job.queue else None
+        if quota is not None:
+            seen = replace(seen, desired=quota.allowed, now=self._clock())
+        step = self._planned(seen)
         step = step if quota is None else quota.limit(step, pods)
-        if step.standing is JobStanding.QUEUED and self.wanted(job) == SUSPENDED:
-            step = self._explained(job, step, memory, free_capacity)
-        reported = [self._report(job, ended, memory) for ended in step.report]
+        if step.standing is JobStanding.QUEUED and self.desired(job) == SUSPENDED:
+            step = self._explained(seen, step)
+        reported = [self._report(seen, ended) for ended in step.report]
         if not all(reported):
             step = replace(step, create=())  # an end is known before another task takes its place
-        if (
-            job.last_on_delete
-            and step.delete
-            and job_report is not None
-            and job_report.status.phase is JobPhase.SUSPENDED
-        ):
-            self._reporter.say(job, step, job_report)  # once its pods are gone nothing else says that it is saved
+        is_saved = job_report is not None and job_report.status.phase is JobPhase.SUSPENDED
+        if job.last_on_delete and step.delete and is_saved:
+            self.reporter.say(job, step, job_report)  # once its pods are gone nothing else says that it is saved
         for pod in step.delete:
             self._objects.delete(pod, step.grace_seconds)
         if step.create:
-            if (created := self._create(job, pods, step, memory, free_capacity)) is None:
+            if (created := self._create(seen, step)) is None:
                 return  # it is not as it was seen any more: at the next look
             step = created
         if step.ask is not None:
-            step = self._ask(job, step, step.ask, memory, free_capacity)
+            step = self._ask(seen, step, step.ask)
         step = replace(step, forbidden=memory.forbids(self._clock()))
         if quota is not None:
             step = replace(step, admission=quota.condition)
             if quota.is_reported and job.condition("Admitted").get("reason") != quota.reason:
-                self._reporter.tell(
-                    job, quota.reason, quota.line, EventType.WARNING if quota.is_trouble else EventType.NORMAL
-                )
+                kind = EventType.WARNING if quota.is_trouble else EventType.NORMAL
+                self.reporter.tell(job, quota.reason, quota.line, kind)
         with self._lock:
             before, self._steps[job.uid] = self._steps.get(job.uid), step
-        self._reporter.say(job, step, self._hands.coordinators.job_report(job.uid))
+        self.reporter.say(job, step, self._hands.coordinators.job_report(job.uid))
+        self._warn(seen)
+        self.reporter.report_step(job, before, step, job_report)
+        self._pace.note(job, pods, job_report, self.reporter.current(job), step, seen.desired)
+
+    def _warn(self, seen: SeenJob) -> None:
+        job, memory, job_report = seen.job, seen.memory, seen.job_report
         if job_report is not None and job_report.doubt:
-            self._reporter.warn(job, memory, "NotBelieved", job_report.falsehood or job_report.doubt, job_report.doubt)
-        for pod in [each for each in pods if each.owner == job.uid and each.trouble]:
+            self.reporter.warn(job, memory, "NotBelieved", job_report.falsehood or job_report.doubt, job_report.doubt)
+        for pod in [each for each in seen.pods if each.owner == job.uid and each.trouble]:
             # For ErrImagePull, ImagePullBackOff, ...
-            self._reporter.warn(job, memory, "PodWaits", f"{pod.task}: {pod.trouble}", pod.uid)
-        self._reporter.report_step(job, before, step, job_report)
-        self._pace.note(job, pods, job_report, self._reporter.current(job), step, wanted)
+            self.reporter.warn(job, memory, "PodWaits", f"{pod.task}: {pod.trouble}", pod.uid)
 
     def _rests(self, job: TrainingJob, pods: Iterable[TaskPod]) -> bool:
-        return self._pace.is_at_rest(
-            job, pods, self._hands.coordinators.job_report(job.uid), self._reporter.current(job)
-        )
+        job_report = self._hands.coordinators.job_report(job.uid)
+        return self._pace.is_at_rest(job, pods, job_report, self.reporter.current(job))
 
-    def _planned(
-        self,
-        job: TrainingJob,
-        wanted: Allocation,
-        pods: list[TaskPod],
-        job_report: CoordinatorReport | None,
-        memory: JobMemory,
-        free_capacity: CapacityNow,
-    ) -> JobStep:
+    def _seen(self, job: TrainingJob, desired: Allocation, pods: Iterable[TaskPod], decision: str) -> SeenJob:
+        memory, job_report = self._known(job)
+        return SeenJob(job, desired, tuple(pods), job_report, memory, self._clock(), self._unix_clock(), decision)
+
+    def _planned(self, seen: SeenJob) -> JobStep:
         """What is to be done; of a gang whose ranks go, what has to be written before is written."""
-        now, unix_seconds = self._clock(), self._unix_clock()
-        seen = SeenJob(job, wanted, tuple(pods), job_report, memory, now, unix_seconds, self._reporter.decision(job))
+        job = seen.job
         if not job.is_all_reduce:
             return plan(seen)
         step = plan_ranks(seen)
-        if step.grows and not free_capacity().take(needs_of(job, ["worker"] * step.grows, self._choices(job))):
+        if step.grows and not self._take(job, ["worker"] * step.grows):
             return replace(step, standing=step.meanwhile, line="waits for room to grow", delete=())
-        if step.delete and not self._reporter.note(job):
+        if step.delete and not self.reporter.note(job):
             return replace(step, delete=())
         if step.delete and step.notes:
             # A failure is counted once, whoever deletes what is left.
-            if not self._reporter.write(job, {"ranks": step.notes}):
+            if not self.reporter.write(job, {"ranks": step.notes}):
                 return replace(step, delete=())
-            self._reporter.tell(job, "RankFailed", step.line, EventType.WARNING)
+            self.reporter.tell(job, "RankFailed", step.line, EventType.WARNING)
         return step
 
-    def _explained(self, job: TrainingJob, step: JobStep, memory: JobMemory, free_capacity: CapacityNow) -> JobStep:
-        """A step that waits for resources, with why it would wait for ever, if it would."""
+    def _explained(self, seen: SeenJob, step: JobStep) -> JobStep:
+        """A step that waits for resources; where it would wait for ever, with the reason."""
+        job, memory = seen.job, seen.memory
         line, polled_at = memory.too_large
         if self._clock() - polled_at >= _NODES_SECONDS:
             choices = self._known_choices(job).items()
-            found = (free_capacity().too_large(role, asks_of(job, role), choice) for role, choice in choices)
+            found = (self._free_capacity().too_large(role, asks_of(job, role), choice) for role, choice in choices)
             line = next(filter(None, found), "")
             memory.too_large = line, self._clock()
         if not line:
             return step
-        self._reporter.warn(job, memory, "TooLarge", line)
+        self.reporter.warn(job, memory, "TooLarge", line)
         return replace(step, line=f"{step.line}: {line}")
 
-    def _part(self, job: TrainingJob, pods: list[TaskPod], free_capacity: CapacityNow) -> None:
+    def _part(self, job: TrainingJob, pods: list[TaskPod]) -> None:
         """Have a deleted job write its last checkpoint, and let it go."""
-        memory, job_report = self._known(job)
-        decision = f"deleted-{job.uid[:8]}"
-        seen = SeenJob(job, SUSPENDED, tuple(pods), job_report, memory, self._clock(), self._unix_clock(), decision)
+        seen = self._seen(job, SUSPENDED, pods, f"deleted-{job.uid[:8]}")
+        memory, job_report = seen.memory, seen.job_report
         if not memory.may_go:  # what is found once stays: its pods go as soon as it does, before anybody sees it go
             found = parting(seen, self._hands.last_checkpoint_seconds)
             if found is not None and found.line:
                 job = self._note_parting(job, found)
                 reason, kind = ("LastCheckpoint", EventType.NORMAL) if found.is_written else _NO_LAST_CHECKPOINT
-                self._reporter.tell(job, reason, found.line, kind)
+                self.reporter.tell(job, reason, found.line, kind)
             memory.may_go = found is not None
         if memory.may_go:
             self._objects.set_finalizer(job, present=False)
             return
-        step = plan(replace(seen, job=job))
-        self._reporter.report_resizes(job, step, job_report)
+        step = plan(seen)
+        self.reporter.resizes.poll(job, step, job_report)  # what was resized before it was deleted is told
         for ended in step.report:
-            self._report(job, ended, memory)
+            self._report(seen, ended)
         for pod in step.delete if job_report is not None else ():  # who was told to leave, and has not
             self._objects.delete(pod)
         if step.ask is not None:
-            self._ask(job, step, step.ask, memory, free_capacity)
+            self._ask(seen, step, step.ask)
 
     def _note_parting(self, job: TrainingJob, found: Parting) -> TrainingJob:
         """Have whoever follows know of a last checkpoint too, though all pods may be gone; the job as it is then."""
         phase = {"phase": JobStanding.SUSPENDED.value} if found.is_written else {}
         try:
-            self._reporter.write(job, {**phase, "message": plain_line(found.line)})
+            self.reporter.write(job, {**phase, "message": plain_line(found.line)})
         except ApiRefused as error:  # no reason to hold it up
             _log.warning("training-job-parting", job=job.job_id, error=plain_line(str(error)))
         entry = self._watch.jobs.get((job.namespace, job.name))
         return entry.kept if entry is not None and entry.uid == job.uid else job
 
     def _known(self, job: TrainingJob) -> tuple[JobMemory, CoordinatorReport | None]:
-        """What is remembered of a job, and what its coordinator says."""
         memory = self._memories.setdefault(job.uid, JobMemory())
         memory.trouble = self._hands.coordinators.trouble(job.uid)
         return memory, self._hands.coordinators.job_report(job.uid)
 
-    def _report(self, job: TrainingJob, ended: Ended, memory: JobMemory) -> bool:
-        """Whether the coordinator knows of an end now."""
+    def _report(self, seen: SeenJob, ended: Ended) -> bool:
+        job, memory = seen.job, seen.memory
         if not ended.uid and self._objects.is_there(job, ended.task):
             return True
         known = self._hands.coordinators.report(job.uid, ended)
@@ -344,14 +336,15 @@ class TrainingController:
         job_report = self._hands.coordinators.job_report(job.uid)
         if known and ended.exit_code and job_report is not None and ended.task not in job_report.status.leaving:
             words = ended.last_words or f"code {ended.exit_code}"
-            self._reporter.warn(job, memory, "TaskLost", f"{ended.task}: {words}", ended.uid or ended.task)
+            self.reporter.warn(job, memory, "TaskLost", f"{ended.task}: {words}", ended.uid or ended.task)
         return known
 
-    def _ask(self, job: TrainingJob, step: JobStep, ask: Ask, memory: JobMemory, free_capacity: CapacityNow) -> JobStep:
+    def _ask(self, seen: SeenJob, step: JobStep, ask: Ask) -> JobStep:
         """Ask the coordinator for something; the step as it is to be told."""
-        if not self._has_capacity_to_grow(job, ask, memory, free_capacity):
+        job, memory = seen.job, seen.memory
+        if not self._has_capacity_to_grow(job, ask, memory):
             return replace(step, line="waits for room to grow", ask=None)
-        if not self._reporter.note(job):
+        if not self.reporter.note(job):
             return replace(step, ask=None)  # nobody would know: at the next look
         self._objects.check_acting()
         memory.asked = ask.size, self._clock()
@@ -359,66 +352,57 @@ class TrainingController:
         if given_up is not None:
             memory.on_asked(ask.request_id, given_up, self._clock())
         if given_up:
-            self._reporter.tell(job, "ResizeRefused", given_up, EventType.WARNING)
+            self.reporter.tell(job, "ResizeRefused", given_up, EventType.WARNING)
         return step
 
-    def _create(
-        self, job: TrainingJob, pods: list[TaskPod], step: JobStep, memory: JobMemory, free_capacity: CapacityNow
-    ) -> JobStep | None:
+    def _create(self, seen: SeenJob, step: JobStep) -> JobStep | None:
         """Make the pods that are missing; the step as it is to be told, None where the job has changed meanwhile."""
+        job, memory = seen.job, seen.memory
         if step.is_gang:
-            if not free_capacity().take(needs_of(job, step.needs, self._choices(job))):
+            if not self._take(job, step.needs):
                 return JobStep(JobStanding.QUEUED, "waits for room for its first pods")
             memory.asked = Size(step.begin.ps, step.begin.workers), self._clock()
         elif self._clock() < memory.made_again_at:
             return replace(step, line=step.line or "a pod was refused; it is tried again")
-        ours = [pod for pod in pods if pod.owner == job.uid and not pod.ended and pod.task != COORDINATOR]
-        nodes, made = self._chosen.left(job.uid, ((role_of(pod.task), pod.node) for pod in ours)), list[str]()
+        here = [pod for pod in seen.pods if pod.owner == job.uid and not pod.ended]
+        taken = ((role_of(pod.task), pod.node) for pod in here if pod.task != COORDINATOR)
+        nodes, made = self._chosen.left(job.uid, taken), list[str]()
         memory.forbidden = ""
         try:
-            return self._make(job, step, memory, free_capacity, nodes, made)
+            return self._make(seen, step, nodes, made)
         except ObjectRefused as refused:
             line = str(refused)
-            self._reporter.warn(job, memory, "PodRefused", line)
+            self.reporter.warn(job, memory, "PodRefused", line)
         except ApiRefused as refused:
             is_rule = breaks_rule(refused)
             words = said(refused) if is_rule else str(refused)
             line = f"pod {manifests.pod_name(job, step.create[len(made)])} was refused: {words}"
             memory.forbidden = line if is_rule else ""
-            self._reporter.warn(job, memory, "PodRefused", line)
+            self.reporter.warn(job, memory, "PodRefused", line)
         except ApiUnanswered as error:  # such as a webhook that is down
-            self._reporter.warn(job, memory, "ApiTrouble", str(error))
+            self.reporter.warn(job, memory, "ApiTrouble", str(error))
             if made:
                 return replace(step, line=str(error))  # what is missing is made at the next look
             line = str(error)
         # A gang of which an earlier life of the agent, or an earlier look, has made a part is one as well.
-        first = {pod.task for pod in pods if pod.owner == job.uid and not pod.ended}
         if not step.is_gang and not (step.standing is JobStanding.STARTING and not job.trained_under):
             memory.on_pod_refused(self._clock())
             return replace(step, line=line)
         memory.on_gang_failed(f"{plain_line(line)}; it is tried again", self._clock())
-        self._objects.take_back(job, list(first.union(made)))
+        self._objects.take_back(job, list({pod.task for pod in here}.union(made)))
         return JobStep(JobStanding.QUEUED, memory.refused)
 
-    def _make(
-        self,
-        job: TrainingJob,
-        step: JobStep,
-        memory: JobMemory,
-        free_capacity: CapacityNow,
-        nodes: Wishes,
-        made: list[str],
-    ) -> JobStep | None:
+    def _make(self, seen: SeenJob, step: JobStep, nodes: Wishes, made: list[str]) -> JobStep | None:
+        job = seen.job
         opens = step.is_gang or COORDINATOR in step.create
         address = self._objects.open_address(job) if opens else self._objects.address(job)
-        if opens and not self._reporter.begin(job, step):
+        if opens and not self.reporter.begin(job, step):
             return None
         for task in step.create:
             fit = functools.partial(self._hands.kueue.fit, job, task)
-            node = self._node_for(job, task, nodes, free_capacity)
-            is_new = self._objects.make_pod(job, task, step, address, node, fit)
+            is_new = self._objects.make_pod(job, task, step, address, self._node_for(job, task, nodes), fit)
             made.append(task)
-            memory.seen.add(task)
+            seen.memory.seen.add(task)
             if task == COORDINATOR and not is_new:  # it was not seen: it says what else is to be made
                 return replace(step, create=())
         return step
@@ -437,16 +421,17 @@ class TrainingController:
                 lines[job.uid] = line
         return lines
 
-    # Where there is room.
+    def _take(self, job: TrainingJob, tasks: Iterable[str]) -> bool:
+        return self._free_capacity().take(needs_of(job, tasks, self._choices(job)))
 
-    def _has_capacity_to_grow(self, job: TrainingJob, ask: Ask, memory: JobMemory, free_capacity: CapacityNow) -> bool:
+    def _has_capacity_to_grow(self, job: TrainingJob, ask: Ask, memory: JobMemory) -> bool:
         job_report = self._hands.coordinators.job_report(job.uid)
         if job_report is None:
             return False
         # What it was promised before is taken already.
         size, now = ask.size, promised(job, job_report, memory, self._clock())
         more = ["worker"] * (size.workers - now.workers) + ["ps"] * (size.servers - now.servers)
-        return not more or free_capacity().take(needs_of(job, more, self._choices(job)))
+        return not more or self._take(job, more)
 
     def _choices(self, job: TrainingJob) -> dict[str, NodeChoice]:
         """By role, the nodes that its pods may come to.
@@ -457,19 +442,19 @@ class TrainingController:
         return choices_of(job, functools.partial(self._hands.kueue.fit, job))
 
     def _known_choices(self, job: TrainingJob) -> dict[str, NodeChoice]:
-        """These, by its templates alone where no more can be read: its own step says so, and others go on."""
+        """The same, by its templates alone where no more can be read, as its own step reports that."""
         try:
             return self._choices(job)
         except ApiError:
             return choices_of(job)
 
-    def _node_for(self, job: TrainingJob, task: str, nodes: Wishes, free_capacity: CapacityNow) -> str:
+    def _node_for(self, job: TrainingJob, task: str, nodes: Wishes) -> str:
         """Where a task should be, which is taken off; a policy knows nothing of what its pods may use."""
         if not nodes or task == COORDINATOR:
             return ""
         role = role_of(task)
-        choice = self._choices(job)[role]
-        found = next((each for each in nodes if each[0] == role and free_capacity().allows(each[1], choice)), None)
+        choice, free_capacity = self._choices(job)[role], self._free_capacity()
+        found = next((each for each in nodes if each[0] == role and free_capacity.allows(each[1], choice)), None)
         if found is None:
             return ""
         nodes.remove(found)
@@ -482,5 +467,5 @@ class TrainingController:
                     del kept[uid]
         self._chosen.forget(uids)
         self._objects.forget(uids)
-        self._reporter.forget(uids)
+        self.reporter.forget(uids)
         self._hands.kueue.forget(uids)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -102,15 +101,14 @@ class TrainingJobs:
             self._news.set()
             on_news()
 
-        seed = f"{socket.gethostname()}/{os.getpid()}"
         ours, news = {"labelSelector": JOB_LABEL}, self._news.set
 
         def judged(found: dict[str, Any]) -> TrainingJob:
             return rights.judged(training_job(found))
 
-        jobs = Following(api, TRAINING_JOBS, judged, clock, wake, namespaces, None, seed)
-        pods = Following(api, PODS, task_pod_facts, clock, news, namespaces, ours, seed)
-        services = Following(api, SERVICES, service_facts, clock, news, namespaces, ours, seed)
+        jobs = Following(api, TRAINING_JOBS, judged, clock, wake, namespaces)
+        pods = Following(api, PODS, task_pod_facts, clock, news, namespaces, ours)
+        services = Following(api, SERVICES, service_facts, clock, news, namespaces, ours)
         self._on_unread = on_unread
         self._followed: tuple[Following[Any], ...] = (jobs, pods, services)
         self.jobs: Cache[TrainingJob] = jobs.cache
@@ -232,8 +230,8 @@ class TrainingJobs:
             self._measured.setdefault(job.uid, MeasuredJob()).begin_interval()
             wanted, reason = self._wanted(job, seen, decision.of(job_id))
             if job.mode is JobUpdateMode.OFF:
-                self._controller.advise(job.uid, decision.of(job_id))
-            if wanted != self._controller.wanted(job):
+                self._controller.reporter.advise(job.uid, decision.of(job_id))
+            if wanted != self._controller.desired(job):
                 granted = Granted(
                     wanted, number, decision.origin.policy, reason, self._lease_epoch(), self._unix_clock()
                 )
@@ -285,7 +283,7 @@ class TrainingJobs:
             # Taken back before it has trained, again and again, it would cost its start each time and never get on.
             job_report = self._coordinators.job_report(job.uid)
             if job_report is None or job_report.status.phase is JobPhase.STARTING:
-                return self._controller.wanted(job), "kept: it has only just been started"
+                return self._controller.desired(job), "kept: it has only just been started"
         if not job.is_resizable and SUSPENDED not in (decided, seen.current):
             return seen.current, "kept: without checkpoints it cannot be resized"
         return decided, "decided by the policy"

@@ -7,8 +7,6 @@ are needed where Kueue is used, and nowhere else.
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
@@ -59,11 +57,8 @@ class WorkloadWatch:
         self, api: ApiServer, namespaces: Sequence[str], clock: Callable[[], float], on_news: Callable[[], None]
     ) -> None:
         self._on_news = on_news
-        seed = f"{socket.gethostname()}/{os.getpid()}"
         ours = {"labelSelector": JOB_LABEL}
-        self._following = Following(
-            api, WORKLOADS, workloads.workload_facts, clock, self._on_change, namespaces, ours, seed
-        )
+        self._following = Following(api, WORKLOADS, workloads.workload_facts, clock, self._on_change, namespaces, ours)
         self.cache: Cache[KueueWorkload] = self._following.cache
         self._stopping = threading.Event()
         self._by_owner: dict[str, list[KueueWorkload]] | None = None
@@ -174,7 +169,7 @@ class Kueue:
         return found
 
     def _carry_out(self, job: TrainingJob, quota: Quota, wanted: Allocation, held: QuotaUse) -> Quota:
-        """Write what is to be written; what was refused is tried again, but not at every look."""
+        """Write what the quota says; what was refused is tried again, but not at every poll."""
         until, line = self._refused.get(job.uid, (-float("inf"), ""))
         if not quota.acts or self._clock() < until:
             return refused(quota, wanted, held, line) if quota.acts else quota

@@ -267,7 +267,7 @@ def noted(job: TrainingJob) -> MeasuredJob:
 
 
 def _number(stated: object) -> float:
-    """Of a status, which somebody else may have written; 0 of what is none."""
+    """A number of a status, which somebody else may have written; 0 where it is none."""
     try:
         value = float(stated) if isinstance(stated, str | int | float) else 0.0
     except (ValueError, OverflowError):

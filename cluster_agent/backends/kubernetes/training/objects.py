@@ -213,7 +213,6 @@ class JobObjects:
         return entry.kept
 
     def _key(self, job: TrainingJob) -> bytes | None:
-        """The key from which the job's token follows; None where this agent has it not."""
         service = self.service(job)
         return self._keys.named("" if service is None else service.key)
 

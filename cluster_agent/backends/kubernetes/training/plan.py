@@ -96,14 +96,14 @@ def _is_given_back(seen: SeenJob, coordinator: TaskPod) -> bool:
 
 
 def _over(job: TrainingJob, ours: Mapping[str, TaskPod]) -> JobStep:
-    """Ended pods stay, for their logs; they go with the job."""
+    """The job has ended: its ended pods stay, for their logs, and go with the job."""
     running = tuple(pod for pod in ours.values() if not pod.ended and not pod.deleting)
     line = str(job.condition(job.outcome).get("message") or "")
     return JobStep(JobStanding(job.outcome), line, delete=running)
 
 
 def _after_coordinator(seen: SeenJob, coordinator: TaskPod, ours: Mapping[str, TaskPod]) -> JobStep:
-    """Its process has ended: the job is over, or goes on with another one."""
+    """The coordinator's process has ended: the job is over, or goes on with another one."""
     memory = seen.memory
     word, _, line = coordinator.last_words.partition(":")
     line = line.strip()
@@ -142,7 +142,7 @@ def _meanwhile(seen: SeenJob, line: str) -> tuple[JobStanding, str]:
 
 
 def _without_coordinator(seen: SeenJob, ours: Mapping[str, TaskPod]) -> JobStep:
-    """There is none: the job waits, begins, or goes on from what was written down."""
+    """There is no coordinator: the job waits, begins, or goes on from what was written down."""
     job, desired, memory = seen.job, seen.desired, seen.memory
     knows = job.has_started and bool(job.journal_claim)
     may_begin = desired != SUSPENDED and not job.problem and seen.now >= memory.not_before_seconds
@@ -179,7 +179,7 @@ def waiting(seen: SeenJob) -> tuple[JobStanding, str] | None:
 
 
 def _unheard(seen: SeenJob, coordinator: TaskPod, ours: Mapping[str, TaskPod]) -> JobStep:
-    """Its coordinator is about to begin, or does not answer."""
+    """The coordinator is about to begin, or does not answer."""
     memory = seen.memory
     if coordinator.phase == "Pending":
         memory.silent_since = None
@@ -233,7 +233,7 @@ def _not_going(ours: Mapping[str, TaskPod]) -> tuple[TaskPod, ...]:
 
 
 def _training(seen: SeenJob, ours: Mapping[str, TaskPod], job_report: CoordinatorReport) -> JobStep:
-    """Its coordinator answers."""
+    """The coordinator answers: the job trains, is resized, or comes to its end."""
     job, desired, memory, now = seen.job, seen.desired, seen.memory, seen.now
     status = job_report.status
     over = status.phase in _RELEASED

@@ -237,7 +237,6 @@ def parting(seen: SeenJob, limit_seconds: float) -> Parting | None:
 
 
 def _by_its_word(job_report: CoordinatorReport) -> Parting | None:
-    """What its coordinator says."""
     status = job_report.status
     if status.phase in _WRITTEN:
         return Parting(line=f"its last checkpoint is of {status.epoch:g} epochs, {status.samples} samples")
@@ -247,7 +246,7 @@ def _by_its_word(job_report: CoordinatorReport) -> Parting | None:
 
 
 def _by_its_pods(job: TrainingJob, ours: list[TaskPod]) -> Parting | None:
-    """Nobody answers: whether anybody will."""
+    """Whether an answer can still come, where there is none now."""
     coordinator = next((pod for pod in ours if pod.task == COORDINATOR), None)
     if coordinator is not None and not coordinator.ended and not coordinator.deleting:
         return None

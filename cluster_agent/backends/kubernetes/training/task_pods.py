@@ -111,7 +111,7 @@ def task_pod_facts(pod: Json) -> TaskPod | None:
 
 
 def _number(label: Any) -> int:
-    """Of a label; anybody may have changed it."""
+    """A label as a number; anybody may have changed it."""
     text = str(label or "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < _DIGITS else 0
 

@@ -106,7 +106,7 @@ class Stub:
 
 
 def following(stub: Stub, waits: list[float], most: int) -> tuple[ClaimedDevices, Callable[[], None]]:
-    devices = ClaimedDevices(stub, lambda: 0.0, lambda: None, "seed")
+    devices = ClaimedDevices(stub, lambda: 0.0, lambda: None)
 
     def wait(seconds: float) -> bool:
         waits.append(seconds)

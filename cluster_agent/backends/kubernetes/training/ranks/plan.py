@@ -98,7 +98,7 @@ def _complete(gang: Gang) -> GangStep:
 
 
 def _without_gang(seen: SeenJob) -> GangStep:
-    """There is none: the job waits, begins, or goes on from its checkpoint."""
+    """There is no gang: the job waits, begins, or goes on from its checkpoint."""
     memory, desired = seen.memory, seen.desired
     memory.gang_since = memory.silent_since = None
     if (waits := waiting(seen)) is not None:
@@ -224,7 +224,6 @@ def _resizing(step: GangStep, desired: Allocation, gang: Gang) -> GangStep:
 
 
 def _lacking(gang: Gang) -> str:
-    """Which rank is waited for, in a line."""
     troubled = next((f"{pod.task}: {pod.trouble}" for pod in gang.pending if pod.trouble), "")
     return troubled or f"{(*(pod.task for pod in gang.pending), *gang.missing)[0]} is not there yet"
 

@@ -60,7 +60,7 @@ class Reporter:
         self._advised: dict[str, Allocation] = {}
         self._said_at: dict[str, float] = {}
         self._progress_seconds = PROGRESS_SECONDS
-        self._resizes = Resizes(events, clock)
+        self.resizes = Resizes(events, clock)
 
     def grant(self, uid: str, granted: Granted) -> None:
         """What was decided that a job has."""
@@ -76,11 +76,11 @@ class Reporter:
         """Another agent decides from now on."""
         with self._lock:
             self._granted.clear()
-        self._resizes.forget(set())
+        self.resizes.forget(set())
 
     def forget(self, uids: set[str]) -> None:
         """Forget all jobs but these."""
-        self._resizes.forget(uids)
+        self.resizes.forget(uids)
         self._progress_seconds = max(PROGRESS_SECONDS, len(uids) / _PROGRESS_A_SECOND)
         with self._lock:
             for kept in (self._granted, self._advised, self._said_at):
@@ -112,7 +112,7 @@ class Reporter:
         return self.write(job, {"allocation": granted.content()})
 
     def begin(self, job: TrainingJob, step: JobStep) -> bool:
-        """Write that a job begins or goes on, before its first pod is made: whoever follows knows that one may be there.
+        """Write that a job begins or goes on, before its first pod is made: whoever follows knows there may be one.
 
         Returns:
             Whether it could be written; not of a job that is over by now, or another one.
@@ -135,8 +135,8 @@ class Reporter:
             # With what was written in this step, and what was found out about its templates.
             problem = job.problem if entry.kept.digest == job.digest else ""
             job = replace(entry.kept, problem=entry.kept.problem or problem)
-        mark = self._resizes.poll(job, step, job_report)
-        if step.outcome and self._resizes.holds_end(job):
+        mark = self.resizes.poll(job, step, job_report)
+        if step.outcome and self.resizes.holds_end(job):
             return  # at the next look: nobody asks how a job came to its end once it is told
         with self._lock:
             advised = self._advised.get(job.uid) if job.mode is JobUpdateMode.OFF else None
@@ -179,10 +179,6 @@ class Reporter:
         if is_news and job.status.get("phase") != step.standing.value:
             kind = EventType.WARNING if step.standing in (JobStanding.FAILED, JobStanding.INVALID) else EventType.NORMAL
             self.tell(job, step.standing.value, event_line(step, job_report), kind)
-
-    def report_resizes(self, job: TrainingJob, step: JobStep, job_report: CoordinatorReport | None) -> None:
-        """Report what was resized before it was deleted."""
-        self._resizes.poll(job, step, job_report)
 
     def warn(self, job: TrainingJob, memory: JobMemory, reason: str, line: str, trouble: str = "") -> None:
         """Report a trouble that may last, known again by `trouble`, or its line."""

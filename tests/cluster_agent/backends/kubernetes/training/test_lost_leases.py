@@ -103,4 +103,4 @@ def test_what_one_that_led_since_has_decided_holds() -> None:
     stated = {"workers": 2, "ps": 1, "decisionId": "theirs"}
     for epoch, holds in ((6, Allocation(3, 1)), (7, Allocation(3, 1)), (8, Allocation(2, 1))):
         world.put({**world.job, "status": {"allocation": {**stated, "leaseEpoch": epoch}}})
-        assert world.controller.wanted(training_job(world.job)) == holds
+        assert world.controller.desired(training_job(world.job)) == holds
