@@ -21,7 +21,7 @@ from benchmarks.local.plan import Submission
 from cluster_agent.errors import AgentError
 from cluster_agent.jobs.client import JobClient
 from deploy.local.processes import DemoFailed, Processes
-from deploy.train.records import Resize, decisions, resizes
+from deploy.train.story import Resize, decisions, resizes
 from elastic_runtime.launcher.job_folder import JobFolder
 
 SLOT_SECONDS = 15.0

@@ -15,11 +15,9 @@ import typer
 from deploy.kube.cluster import CHECKOUT, Kubectl, start_cluster
 from deploy.kube.jobs import NAMESPACE, PLAIN_JOBS, TRAINING_JOBS, Arrival, arrivals, volumes
 from deploy.local.configs import REAL_JOBS, learner_content, real_agent
-from deploy.local.first_version import shipped_start
-from deploy.local.frame import DemoLearner, Demonstration, demonstration
+from deploy.local.frame import DemoLearner, Demonstration, LearnerWatch, demonstration, shipped_start
 from deploy.local.processes import DemoFailed
 from deploy.local.waiting import ProgressDeadline
-from deploy.local.watch import LearnerWatch
 from foundation.command_line import run
 from foundation.option_groups import with_option_groups
 from foundation.program_life import end

@@ -26,13 +26,7 @@ print(f"share {{share}} is done")
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Objects that are applied together.
-
-    Attributes:
-        name: of the job.
-        kind: `trainingjob` or `job`.
-        after_seconds: since the first.
-    """
+    """Objects that are applied together: of a `trainingjob` or a `job`, so long after the first."""
 
     name: str
     kind: str

@@ -129,11 +129,7 @@ def learner_content(
 def agent_content(
     cluster: str, learner: DemoLearner, settings: FleetSettings, sections: dict[str, Any], twin_cpu_percent: int = 0
 ) -> dict[str, Any]:
-    """An agent's configuration.
-
-    Args:
-        sections: what is said beside, or otherwise.
-    """
+    """An agent's configuration; `sections` are said besides, or otherwise."""
     return {
         "cluster": cluster,
         "state_dir": f"agent-{cluster}",

@@ -13,13 +13,9 @@ import typer
 
 from deploy.local.comparison import compare
 from deploy.local.configs import FLEETS, DemoPolicy, FleetSettings
-from deploy.local.first_version import IMITATION_STEPS, shipped_start, warm_start
-from deploy.local.fleet import run_fleet
-from deploy.local.frame import Demonstration, demonstration
-from deploy.local.learner_records import drop_moments, staleness_by_cluster
-from deploy.local.lessons.fleet import LESSONS, run_lessons
-from deploy.local.lessons.judged import judge_lessons
-from deploy.local.lessons.pasts import make_pasts
+from deploy.local.fleet import IMITATION_STEPS, drop_moments, run_fleet, staleness_by_cluster, warm_start
+from deploy.local.frame import Demonstration, demonstration, shipped_start
+from deploy.local.lessons import LESSONS, judge_lessons, make_pasts, run_lessons
 from deploy.local.plan import ClusterPlan, make_plan
 from deploy.local.processes import DemoFailed
 from deploy.local.report import Report, print_report, write_report

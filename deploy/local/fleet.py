@@ -1,24 +1,64 @@
-"""The fleet's life: learner, agents, until there is no time left; then what came of it."""
+"""The fleet's life: its first version, learner and agents until there is no time left, and what came of it."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local.canary_power import CanaryPower, canary_power
 from deploy.local.configs import FleetSettings, learner_content, simulated_agent
-from deploy.local.frame import START_SECONDS, DemoLearner, Demonstration
-from deploy.local.plan import ClusterPlan
+from deploy.local.frame import START_SECONDS, DemoLearner, Demonstration, LearnerWatch
+from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
 from deploy.local.processes import DemoFailed
-from deploy.local.rollouts import RolloutEnd, Rollouts, both_rollouts, why_none, write_plan
+from deploy.local.rollouts import CanaryPower, RolloutEnd, Rollouts, both_rollouts, canary_power, why_none, write_plan
 from deploy.local.waiting import LearningTime
-from deploy.local.watch import LearnerWatch
 from deploy.local.worse_version import publish_worse
+from global_learner.registry.registry import Registry
+from global_learner.storage.receipts import read_receipts
+from global_learner.storage.state_dir import StateDir
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.policy_file import write_policy_file
+from policy_net.exchange.policy_file import read_policy_file, write_policy_file
+
+WARM_START_SECONDS = 30.0
+"""About what the warm start takes: for its progress bar only."""
+
+JOBS_PER_BATCH = 24
+"""J of the demo's policy: the real traces' clusters often hold more than DL2's 20 jobs at once."""
+
+IMITATION_STEPS = 4000
+"""Enough for v1 to do about as well as DRF."""
+
+
+def warm_start(plan: Sequence[ClusterPlan], demo: Demonstration, seed: int, steps: int) -> Path:
+    """Train v1 by imitating DRF on the fleet's own kind of workloads, none of which it will be judged on.
+
+    Raises:
+        DemoFailed: training failed.
+    """
+    processes, display = demo.processes, demo.display
+    display.phase("training v1: imitating DRF")
+    out = demo.folder / "v1.safetensors"
+    sources = [argument for cluster in plan for argument in ("--workload", cluster.source)]
+    world = plan[0].own
+    options = ["--imitate", "drf", "--imitation-steps", str(steps), "--jobs-per-batch", str(JOBS_PER_BATCH)]
+    options += ["--arrival-scale", str(world.arrival_scale)]
+    if world.limit_jobs is not None:
+        options += ["--limit-jobs", str(world.limit_jobs)]
+    processes.start(
+        "train",
+        "policy_net.cli",
+        ["train", *sources, *options, "--seed", str(2 * HELD_OUT_SEED + seed), "--out", str(out)],
+    )
+    began = time.monotonic()
+    while processes.is_running("train"):
+        time.sleep(POLL_SECONDS)
+        display.progress(min((time.monotonic() - began) / WARM_START_SECONDS, 0.98))
+    processes.check()
+    return out
+
 
 JUDGED_VERSIONS = 8
 """Versions on the learning curve: its shape needs no more, and each costs a replay per cluster and workload."""
@@ -43,7 +83,7 @@ class FleetResult:
     """What the fleet left behind.
 
     Attributes:
-        report: what the learner told at the end.
+        report: the learner's, at the end.
         published: the numbers of all versions.
         versions: those that are judged, from the first to the last that the fleet made.
         rollouts: how they ended; none where none was made.
@@ -128,7 +168,7 @@ def _roll_out(
 def watch_learning(
     watch: LearnerWatch, agents: Sequence[str], demo: Demonstration, settings: FleetSettings, *, shown: bool
 ) -> None:
-    """Look on until agents have learned for as long as the settings say, or have ended.
+    """Wait until agents have learned for as long as the settings say, or have ended.
 
     Args:
         shown: whether the display shows the clusters.
@@ -169,3 +209,30 @@ def _interventions(folder: Path, cluster: str, last: fleet_pb2.GetFleetReply) ->
     if summary.exists():
         return sum(json.loads(summary.read_text(encoding="utf-8"))["guard_interventions"].values())
     return sum(sum(view.status.guard_interventions.values()) for view in last.clusters if view.cluster == cluster)
+
+
+def staleness_by_cluster(state_dir: Path, policy_file: Path, clusters: Sequence[str]) -> dict[str, list[int]]:
+    """The staleness of every applied update, in head steps, by cluster; those of the demo come first, in their order.
+
+    Raises:
+        StateUnusable: a record is damaged.
+    """
+    staleness: dict[str, list[int]] = {cluster: [] for cluster in clusters}
+    for receipt in read_receipts(state_dir, read_policy_file(policy_file).spec.digest):
+        if receipt.kind == "update":  # a reset of the head is in the name of whoever asked for it
+            staleness.setdefault(receipt.cluster, []).append(receipt.staleness)
+    return staleness
+
+
+def drop_moments(state_dir: Path) -> int:
+    """Remove the moments of all versions but the newest from an ended learner's state; of how many.
+
+    What a demo leaves is for looking at; only a learner that goes on needs moments. Under `dl2` a demo publishes some
+    180 versions: 1.4 MB each for the policy, which replaying a decision log needs, and three times that for the
+    moments.
+
+    Raises:
+        StateUnusable: the learner still runs, or left something unusable.
+    """
+    with StateDir(state_dir) as state, closing(Registry(state.path, state.commits)) as registry:
+        return registry.forget_moments()

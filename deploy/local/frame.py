@@ -20,10 +20,59 @@ from deploy.local.display import Display
 from deploy.local.guardian import end_leftovers
 from deploy.local.processes import DemoFailed, Processes
 from deploy.local.waiting import ProgressDeadline
-from deploy.local.watch import LearnerWatch, operator
 from foundation.locks import FileLock, LockHeld
+from global_learner.errors import LearnerError, Unknown, Unreachable
+from global_learner.policyctl.client import AdminClient, TlsFiles
 from policy_net.errors import BadInput
+from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.laboratory.report import check_folder
+from policy_net.set_policy.policy import default_set_file
+
+CALL_SECONDS = 30.0
+"""Deadline of one question; the learner answers in milliseconds unless the machine is overloaded."""
+
+
+class LearnerWatch(AdminClient):
+    """An operator's client, to which a learner may be away for a while; plain text without an identity."""
+
+    def __init__(self, address: str, identity_file: Path | None = None) -> None:
+        super().__init__(address, TlsFiles(certificate=identity_file), CALL_SECONDS)
+
+    def now(self) -> fleet_pb2.GetFleetReply | None:
+        """The fleet as it is; None if the learner does not answer, so that a restarted one only pauses the display."""
+        try:
+            return self.fleet()
+        except Unreachable:
+            return None
+
+    def policy(self, version: int) -> PolicyFile:
+        """A version's policy file.
+
+        Raises:
+            Unknown: the learner does not keep it any more.
+        """
+        content = self.policy_file(self.ask(fleet_pb2.ShowVersionRequest(version=version)).card)
+        if content is None:
+            raise Unknown(f"version {version} is not kept any more")
+        return content
+
+
+@contextmanager
+def operator(address: str, identity: Path | None) -> Iterator[LearnerWatch]:
+    """A client with the administrator's identity.
+
+    Raises:
+        DemoFailed: the learner refuses what is asked within, or does not answer.
+    """
+    client = LearnerWatch(address, identity)
+    try:
+        yield client
+    except LearnerError as error:
+        raise DemoFailed(f"the learner: {error}") from error
+    finally:
+        client.close()
+
 
 START_SECONDS = 120.0
 """How long what starts may get nothing done, not a second of the processor; it takes two to four on an idle machine."""
@@ -33,21 +82,14 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """What a running demonstration has.
-
-    Attributes:
-        folder: of configurations, logs and state.
-    """
+    """What a running demonstration has; its folder is of configurations, logs and state."""
 
     folder: Path
     processes: Processes
     display: Display
 
     def wait_until(self, ready: Callable[[], bool], what: str = "learner") -> None:
-        """Wait for what processes are to bring about.
-
-        Args:
-            what: the process that is waited for.
+        """Wait for what processes are to bring about; `what` names the one that is waited for.
 
         Raises:
             DemoFailed: one of them ended with an error, or it took too long.
@@ -65,11 +107,7 @@ class Demonstration:
 def demonstration(
     run_folder: Path, report_folder: Path, pages: int = 1, slot_seconds: float = 1.0
 ) -> Iterator[Demonstration]:
-    """A demonstration; its processes end with it.
-
-    Args:
-        pages: workloads of its report.
-        slot_seconds: of the clusters that the display shows.
+    """A demonstration, whose report has so many pages; its processes end with it.
 
     Raises:
         BadInput: a folder cannot be used; nothing has been started then.
@@ -117,12 +155,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class DemoLearner:
-    """The learner of a demonstration at ports of its own, and its agents.
-
-    Args:
-        folder: of their configurations and state.
-        name: of the learner's process.
-    """
+    """The learner of a demonstration at ports of its own, and its agents; the folder has what they are set to and keep."""
 
     def __init__(self, demo: Demonstration, folder: Path, name: str = "learner") -> None:
         self._processes, self._wait_until, self._name = demo.processes, demo.wait_until, name
@@ -187,3 +220,19 @@ def write_yaml(path: Path, content: dict[str, Any]) -> Path:
     """A configuration file; returns its path."""
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return path
+
+
+def shipped_start(demo: Demonstration) -> Path:
+    """Let v1 be the `set` policy that ships with fedl2, without what it knows of speeds.
+
+    That was observed on the very types of jobs that the demo's clusters run, which no cluster of one's own would find
+    in it. What the final version knows of them is what this fleet has found out.
+
+    Raises:
+        PolicyFileError: it is missing, or cannot be written.
+    """
+    demo.display.phase("v1 is the set policy that ships with fedl2, without what it knows of these job types' speeds")
+    out = demo.folder / "v1.safetensors"
+    shipped = default_set_file()
+    write_policy_file(out, PolicyFile(shipped.spec, shipped.weights, {"source": "as shipped, without priors"}))
+    return out

@@ -122,7 +122,7 @@ class Processes:
                 raise DemoFailed(f"{name} ended with exit code {code}: {_last_line(log)} (see {log})")
 
     def stop(self, names: Sequence[str], wait_seconds: float = STOP_SECONDS) -> None:
-        """Ask processes to end, all at once; kill what has not ended after `wait_seconds`."""
+        """Ask processes to end, all at once; kill what has not ended in time."""
         processes = [self._running[name] for name in names if name in self._running]
         for process in processes:
             if process.poll() is None:

@@ -17,7 +17,7 @@ from rich.console import Console
 from deploy.local.comparison import BASELINE, DRAWN, RECORDED, Comparison, JobTimeline
 from deploy.local.configs import DemoPolicy
 from deploy.local.fleet import FleetResult
-from deploy.local.lessons.judged import lessons_json
+from deploy.local.lessons import lessons_json
 from deploy.local.plan import ClusterPlan
 from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.report.content import report_content

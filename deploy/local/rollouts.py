@@ -2,13 +2,15 @@
 
 Nothing of it is played: plans, gate, assignments, blocks and verdicts are the learner's and the agents' own, as
 `policyctl rollout` would have them. What is short are the stages, as a second here is hours of the clusters' time; the
-margin is wider than usual, as a minute has few pairs of blocks. See docs/guide/demo.md.
+margin is wider than usual, as a minute has few pairs of blocks (docs/guide/demo.md). What the canary stage is worth is
+how likely it stops a version that is worse, as far as its own blocks tell.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,14 @@ from deploy.local.display import Display
 from deploy.local.processes import DemoFailed, Processes
 from deploy.local.waiting import LONGEST_SECONDS, ProgressDeadline
 from global_learner.policyctl.client import AdminClient
+from global_learner.registry.registry import Registry
+from global_learner.rollout.evidence_store import EvidenceStore
 from global_learner.rollout.plan import VerdictSettings, read_plan
 from global_learner.rollout.state import RolloutPhase, VersionRole
+from global_learner.rollout.verdicts.evidence import pairs_of, scores_of
+from global_learner.rollout.verdicts.power import DRAWS, STOPS_USUALLY, Power, least_stopped, power_at
 from global_learner.rollout.verdicts.verdict import StageOutcome
+from global_learner.storage.state_dir import StateDir
 from policy_net.exchange.generated import fleet_pb2
 
 LEAST_CLUSTERS = 2
@@ -57,12 +64,7 @@ POLL_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class StageEnd:
-    """A stage that has its verdict.
-
-    Attributes:
-        outcome: `pass` or `fail`.
-        pairs: of blocks of all clusters, as it was judged.
-    """
+    """A stage that has its verdict, `pass` or `fail`, by so many pairs of blocks of all clusters."""
 
     kind: str
     outcome: str
@@ -80,7 +82,6 @@ class RolloutEnd:
         ended: `done`, `rolled-back`, or `inconclusive` where no verdict came in time, and the demo aborted it.
         reason: why it is over, where it did not reach the fleet.
         acting: the version that all clusters act on since.
-        canaries: clusters of the canary stage.
     """
 
     number: int
@@ -123,12 +124,7 @@ def write_plan(path: Path) -> Path:
 
 
 class Rollouts:
-    """Rollouts of one fleet, one after the other, by an operator's calls.
-
-    Args:
-        clusters: all of the fleet.
-        plan: the file of the plan that all of them follow.
-    """
+    """Rollouts of one fleet, one after the other, by an operator's calls, all by one plan's file."""
 
     def __init__(
         self,
@@ -259,12 +255,7 @@ def judged(rollout: fleet_pb2.Rollout) -> list[StageEnd]:
 
 
 def why_none(clusters: Sequence[str], versions: int, working: bool) -> str:
-    """Why a fleet is shown no rollouts; empty if it can be.
-
-    Args:
-        versions: how many there are, v1 among them.
-        working: whether all clusters still have work.
-    """
+    """Why a fleet is shown no rollouts; empty if it can be. It has so many versions, v1 among them."""
     if len(clusters) < LEAST_CLUSTERS:
         return f"it takes {LEAST_CLUSTERS} clusters, as no cluster decides by itself"
     if versions < 2:
@@ -294,3 +285,65 @@ def contradiction(ends: Sequence[RolloutEnd]) -> str:
         for end in ends
         if end.is_otherwise
     )
+
+
+WORSE = 0.1
+"""What the demo says the chances of: a version with so many more jobs in the system."""
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryPower:
+    """What the canary stage would do with worse versions, drawn from the blocks that it saw; see `power`.
+
+    Attributes:
+        pairs: of blocks, from which is drawn.
+        worse: of a version that is `WORSE`.
+        least: of the least of some round losses that is stopped in four of five; None where none of them is.
+    """
+
+    rollout: int
+    pairs: int
+    worse: Power
+    least: Power | None
+
+    @property
+    def words(self) -> str:
+        """For people, in a sentence."""
+        worse = self.worse
+        said = (
+            f"a version {worse.loss:.0%} worse would be stopped by its canary stage in {worse.stops:.0%} of {DRAWS}"
+            f" rollouts drawn from its {self.pairs} pairs of blocks ({worse.fails:.0%} by a verdict, {worse.asks:.0%}"
+            f" for want of one after {MOST_PAIRS} pairs)"
+        )
+        if self.least is None:
+            said += f", in {STOPS_USUALLY:.0%} only one that is far worse"
+        elif self.least.loss != worse.loss:
+            said += f", one {self.least.loss:.0%} worse in {self.least.stops:.0%}"
+        return f"{said}; its margin is {VERDICT['margin_percent']}%"
+
+    def to_json(self) -> dict[str, Any]:
+        """For `summary.json`."""
+        return {
+            "rollout": self.rollout,
+            "margin": VERDICT["margin_percent"] / 100.0,
+            "pairs": self.pairs,
+            "worse": {"loss": self.worse.loss, "stopped": self.worse.stops, "by_verdict": self.worse.fails},
+            "least_loss_stopped_in_four_of_five": None if self.least is None else self.least.loss,
+        }
+
+
+def canary_power(end: RolloutEnd, state_dir: Path) -> CanaryPower | None:
+    """What the canary stage of a rollout is worth, from the ended learner's records; None where it saw too little.
+
+    Raises:
+        StateUnusable: the learner still runs, or left something unusable.
+    """
+    with StateDir(state_dir) as state, closing(Registry(state.path, state.commits)) as registry:
+        blocks = EvidenceStore(registry).brought(end.number).blocks
+    scores = {cluster: scores_of(pairs_of(blocks.get(cluster, ()))) for cluster in end.canaries}
+    rule = VerdictSettings.model_validate(VERDICT).rule
+    worse = power_at(scores, rule, WORSE, MOST_PAIRS)
+    if worse is None:
+        return None
+    least = least_stopped(scores, rule, MOST_PAIRS)
+    return CanaryPower(end.number, sum(map(len, scores.values())), worse, least)

@@ -15,7 +15,6 @@ class ProgressDeadline:
     Args:
         still_seconds: without progress, until it has passed.
         longest_seconds: until it has passed whatever goes on.
-        clock: monotonic seconds.
     """
 
     def __init__(
@@ -29,11 +28,7 @@ class ProgressDeadline:
         self._progress: Hashable = None
 
     def passed(self, progress: Hashable) -> bool:
-        """Whether it has passed.
-
-        Args:
-            progress: anything that is another one as soon as something has got on.
-        """
+        """Whether it has passed; `progress` is another value as soon as something has got on."""
         now = self._clock()
         if progress != self._progress:
             self._progress, self._latest = progress, now
@@ -54,7 +49,6 @@ class LearningTime:
         updates: after which it is over.
         version_updates: that make a version.
         still_seconds: without an update, until it is over all the same.
-        clock: monotonic seconds.
     """
 
     def __init__(

@@ -18,16 +18,11 @@ from cluster_agent.errors import AgentError
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.views import job_table
 from deploy.local.configs import REAL_JOBS, learner_content, real_agent
-from deploy.local.first_version import shipped_start
-from deploy.local.frame import DemoLearner, Demonstration, demonstration
+from deploy.local.frame import DemoLearner, Demonstration, LearnerWatch, demonstration, shipped_start
 from deploy.local.processes import DemoFailed
-from deploy.local.watch import LearnerWatch
-from deploy.train.jobs import ARRIVALS, Arrival, arrivals
-from deploy.train.pace import free_cores, said, share_of_work
+from deploy.train.jobs import ARRIVALS, Arrival, arrivals, free_cores, said, share_of_work
 from deploy.train.page import write_training_page
-from deploy.train.records import decisions, gradients, resizes
-from deploy.train.story import Story
-from deploy.train.watching import JobWatch
+from deploy.train.story import JobWatch, Story, decisions, gradients, resizes
 from foundation.command_line import run
 from foundation.option_groups import with_option_groups
 from foundation.program_life import end

@@ -10,8 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from deploy.train.charts import Curve, Lane, curves, lanes, scatter
-from deploy.train.records import Resize
-from deploy.train.story import Story
+from deploy.train.story import Resize, Story
 from foundation.figures import counted, duration, percent
 from foundation.files import write_whole
 

@@ -14,7 +14,7 @@ from benchmarks.local.machine import Run
 from benchmarks.local.plan import KINDS, plan
 from benchmarks.local.twin import Calibration, foretold_jct_seconds, resize_costs_seconds
 from cluster_agent.backends.local.job_file import JobFile
-from deploy.train.records import Resize
+from deploy.train.story import Resize
 from policy_net.domain import PolicyContext
 from policy_net.policy import SchedulerPolicy, build_policy
 

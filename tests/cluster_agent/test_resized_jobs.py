@@ -25,7 +25,7 @@ from cluster_agent.backends.local.job_file import check_job
 from cluster_agent.backends.local.job_table import JobState
 from cluster_agent.jobs.commands import JobLogs
 from deploy.train.jobs import EXAMPLES
-from deploy.train.records import resizes
+from deploy.train.story import resizes
 from policy_net.domain import SUSPENDED, Allocation, Decision, Job, Resources
 
 TOLERANCE = 1e-3

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from verdict_makers import blocks_of
 
-from deploy.local.canary_power import canary_power
-from deploy.local.rollouts import RolloutEnd
+from deploy.local.rollouts import RolloutEnd, canary_power
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import RolloutBlockRow
 from global_learner.rollout.brought import block_json

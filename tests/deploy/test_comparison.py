@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.comparison import Comparison, recorded_jct_seconds, reporting_job
-from deploy.local.evaluation import Score
+from deploy.local.comparison import Comparison, Score, recorded_jct_seconds, reporting_job
 from deploy.local.plan import make_plan
 
 Timeline = list[tuple[float, int, int]]

@@ -17,9 +17,8 @@ from cluster_agent.backends.local.job_file import check_job
 from cluster_agent.backends.local.scripts.script_folder import ScriptChange, ScriptChanges, ScriptFolder, ScriptRecord
 from deploy.local.guardian import VARIABLE
 from deploy.train.charts import Curve, Lane, curves, lanes, scatter
-from deploy.train.jobs import ARRIVALS, arrivals
-from deploy.train.pace import free_cores, said, share_of_work
-from deploy.train.records import resizes
+from deploy.train.jobs import ARRIVALS, arrivals, free_cores, said, share_of_work
+from deploy.train.story import resizes
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, write_json
 from elastic_runtime.launcher.job_status import status_record

@@ -6,7 +6,7 @@ import pytest
 
 from deploy.local.configs import FLEETS, DemoPolicy
 from deploy.local.demo import DemoOptions
-from deploy.local.learner_records import staleness_by_cluster
+from deploy.local.fleet import staleness_by_cluster
 from global_learner.storage.receipts import Receipt
 from policy_net.set_policy.policy import DEFAULT_SET_FILE
 

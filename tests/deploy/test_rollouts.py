@@ -15,7 +15,7 @@ from deploy.local import rollouts
 from deploy.local.configs import FLEETS, DemoPolicy, simulated_agent
 from deploy.local.display import Display
 from deploy.local.fleet import CLUSTER_STATE
-from deploy.local.frame import DemoLearner, Demonstration, write_yaml
+from deploy.local.frame import DemoLearner, Demonstration, operator, write_yaml
 from deploy.local.plan import make_plan
 from deploy.local.processes import DemoFailed, Processes
 from deploy.local.rollouts import (
@@ -27,7 +27,6 @@ from deploy.local.rollouts import (
     why_none,
     write_plan,
 )
-from deploy.local.watch import operator
 from global_learner.rollout.plan import read_plan
 from global_learner.rollout.state import RolloutPhase
 from policy_net.exchange.generated import fleet_pb2

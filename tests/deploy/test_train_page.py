@@ -10,9 +10,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 
 from deploy.train.page import write_training_page
-from deploy.train.records import Acted, Resize, Speed
-from deploy.train.story import Story
-from deploy.train.watching import Life, Said
+from deploy.train.story import Acted, Life, Resize, Said, Speed, Story
 from global_learner.storage.receipts import Receipt
 
 BEGAN = 1_795_000_000.0

@@ -12,9 +12,7 @@ from deploy.local.configs import learner_content
 from deploy.local.display import Display
 from deploy.local.fleet import PublishedVersion
 from deploy.local.frame import DemoLearner, Demonstration, write_yaml
-from deploy.local.lessons.fleet import LESSONS, taught_agent
-from deploy.local.lessons.judged import judge_lessons, lesson_score, lessons_json
-from deploy.local.lessons.pasts import make_pasts
+from deploy.local.lessons import LESSONS, judge_lessons, lesson_score, lessons_json, make_pasts, taught_agent
 from deploy.local.plan import make_plan
 from deploy.local.processes import Processes
 from global_learner.aggregation.settings import Units

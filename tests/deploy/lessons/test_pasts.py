@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from deploy.local.lessons.pasts import WINDOW_JOBS, WINDOWS, make_pasts, rows_of, sweeps
+from deploy.local.lessons import WINDOW_JOBS, WINDOWS, make_pasts, rows_of, sweeps
 from deploy.local.plan import make_plan
 
 
