@@ -26,8 +26,7 @@ from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
 from cluster_agent.jobs.forecast import NEW, Draws, can_run, foreseen, spec_of, time_in_words, told_apart, with_guesses
 from cluster_agent.kubernetes.resources import JOBS, Resource
 from cluster_agent.kubernetes.spec_fields import MOST_RANKS
-from cluster_agent.kubernetes.targets.batch_job import job_facts
-from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, elastic_target
+from cluster_agent.kubernetes.targets import ELASTIC_TARGETS, ElasticTarget, elastic_target, job_facts
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, training_job
 from cluster_agent.recording.last_decision import last_decision, policy_of
 from cluster_agent.settings import PolicySettings

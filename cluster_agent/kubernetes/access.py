@@ -132,12 +132,9 @@ def secrets_of(followed: FollowedFiles[OpenedClient]) -> list[SecretInUse]:
 
 @dataclass(frozen=True, slots=True)
 class OpenedClient:
-    """The official client, and until when what it shows and trusts holds.
+    """The official client, and until when the certificate and token that it shows, and the authority it trusts, hold.
 
-    Attributes:
-        certificate: that it shows; `NO_CERTIFICATE` where it shows none; so of all three.
-        token: as the token itself says, if it does.
-        authority: that the server's certificate is checked against.
+    `NO_CERTIFICATE` stands for what there is none of, or what does not say when it ends.
     """
 
     client: ApiClient

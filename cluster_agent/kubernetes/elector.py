@@ -56,7 +56,7 @@ class Elector:
         store: requests with a deadline below the renew deadline.
         identity: no other process's, ever.
         clock: seconds, which also pass while the machine sleeps (`CLOCK_BOOTTIME`).
-        wall_clock: Unix seconds, for what people read, and for the epoch of a first Lease.
+        wall_clock: Unix seconds, for people, and for the epoch of a first Lease.
     """
 
     def __init__(

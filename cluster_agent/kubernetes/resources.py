@@ -11,12 +11,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of object.
-
-    Attributes:
-        group: empty for the core.
-        plural: its word in addresses.
-    """
+    """A kind of object: its group, empty for the core, its version, and its word in addresses (`plural`)."""
 
     group: str
     version: str
@@ -73,13 +68,7 @@ def condition_of(status: Json, name: str) -> Json:
 
 
 def condition(status: Json, stated: tuple[str, bool, str, str], now: str, generation: int) -> Json:
-    """A condition as it is written.
-
-    Args:
-        status: of the object as it is, whose condition says since when that holds.
-        stated: type, status, reason and message.
-        now: RFC 3339.
-    """
+    """A condition (type, status, reason, message) as it is written, with since when it holds by what is there."""
     name, holds, reason, line = stated
     value, before = "True" if holds else "False", condition_of(status, name)
     since = before.get("lastTransitionTime", now) if before.get("status") == value else now

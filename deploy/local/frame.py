@@ -155,7 +155,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class DemoLearner:
-    """The learner of a demonstration at ports of its own, and its agents; the folder has what they are set to and keep."""
+    """The learner of a demonstration at ports of its own, and its agents; the folder has their settings and state."""
 
     def __init__(self, demo: Demonstration, folder: Path, name: str = "learner") -> None:
         self._processes, self._wait_until, self._name = demo.processes, demo.wait_until, name

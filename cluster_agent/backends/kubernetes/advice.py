@@ -15,8 +15,7 @@ from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarg
 from cluster_agent.kubernetes.api_server import ApiServer, ContentType, whole_time
 from cluster_agent.kubernetes.errors import ApiError, NotFound
 from cluster_agent.kubernetes.resources import Json, condition, condition_of, dicts_in
-from cluster_agent.kubernetes.targets.batch_job import ResizeHold
-from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget
+from cluster_agent.kubernetes.targets import ELASTIC_TARGETS, ElasticTarget, ResizeHold
 from foundation.text import plain_line
 from policy_net.domain import Decision
 

@@ -15,15 +15,20 @@ from cluster_agent.backends.kubernetes.advice import LIMITED, RESIZED, TargetOut
 from cluster_agent.backends.kubernetes.changes import SizeWriter, Written
 from cluster_agent.backends.kubernetes.cluster_watch import ClusterWatch
 from cluster_agent.backends.kubernetes.limits import (
+    CONTEST,
     LimitSituation,
     NamespaceFacts,
     Reason,
+    Rivals,
+    allocation,
+    as_note,
+    changed,
     has_opted_in,
     limit_of,
+    noted,
     pod_waits,
 )
 from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarget, seconds_of
-from cluster_agent.backends.kubernetes.rivals import CONTEST, Rivals, allocation, as_note, changed, noted
 from cluster_agent.backends.kubernetes.sizing import (
     SizeChange,
     UnpromisedCapacity,
@@ -33,8 +38,7 @@ from cluster_agent.backends.kubernetes.sizing import (
 )
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
 from cluster_agent.kubernetes.resources import Json, condition_of
-from cluster_agent.kubernetes.targets.batch_job import ResizeHold
-from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, TargetUpdateMode
+from cluster_agent.kubernetes.targets import ELASTIC_TARGETS, ElasticTarget, ResizeHold, TargetUpdateMode
 from policy_net.domain import Decision, DecisionOrigin
 
 _FALLBACK = "fallback:"

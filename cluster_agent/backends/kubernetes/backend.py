@@ -39,7 +39,7 @@ from cluster_agent.kubernetes.access import Access, OpenedClient, follow_client,
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.elector import Elector, LeaseTimes
 from cluster_agent.kubernetes.events import EventRecorder
-from cluster_agent.kubernetes.targets.batch_job import TargetFacts
+from cluster_agent.kubernetes.targets import TargetFacts
 from cluster_agent.kubernetes.training.credentials import JobKeys, follow_agent_key, read_agent_key
 from cluster_agent.kubernetes.training.pod_rights import Rights
 from cluster_agent.recording.last_decision import asked_about

@@ -14,14 +14,13 @@ from typing import Any
 
 import structlog
 
-from cluster_agent.backends.kubernetes.rivals import ANNOTATION
+from cluster_agent.backends.kubernetes.limits import ANNOTATION
 from cluster_agent.backends.kubernetes.sizing import SizeChange
 from cluster_agent.kubernetes.api_server import ApiServer, ContentType
 from cluster_agent.kubernetes.cache import Cache, CacheEntry, is_older
 from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, Conflict, NotActing, NotFound
 from cluster_agent.kubernetes.resources import JOBS, Json
-from cluster_agent.kubernetes.targets.batch_job import TargetFacts, job_facts, resized
-from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
+from cluster_agent.kubernetes.targets import ElasticTarget, TargetFacts, job_facts, resized
 from foundation.text import plain_line
 
 _log = structlog.get_logger()

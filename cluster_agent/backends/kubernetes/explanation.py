@@ -19,9 +19,8 @@ from cluster_agent.backends.kubernetes.training.measured import current_of, note
 from cluster_agent.backends.kubernetes.views import ClusterView
 from cluster_agent.errors import StateDamaged
 from cluster_agent.kubernetes.resources import dicts_in
-from cluster_agent.kubernetes.targets.batch_job import TargetFacts
-from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
-from cluster_agent.kubernetes.targets.elastic_target import TargetUpdateMode as TargetMode
+from cluster_agent.kubernetes.targets import ElasticTarget, TargetFacts
+from cluster_agent.kubernetes.targets import TargetUpdateMode as TargetMode
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, TrainingJob
 from cluster_agent.recording.last_decision import WeighedDecision, weighed_decision, weighed_steps
 from cluster_agent.recording.memory import MEMORY
@@ -39,13 +38,7 @@ SHIPPED = "set"
 
 @dataclass(frozen=True, slots=True)
 class Believed:
-    """Speeds of one type, and whose they are.
-
-    Attributes:
-        job_type: the name under which they are known.
-        source: in words.
-        has_scale: whether samples/s are known; else speeds are only relative.
-    """
+    """Speeds of one type, known as `job_type`, and whose they are, in words; without a scale they are only relative."""
 
     speeds: SpeedModel
     job_type: str

@@ -19,11 +19,9 @@ from typing import Any, Final, Protocol
 
 from cluster_agent.backends.kubernetes.pools import Reach, held_to_nodes, seats
 from cluster_agent.backends.kubernetes.scrapes import Reading
-from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts, times
-from cluster_agent.kubernetes.node_choice import NodeChoice
+from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeChoice, NodeFacts, PodFacts, free_amounts, times
 from cluster_agent.kubernetes.resources import JOBS
-from cluster_agent.kubernetes.targets.batch_job import TargetFacts
-from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
+from cluster_agent.kubernetes.targets import ElasticTarget, TargetFacts
 from policy_net.accelerators import is_counted
 from policy_net.domain import (
     SUSPENDED,
@@ -95,12 +93,10 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class CapacityLeft:
-    """Capacity that others leave to the jobs of a decision.
+    """Capacity that others leave to the jobs of a decision on each node, and what tasks take there, each kind once.
 
     Attributes:
-        free: of each node, what pods of others do not take.
-        owners: uids of whose pods do not count there.
-        asked: what tasks of the jobs take, each kind once.
+        owners: uids of whose pods do not count.
     """
 
     free: Mapping[str, Amounts]
@@ -121,12 +117,7 @@ class CapacityLeft:
 
 @dataclass(frozen=True, slots=True)
 class SeenCluster:
-    """What is kept of a cluster, from its caches.
-
-    Attributes:
-        found: the objects that targets point at, by kind, namespace and name.
-        readings: of jobs' own metrics, by uid of the object.
-    """
+    """What is kept of a cluster: objects of targets by kind, namespace and name, readings by their uids."""
 
     nodes: Iterable[NodeFacts]
     pods: Iterable[PodFacts]
@@ -275,8 +266,7 @@ def ended_since(
 ) -> frozenset[str]:
     """Uids of objects that are over, and that an earlier life of the agent decided about: their ends are to be told.
 
-    Args:
-        asked: ids of the jobs in its last decision, and when they were submitted.
+    `asked` are ids of the jobs in its last decision, and when they were submitted.
     """
     ended = set()
     for target in targets:
@@ -386,10 +376,7 @@ def _held_to(job: Job, member: ObservedTarget, offers: Mapping[str, Resources], 
 
 
 def _milli_per_byte(allocatable: Iterable[Amounts]) -> float:
-    """Millicores that stand for a byte; 0 where nothing is known of memory.
-
-    By what nodes have, not by what is free of it: that others took all CPU of one node makes none of another scarcer.
-    """
+    """Millicores that stand for a byte, by what nodes have, whatever is free; 0 where nothing is known of memory."""
     sizes = list(allocatable)
     memory = sum(size.get(MEMORY, 0) for size in sizes)
     return sum(size.get(CPU, 0) for size in sizes) / memory if memory else 0.0

@@ -72,12 +72,7 @@ def shares_of(job_placements: JobPlacement, nodes: Collection[str]) -> tuple[Sha
 
 
 def places_of(workers: Mapping[str, int], held: int, gpu_types: GpuTypes) -> Places:
-    """Where a job's workers are, as reports have it; nothing unless all that it holds are on nodes that are known.
-
-    Args:
-        workers: by node.
-        held: workers in all.
-    """
+    """Where a job's workers are, as reports have it; nothing unless all that it holds are on nodes that are known."""
     if not held or sum(workers.values()) != held or any(node not in gpu_types for node in workers):
         return ()
     return tuple((gpu_types[node], workers[node]) for node in sorted(workers))
@@ -116,9 +111,7 @@ def progress_in_places(
     """What the jobs of targets did, with where their workers were, if that was the same at both ends of the interval.
 
     Args:
-        about: what was observed at its beginning.
-        gpu_types: of all nodes at its end; empty where places make no difference.
-        pods: at its end.
+        about: what was observed at its beginning; `pods` and `gpu_types` are of its end.
     """
     if not gpu_types:
         return list(progress)

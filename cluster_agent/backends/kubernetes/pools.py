@@ -126,11 +126,7 @@ def _most(
 
 
 def within_pools(state: ClusterState, decision: Decision, reach: Reach, ps_reach: Reach | None = None) -> Decision:
-    """A decision without the growth for which only nodes have room that the jobs cannot use.
-
-    Args:
-        ps_reach: the nodes that parameter servers can use, of the jobs whose cannot use all.
-    """
+    """A decision without the growth for which only nodes have capacity that the workers, or servers, cannot use."""
     if not reach and not ps_reach:
         return decision
     jobs = {job.job_id: job for job in state.jobs}

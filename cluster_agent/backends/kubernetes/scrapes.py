@@ -22,8 +22,7 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster_agent.kubernetes.capacity import PodFacts
-from cluster_agent.kubernetes.targets.batch_job import TargetFacts
-from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget
+from cluster_agent.kubernetes.targets import ElasticTarget, TargetFacts
 
 _log = structlog.get_logger()
 
@@ -241,7 +240,6 @@ class Scrapes:
     """Keeps the newest reading of each job; `run` in a thread of its own, all else from any.
 
     Args:
-        jobs: which to scrape now.
         clock: monotonic seconds.
         unix_clock: the time of day in seconds.
     """

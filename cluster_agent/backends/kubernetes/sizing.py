@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarget
 from cluster_agent.backends.kubernetes.pools import NodePool, PoolUse, Reach, pools_of, shrink_growth
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, free_amounts, times
-from cluster_agent.kubernetes.targets.batch_job import TargetFacts
+from cluster_agent.kubernetes.targets import TargetFacts
 from policy_net.domain import ClusterState, Decision, Job, Resources
 from policy_net.placement.capacity import dominant_share
 
@@ -84,13 +84,10 @@ class UnpromisedCapacity:
         return self._is_coming
 
     def take(self, facts: TargetFacts, workers: int, *, partly: bool = False) -> int:
-        """Take capacity for so many more workers of a job.
-
-        Args:
-            partly: take what there is where there is too little; else nothing is taken then.
+        """Take capacity for so many more workers of a job; partly, where there is too little, or not at all then.
 
         Returns:
-            How many fit; they are taken if that is enough.
+            How many fit.
         """
         if workers <= 0 or facts.asks is None:
             return 0
@@ -124,8 +121,7 @@ class UnpromisedCapacity:
 def fitting_size(free_capacity: UnpromisedCapacity, change: SizeChange, *, is_last: bool) -> int:
     """The size that a job can have now of the one that it is to have; what it takes is taken. 0: it has to wait.
 
-    Args:
-        is_last: no more capacity is coming, or nobody waits any longer: less than all is better than nothing.
+    At last, when no more capacity is coming or nobody waits any longer, less than all is better than nothing.
     """
     facts = change.member.facts
     if not change.grows:

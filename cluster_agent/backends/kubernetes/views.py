@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster_agent.backend_settings import KubernetesBackendSettings
-from cluster_agent.backends.kubernetes.namespaces import facts_of, meant_by_free, namespaces_of, selector_of
+from cluster_agent.backends.kubernetes.cluster_watch import facts_of, meant_by_free, namespaces_of, selector_of
 from cluster_agent.backends.kubernetes.observation import Observed, SeenCluster, observed
 from cluster_agent.backends.kubernetes.training.free_capacity import choices_of
 from cluster_agent.backends.kubernetes.training.measured import (
@@ -23,7 +23,7 @@ from cluster_agent.backends.kubernetes.training.measured import (
     usual_of,
 )
 from cluster_agent.kubernetes.api_server import ApiServer, Query
-from cluster_agent.kubernetes.capacity import NodeFacts, pod_facts
+from cluster_agent.kubernetes.capacity import NodeChoice, NodeFacts, pod_facts
 from cluster_agent.kubernetes.device_claims import (
     GROUP,
     claim_facts,
@@ -35,10 +35,8 @@ from cluster_agent.kubernetes.device_claims import (
     taken_devices,
 )
 from cluster_agent.kubernetes.errors import Expired, Forbidden, NotFound
-from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.resources import EVENTS, JOBS, NODES, PODS, Json, Resource, dicts_in
-from cluster_agent.kubernetes.targets.batch_job import job_facts
-from cluster_agent.kubernetes.targets.elastic_target import ELASTIC_TARGETS, ElasticTarget, elastic_target
+from cluster_agent.kubernetes.targets import ELASTIC_TARGETS, ElasticTarget, elastic_target, job_facts
 from cluster_agent.kubernetes.training.pod_rights import NO_RIGHTS, Rights
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, TrainingJob, training_job
 from policy_net.domain import Job

@@ -44,21 +44,13 @@ class ServingPair:
 
 @dataclass(frozen=True, slots=True)
 class JobKeys:
-    """Keys from which tokens and certificates of jobs follow.
-
-    Attributes:
-        newest: of jobs that begin now.
-        earlier: of jobs that began before it took their place, the newest first.
-    """
+    """Keys from which tokens and certificates follow: of jobs that begin now, and earlier ones, newest first."""
 
     newest: bytes = field(repr=False)
     earlier: tuple[bytes, ...] = field(default=(), repr=False)
 
     def named(self, name: str) -> bytes | None:
-        """The key of a job that says which one it began with, by `name_of_key`; None where it is not here.
-
-        Without a name it began before jobs said so, and so with the oldest.
-        """
+        """The key of this name; None where it is not here. A job without a name began with the oldest."""
         keys = (self.newest, *self.earlier)
         return keys[-1] if not name else next((key for key in keys if name_of_key(key) == name), None)
 

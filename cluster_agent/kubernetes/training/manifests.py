@@ -134,11 +134,7 @@ def checkpoints_place(job: TrainingJob) -> str:
 
 
 def coordinator_pod(job: TrainingJob, size: Allocation, *, relaunched: bool) -> Json:
-    """The pod that leads the job, which begins with this size.
-
-    Args:
-        relaunched: the job ran before, and none of its tasks does now.
-    """
+    """The pod that leads the job from this size on; a relaunched one finds none of the tasks of before."""
     command = [
         "python",
         "-m",
@@ -172,12 +168,7 @@ def coordinator_pod(job: TrainingJob, size: Allocation, *, relaunched: bool) -> 
 
 
 def task_pod(job: TrainingJob, task: str, address: str, node: str = "") -> Json:
-    """The pod of a worker or parameter server.
-
-    Args:
-        address: `host:port` of the coordinator.
-        node: where the policy wants it; empty: anywhere.
-    """
+    """The pod of a worker or parameter server: where its coordinator is, and on which node a policy wants it."""
     name = role_of(task)
     is_worker, role = name == "worker", job.worker if name == "worker" else job.ps
     command = [] if is_worker else ["python", "-m", "elastic_runtime.server", f"--task={task}"]
@@ -209,7 +200,6 @@ def rank_pod(job: TrainingJob, task: str, gang: tuple[int, int], host: str, node
     Args:
         gang: its number, and how many ranks it has.
         host: of the job's Service.
-        node: where the policy wants it; empty: anywhere.
     """
     number, world = gang
     rank = task.rpartition("-")[2]

@@ -39,10 +39,9 @@ _LONGEST_LINE: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What is listed, by namespace.
+    """What is listed, by namespace; an entry of `EVERY_NAMESPACE` holds in all of them, besides their own.
 
     Attributes:
-        listed: an entry of `EVERY_NAMESPACE` holds in all of them, beside their own.
         refused: namespaces in which there are no TrainingJobs, besides Kubernetes' own.
         enforced: whether a job that asks for more is refused; it only says so otherwise.
     """

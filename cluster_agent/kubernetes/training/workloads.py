@@ -53,10 +53,8 @@ class KueueWorkload:
         size: the pods that it asks for, besides the coordinator's.
         order: names of its podSets, as they stand in its spec.
         line: what Kueue says of it.
-        is_ready: it was told that all of its pods run.
         replaces: the name of the slice before; empty of a first one.
-        flavors: of each podSet.
-        updates: of each podSet, what admission checks add to its pods.
+        flavors: of each podSet; `updates`: what admission checks add to its pods.
     """
 
     namespace: str
@@ -134,10 +132,7 @@ def _state(spec: Json, status: Json) -> tuple[WorkloadState, str]:
 
 
 def workload_of(job: TrainingJob, number: int, size: Allocation, replaces: KueueWorkload | None) -> Json:
-    """A Workload that asks for a job's coordinator and so many tasks.
-
-    Args:
-        replaces: the slice that this one stands in for once it is admitted.
+    """A Workload that asks for a job's coordinator and so many tasks, in place of another slice once it is admitted.
 
     Raises:
         ValueError, TypeError, KeyError, AttributeError: a template is no pod's; templates keep whatever was written.

@@ -7,8 +7,7 @@ from apiserver.controllers.fitting import refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster_agent.kubernetes.capacity import node_facts
-from cluster_agent.kubernetes.node_choice import NodeChoice, node_choice
+from cluster_agent.kubernetes.capacity import NodeChoice, node_choice, node_facts
 
 Json = dict[str, Any]
 KEYS, VALUES = st.sampled_from(["zone", "gpu", "size"]), st.sampled_from(["a", "b", "1", "20", ""])

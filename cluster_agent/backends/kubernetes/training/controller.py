@@ -25,21 +25,30 @@ from cluster_agent.backends.kubernetes.training.free_capacity import (
     reserve,
 )
 from cluster_agent.backends.kubernetes.training.kueue import Kueue
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.objects import JobObjects, ObjectRefused, ServiceFacts
 from cluster_agent.backends.kubernetes.training.pace import JobPace
 from cluster_agent.backends.kubernetes.training.plan import plan
-from cluster_agent.backends.kubernetes.training.ranks.plan import plan_ranks
-from cluster_agent.backends.kubernetes.training.step import Ask, Ended, JobStanding, JobStep, Parting, SeenJob, parting
+from cluster_agent.backends.kubernetes.training.ranks import plan_ranks
+from cluster_agent.backends.kubernetes.training.step import (
+    Ask,
+    CoordinatorReport,
+    Ended,
+    JobMemory,
+    JobStanding,
+    JobStep,
+    Parting,
+    SeenJob,
+    parting,
+)
 from cluster_agent.backends.kubernetes.training.story.reporter import Reporter
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.backends.kubernetes.training.templates import breaks_rule, said
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
+from cluster_agent.kubernetes.capacity import NodeChoice
 from cluster_agent.kubernetes.errors import ApiError, ApiRefused, ApiUnanswered, NotActing
 from cluster_agent.kubernetes.events import EventRecorder, EventType
-from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.credentials import JobKeys
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, leader, role_of
@@ -63,12 +72,7 @@ _NODES_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WatchedObjects:
-    """What the controller sees; each cache is followed by somebody else.
-
-    Attributes:
-        free_capacity: of the cluster now.
-        unread: why namespaces cannot be read, by their names: their jobs go on as they are.
-    """
+    """What the controller sees, followed by somebody else. Jobs of unread namespaces go on as they are."""
 
     jobs: Cache[TrainingJob]
     pods: Cache[TaskPod]
@@ -79,15 +83,7 @@ class WatchedObjects:
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What the controller does things with.
-
-    Attributes:
-        keys: from which jobs' tokens follow.
-        may_write: whether this agent acts; asked before each write.
-        kueue: for jobs that it admits.
-        last_checkpoint_seconds: longest wait for the last checkpoint of a deleted job.
-        tried: a job with what is wrong with its templates.
-    """
+    """What the controller does things with; `tried` finds what is wrong with the templates of a job."""
 
     api: ApiServer
     coordinators: Coordinators
@@ -121,11 +117,7 @@ class TrainingController:
         )
 
     def grant(self, uid: str, granted: Granted, nodes: Sequence[tuple[str, str]] = ()) -> None:
-        """Give a job what was decided, from the next step on.
-
-        Args:
-            nodes: where its tasks should be: a role and a node, as often as that many may be there.
-        """
+        """Give a job what was decided, from the next step on, on nodes for its tasks, each with a role."""
         self.reporter.grant(uid, granted)
         self._chosen.choose(uid, nodes)
 

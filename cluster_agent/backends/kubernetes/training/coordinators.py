@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, goes_back
-from cluster_agent.backends.kubernetes.training.step import Ask, Ended, Request
+from cluster_agent.backends.kubernetes.training.step import Ask, CoordinatorReport, Ended, Request, goes_back
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import JobStatus, RequestOutcome
@@ -37,12 +36,7 @@ _MOVING_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorConnection:
-    """The way to a coordinator.
-
-    Attributes:
-        ca_pem: of the certificate that it shows.
-        pod: uid of its pod: what one said is not what the next one says.
-    """
+    """The way to a coordinator in a pod (its uid): what one said is not what the next one says."""
 
     address: str
     job: str

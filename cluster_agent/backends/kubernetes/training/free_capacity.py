@@ -10,10 +10,18 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
+from cluster_agent.backends.kubernetes.training.step import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
-from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeFacts, PodFacts, free_amounts, requests_of
-from cluster_agent.kubernetes.node_choice import NodeChoice, node_choice
+from cluster_agent.kubernetes.capacity import (
+    CPU,
+    Amounts,
+    NodeChoice,
+    NodeFacts,
+    PodFacts,
+    free_amounts,
+    node_choice,
+    requests_of,
+)
 from cluster_agent.kubernetes.resources import Json
 from cluster_agent.kubernetes.training.manifests import COORDINATOR, role_of, template_of
 from cluster_agent.kubernetes.training.training_job import TrainingJob

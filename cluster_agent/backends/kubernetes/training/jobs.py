@@ -37,9 +37,9 @@ from cluster_agent.backends.kubernetes.training.task_pods import TaskPod, placem
 from cluster_agent.backends.kubernetes.training.templates import Templates
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
+from cluster_agent.kubernetes.capacity import NodeChoice
 from cluster_agent.kubernetes.events import EventRecorder
 from cluster_agent.kubernetes.list_watch import Following, unread_in
-from cluster_agent.kubernetes.node_choice import NodeChoice
 from cluster_agent.kubernetes.resources import PODS
 from cluster_agent.kubernetes.training.credentials import JobKeys
 from cluster_agent.kubernetes.training.manifests import JOB_LABEL, SERVICES

@@ -10,7 +10,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.backends.kubernetes.training.quota import (
     WAITS,
     Act,
@@ -22,6 +21,7 @@ from cluster_agent.backends.kubernetes.training.quota import (
     refused,
     unread,
 )
+from cluster_agent.backends.kubernetes.training.step import CoordinatorReport
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.api_server import ApiServer, ContentType, whole_time
 from cluster_agent.kubernetes.cache import Cache

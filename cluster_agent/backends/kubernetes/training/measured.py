@@ -15,7 +15,7 @@ from typing import Final
 from cluster_agent.backends.kubernetes.observation import seconds_of
 from cluster_agent.backends.kubernetes.places import GpuTypes, Places, places_of
 from cluster_agent.backends.kubernetes.training.free_capacity import asks_of
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
+from cluster_agent.backends.kubernetes.training.step import CoordinatorReport
 from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.resources import as_dict
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
@@ -37,11 +37,7 @@ _UNDER_WAY = frozenset({JobPhase.STARTING, JobPhase.RECOVERING, JobPhase.RESIZIN
 
 @dataclass(slots=True)
 class SizePeriod:
-    """A size that a job ran with, from one poll to a later one; seconds are monotonic.
-
-    Attributes:
-        workers: how many were on which node, all the time; None where that was not always the same.
-    """
+    """A size that a job ran with, from one poll to a later one; no workers where their nodes were not the same."""
 
     size: Allocation
     from_seconds: float
@@ -276,12 +272,7 @@ def _number(stated: object) -> float:
 
 
 def progress_of(job: Job, measured: MeasuredJob, current: Allocation, whole_seconds: float, finished: bool) -> Progress:
-    """What a job did in an interval.
-
-    Args:
-        job: as it was observed.
-        whole_seconds: the interval's length.
-    """
+    """What a job did in an interval of so many seconds, as it was observed at its beginning."""
     held = measured.hold
     if held is None or held.seconds <= 0.0:
         paused = whole_seconds if current != SUSPENDED else 0.0

@@ -14,7 +14,7 @@ import structlog
 
 from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorConnection
 from cluster_agent.backends.kubernetes.training.plan import GIVEN_BACK_GRACE_SECONDS
-from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
+from cluster_agent.backends.kubernetes.training.ranks import GangStep
 from cluster_agent.backends.kubernetes.training.step import JobStep
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.api_server import ApiServer, ContentType
@@ -62,12 +62,7 @@ class ObjectRefused(Exception):
 
 
 class JobObjects:
-    """Makes and deletes; used by one thread. Every write raises `NotActing` where the agent does not act any more.
-
-    Args:
-        keys: from which jobs' tokens follow.
-        may_write: whether this agent acts; asked before each write.
-    """
+    """Makes and deletes; used by one thread. A write raises `NotActing` where the agent does not act any more."""
 
     def __init__(
         self,

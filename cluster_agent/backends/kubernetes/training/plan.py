@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.step import (
+    CoordinatorReport,
     Ended,
+    JobMemory,
     JobStanding,
     JobStep,
     SeenJob,

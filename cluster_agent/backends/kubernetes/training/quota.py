@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
-from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep, size_words
+from cluster_agent.backends.kubernetes.training.step import CoordinatorReport, JobStanding, JobStep, size_words
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.manifests import COORDINATOR
 from cluster_agent.kubernetes.training.training_job import TrainingJob
@@ -42,12 +41,7 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One write.
-
-    Attributes:
-        workload: that is written; of CREATE, the one that is replaced.
-        number: of the one that is made.
-    """
+    """One write to a Workload; CREATE names the one that is replaced, and the number of the new one."""
 
     verb: Verb
     workload: KueueWorkload | None
@@ -79,12 +73,7 @@ class QuotaUse:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a job may have now.
-
-    Attributes:
-        reason: one word for its condition and Events.
-        ground: the admitted Workload that its pods count for; without one no pod is made.
-    """
+    """What a job may have now; without an admitted Workload that its pods count for, `ground`, no pod is made."""
 
     allowed: Allocation
     reason: str
@@ -146,7 +135,6 @@ def plan_quota(
     """What a job may have, and what to write about that.
 
     Args:
-        seen: Workloads of its namespace.
         patient: it has not waited long for its first quota.
     """
     ours = sorted((each for each in seen if each.owner == job.uid and each.number >= 0), key=lambda each: each.number)

@@ -32,12 +32,10 @@ class TaskPod:
 
     Attributes:
         owner: uid of its TrainingJob.
-        deleting: it is about to go.
         exit_code: of the process, minus the signal's number if one ended it; 0 before its end.
         last_words: the last line that is known of it.
         trouble: why it does not start, in a line.
-        gang: of an all-reduce job: the number of the gang that it belongs to; 0 of others.
-        world: how many ranks that gang has.
+        gang: of an all-reduce job: the number of the gang that it belongs to, which has `world` ranks; 0 of others.
         ended_at: when its process ended, as the API writes it; empty where nobody saw it.
         disrupted: it was ended from outside, such as by an eviction, and not by what it ran.
     """
@@ -121,10 +119,7 @@ def _is_disrupted(status: Json) -> bool:
 
 
 def _end(containers: list[Json], spec: Json) -> tuple[int, str, str] | None:
-    """Code, last words and time of the first container that the template names: it runs the task.
-
-    None where nobody saw its end.
-    """
+    """Code, last words and time of the container that runs the task, the first one; None: nobody saw its end."""
     names = [each.get("name") for each in spec.get("containers") or ()]
     ended = {each.get("name"): (each.get("state") or {}).get("terminated") or {} for each in containers}
     end = ended.get(names[0]) if names else None

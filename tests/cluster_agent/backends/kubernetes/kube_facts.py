@@ -7,9 +7,8 @@ from typing import Any
 
 from cluster_agent.backends.kubernetes.limits import LimitSituation, NamespaceFacts
 from cluster_agent.backends.kubernetes.observation import ObservedTarget
-from cluster_agent.kubernetes.node_choice import NodeChoice
-from cluster_agent.kubernetes.targets.batch_job import TargetFacts
-from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget, elastic_target
+from cluster_agent.kubernetes.capacity import NodeChoice
+from cluster_agent.kubernetes.targets import ElasticTarget, TargetFacts, elastic_target
 from policy_net.domain import Allocation, ClusterState, Job, JobKind, Node, Resources
 
 NOW = 1_800_000_000.0

@@ -13,7 +13,7 @@ from cluster_agent.backends.kubernetes.changes import SizeWriter, Written
 from cluster_agent.backends.kubernetes.observation import ObservedTarget
 from cluster_agent.backends.kubernetes.sizing import SizeChange
 from cluster_agent.kubernetes.cache import Cache
-from cluster_agent.kubernetes.targets.batch_job import TargetFacts, job_facts
+from cluster_agent.kubernetes.targets import TargetFacts, job_facts
 
 Json = dict[str, Any]
 TARGET = target()

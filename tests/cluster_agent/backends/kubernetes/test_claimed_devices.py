@@ -11,9 +11,9 @@ from kube_clients import api_of
 from kube_cluster import KubeCluster, kube_cluster
 
 from cluster_agent.backend_settings import KubernetesBackendSettings
-from cluster_agent.backends.kubernetes.claimed_devices import ClaimedDevices
 from cluster_agent.backends.kubernetes.views import poll
 from cluster_agent.kubernetes.capacity import NodeFacts
+from cluster_agent.kubernetes.device_claims import ClaimedDevices
 from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, Forbidden, NotFound
 
 Json = dict[str, Any]

@@ -9,8 +9,7 @@ from kube_agents import Agent, wait_for
 from kube_cluster import PODS, KubeCluster, kube_cluster
 
 from cluster_agent.backends.kubernetes.places import GpuTypes, JobPlacement
-from cluster_agent.kubernetes.capacity import Amounts
-from cluster_agent.kubernetes.node_choice import NodeChoice
+from cluster_agent.kubernetes.capacity import Amounts, NodeChoice
 from policy_net.domain import Allocation, Decision, Job, JobKind, Progress, Resources
 
 Json = dict[str, Any]

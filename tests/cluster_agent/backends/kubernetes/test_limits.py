@@ -20,7 +20,7 @@ from cluster_agent.backends.kubernetes.limits import (
     namespace_facts,
 )
 from cluster_agent.backends.kubernetes.observation import ObservedTarget
-from cluster_agent.kubernetes.targets.batch_job import FINISHING, WAITS_FOR_KUEUE, ResizeHold, job_facts
+from cluster_agent.kubernetes.targets import FINISHING, WAITS_FOR_KUEUE, ResizeHold, job_facts
 
 LIMITS = KubernetesLimits(changes_per_hour=2)
 

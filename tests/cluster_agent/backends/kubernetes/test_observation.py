@@ -18,10 +18,8 @@ from cluster_agent.backends.kubernetes.observation import (
     targets_alone,
 )
 from cluster_agent.backends.kubernetes.pools import seats
-from cluster_agent.kubernetes.capacity import Amounts, node_facts, pod_facts
-from cluster_agent.kubernetes.node_choice import NodeChoice
-from cluster_agent.kubernetes.targets.batch_job import job_facts
-from cluster_agent.kubernetes.targets.elastic_target import elastic_target
+from cluster_agent.kubernetes.capacity import Amounts, NodeChoice, node_facts, pod_facts
+from cluster_agent.kubernetes.targets import elastic_target, job_facts
 from policy_net.domain import SUSPENDED, Allocation, Decision, Job, JobKind, Resources
 
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cluster_agent.backend_settings import KubernetesBackendSettings, OwnNodes
-from cluster_agent.backends.kubernetes.namespaces import (
+from cluster_agent.backends.kubernetes.cluster_watch import (
     NamespaceNews,
     facts_of,
     meant_by_free,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from kube_facts import NOW, facts, target
 
+from cluster_agent.backends.kubernetes.limits import ANNOTATION, Rivals, allocation, as_note
 from cluster_agent.backends.kubernetes.observation import ObservedTarget
-from cluster_agent.backends.kubernetes.rivals import ANNOTATION, Rivals, allocation, as_note
-from cluster_agent.kubernetes.targets.batch_job import job_facts
+from cluster_agent.kubernetes.targets import job_facts
 from policy_net.domain import DecisionOrigin
 
 

@@ -26,8 +26,7 @@ from cluster_agent.backends.kubernetes.scrapes import (
     value_of,
 )
 from cluster_agent.kubernetes.capacity import pod_facts
-from cluster_agent.kubernetes.targets.batch_job import job_facts
-from cluster_agent.kubernetes.targets.elastic_target import ElasticTarget, MetricsEndpoint, elastic_target
+from cluster_agent.kubernetes.targets import ElasticTarget, MetricsEndpoint, elastic_target, job_facts
 
 DEADLINE_SECONDS = 60.0
 JOB = Scraped("uid", "10.0.0.1", "pod/0", 2, 9400, "/metrics", "samples_total", "all")

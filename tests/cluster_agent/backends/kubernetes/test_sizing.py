@@ -9,8 +9,7 @@ from kube_facts import facts, member, target
 
 from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarget
 from cluster_agent.backends.kubernetes.sizing import SizeChange, UnpromisedCapacity, changes_of, fitting_size
-from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, Taint
-from cluster_agent.kubernetes.node_choice import NodeChoice
+from cluster_agent.kubernetes.capacity import NodeChoice, NodeFacts, PodFacts, Taint
 from policy_net.domain import ClusterState
 
 ASKS = {"cpu": 1000, "nvidia.com/gpu": 1, "pods": 1}

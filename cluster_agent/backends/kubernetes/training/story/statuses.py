@@ -10,10 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
-from cluster_agent.backends.kubernetes.training.ranks.gang import notes_of
-from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
-from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep, size_words
+from cluster_agent.backends.kubernetes.training.ranks import GangStep, notes_of
+from cluster_agent.backends.kubernetes.training.step import CoordinatorReport, JobStanding, JobStep, size_words
 from cluster_agent.kubernetes.api_server import whole_time
 from cluster_agent.kubernetes.resources import Json, as_dict, condition
 from cluster_agent.kubernetes.training.training_job import JobUpdateMode, TrainingJob
@@ -31,12 +29,7 @@ _LAST_WORDS = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) epochs, (\d{1,15}) samples")
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What was decided that a job has.
-
-    Attributes:
-        decision: its id.
-        version: of the policy that decided.
-    """
+    """What was decided that a job has: by which decision, and by which version of a policy."""
 
     size: Allocation
     decision: str

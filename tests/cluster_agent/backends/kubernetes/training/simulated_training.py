@@ -21,10 +21,9 @@ from cluster_agent.backends.kubernetes.training.controller import Hands, Trainin
 from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorConnection
 from cluster_agent.backends.kubernetes.training.free_capacity import ClusterCapacity
 from cluster_agent.backends.kubernetes.training.kueue import Kueue, WorkloadWatch
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.backends.kubernetes.training.objects import service_facts
 from cluster_agent.backends.kubernetes.training.pace import POLLS_A_SECOND, JobPace
-from cluster_agent.backends.kubernetes.training.step import Ask, Ended
+from cluster_agent.backends.kubernetes.training.step import Ask, CoordinatorReport, Ended
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import NodeFacts

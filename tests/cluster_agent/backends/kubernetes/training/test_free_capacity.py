@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_agent.backends.kubernetes.training.free_capacity import ChosenNodes, ClusterCapacity, PodNeed
-from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, Taint, pod_facts
-from cluster_agent.kubernetes.node_choice import NodeChoice
+from cluster_agent.kubernetes.capacity import NodeChoice, NodeFacts, PodFacts, Taint, pod_facts
 
 
 def node(name: str, cpu: int, *taints: Taint, cordoned: bool = False, pool: str = "") -> NodeFacts:

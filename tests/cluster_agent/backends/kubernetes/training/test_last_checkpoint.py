@@ -15,8 +15,7 @@ from pretended_coordinators import Pretended
 from training_cluster import Agent, agent_of, events_of, install, pods_of, submit, wait_phase, wait_size, wait_told
 from training_objects import TABLE, job, spec
 
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
-from cluster_agent.backends.kubernetes.training.step import Parting, SeenJob, parting
+from cluster_agent.backends.kubernetes.training.step import CoordinatorReport, JobMemory, Parting, SeenJob, parting
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import LAST_CHECKPOINT, TrainingJob
 from elastic_runtime.control.messages import JobStatus

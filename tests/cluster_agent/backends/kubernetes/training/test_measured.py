@@ -17,7 +17,7 @@ from cluster_agent.backends.kubernetes.training.measured import (
     scheduled_job,
     usual_of,
 )
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
+from cluster_agent.backends.kubernetes.training.step import CoordinatorReport
 from cluster_agent.kubernetes.training.training_job import TrainingJob, training_job
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.protocol.plan import JobPhase

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from training_objects import job
 
-from cluster_agent.backends.kubernetes.training.memory import AGAIN_SECONDS, CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.plan import (
     GANG_SECONDS,
     KEPT_SECONDS,
@@ -16,7 +15,14 @@ from cluster_agent.backends.kubernetes.training.plan import (
     SILENT_SECONDS,
     plan,
 )
-from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep, SeenJob
+from cluster_agent.backends.kubernetes.training.step import (
+    AGAIN_SECONDS,
+    CoordinatorReport,
+    JobMemory,
+    JobStanding,
+    JobStep,
+    SeenJob,
+)
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size, TaskStatus

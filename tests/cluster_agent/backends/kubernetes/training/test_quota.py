@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from simulated_training import Brain
 from training_objects import job
 
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
 from cluster_agent.backends.kubernetes.training.quota import (
     Act,
     Quota,
@@ -22,7 +21,7 @@ from cluster_agent.backends.kubernetes.training.quota import (
     refused,
     unread,
 )
-from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
+from cluster_agent.backends.kubernetes.training.step import CoordinatorReport, JobStanding, JobStep
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from cluster_agent.kubernetes.training.workloads import KueueWorkload, WorkloadState

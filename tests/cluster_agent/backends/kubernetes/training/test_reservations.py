@@ -15,7 +15,7 @@ from training_cluster import Agent, agent_of, install, pods_of, status_of, submi
 from training_objects import job, spec, template
 
 from cluster_agent.backends.kubernetes.training.free_capacity import ClusterCapacity, PodNeed, promised, reserve
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
+from cluster_agent.backends.kubernetes.training.step import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.capacity import NodeFacts, PodFacts, requests_of
 from elastic_runtime.control.messages import JobStatus, Size

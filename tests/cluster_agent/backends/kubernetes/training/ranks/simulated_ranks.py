@@ -14,7 +14,7 @@ from simulated_training import World
 from training_objects import job_object
 
 from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorConnection
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
+from cluster_agent.backends.kubernetes.training.step import CoordinatorReport
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.protocol.plan import JobPhase
 

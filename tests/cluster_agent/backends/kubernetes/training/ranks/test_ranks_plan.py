@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_ranks import LOST, ring_object
 
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport, JobMemory
 from cluster_agent.backends.kubernetes.training.plan import GANG_SECONDS
-from cluster_agent.backends.kubernetes.training.ranks.gang import notes_of
-from cluster_agent.backends.kubernetes.training.ranks.plan import SILENT_SECONDS, GangStep, plan_ranks
-from cluster_agent.backends.kubernetes.training.step import JobStanding, SeenJob
+from cluster_agent.backends.kubernetes.training.ranks import SILENT_SECONDS, GangStep, notes_of, plan_ranks
+from cluster_agent.backends.kubernetes.training.step import CoordinatorReport, JobMemory, JobStanding, SeenJob
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import TrainingJob, training_job
 from elastic_runtime.control.messages import JobStatus, Size

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from training_objects import job_object
 
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
-from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
+from cluster_agent.backends.kubernetes.training.step import CoordinatorReport, JobStanding, JobStep
 from cluster_agent.backends.kubernetes.training.story.reporter import Reporter
 from cluster_agent.backends.kubernetes.training.task_pods import task_pod_facts
 from cluster_agent.kubernetes.cache import Cache

@@ -15,9 +15,8 @@ from simulated_training import World
 from training_cluster import agent_of, install, status_of, submit, wait_size
 from training_objects import job, job_object, spec
 
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
-from cluster_agent.backends.kubernetes.training.step import Ask, JobStanding, JobStep, Request
-from cluster_agent.backends.kubernetes.training.story.resizes import (
+from cluster_agent.backends.kubernetes.training.step import Ask, CoordinatorReport, JobStanding, JobStep, Request
+from cluster_agent.backends.kubernetes.training.story.reporter import (
     AGAIN_SECONDS,
     END_WAITS_SECONDS,
     ResizeMark,

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from training_objects import all_reduce_spec, job, job_object
 
-from cluster_agent.backends.kubernetes.training.memory import CoordinatorReport
-from cluster_agent.backends.kubernetes.training.ranks.plan import GangStep
-from cluster_agent.backends.kubernetes.training.step import JobStanding, JobStep
+from cluster_agent.backends.kubernetes.training.ranks import GangStep
+from cluster_agent.backends.kubernetes.training.step import CoordinatorReport, JobStanding, JobStep
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted, event_line, says_more, status_of
 from cluster_agent.kubernetes.training.training_job import training_job
 from elastic_runtime.control.messages import JobStatus, Size

@@ -1,1 +1,0 @@
-"""All-reduce TrainingJobs: gangs of ranks that are started together, and followed by others for each other size."""
