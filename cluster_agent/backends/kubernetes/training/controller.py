@@ -402,16 +402,17 @@ class TrainingController:
     def _connections(
         self, jobs: Sequence[TrainingJob], pods: Mapping[tuple[str, str], Sequence[TaskPod]]
     ) -> dict[str, CoordinatorConnection]:
-        lines = {}
+        found = {}
         for job in jobs:
             ours = [pod for pod in pods.get((job.namespace, job.name), ()) if pod.owner == job.uid]
             answers = (pod for pod in ours if pod.task == leader(job) and pod.phase == "Running")
             # A rank that ends goes on to say how far it is, and not what comes then.
             running = next((pod for pod in answers if not (job.is_all_reduce and pod.deleting)), None)
-            line = None if running is None or job.outcome else self._objects.line(job, running.uid)
-            if line is not None:
-                lines[job.uid] = line
-        return lines
+            if running is None or job.outcome:
+                continue
+            if (connection := self._objects.connection(job, running.uid)) is not None:
+                found[job.uid] = connection
+        return found
 
     def _take(self, job: TrainingJob, tasks: Iterable[str]) -> bool:
         return self._free_capacity().take(needs_of(job, tasks, self._choices(job)))

@@ -45,15 +45,15 @@ class CoordinatorConnection:
     pod: str = ""
 
 
-def open_connection(line: CoordinatorConnection, epoch: Callable[[], int] = lambda: 0) -> ControlClient:
+def open_connection(to: CoordinatorConnection, epoch: Callable[[], int] = lambda: 0) -> ControlClient:
     """A client of a coordinator; the epoch of the agent's lease is compared there, as the API server cannot."""
-    credentials = ClientCredentials(line.token, line.ca_pem.encode())
-    return ControlClient(line.address, line.job, credentials, CALL_SECONDS, epoch)
+    credentials = ClientCredentials(to.token, to.ca_pem.encode())
+    return ControlClient(to.address, to.job, credentials, CALL_SECONDS, epoch)
 
 
 @dataclass(slots=True)
 class _Followed:
-    line: CoordinatorConnection
+    connection: CoordinatorConnection
     calls: ControlClient
     job_report: CoordinatorReport | None = None
     most: JobStatus | None = None
@@ -99,11 +99,11 @@ class Coordinators:
     def follow(self, connections: Mapping[str, CoordinatorConnection]) -> None:
         """Follow these and no others, and poll those that are due."""
         with self._following:
-            for uid in [uid for uid, followed in self._followed.items() if connections.get(uid) != followed.line]:
+            for uid in [uid for uid, followed in self._followed.items() if connections.get(uid) != followed.connection]:
                 self._followed.pop(uid).calls.close()
-            for uid, line in connections.items():
+            for uid, connection in connections.items():
                 if uid not in self._followed:
-                    self._followed[uid] = _Followed(line, self._connect(line))
+                    self._followed[uid] = _Followed(connection, self._connect(connection))
         self.ask_due()
 
     def ask_due(self) -> None:
@@ -194,24 +194,19 @@ class Coordinators:
             return
         except Exception as error:
             # A fault of ours; nobody looks at what a poll ended with.
-            _log.exception("coordinator-poll", job=followed.line.job)
+            _log.exception("coordinator-poll", job=followed.connection.job)
             followed.trouble, followed.failures = repr(error), followed.failures + 1
             return
         with self._lock:
             before = followed.job_report
             went_back = followed.most is not None and goes_back(status, followed.most)
             followed.most = followed.most if went_back else status
-            followed.job_report, followed.trouble, followed.failures = (
-                CoordinatorReport(status, asked_seconds, went_back),
-                "",
-                0,
-            )
-        shape = (status.phase, status.size, status.target, status.wanted, status.leaving)
-        if before is None or shape != (
-            before.status.phase,
-            before.status.size,
-            before.status.target,
-            before.status.wanted,
-            before.status.leaving,
-        ):
+            followed.job_report = CoordinatorReport(status, asked_seconds, went_back)
+            followed.trouble, followed.failures = "", 0
+        if before is None or _shape(status) != _shape(before.status):
             self._on_news()
+
+
+def _shape(status: JobStatus) -> tuple[object, ...]:
+    """What a job is doing, without its progress."""
+    return status.phase, status.size, status.target, status.wanted, status.leaving

@@ -47,6 +47,11 @@ class ServiceFacts:
     key: str = ""
     """Name of the agent's key from which the job's token follows."""
 
+    @property
+    def address(self) -> str:
+        """Where the coordinator answers."""
+        return f"{f'[{self.cluster_ip}]' if ':' in self.cluster_ip else self.cluster_ip}:{PORT}"
+
 
 def service_facts(found: Json) -> ServiceFacts:
     """What is kept of a Service as the API gives it."""
@@ -76,8 +81,7 @@ class JobObjects:
         self._keys, self._may_write = keys, may_write
         self._without_key: set[str] = set()
         self._pairs: dict[str, tuple[list[str], ServingPair]] = {}
-        self._connections: dict[str, tuple[str, CoordinatorConnection]] = {}
-        """By the job's uid; with the address of its Service."""
+        self._connections: dict[str, CoordinatorConnection] = {}
 
     def check_acting(self) -> None:
         """Before a write.
@@ -178,15 +182,15 @@ class JobObjects:
         except AlreadyExists:
             path = SERVICES.path(job.namespace, manifests.pod_name(job, leader(job)))
             self._services.put_answer(self._api.get(path))
-        address = self.address(job)
-        key = self._key(job)
+        service = self._own_service(job)
+        key = self._keys.named(service.key)
         if key is None:
-            raise ObjectRefused(f"{self._missing_key(job)}; name it in the agent's backend.training.earlier_key_files")
-        token, pair = token_of(key, job.uid), self._pair(job, key)
+            raise ObjectRefused(f"{_missing_key(service)}; name it in the agent's backend.training.earlier_key_files")
+        token, pair = token_of(key, job.uid), self._pair(job, service, key)
         self.check_acting()
         with contextlib.suppress(AlreadyExists):  # it was made like this
             self._api.create(SECRETS.path(job.namespace), manifests.secret(job, token, pair))
-        return address
+        return service.address
 
     def address(self, job: TrainingJob) -> str:
         """Where the coordinator answers.
@@ -194,66 +198,54 @@ class JobObjects:
         Raises:
             ObjectRefused: there is no Service of its own with an address.
         """
-        service = self.service(job)
-        if service is None:
-            raise ObjectRefused(f"service {manifests.pod_name(job, leader(job))} is another's, or has no address yet")
-        host = f"[{service.cluster_ip}]" if ":" in service.cluster_ip else service.cluster_ip
-        return f"{host}:{PORT}"
+        return self._own_service(job).address
 
-    def service(self, job: TrainingJob) -> ServiceFacts | None:
+    def connection(self, job: TrainingJob, pod: str) -> CoordinatorConnection | None:
+        """The connection to the coordinator in a pod with this uid; None before there is an address."""
+        service = self._service(job)
+        if service is None:
+            return None
+        known = self._connections.get(job.uid)
+        if known is None or (known.address, known.pod) != (service.address, pod):
+            key = self._keys.named(service.key)
+            if key is None:
+                self._report_missing_key(job, service)
+                key = self._keys.newest  # its coordinator then says that this is not the job's token
+            certificate = self._pair(job, service, key).certificate
+            known = CoordinatorConnection(service.address, job.runtime_name, token_of(key, job.uid), certificate, pod)
+            self._connections[job.uid] = known
+        return known
+
+    def _service(self, job: TrainingJob) -> ServiceFacts | None:
         """The coordinator's Service; None before it has an address."""
         entry = self._services.get((job.namespace, manifests.pod_name(job, leader(job))))
         if entry is None or entry.kept.owner != job.uid or entry.kept.cluster_ip in ("", "None"):
             return None
         return entry.kept
 
-    def _key(self, job: TrainingJob) -> bytes | None:
-        service = self.service(job)
-        return self._keys.named("" if service is None else service.key)
+    def _own_service(self, job: TrainingJob) -> ServiceFacts:
+        service = self._service(job)
+        if service is None:
+            raise ObjectRefused(f"service {manifests.pod_name(job, leader(job))} is another's, or has no address yet")
+        return service
 
-    def _missing_key(self, job: TrainingJob) -> str:
-        service = self.service(job)
-        return (
-            f"the job began with another key, {'' if service is None else service.key}, which this agent does not have"
-        )
-
-    def _pair(self, job: TrainingJob, key: bytes) -> ServingPair:
-        """The coordinator's; kept, as a signature is worth a look at many jobs."""
-        service = self.service(job)
-        hosts = manifests.hosts(job, "" if service is None else service.cluster_ip)
+    def _pair(self, job: TrainingJob, service: ServiceFacts, key: bytes) -> ServingPair:
+        """The coordinator's; kept, as a signature takes as long as many polls."""
+        hosts = manifests.hosts(job, service.cluster_ip)
         made_for, pair = self._pairs.get(job.uid, ([], None))
         if pair is None or made_for != hosts:
             pair = serving_pair(key, job.uid, hosts, _created(job))
             self._pairs[job.uid] = hosts, pair
         return pair
 
-    def line(self, job: TrainingJob, pod: str) -> CoordinatorConnection | None:
-        """The connection to the coordinator in a pod with this uid; None before there is an address."""
-        service = self.service(job)
-        if service is None:
-            return None
-        known = self._connections.get(job.uid)
-        if known is None or (known[0], known[1].pod) != (service.cluster_ip, pod):
-            key = self._key(job)
-            if key is None:
-                self._report_missing_key(job)
-                key = self._keys.newest  # its coordinator then says that this is not the job's token
-            token, certificate = token_of(key, job.uid), self._pair(job, key).certificate
-            known = (
-                service.cluster_ip,
-                CoordinatorConnection(self.address(job), job.runtime_name, token, certificate, pod),
-            )
-            self._connections[job.uid] = known
-        return known[1]
-
-    def _report_missing_key(self, job: TrainingJob) -> None:
+    def _report_missing_key(self, job: TrainingJob, service: ServiceFacts) -> None:
         if job.uid in self._without_key:
             return
         self._without_key.add(job.uid)
         _log.error(
             "training-key-missing",
             job=f"{job.namespace}/{job.name}",
-            reason=self._missing_key(job),
+            reason=_missing_key(service),
             advice="name its file in backend.training.earlier_key_files; the job trains on meanwhile, as it is",
         )
 
@@ -261,7 +253,11 @@ class JobObjects:
         """Forget all jobs but these."""
         self._pairs = {uid: pair for uid, pair in self._pairs.items() if uid in uids}
         self._without_key &= uids
-        self._connections = {uid: line for uid, line in self._connections.items() if uid in uids}
+        self._connections = {uid: known for uid, known in self._connections.items() if uid in uids}
+
+
+def _missing_key(service: ServiceFacts) -> str:
+    return f"the job began with another key, {service.key}, which this agent does not have"
 
 
 def _gang_label(pod: Json) -> str:
