@@ -163,9 +163,7 @@ class Elector:
             self._acquire(lease)
 
     def _on_none(self) -> None:
-        """There is no Lease: at first it is made; one that was deleted is waited for as if it were held, as whoever
-        held it may write for as long.
-        """
+        """Make a first Lease; one that was deleted is waited for as if it were held: its holder may write for so long."""
         if self._is_held:
             self._lose("it was deleted")
         if self._seen is None:

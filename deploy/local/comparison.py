@@ -20,7 +20,7 @@ from policy_net.domain import PolicyContext
 from policy_net.errors import PolicyNetError
 from policy_net.laboratory.commands.world_options import WorldOptions
 from policy_net.laboratory.report.comparison import recorded_of
-from policy_net.laboratory.simulation.load import Load, load_of, recorded_load
+from policy_net.laboratory.simulation.metrics import Load, load_of, recorded_load
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.policy_kinds import load_policy
 

@@ -413,8 +413,7 @@ class KubernetesBackend:
     def _progress(
         self, before: ObservedTarget, job: Job, state: ClusterState, running: Mapping[str, int] | None
     ) -> Progress:
-        """What a target's job did in the interval, if it had all of its workers, and the same, at both ends of it and
-        nobody changed it in between; else nothing is known, as it ran with several sizes.
+        """Progress of a target's job in the interval; none unless it had all of its workers, the same at both ends.
 
         Args:
             running: how many pods of each owner run; None where none of this job's does: it holds nothing.

@@ -114,9 +114,7 @@ class TrainingJobs:
         self.jobs: Cache[TrainingJob] = jobs.cache
         self._pods: Cache[TaskPod] = pods.cache
         self._gpu_types: GpuTypes = {}
-        self._coordinators = Coordinators(
-            clock, wake, lambda to: connect(to, lease_epoch), poll_seconds
-        )
+        self._coordinators = Coordinators(clock, wake, lambda to: connect(to, lease_epoch), poll_seconds)
         self._events = EventRecorder(api, socket.gethostname(), clock, unix_clock, on_reported=on_reported)
         self._workloads = WorkloadWatch(api, namespaces, clock, self._news.set)
         kueue = Kueue(api, self._workloads, may_write, clock, unix_clock)

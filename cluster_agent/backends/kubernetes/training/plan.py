@@ -89,8 +89,7 @@ def _is_task(job: TrainingJob, pod: TaskPod) -> bool:
 
 
 def _is_given_back(seen: SeenJob, coordinator: TaskPod) -> bool:
-    """Whether a gang was refused, or did not come, and what there is of it is to go before the next try; whatever could
-    not be deleted at once holds quota for nothing."""
+    """Whether a gang was refused or did not come, so that its pods are deleted before the next try: they hold quota."""
     report, is_known = seen.job_report, seen.job.trained_under == coordinator.uid
     trains = is_known or (report is not None and report.status.phase not in _GATHERING)
     return seen.now < seen.memory.not_before_seconds and not trains
