@@ -15,6 +15,11 @@ import threading
 import time
 from collections.abc import Callable
 
+Clock = Callable[[], float]
+"""Monotonic seconds."""
+UnixClock = Callable[[], float]
+"""The time of day, in Unix seconds."""
+
 
 def boot_seconds() -> float:
     """Seconds that also pass while the machine sleeps; nobody sets them."""

@@ -19,6 +19,7 @@ from urllib3.util import Timeout
 
 from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, NotActing, WatchSilent, error_of
 from cluster_agent.kubernetes.resources import Json
+from foundation.clocks import Clock
 from foundation.text import parse_json, plain_line
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ class ApiServer:
 
     Args:
         client: or what gives the one to use for each request, where its credentials may be replaced.
-        clock: monotonic seconds.
         may_write: asked last before a request that changes something is sent, so that a process that was held up, even
             in the middle of what it wrote, writes no more; `NotActing` is raised where it may not.
         on_error: called with every error before it is raised.
@@ -60,7 +60,7 @@ class ApiServer:
         self,
         client: ApiClient | Callable[[], ApiClient],
         request_seconds: float = REQUEST_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
         may_write: Callable[[], bool] = lambda: True,
         on_error: Callable[[ApiError], None] = lambda _: None,
     ) -> None:

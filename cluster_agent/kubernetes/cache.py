@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from cluster_agent.kubernetes.resources import Json
+from foundation.clocks import Clock
 
 Kept = TypeVar("Kept")
 _REMEMBERED_ENDS = 10_000
@@ -64,7 +65,6 @@ class Cache(Generic[Kept]):
 
     Args:
         keep: what to keep of an object; None where it is of no interest.
-        clock: monotonic seconds.
         on_change: called after every change, by the thread that follows.
         namespaces: each is read and followed by itself; an empty name stands for all there are.
 
@@ -75,7 +75,7 @@ class Cache(Generic[Kept]):
     def __init__(
         self,
         keep: Callable[[Json], Kept | None],
-        clock: Callable[[], float],
+        clock: Clock,
         on_change: Callable[[], None],
         namespaces: Sequence[str] = ("",),
     ) -> None:

@@ -29,6 +29,7 @@ from cluster_agent.kubernetes.errors import ApiError, NotFound
 from cluster_agent.kubernetes.list_watch import ListWatch, own_seed
 from cluster_agent.kubernetes.resources import Json, Resource, as_dict, dicts_in
 from foundation.backoff import Backoff
+from foundation.clocks import Clock
 from foundation.text import plain_line
 
 Device = tuple[str, str, str]
@@ -165,7 +166,7 @@ class _MaybeServed(Generic[Kept]):
         api: ApiServer,
         resource: Callable[[str], Resource],
         keep: Callable[[Json], Kept | None],
-        clock: Callable[[], float],
+        clock: Clock,
         on_change: Callable[[], None],
     ) -> None:
         self._api, self._resource, self._clock = api, resource, clock
@@ -220,13 +221,9 @@ class _MaybeServed(Generic[Kept]):
 
 
 class ClaimedDevices:
-    """What claims hold; each of `followings` is to be run by a thread of its own.
+    """What claims hold; each of `followings` is to be run by a thread of its own."""
 
-    Args:
-        clock: monotonic seconds.
-    """
-
-    def __init__(self, api: ApiServer, clock: Callable[[], float], on_change: Callable[[], None]) -> None:
+    def __init__(self, api: ApiServer, clock: Clock, on_change: Callable[[], None]) -> None:
         self._claims: _MaybeServed[ClaimFacts] = _MaybeServed(api, claims, claim_facts, clock, on_change)
         self._slices: _MaybeServed[SliceFacts] = _MaybeServed(api, slices, slice_facts, clock, on_change)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import random
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,7 @@ import structlog
 from cluster_agent.kubernetes.api_server import ApiServer, micro_time
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, Conflict, NotFound
 from cluster_agent.kubernetes.resources import LEASES, Json, as_dict
-from foundation.clocks import AwakeClock
+from foundation.clocks import AwakeClock, Clock, UnixClock
 from foundation.text import plain_line
 
 _log = structlog.get_logger()
@@ -65,8 +64,8 @@ class Elector:
         namespace: str,
         name: str,
         identity: str,
-        clock: Callable[[], float],
-        wall_clock: Callable[[], float],
+        clock: Clock,
+        wall_clock: UnixClock,
         times: LeaseTimes | None = None,
     ) -> None:
         self._store, self._namespace, self._name, self.identity = store, namespace, name, identity
@@ -163,7 +162,7 @@ class Elector:
             self._acquire(lease)
 
     def _on_none(self) -> None:
-        """Make a first Lease; one that was deleted is waited for as if it were held: its holder may write for so long."""
+        """Make a first Lease; one that was deleted is waited for as if it were held: its holder may still write."""
         if self._is_held:
             self._lose("it was deleted")
         if self._seen is None:

@@ -18,6 +18,7 @@ import structlog
 from cluster_agent.kubernetes.api_server import ApiServer, ContentType, whole_time
 from cluster_agent.kubernetes.errors import AlreadyExists, ApiError, NotFound
 from cluster_agent.kubernetes.resources import EVENTS, Json
+from foundation.clocks import Clock, UnixClock
 from foundation.text import plain_line
 
 _log = structlog.get_logger()
@@ -71,8 +72,6 @@ class EventRecorder:
 
     Args:
         instance: who reports.
-        clock: monotonic seconds.
-        wall_clock: Unix seconds.
         cluster_namespace: where events about objects without a namespace go.
         on_reported: called with the kind of the object and the reason, whether or not the event comes to be written.
     """
@@ -81,8 +80,8 @@ class EventRecorder:
         self,
         store: ApiServer,
         instance: str,
-        clock: Callable[[], float],
-        wall_clock: Callable[[], float],
+        clock: Clock,
+        wall_clock: UnixClock,
         cluster_namespace: str = "default",
         on_reported: Callable[[str, str], None] = lambda *_: None,
     ) -> None:

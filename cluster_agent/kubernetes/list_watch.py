@@ -25,6 +25,7 @@ from cluster_agent.kubernetes.cache import Cache, CacheEntry, Key, head_of, is_o
 from cluster_agent.kubernetes.errors import ApiError, Expired, Forbidden, Invalid, WatchSilent, error_of
 from cluster_agent.kubernetes.resources import Json, Resource
 from foundation.backoff import Backoff
+from foundation.clocks import Clock
 from foundation.text import plain_line
 
 _log = structlog.get_logger()
@@ -54,7 +55,6 @@ class ListWatch(Generic[Kept]):
     Args:
         namespace: whose objects; everybody's where empty. The cache has it among its own.
         selectors: `labelSelector`, `fieldSelector`.
-        clock: monotonic seconds.
         seed: of the waits; this process's own unless given.
     """
 
@@ -63,7 +63,7 @@ class ListWatch(Generic[Kept]):
         source: ApiServer,
         resource: Resource,
         cache: Cache[Kept],
-        clock: Callable[[], float],
+        clock: Clock,
         namespace: str = "",
         selectors: Query | None = None,
         seed: str = "",
@@ -240,7 +240,6 @@ class Following(Generic[Kept]):
 
     Args:
         keep: what to keep of an object; None where it is of no interest.
-        clock: monotonic seconds.
         on_change: called after every change, by the thread that follows.
         namespaces: to follow; an empty name stands for all there are.
         selectors: `labelSelector`, `fieldSelector`.
@@ -251,7 +250,7 @@ class Following(Generic[Kept]):
         source: ApiServer,
         resource: Resource,
         keep: Callable[[Json], Kept | None],
-        clock: Callable[[], float],
+        clock: Clock,
         on_change: Callable[[], None],
         namespaces: Sequence[str] = ("",),
         selectors: Query | None = None,

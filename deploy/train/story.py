@@ -186,10 +186,7 @@ def _speed(entry: Progress, beliefs: SetBeliefs, at: float) -> Speed | None:
     return Speed(entry.job_id, entry.job_type, size.workers, size.ps, entry.seconds, measured, believed, at)
 
 
-_SAID = re.compile(
-    r"epoch +(?P<epoch>\d+) .*?loss (?P<loss>[\d.]+)(?:.*?test accuracy (?P<accuracy>[\d.]+))?"
-    r"(?:.*?test loss (?P<unseen>[\d.]+))?"
-)
+_SAID = re.compile(r"epoch +(?P<epoch>\d+) .*?loss (?P<loss>[\d.]+)(?:.*?test accuracy (?P<accuracy>[\d.]+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +197,6 @@ class Said:
     epoch: int
     loss: float
     accuracy: float | None
-    unseen_loss: float | None
 
 
 @dataclass(slots=True)
@@ -260,16 +256,8 @@ class JobWatch:
         for line in life.logs.read(last=life.ended):
             found = _SAID.search(line.decode("utf-8", errors="replace"))
             if found is not None:
-                accuracy, unseen = found["accuracy"], found["unseen"]
-                life.said.append(
-                    Said(
-                        now,
-                        int(found["epoch"]),
-                        float(found["loss"]),
-                        None if accuracy is None else float(accuracy),
-                        None if unseen is None else float(unseen),
-                    )
-                )
+                accuracy = None if found["accuracy"] is None else float(found["accuracy"])
+                life.said.append(Said(now, int(found["epoch"]), float(found["loss"]), accuracy))
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def life(place: int, name: str, model_type: str, submitted: float) -> Life:
         (submitted + 8.0, 3, 1, "running"),
         (submitted + 30.0, 1, 1, "running"),
     ]
-    said = [Said(submitted + 10.0 * step, step, 2.0 / step, 0.3 * step, None) for step in (1, 2, 3)]
+    said = [Said(submitted + 10.0 * step, step, 2.0 / step, 0.3 * step) for step in (1, 2, 3)]
     facts = {"state": "done", "modelType": model_type, "kind": "ps", "ageSeconds": 60.0 + place, "runSeconds": 50.0}
     return Life(name, submitted, held, said, facts | {"samples": 4000, "ended": True})
 

@@ -16,6 +16,7 @@ from cluster_agent.kubernetes.api_server import ApiServer, ContentType, whole_ti
 from cluster_agent.kubernetes.errors import ApiError, NotFound
 from cluster_agent.kubernetes.resources import Json, condition, condition_of, dicts_in
 from cluster_agent.kubernetes.targets import ELASTIC_TARGETS, ElasticTarget, ResizeHold
+from foundation.clocks import UnixClock
 from foundation.text import plain_line
 from policy_net.domain import Decision
 
@@ -47,7 +48,6 @@ class Adviser:
     """Writes recommendations.
 
     Args:
-        wall_clock: Unix seconds.
         may_write: asked before each write; whoever has lost its lease leaves the rest to another.
         on_unusable: is called with a target that cannot be used, and why, where its status does not say so yet.
     """
@@ -55,7 +55,7 @@ class Adviser:
     def __init__(
         self,
         store: ApiServer,
-        wall_clock: Callable[[], float],
+        wall_clock: UnixClock,
         may_write: Callable[[], bool] = lambda: True,
         on_unusable: Callable[[ElasticTarget, str], None] = lambda *_: None,
     ) -> None:

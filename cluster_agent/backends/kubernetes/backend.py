@@ -43,7 +43,7 @@ from cluster_agent.kubernetes.targets import TargetFacts
 from cluster_agent.kubernetes.training.credentials import JobKeys, follow_agent_key, read_agent_key
 from cluster_agent.kubernetes.training.pod_rights import Rights
 from cluster_agent.recording.last_decision import asked_about
-from foundation.clocks import boot_seconds
+from foundation.clocks import UnixClock, boot_seconds
 from foundation.followed_files import POLL_SECONDS as FILES_POLL_SECONDS
 from foundation.followed_files import FollowedFiles
 from policy_net.domain import SUSPENDED, ClusterState, Decision, Job, Progress, Trigger
@@ -116,7 +116,6 @@ class KubernetesBackend:
     """A Kubernetes cluster; a `Backend`.
 
     Args:
-        unix_clock: the time of day in seconds.
         elector: says whether this agent acts; without one it does.
     """
 
@@ -125,7 +124,7 @@ class KubernetesBackend:
         settings: KubernetesBackendSettings,
         parts: AgentParts,
         api: ApiServer,
-        unix_clock: Callable[[], float],
+        unix_clock: UnixClock,
         elector: Elector | None = None,
     ) -> None:
         self._settings, self._parts, self._api, self._elector = settings, parts, api, elector

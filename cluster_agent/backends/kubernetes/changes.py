@@ -21,6 +21,7 @@ from cluster_agent.kubernetes.cache import Cache, CacheEntry, is_older
 from cluster_agent.kubernetes.errors import ApiError, ApiUnanswered, Conflict, NotActing, NotFound
 from cluster_agent.kubernetes.resources import JOBS, Json
 from cluster_agent.kubernetes.targets import ElasticTarget, TargetFacts, job_facts, resized
+from foundation.clocks import Clock
 from foundation.text import plain_line
 
 _log = structlog.get_logger()
@@ -67,7 +68,6 @@ class SizeWriter:
     """Writes sizes, and remembers what is not seen yet and what failed; used by one thread.
 
     Args:
-        clock: monotonic seconds.
         may_write: asked before each write.
     """
 
@@ -75,7 +75,7 @@ class SizeWriter:
         self,
         store: ApiServer,
         jobs: Cache[TargetFacts],
-        clock: Callable[[], float],
+        clock: Clock,
         may_write: Callable[[], bool],
         on_written: Callable[[Written], None] = lambda _: None,
     ) -> None:

@@ -77,12 +77,6 @@ class NamespaceNews:
                     reasons.pop(whose, None)
                 self._gauge.labels(name).set(1 if reasons else 0)
 
-    @property
-    def lines(self) -> list[str]:
-        """Of each namespace that is left out, why."""
-        with self._lock:
-            return [f"namespace {name}: {line}" for name, why in self._unread.items() for line in why.values()]
-
 
 # Nodes of an agent's own: what is free there is known without a look at the pods of others.
 #
@@ -143,7 +137,6 @@ class ClusterWatch:
         self._api, self._parts, self._patience_seconds = api, parts, settings.request_seconds
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self.followed: dict[str, Following[Any]] = {}
         self._is_started = False
         self.names = namespaces_of(settings)
         self.news = NamespaceNews(self.names, parts.telemetry.namespace_unread)
@@ -151,11 +144,17 @@ class ClusterWatch:
         everywhere, own = ("",), settings.own_nodes
         self._own = own
         facts = partial(facts_of, own=own)
-        self.nodes: Cache[NodeFacts] = self._follow(NODES, facts, everywhere, selectors=selector_of(own))
         of_pods = everywhere if own is None else self.names
-        self.pods: Cache[PodFacts] = self._follow(PODS, pod_facts, of_pods, on_change=self._on_pods)
-        self.targets: Cache[ElasticTarget] = self._follow(ELASTIC_TARGETS, elastic_target, self.names)
-        self.jobs: Cache[TargetFacts] = self._follow(JOBS, job_facts, self.names)
+        self.followed = {
+            NODES.plural: self._follow(NODES, facts, everywhere, selectors=selector_of(own)),
+            PODS.plural: self._follow(PODS, pod_facts, of_pods, self._on_pods),
+            ELASTIC_TARGETS.plural: self._follow(ELASTIC_TARGETS, elastic_target, self.names),
+            JOBS.plural: self._follow(JOBS, job_facts, self.names),
+        }
+        self.nodes: Cache[NodeFacts] = self.followed[NODES.plural].cache
+        self.pods: Cache[PodFacts] = self.followed[PODS.plural].cache
+        self.targets: Cache[ElasticTarget] = self.followed[ELASTIC_TARGETS.plural].cache
+        self.jobs: Cache[TargetFacts] = self.followed[JOBS.plural].cache
         self.opted_in: dict[str, Following[NamespaceFacts]] = {}
         # On nodes of its own nobody else's pods hold devices, and no right to look everywhere is needed.
         self._devices = None if own is not None else ClaimedDevices(api, parts.clock, self._on_pods)
@@ -320,31 +319,19 @@ class ClusterWatch:
     def _follow_namespace(self, name: str) -> Following[NamespaceFacts]:
         """One by its name alone, which is a right that can be granted of one alone."""
         selectors = {"fieldSelector": f"metadata.name={name}"} if name else None
-        return self._following(NAMESPACES, namespace_facts, ("",), self.changed.set, selectors)
+        return self._follow(NAMESPACES, namespace_facts, ("",), selectors=selectors)
 
     def _follow(
         self,
         resource: Resource,
         keep: Callable[[Json], Any],
         namespaces: tuple[str, ...],
-        *,
         on_change: Callable[[], None] | None = None,
         selectors: Query | None = None,
-    ) -> Cache[Any]:
-        following = self._following(resource, keep, namespaces, on_change or self.changed.set, selectors)
-        self.followed[resource.plural] = following
-        return following.cache
-
-    def _following(
-        self,
-        resource: Resource,
-        keep: Callable[[Json], Any],
-        namespaces: tuple[str, ...],
-        on_change: Callable[[], None],
-        selectors: Query | None,
     ) -> Following[Any]:
-        clock = self._parts.clock
-        following: Following[Any] = Following(self._api, resource, keep, clock, on_change, namespaces, selectors)
+        following: Following[Any] = Following(
+            self._api, resource, keep, self._parts.clock, on_change or self.changed.set, namespaces, selectors
+        )
         for thread in following.threads(self._stopping.wait):
             self._begin(thread)
         return following

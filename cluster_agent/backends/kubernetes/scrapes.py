@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster_agent.kubernetes.capacity import PodFacts
 from cluster_agent.kubernetes.targets import ElasticTarget, TargetFacts
+from foundation.clocks import Clock, UnixClock
 
 _log = structlog.get_logger()
 
@@ -237,18 +238,13 @@ def seconds_between(earlier: Reading | None, later: Reading | None, workers: int
 
 
 class Scrapes:
-    """Keeps the newest reading of each job; `run` in a thread of its own, all else from any.
-
-    Args:
-        clock: monotonic seconds.
-        unix_clock: the time of day in seconds.
-    """
+    """Keeps the newest reading of each job; `run` in a thread of its own, all else from any."""
 
     def __init__(
         self,
         jobs: Callable[[], Iterable[Scraped]],
-        clock: Callable[[], float],
-        unix_clock: Callable[[], float],
+        clock: Clock,
+        unix_clock: UnixClock,
         page: Page = page_of,
     ) -> None:
         self._jobs, self._clock, self._unix_clock, self._page = jobs, clock, unix_clock, page

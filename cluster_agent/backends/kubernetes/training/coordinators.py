@@ -19,6 +19,7 @@ from elastic_runtime.control.credentials import ClientCredentials
 from elastic_runtime.control.messages import JobStatus, RequestOutcome
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ResizeFailed
 from elastic_runtime.protocol.plan import JobPhase
+from foundation.clocks import Clock
 
 _log = structlog.get_logger()
 
@@ -76,7 +77,6 @@ class Coordinators:
     """Follows coordinators, by their jobs' uids; all but the polls in the caller's thread.
 
     Args:
-        clock: monotonic seconds.
         on_news: called from a poll's thread where a job has changed; must not block.
         poll_seconds: between two polls of one that answers.
         pool: where polls run; threads of its own unless given. It is shut down at the end.
@@ -84,7 +84,7 @@ class Coordinators:
 
     def __init__(
         self,
-        clock: Callable[[], float],
+        clock: Clock,
         on_news: Callable[[], None],
         connect: Callable[[CoordinatorConnection], ControlClient] = open_connection,
         poll_seconds: float = POLL_SECONDS,

@@ -47,6 +47,7 @@ from cluster_agent.kubernetes.training.pod_rights import NO_RIGHTS, Rights
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, TrainingJob, training_job
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.protocol.plan import JobPhase
+from foundation.clocks import Clock, UnixClock
 from policy_net.domain import SUSPENDED, Allocation, Decision, Job, Progress, Share
 
 _log = structlog.get_logger()
@@ -83,8 +84,8 @@ class TrainingJobs:
         may_write: Callable[[], bool],
         lease_epoch: Callable[[], int],
         on_news: Callable[[], None],
-        clock: Callable[[], float],
-        unix_clock: Callable[[], float],
+        clock: Clock,
+        unix_clock: UnixClock,
         connect: Callable[[CoordinatorConnection, Callable[[], int]], ControlClient] = open_connection,
         last_checkpoint_seconds: float = 300.0,
         on_reported: Callable[[str, str], None] = lambda *_: None,

@@ -32,6 +32,7 @@ from cluster_agent.kubernetes.training import workloads
 from cluster_agent.kubernetes.training.manifests import JOB_LABEL, role_of
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from cluster_agent.kubernetes.training.workloads import FLAVORS, WORKLOADS, KueueWorkload, Placement
+from foundation.clocks import Clock, UnixClock
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
@@ -49,13 +50,10 @@ class WorkloadWatch:
 
     Args:
         namespaces: whose, each followed by itself; an empty name stands for all there are.
-        clock: monotonic seconds.
         on_news: called where one has changed; must not block.
     """
 
-    def __init__(
-        self, api: ApiServer, namespaces: Sequence[str], clock: Callable[[], float], on_news: Callable[[], None]
-    ) -> None:
+    def __init__(self, api: ApiServer, namespaces: Sequence[str], clock: Clock, on_news: Callable[[], None]) -> None:
         self._on_news = on_news
         ours = {"labelSelector": JOB_LABEL}
         self._following = Following(api, WORKLOADS, workloads.workload_facts, clock, self._on_change, namespaces, ours)
@@ -102,8 +100,6 @@ class Kueue:
 
     Args:
         may_write: whether this agent acts; asked before each write, which raises `NotActing` where it does not.
-        clock: monotonic seconds.
-        unix_clock: the time of day in seconds.
     """
 
     def __init__(
@@ -111,8 +107,8 @@ class Kueue:
         api: ApiServer,
         watch: WorkloadWatch,
         may_write: Callable[[], bool],
-        clock: Callable[[], float],
-        unix_clock: Callable[[], float],
+        clock: Clock,
+        unix_clock: UnixClock,
     ) -> None:
         self._api, self._watch, self._may_write = api, watch, may_write
         self._clock, self._unix_clock = clock, unix_clock

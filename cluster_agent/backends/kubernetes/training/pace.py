@@ -6,13 +6,14 @@ as if all were polled; with 2,000 within ten seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from cluster_agent.backends.kubernetes.training.step import CoordinatorReport, JobStanding, JobStep
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
 from cluster_agent.kubernetes.training.training_job import TrainingJob
+from foundation.clocks import Clock
 from policy_net.domain import SUSPENDED, Allocation
 
 POLLS_A_SECOND = 200.0
@@ -36,9 +37,7 @@ class _Seen:
 class JobPace:
     """Says which jobs are polled in a step, in which order; used by one thread."""
 
-    def __init__(
-        self, clock: Callable[[], float], step_seconds: float = 1.0, polls_a_second: float = POLLS_A_SECOND
-    ) -> None:
+    def __init__(self, clock: Clock, step_seconds: float = 1.0, polls_a_second: float = POLLS_A_SECOND) -> None:
         self._clock, self._step_seconds, self._polls_a_second = clock, step_seconds, polls_a_second
         self._seen: dict[str, _Seen] = {}
         self._waiting: set[str] = set()

@@ -19,6 +19,7 @@ from cluster_agent.kubernetes.errors import ApiRefused, ApiUnanswered, Forbidden
 from cluster_agent.kubernetes.resources import PODS, Json
 from cluster_agent.kubernetes.training import manifests
 from cluster_agent.kubernetes.training.training_job import TrainingJob
+from foundation.clocks import Clock
 from foundation.text import plain_line
 
 _MOST_A_SECOND: Final = 20
@@ -48,7 +49,7 @@ class _Trial:
 class Templates:
     """Tries templates, once each; `tried` is called by one thread, `problem` by any."""
 
-    def __init__(self, api: ApiServer, clock: Callable[[], float]) -> None:
+    def __init__(self, api: ApiServer, clock: Clock) -> None:
         self._api, self._clock = api, clock
         self._lock = threading.Lock()
         self._trials: dict[str, _Trial] = {}

@@ -41,6 +41,7 @@ from cluster_agent.kubernetes.training.manifests import leader
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, TrainingJob
 from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
 from elastic_runtime.protocol.plan import JobPhase
+from foundation.clocks import Clock, UnixClock
 from policy_net.domain import Allocation
 
 REASON: Final = "Resized"
@@ -124,7 +125,7 @@ class _Followed:
 class Resizes:
     """Finds them, and reports each; one thread calls it, and events are written by another."""
 
-    def __init__(self, events: EventRecorder, clock: Callable[[], float]) -> None:
+    def __init__(self, events: EventRecorder, clock: Clock) -> None:
         self._events, self._clock = events, clock
         self._lock = threading.Lock()
         self._followed: dict[str, _Followed] = {}
@@ -223,8 +224,6 @@ class Reporter:
 
     Args:
         check_acting: raises `NotActing` before a write of an agent that does not act.
-        clock: monotonic seconds.
-        unix_clock: the time of day in seconds.
     """
 
     def __init__(
@@ -234,8 +233,8 @@ class Reporter:
         pods: Cache[TaskPod],
         events: EventRecorder,
         check_acting: Callable[[], None],
-        clock: Callable[[], float],
-        unix_clock: Callable[[], float],
+        clock: Clock,
+        unix_clock: UnixClock,
     ) -> None:
         self._api, self._jobs, self._pods, self._events = api, jobs, pods, events
         self._check_acting, self._clock, self._unix_clock = check_acting, clock, unix_clock
