@@ -49,7 +49,6 @@ class WorkloadWatch:
     """Workloads of TrainingJobs as the API server has them, by job; nobody asks before `begin`.
 
     Args:
-        namespaces: whose, each followed by itself; an empty name stands for all there are.
         on_news: called where one has changed; must not block.
     """
 
@@ -99,7 +98,7 @@ class Kueue:
     """Keeps jobs within what Kueue admits; used by one thread.
 
     Args:
-        may_write: whether this agent acts; asked before each write, which raises `NotActing` where it does not.
+        may_write: asked before each write, which raises `NotActing` where this agent does not act.
     """
 
     def __init__(
