@@ -23,14 +23,13 @@ from deploy.local.configs import FleetSettings, agent_content, learner_content
 from deploy.local.fleet import PublishedVersion, download, watch_learning
 from deploy.local.frame import DemoLearner, Demonstration
 from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
-from global_learner.report.lessons import LessonCurve, LessonScore
+from global_learner.report.learning import LessonCurve, LessonScore
 from policy_net.exchange.policy_file import write_policy_file
 from policy_net.exchange.spec import SET
 from policy_net.laboratory.commands.world_options import WorldOptions
 from policy_net.laboratory.workloads.loaders.formats import read_csv
 from policy_net.laboratory.workloads.workload import JobKindChoice
-from policy_net.set_policy.extended import extended
-from policy_net.set_policy.policy import default_set_file
+from policy_net.set_policy.policy import default_set_file, extended
 
 PAST_JOBS, WINDOW_JOBS, WINDOWS = 600, 300, 6
 """Of made-up recordings: jobs of the past, jobs of a held-out window, and windows."""

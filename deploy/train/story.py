@@ -19,9 +19,8 @@ from elastic_runtime.launcher.job_status import read_state
 from foundation.figures import counted, duration
 from global_learner.storage.receipts import Receipt, read_receipts
 from policy_net.domain import Progress, speed_at
-from policy_net.exchange.log_lines import read_lines
 from policy_net.exchange.policy_file import read_policy_file
-from policy_net.exchange.state_codec import decode_progress, decode_state
+from policy_net.exchange.state_codec import decode_progress, decode_state, read_lines
 from policy_net.set_policy.beliefs import SetBeliefs
 
 _SHORTEST_SECONDS = 1.0
