@@ -89,7 +89,7 @@ class Site:
     def sees_all(self) -> bool:
         """Whether the agent has seen how pods and jobs are now: a tick is minutes, and a watch is not."""
         sight = self.agent.backend.watch
-        caches = {PODS: sight.pods, JOBS: sight.objects["Job"]}
+        caches = {PODS: sight.pods, JOBS: sight.jobs}
         for plural, cache in caches.items():
             found = self.cluster.server.call(lambda plural=plural: list(self.cluster.server.store.all(plural, "team")))  # type: ignore[misc]
             there = {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in found}

@@ -58,7 +58,7 @@ def unseen(cluster: KubeCluster, agent: Agent) -> list[str]:
     """Pods, Jobs and targets of which the agent does not know how they are now; and what namespaces allow."""
     sight = agent.backend.watch
     found = [line for _, line in (sight.namespaces(),) if line]
-    for plural, cache in ((PODS, sight.pods), (JOBS, sight.objects["Job"]), (TARGETS, sight.targets)):
+    for plural, cache in ((PODS, sight.pods), (JOBS, sight.jobs), (TARGETS, sight.targets)):
         objects = cluster.server.call(lambda plural=plural: list(cluster.server.store.all(plural, "team")))  # type: ignore[misc]
         there = {(each["metadata"]["name"], each["metadata"]["resourceVersion"]) for each in objects}
         found += [name for name, _ in there ^ {(name, entry.version) for (_, name), entry in cache.entries().items()}]
