@@ -25,13 +25,7 @@ from cluster_agent.backends.kubernetes.training.free_capacity import (
     reserve,
 )
 from cluster_agent.backends.kubernetes.training.kueue import Kueue
-from cluster_agent.backends.kubernetes.training.objects import (
-    JobObjects,
-    ObjectRefused,
-    ServiceFacts,
-    breaks_rule,
-    said,
-)
+from cluster_agent.backends.kubernetes.training.objects import JobObjects, ObjectRefused, ServiceFacts
 from cluster_agent.backends.kubernetes.training.pace import JobPace
 from cluster_agent.backends.kubernetes.training.plan import plan
 from cluster_agent.backends.kubernetes.training.ranks import plan_ranks
@@ -49,6 +43,7 @@ from cluster_agent.backends.kubernetes.training.step import (
 from cluster_agent.backends.kubernetes.training.story.reporter import Reporter
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
+from cluster_agent.backends.kubernetes.training.templates import breaks_rule, said
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import NodeChoice

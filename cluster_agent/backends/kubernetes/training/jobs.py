@@ -31,9 +31,10 @@ from cluster_agent.backends.kubernetes.training.measured import (
     unended,
     usual_of,
 )
-from cluster_agent.backends.kubernetes.training.objects import Templates, service_facts
+from cluster_agent.backends.kubernetes.training.objects import service_facts
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod, placement_of_tasks, task_pod_facts
+from cluster_agent.backends.kubernetes.training.templates import Templates
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import NodeChoice
@@ -62,6 +63,7 @@ class TrainingJobs:
     """All TrainingJobs of a cluster, or of some namespaces.
 
     Args:
+        namespaces: whose, each followed by itself; an empty name stands for all there are.
         keys: from which jobs' tokens follow.
         may_write: whether this agent acts.
         lease_epoch: of its lease; 0 without one.

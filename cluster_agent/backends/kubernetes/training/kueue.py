@@ -49,6 +49,7 @@ class WorkloadWatch:
     """Workloads of TrainingJobs as the API server has them, by job; nobody asks before `begin`.
 
     Args:
+        namespaces: whose, each followed by itself; an empty name stands for all there are.
         on_news: called where one has changed; must not block.
     """
 
@@ -98,7 +99,7 @@ class Kueue:
     """Keeps jobs within what Kueue admits; used by one thread.
 
     Args:
-        may_write: asked before each write, which raises `NotActing` where this agent does not act.
+        may_write: whether this agent acts; asked before each write, which raises `NotActing` where it does not.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from pretended_coordinators import Pretended
 from training_cluster import Agent, agent_of, install, pods_of, status_of, submit, wait_phase, wait_size, wait_told
 from training_objects import TABLE, all_reduce_spec, job, spec, template
 
-from cluster_agent.backends.kubernetes.training.objects import Templates
+from cluster_agent.backends.kubernetes.training.templates import Templates
 from cluster_agent.kubernetes.errors import ApiError, Forbidden, Invalid, NotActing, error_of
 from cluster_agent.kubernetes.training.training_job import TrainingJob
 from policy_net.domain import Allocation
