@@ -27,7 +27,7 @@ from global_learner.report.learning import LessonCurve, LessonScore
 from policy_net.exchange.policy_file import write_policy_file
 from policy_net.exchange.spec import SET
 from policy_net.laboratory.commands.world_options import WorldOptions
-from policy_net.laboratory.workloads.loaders.formats import read_csv
+from policy_net.laboratory.workloads.sources import read_csv
 from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.set_policy.policy import default_set_file, extended
 
