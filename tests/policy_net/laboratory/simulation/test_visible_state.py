@@ -106,8 +106,8 @@ def test_two_jobs_that_differ_only_in_their_truth_show_the_same(kind: JobKind) -
             worker_demand=profile.worker_demand,
             ps_demand=profile.ps_demand,
             requested=profile.unstated_request,
-            max_ps=profile.most_ps,
-            min_ps=profile.least_ps,
+            max_ps=profile.kind.most_ps,
+            min_ps=int(profile.kind.uses_ps),
             kind=kind,
         )
 
