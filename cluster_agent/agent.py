@@ -128,7 +128,11 @@ class Agent:
             self._fleet = self._build_fleet(learner, client, session, source)
 
     def run(self) -> None:
-        """Schedule until the cluster is done or the agent is to stop; raises BadConfig if the metrics port is taken."""
+        """Schedule until the cluster is done or the agent is told to stop; then end in good order.
+
+        Raises:
+            BadConfig: the metrics port is taken; nothing has started then.
+        """
         port = self._telemetry.serve(self._settings.telemetry, self._health)
         self._backend.start()
         if self._fleet is not None:
@@ -366,7 +370,11 @@ def _write_summary(path: Path, cluster: str, status: AgentStatus, training: Trai
 
 
 def run_agent(settings: AgentSettings, stop: threading.Event, on_built: Callable[[], None] = lambda: None) -> None:
-    """Build an agent, call `on_built`, and run it to its end or until `stop` is set; raises what `Agent` raises."""
+    """Build an agent, call `on_built`, and run it to its end or until `stop` is set.
+
+    Raises:
+        BadConfig, BadInput, StateDamaged, NoPolicy: as `Agent`.
+    """
     agent = Agent(settings, stop)
     on_built()
     agent.run()

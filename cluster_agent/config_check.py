@@ -55,7 +55,11 @@ def check_config(settings: AgentSettings) -> list[str]:
 
 
 def _state_dir(path: Path) -> str:
-    """What a start would make of the state directory; raises BadConfig if it cannot be made or written."""
+    """What a start would make of the state directory.
+
+    Raises:
+        BadConfig: it is no folder, or cannot be made or written.
+    """
     there = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise BadAgentConfig(f"setting state_dir: {path} cannot be used, as {there} is no folder that can be written")

@@ -34,7 +34,11 @@ def encode(message: Any) -> bytes:
 
 
 def decode(data: bytes) -> Facts:
-    """Likewise back; raises ValueError if it is no object in JSON."""
+    """Likewise back.
+
+    Raises:
+        ValueError: it is no object in JSON.
+    """
     try:
         message = json.loads(data)
     except RecursionError as error:

@@ -177,7 +177,11 @@ class DecisionLoop:
                     return
 
     def decide_once(self) -> bool:
-        """One decision and what came of it; False when the agent is to stop. Raises as `Backend`."""
+        """One decision and what came of it; False when the agent is to stop.
+
+        Raises:
+            BackendUnavailable, InvalidAllocation: as `Backend`.
+        """
         observed = self._backend.observe()
         if observed is None:
             return False

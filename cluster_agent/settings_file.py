@@ -14,7 +14,11 @@ from policy_net.settings import LEARNERS_FILE, read_settings_file
 
 
 def read_settings(path: Path) -> AgentSettings:
-    """Read and check a configuration file; raises BadConfig, with one line, if anything in it is wrong."""
+    """Read and check a configuration file.
+
+    Raises:
+        BadConfig: not there, no YAML, an unknown key, a wrong type or value; the message is one line.
+    """
     try:
         settings = read_settings_file(path, AgentSettings, "cluster, state_dir, backend and policy", LEARNERS_FILE)
     except BadInput as error:

@@ -213,7 +213,11 @@ class AgentTelemetry:
         self.object_reasons.labels(kind, reason).inc()
 
     def serve(self, settings: AgentTelemetrySettings, health: Health) -> int | None:
-        """Answer scrapes and probes; the port, None if none is wanted. Raises BadConfig if it is taken."""
+        """Answer scrapes, and probes at /healthz and /readyz; returns the port, None if none is wanted.
+
+        Raises:
+            BadConfig: the port is taken.
+        """
         if settings.metrics_port is None:
             return None
         try:

@@ -77,7 +77,11 @@ class CandidateFactory:
         self._priors: tuple[SpeedStatistic, ...] = ()
 
     def from_name_or_file(self, name_or_path: str) -> Candidate:
-        """A registered scheduler or a policy file; raises UnknownPolicy or PolicyFileError if it is neither."""
+        """A registered scheduler or a policy file.
+
+        Raises:
+            UnknownPolicy, PolicyFileError: neither, or a file that cannot be used.
+        """
         if name_or_path in SHIPPED_FILES:
             return self.from_bytes(SHIPPED_FILES[name_or_path].read_bytes(), PolicyIdentity(name_or_path))
         if name_or_path in policy_names() or not is_file(Path(name_or_path)):
@@ -87,7 +91,11 @@ class CandidateFactory:
         return self.from_bytes(data, PolicyIdentity(Path(name_or_path).name))
 
     def from_bytes(self, data: bytes, identity: PolicyIdentity) -> Candidate:
-        """A policy file's content; raises PolicyFileError if it cannot be used."""
+        """A policy file's content.
+
+        Raises:
+            PolicyFileError: it cannot be used.
+        """
         content = parse_policy_file(data, identity.name)
         if isinstance(content.spec, SetSpec):
             self._priors = content.priors

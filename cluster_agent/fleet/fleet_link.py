@@ -85,7 +85,11 @@ class FleetLink(RepeatedWork):
         self.reachable = True
 
     def beat(self, *, last: bool = False) -> None:
-        """One heartbeat, and what follows; the `last` one tells all speeds. Raises as a learner's call."""
+        """One heartbeat, and what follows from its answer; at the `last` one all that was seen of speeds is told.
+
+        Raises:
+            LearnerUnreachable, LearnerRefused: as `LearnerClient`.
+        """
         registration = self._session.registered()
         assignment = self._learner.heartbeat(registration.incarnation, self._reported())
         if assignment.reregister:

@@ -38,7 +38,11 @@ _LARGEST_BYTES = 1 << 30
 
 
 def checked_candidate(fetched: FetchedPolicy, spec: WeightSpec, factory: CandidateFactory) -> Candidate:
-    """A fetched version, ready to act; raises VersionRejected if it is not what was announced."""
+    """A fetched version, ready to act.
+
+    Raises:
+        VersionRejected: its digest, spec or content is not what was announced.
+    """
     name = f"v{fetched.version}"
     digest = digest_of(fetched.data)
     if digest != fetched.digest:
@@ -82,7 +86,11 @@ class KeptVersion:
             path.unlink(missing_ok=True)
 
     def load(self, factory: CandidateFactory) -> Candidate | None:
-        """The kept version; None if there is none; raises StateDamaged if it cannot be used."""
+        """The kept version; None if there is none.
+
+        Raises:
+            StateDamaged: it cannot be used.
+        """
         files = self._files()
         if not files:
             return None

@@ -61,7 +61,11 @@ class NameContest:
         self._not_before = self._clock() + self._wait_seconds()
 
     def on_ask(self) -> None:
-        """Count that a registration is asked for; raises NameContested if it is not time to take the name back yet."""
+        """A registration is asked for, whether or not its answer arrives.
+
+        Raises:
+            NameContested: it is not time to take the name back yet.
+        """
         left_seconds = self._not_before - self._clock()
         if left_seconds > 0:
             raise NameContested(

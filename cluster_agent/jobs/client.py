@@ -73,7 +73,11 @@ class JobClient:
         return answer
 
     def job(self, name: str) -> Facts:
-        """Facts of one job; raises as `call`."""
+        """Facts of one job.
+
+        Raises:
+            AgentUnreachable, JobRefused: as `call`.
+        """
         facts: Facts = self.call("jobs", {"name": name})["jobs"][0]
         return facts
 
@@ -120,7 +124,11 @@ def _left(deadline: float) -> float:
 
 
 def wait_for_end(client: JobClient, name: str) -> dict[str, Any]:
-    """Facts of a job once it has ended; raises AgentUnreachable if the agent is gone, while its jobs train on."""
+    """A job's facts once it has ended.
+
+    Raises:
+        AgentUnreachable: the agent does not answer any more; its jobs train on.
+    """
     while True:
         facts = client.job(name)
         if facts["ended"]:
@@ -129,7 +137,11 @@ def wait_for_end(client: JobClient, name: str) -> dict[str, Any]:
 
 
 def check_done(facts: dict[str, Any]) -> None:
-    """See that a job that has ended is done; raises JobNotDone if it has failed, or was cancelled."""
+    """See that a job that has ended is done.
+
+    Raises:
+        JobNotDone: it has failed, or was cancelled.
+    """
     if facts["state"] == "failed":
         raise JobNotDone(f"{facts['name']} has failed: {facts['note']}; see `cluster-agent logs {facts['name']}`")
     if facts["state"] != "done":

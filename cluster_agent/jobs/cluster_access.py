@@ -87,7 +87,11 @@ def _say_refused(reason: str) -> None:
 
 
 def check_looked_after(cluster: Cluster, namespace: str) -> None:
-    """Raise JobRefused for a namespace that the agent has nothing to do with."""
+    """Refuse a question about a namespace that the agent has nothing to do with.
+
+    Raises:
+        JobRefused: it has some namespaces, and this is none of them.
+    """
     names = cluster.settings.namespaces or ([cluster.settings.namespace] if cluster.settings.namespace else [])
     if names and namespace not in names:
         raise JobRefused(f"namespace {namespace}: the agent looks after {', '.join(names)} only (backend.namespaces)")

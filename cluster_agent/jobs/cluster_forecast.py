@@ -62,7 +62,11 @@ class ManifestJob:
 
 
 def read_manifest(file: Path) -> tuple[Json, Json | None]:
-    """A Job and its ElasticTarget, if there is one, or a TrainingJob; raises BadJobFile if it is something else."""
+    """A Job and, where the file has one for it, its ElasticTarget; or a TrainingJob.
+
+    Raises:
+        BadJobFile: it cannot be read, or holds anything but one of these.
+    """
     name = "standard input" if str(file) == "-" else str(file)
     try:
         with sys.stdin.buffer if str(file) == "-" else file.open("rb") as stream:
@@ -102,7 +106,11 @@ def _of_version(job: Json, resource: Resource, name: str) -> Json:
 
 
 def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path) -> ManifestJob:
-    """The job as it would be observed, once it were there; raises BadJobFile if it could not be used."""
+    """The job as it would be observed, once it were there.
+
+    Raises:
+        BadJobFile: it could not be used.
+    """
     named = _named(manifest)
     name, namespace = named["name"], named["namespace"]
     manifest = {**manifest, "metadata": {**manifest["metadata"], **named, "uid": NEW}}
@@ -140,7 +148,11 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
 
 
 def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> ManifestJob:
-    """The job as its agent would observe it; raises BadJobFile if it could not be used, or would not begin."""
+    """The job as its agent would observe it, once it were there.
+
+    Raises:
+        BadJobFile: it could not be used, or would not begin.
+    """
     stated = {**manifest, "metadata": {**_named(manifest), "uid": NEW}}
     # As if it were made now: what an earlier one of its name has come to says nothing of it.
     job = view.rights.judged(training_job({name: part for name, part in stated.items() if name != "status"}))

@@ -28,7 +28,11 @@ def log_of(state_dir: Path) -> RecordedJobs | None:
 
 
 def machines_of(line: dict[str, Any], log: RecordedJobs | None) -> TwinMachines:
-    """The machines of a decision, and what a start cost there; raises StateDamaged if the decision cannot be read."""
+    """The machines of a decision, and what a start cost there.
+
+    Raises:
+        StateDamaged: the decision cannot be read.
+    """
     state = state_of(line)
     nodes = tuple(node.capacity for node in state.nodes)
     return TwinMachines(nodes, state.slot_seconds, 0.0 if log is None else log.pause_seconds, state.capacity_mode)

@@ -51,7 +51,11 @@ class RoundLink(RepeatedWork):
         self._answer = answer
 
     def step(self) -> float:
-        """Ask once, and answer; how long to wait before the next time. Raises as `LearnerClient`."""
+        """Ask once, and answer; how long to wait before the next time.
+
+        Raises:
+            LearnerUnreachable, LearnerRefused: as `LearnerClient`.
+        """
         registration = self._session.current
         if registration is None or not registration.rounds:
             return _POLL_EVERY_SECONDS

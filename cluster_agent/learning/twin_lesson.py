@@ -81,7 +81,11 @@ class TwinAnswer:
 
     @classmethod
     def from_line(cls, line: bytes, spec: SetSpec) -> TwinAnswer:
-        """Read it back; raises ValueError, KeyError or PolicyNetError if it is no answer, or one for another spec."""
+        """Read it back.
+
+        Raises:
+            ValueError, KeyError, PolicyNetError: it is no answer, or one for another spec.
+        """
         content = json.loads(line)
         result = None
         if "gradient" in content:

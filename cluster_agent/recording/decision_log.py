@@ -262,7 +262,11 @@ def closed_files(folder: Path) -> list[Path]:
 
 
 def log_files(path: Path) -> list[Path]:
-    """A log's files, oldest first: those of a folder, or the one file; raises StateDamaged if there is none."""
+    """A log's files, oldest first: those of a folder, or the one file.
+
+    Raises:
+        StateDamaged: there is none.
+    """
     if path.is_dir():
         current = path / CURRENT
         files = closed_files(path) + ([current] if current.exists() else [])
@@ -280,7 +284,11 @@ def _number_of(path: Path) -> int:
 
 
 def read_log(path: Path) -> Iterator[JsonObject]:
-    """The decisions of one file, in order, without torn lines; raises StateDamaged if a line was changed."""
+    """The decisions of one file, in order; lines that a dying agent left torn are passed over.
+
+    Raises:
+        StateDamaged: a line was changed, or something else than an agent wrote here.
+    """
     try:
         for line in read_lines(path):
             if line.content is not None and not line.is_checkpoint:
@@ -290,7 +298,11 @@ def read_log(path: Path) -> Iterator[JsonObject]:
 
 
 def state_of(line: JsonObject) -> ClusterState:
-    """The state of a logged decision; raises StateDamaged if it does not match its digest."""
+    """The state of a logged decision, checked against its digest.
+
+    Raises:
+        StateDamaged: the state is not the one that was logged.
+    """
     try:
         state, digest, number = line["state"], line["state_digest"], line["number"]
         if digest_of_json(state) != digest:
@@ -309,7 +321,11 @@ class PolicyArchive:
         self._keep = keep
 
     def add(self, digest: str, data: bytes) -> None:
-        """Keep a file, or note that it is active again; raises OSError, and leaves nothing, if it was not written."""
+        """Keep a file, or note that it is active again.
+
+        Raises:
+            OSError: it could not be written; nothing is left behind.
+        """
         if self._keep == 0:
             return
         path = self._folder / f"{digest}.safetensors"

@@ -101,7 +101,11 @@ class DecisionRecorder:
         previous_reward: float | None,
         rollout: Mapping[str, Any] | None = None,
     ) -> None:
-        """Log a decision; raises OSError if it could not be written; the log goes on with a checkpoint."""
+        """Log a decision.
+
+        Raises:
+            OSError: it could not be written; the log goes on with a checkpoint.
+        """
         before = self._before
         identity, settings = before.turn.acting.candidate.identity, self._policy_settings
         record = DecisionRecord(

@@ -203,7 +203,11 @@ def last_decision(state_dir: Path) -> JsonObject | None:
 
 
 def policy_from_file(state_dir: Path, line: JsonObject) -> SchedulerPolicy | None:
-    """The policy that took a decision, from its file; None without one. Raises PolicyFileError if that is unusable."""
+    """The policy that took a decision, from its file; None without one.
+
+    Raises:
+        PolicyFileError: the file cannot be used.
+    """
     identity = PolicyIdentity(line["policy"], int(line["version"]), int(line["head_step"]), line["digest"])
     data = default_finder(state_dir, []).find(identity.digest)
     return None if data is None else CandidateFactory(PolicySettings()).from_bytes(data, identity).policy

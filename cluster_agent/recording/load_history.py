@@ -305,7 +305,11 @@ class ReplayedPast:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ReplayedPast:
-        """Read it back; raises KeyError, TypeError or ValueError if it is none."""
+        """Read it back.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
         past = cls(
             float(content["begin_seconds"]),
             float(content["end_seconds"]),
@@ -328,7 +332,11 @@ class ReplayedPast:
 
     @classmethod
     def kept(cls, state_dir: Path) -> ReplayedPast | None:
-        """What was written down last, if anything; raises as `from_json`, and StateDamaged."""
+        """What was written down last, if anything.
+
+        Raises:
+            StateDamaged, KeyError, TypeError, ValueError: it cannot be used.
+        """
         content = read_json(state_dir / KEPT_PAST)
         return None if content is None else cls.from_json(without_checksum(content))
 

@@ -103,7 +103,11 @@ def take_over(acting: GaussianProcessBeliefs, snapshot: Mapping[str, object] | N
 
 
 def _opened(path: Path, saved: JsonObject | None) -> JsonObject:
-    """What a file says; raises StateDamaged if it is not what was written, or of another format."""
+    """What a file says, once it is known to be what was written.
+
+    Raises:
+        StateDamaged: it is not, or is of another format.
+    """
     if saved is None:
         return {"decisions": 0, "interventions": {}, "beliefs": {}}
     if "format" not in saved:

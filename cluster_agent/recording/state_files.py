@@ -72,7 +72,11 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def read_json(path: Path) -> JsonObject | None:
-    """A file's content; None if there is no such file; raises StateDamaged if it cannot be read."""
+    """A file's content; None if there is no such file.
+
+    Raises:
+        StateDamaged: it cannot be read.
+    """
     try:
         value = parse_json(read_ordinary(path, _LARGEST_BYTES))
     except FileNotFoundError:

@@ -46,7 +46,11 @@ class Latencies:
 
     @classmethod
     def from_json(cls, content: Any) -> Latencies:
-        """The inverse; raises TypeError or ValueError if it is something else."""
+        """The inverse.
+
+        Raises:
+            TypeError, ValueError: it is something else.
+        """
         return cls({int(step): int(count) for step, count in content})
 
 
@@ -78,7 +82,11 @@ class FinishedBlock:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> FinishedBlock:
-        """The inverse; raises KeyError, TypeError or ValueError if it is something else."""
+        """The inverse.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
         twin = content["twin"]
         figures = None if twin is None else tuple(float(value) for value in twin)
         if figures is not None and len(figures) != 3:
@@ -153,7 +161,11 @@ class BlockTally:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> BlockTally:
-        """The inverse; raises KeyError, TypeError or ValueError if it is something else."""
+        """The inverse.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
         return cls(**{**content, "latencies": Latencies.from_json(content["latencies"])})
 
 
@@ -286,7 +298,11 @@ class Alternation:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Alternation:
-        """The inverse; raises KeyError, TypeError or ValueError if it is something else."""
+        """The inverse.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
         run, tally, half = content["run"], content["tally"], content["half"]
         return cls(
             int(content["next_number"]),

@@ -77,7 +77,11 @@ class UsualJobs:
 
     @classmethod
     def from_json(cls, content: Any) -> UsualJobs:
-        """The inverse; raises TypeError, ValueError or IndexError if it is something else."""
+        """The inverse.
+
+        Raises:
+            TypeError, ValueError, IndexError: it is something else.
+        """
         made = cls()
         parts = [(float(seconds), float(job_seconds)) for seconds, job_seconds in content]
         made._parts.extend(parts[:-1])
@@ -122,7 +126,11 @@ class AssignmentState:
         return excess
 
     def save(self, folder: Path) -> None:
-        """Write it down, whole; raises OSError if the disk refuses."""
+        """Write it down, whole.
+
+        Raises:
+            OSError: the disk refuses.
+        """
         content: dict[str, Any] = {
             "format": FORMAT,
             "duty": None if self.rollout_assignment is None else self.rollout_assignment.to_json(),

@@ -275,7 +275,11 @@ class TwinWorker:
                 self._unanswered -= 1
 
     def _figures(self, question: BlockQuestion) -> Figures:
-        """The figures; TimeoutError, ValueError or OSError where there are none."""
+        """The figures.
+
+        Raises:
+            TimeoutError, ValueError, OSError: there are none.
+        """
         out = answer_of(self._command, question.to_line(), self._longest_seconds, self._ending.is_set, self._clock)
         figures = tuple(float(value) for value in json.loads(out))
         if len(figures) != 3 or not all(math.isfinite(value) and value >= 0.0 for value in figures):

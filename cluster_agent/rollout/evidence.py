@@ -78,7 +78,11 @@ class ShadowSums:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> ShadowSums:
-        """The inverse; raises KeyError, TypeError or ValueError if it is something else."""
+        """The inverse.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
         made = cls()
         for name in _COUNTS:
             setattr(made, name, int(content[name]))

@@ -98,7 +98,11 @@ class Presence:
 
     @classmethod
     def from_json(cls, content: Any) -> Presence:
-        """The inverse; raises KeyError, TypeError or ValueError if it is something else."""
+        """The inverse.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
         now = content["now"]
         trained = {str(job_id): float(at) for job_id, at in dict(content["trained"]).items()}
         return cls(None if now is None else float(now), trained, {str(name) for name in content["starving"]})

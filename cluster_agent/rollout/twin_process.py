@@ -204,7 +204,11 @@ MOST_BYTES = 2**30
 
 
 def build(held: PolicyAtBlock, settings: PolicySettings) -> SchedulerPolicy:
-    """A policy as when the block began; raises UnknownPolicy, PolicyFileError or BadInput if it cannot be used here."""
+    """A policy as it was when the block began.
+
+    Raises:
+        UnknownPolicy, PolicyFileError, BadInput: it cannot be used here.
+    """
     if held.file is None:
         return build_policy(held.name, PolicyContext(seed=settings.seed))
     policy = CandidateFactory(settings).from_bytes(held.file, PolicyIdentity(held.name)).policy

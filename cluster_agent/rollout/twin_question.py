@@ -90,7 +90,11 @@ class BlockQuestion:
     pause_seconds: float = 0.0
 
     def to_line(self) -> bytes:
-        """As it is sent; raises ValueError if a figure is not finite."""
+        """As it is sent.
+
+        Raises:
+            ValueError: a figure is not finite.
+        """
         state = self.at_begin.state
         known = ClusterState(state.time_seconds, (), tuple(each.job for each in self.jobs), state.slot_seconds)
         content = {
@@ -106,7 +110,11 @@ class BlockQuestion:
 
     @classmethod
     def from_line(cls, line: bytes) -> BlockQuestion:
-        """The inverse; raises KeyError, TypeError or ValueError if it is something else."""
+        """The inverse.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
         content = json.loads(line)
         rollout, number, begin, end = content["block"]
         at_begin, at_end = (ClusterStanding(decode_state(state), done) for state, done in content["standings"])

@@ -218,7 +218,11 @@ class LocalBackend(Backend):
         return list(dict.fromkeys(record.file.model_type for record in self.table))
 
     def start(self) -> None:
-        """Begin to answer users; raises BadConfig if nobody can listen on the socket."""
+        """Begin to answer users.
+
+        Raises:
+            BadConfig: nobody can listen on the socket.
+        """
         pace = (self._settings.slot_seconds, self._settings.debounce_seconds)
         desk = JobDesk(
             self.table,
@@ -389,7 +393,11 @@ def _report_cold_starts(line: str) -> None:
 
 @contextlib.contextmanager
 def _reported_full_disks() -> Iterator[None]:
-    """Raise BackendUnavailable for what cannot be noted of a job: it is tried again, while all jobs go on."""
+    """What cannot be noted of a job is no fault of the agent's: it is tried again, while all jobs go on.
+
+    Raises:
+        BackendUnavailable: something could not be written, or read.
+    """
     try:
         yield
     except OSError as error:

@@ -221,7 +221,11 @@ class JobFile(_Words):
 
 
 def read_job_files(path: Path) -> list[dict[str, Any]]:
-    """The jobs of a file (`-`: standard input), one a YAML document, unchecked; raises BadJobFile if it has none."""
+    """The jobs that a file describes, one a YAML document, not checked yet; `-` is standard input.
+
+    Raises:
+        BadJobFile: it cannot be read, or is no mapping in YAML; none is returned then.
+    """
     source = said_path(path)
     try:
         found = read_yaml_documents(path, "a job file", _LARGEST_BYTES)

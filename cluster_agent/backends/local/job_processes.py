@@ -129,7 +129,11 @@ class JobProcesses(ABC):
 
     @abstractmethod
     def start(self, allocation: Allocation) -> None:
-        """Start it, or go on from its checkpoint, under a launcher that outlives this process. Raises OSError."""
+        """Start it, or go on with it from its last checkpoint, under a launcher that outlives this process.
+
+        Raises:
+            OSError: it could not be started.
+        """
 
     @abstractmethod
     def measure(self) -> LocalMeasurement:

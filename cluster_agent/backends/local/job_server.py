@@ -149,7 +149,11 @@ class JobServer:
             writer.close()
 
     async def _heard(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-        """The answer to a client's request, empty if it sends none; raises TimeoutError if that does not end."""
+        """The answer to what a client sends; nothing for one that leaves without a request.
+
+        Raises:
+            TimeoutError: its request does not end.
+        """
         if self._connections > self._patience.connections:
             return _refusal("too many requests at once; ask again")
         if not _is_ours(writer.get_extra_info("socket")):
@@ -202,7 +206,11 @@ def _is_ours(connection: Any) -> bool:
 
 
 def _listen(path: Path) -> tuple[FileLock, socket.socket]:
-    """A socket that others can neither open nor replace, and its agent's lock; raises BadConfig if it cannot be had."""
+    """A socket that others can neither open nor replace, and the lock by which its agent is known to live.
+
+    Raises:
+        BadConfig: it cannot be had.
+    """
     if len(str(path).encode()) > _LONGEST_PATH:
         raise BadAgentConfig(f"setting backend.socket: {path} is longer than {_LONGEST_PATH} bytes; name a shorter one")
     try:
@@ -233,7 +241,11 @@ def _listen(path: Path) -> tuple[FileLock, socket.socket]:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise BadConfig if others may enter a folder; one from before, such as /tmp, is left as it is."""
+    """A folder that was there before is left as it is: it may be everybody's, such as /tmp.
+
+    Raises:
+        BadConfig: others may enter it, or it is another's.
+    """
     state = folder.stat()
     if state.st_uid != os.getuid() or state.st_mode & _OPEN_TO_OTHERS:
         raise BadAgentConfig(

@@ -96,7 +96,11 @@ class JobDesk:
         return self.facts(self.table.add(self._checked(content), self.now()))
 
     def simulate(self, content: Mapping[str, Any]) -> Facts:
-        """What has to be known to foresee when a job would start and end; nothing is submitted. Raises as `submit`."""
+        """What has to be known to foresee when a job would start and end; nothing is submitted.
+
+        Raises:
+            BadJobFile: as `submit`.
+        """
         job = self._checked(content)
         there = [record for record in self.table if not (record.state.ended or record.held or record.cancelling)]
         alike = [
@@ -148,7 +152,11 @@ class JobDesk:
         return job
 
     def jobs(self, content: Mapping[str, Any]) -> Facts:
-        """All jobs, or one of a name; raises JobRefused if there is none of that name."""
+        """All jobs, or one of a name.
+
+        Raises:
+            JobRefused: there is none of that name.
+        """
         name = content.get("name")
         records = list(self.table) if name is None else [self._named(name)]
         return {"jobs": [self.facts(record) for record in records]}
@@ -173,7 +181,11 @@ class JobDesk:
         return self._hold(content["name"], held=False)
 
     def delete(self, content: Mapping[str, Any]) -> Facts:
-        """Forget a job with all that it left, so that its name is free; raises JobRefused if it has not ended."""
+        """Forget a job that has ended, with all that it left behind; its name is free again.
+
+        Raises:
+            JobRefused: it has not ended.
+        """
         record = self._named(content["name"])
         name = record.name
         if not record.state.ended:

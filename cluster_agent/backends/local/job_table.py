@@ -158,7 +158,11 @@ class JobTable:
             return list(self._open.values())
 
     def get(self, name: str) -> LocalJobRecord | None:
-        """The job of a name, however long ago it ended; raises StateDamaged if its file cannot be read back."""
+        """The job of a name, however long ago it ended.
+
+        Raises:
+            StateDamaged: its file cannot be read back.
+        """
         with self._lock:
             record, path = self._records.get(name), self._path(name)
             return _read(path) if record is None and _NAME.fullmatch(name) and path.exists() else record
@@ -182,13 +186,21 @@ class JobTable:
             return record
 
     def put(self, record: LocalJobRecord) -> None:
-        """Replace a job's record; raises OSError if it cannot be kept; the one before stands."""
+        """Replace a job's record.
+
+        Raises:
+            OSError: it cannot be kept; the one before stands.
+        """
         with self._lock:
             if self._records.get(record.name) != record:
                 self._write(record)
 
     def change(self, name: str, **values: object) -> LocalJobRecord:
-        """Replace some values of a job's record; the record after that; raises OSError as `put`."""
+        """Replace some values of a job's record; the record after that.
+
+        Raises:
+            OSError: as `put`.
+        """
         with self._lock:
             before = self.get(name)
             if before is None:
@@ -198,7 +210,11 @@ class JobTable:
             return record
 
     def remove(self, name: str) -> None:
-        """Forget a job that has ended, if it is there; its name is free again. Raises OSError if its file stays."""
+        """Forget a job that has ended; its name is free again. One that is not there is forgotten already.
+
+        Raises:
+            OSError: its file cannot be removed; it stays.
+        """
         with self._lock:
             self._path(name).unlink(missing_ok=True)
             self._records.pop(name, None)

@@ -235,7 +235,11 @@ class ScriptSupervisor:
         self._again_at = -math.inf
 
     def run(self) -> JobPhase:
-        """Look after the job until it has ended, or is suspended; raises BadInput if its folder was replaced."""
+        """Until the job has ended, or is suspended.
+
+        Raises:
+            BadInput: something else was put in the place of the job's folder.
+        """
         with LauncherStopSignals(self._news) as signals:
             try:
                 self._files.stop_file.unlink(missing_ok=True)

@@ -134,12 +134,20 @@ class ScriptFolder:
         return ""
 
     def make(self) -> None:
-        """Make the folder, for its owner alone; raises OSError if it cannot be made."""
+        """Make the folder, for its owner alone.
+
+        Raises:
+            OSError: it cannot be made.
+        """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.log_folder.mkdir(mode=0o700, exist_ok=True)
 
     def write(self, content: Section) -> None:
-        """Replace the file of a kind of content. Raises OSError."""
+        """Replace the file of a kind of content.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         write_json(self.path / _FILES[type(content)], content.model_dump(mode="json"))
 
     def read(self, kind: type[Kind]) -> Kind | None:
@@ -150,7 +158,11 @@ class ScriptFolder:
             return None
 
     def record(self) -> ScriptRecord:
-        """What to run; raises BadInput if it is no such thing."""
+        """What to run.
+
+        Raises:
+            BadInput: it is no such thing.
+        """
         try:
             return ScriptRecord.model_validate(read_json(self.record_file) or {})
         except ValidationError as error:

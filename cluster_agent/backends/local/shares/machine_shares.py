@@ -257,7 +257,11 @@ class MachineShares:
         return self._gpus.lacks(name, most.gpu)
 
     def grow(self, name: str, most: Resources) -> str:
-        """Give a job what a change may take; a line if it cannot have it. Raises OSError if it is not written down."""
+        """Give a job what it may take during a change that it is about to be asked for; a line if it cannot have it.
+
+        Raises:
+            OSError: it cannot be written down.
+        """
         line = self._gpus.grow(name, most.gpu)
         if not line:
             self._cores.hold(name, most.cpu_milli)
