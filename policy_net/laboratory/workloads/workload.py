@@ -13,7 +13,6 @@ from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
 from policy_net.errors import BadInput
 from policy_net.laboratory.catalogue import ModelProfile
 from policy_net.laboratory.noise import job_key, normal, uniform
-from policy_net.laboratory.speeds.speed import default_speeds
 
 Item = TypeVar("Item")
 
@@ -233,6 +232,12 @@ def take_window(jobs: Sequence[Item], length: int | None, window: int, origin: s
     return chosen
 
 
+def _usual_speeds() -> SpeedModel:
+    from policy_net.laboratory.speeds.speed import default_speeds  # noqa: PLC0415  (NumPy: help waits for no numbers)
+
+    return default_speeds()
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
     """How a workload is read; the defaults are those of `policy-net replay`.
@@ -260,7 +265,7 @@ class WorkloadOptions:
     machines_said_by: str = "--nodes, --gpus-per-node and --cpus-per-node"
     arrival_scale: float = 1.0
     strict: bool = False
-    speeds: SpeedModel = field(default_factory=default_speeds)
+    speeds: SpeedModel = field(default_factory=_usual_speeds)
 
     def __post_init__(self) -> None:
         if self.limit_jobs is not None and self.limit_jobs < 1:
