@@ -15,7 +15,7 @@ from table_suite import WIDTHS, Sample, check_table, printed
 
 from benchmarks.policy_quality.tables import REAL_HEADINGS, TextTable
 from cluster_agent.cli import report_table, result_sheet
-from cluster_agent.jobs import cluster_explaining, explaining
+from cluster_agent.jobs import cluster_explaining, commands
 from cluster_agent.jobs.views import job_table as agent_job_table
 from cluster_agent.jobs.views import jobs_table as agent_jobs_table
 from cluster_agent.jobs.views import one_job
@@ -77,7 +77,7 @@ def explained() -> RenderableType:
     ]  # fmt: skip
     others = [{"name": f"{JOB}-{number}", "workers": 12, "ps": 14, "score": 0.01234} for number in range(3)]
     facts = {**agent_job(), "waitsFor": "", "decision": DECISION, "steps": steps, "others": others}
-    return explaining.explained(facts, NOW)
+    return commands.explained(facts, NOW)
 
 
 def explained_on_kubernetes() -> RenderableType:
@@ -219,7 +219,7 @@ SAMPLES: dict[str, Sample] = {
         "12 of 1234 clusters", REAL_HEADINGS, [("fifo-easy", *["0.913 (0.872–0.955)"] * (len(REAL_HEADINGS) - 1))]
     ).for_terminal(),
     "cluster_agent/jobs/cluster_explaining.py:explained": explained_on_kubernetes,
-    "cluster_agent/jobs/explaining.py:explained": explained,
+    "cluster_agent/jobs/commands.py:explained": explained,
     "cluster_agent/cli.py:report_table": reported,
     "cluster_agent/jobs/views.py:job_table": lambda: agent_job_table([agent_job(), {**agent_job(), "name": "a"}]),
     "cluster_agent/jobs/views.py:jobs_table": lambda: agent_jobs_table([agent_job()]),
