@@ -98,10 +98,7 @@ def address_of(settings: LearnerConnectionSettings, cluster: str, folder: Path) 
 
 
 class LearnerClient(FleetClient):
-    """The calls of fleet.proto that an agent makes; tests have a fake.
-
-    Every call raises `LearnerUnreachable` if no answer came in time and `LearnerRefused` if the answer was no.
-    """
+    """A `LearnerCalls` at an address."""
 
     def __init__(
         self,

@@ -171,9 +171,10 @@ def logged_decisions(path: Path) -> Iterator[LoggedDecision]:
 
 
 def speeds_of_decisions(path: Path) -> SpeedModel:
-    """The speeds that a log shows, fitted by type; raises BadInput as `logged_decisions`.
+    """The speeds that a log shows.
 
-    Sizes that were never tried follow from the form of the type's kind (`throughput.parametric`).
+    Raises:
+        BadInput: as `logged_decisions`.
     """
     fit = OnlineFit()
     for decision in logged_decisions(path):

@@ -292,7 +292,7 @@ def _run(
 
 
 def _chosen_policies(names: list[str] | None) -> list[str]:
-    """Policies to compare, by default those of a report; raises BadInput if one is named twice."""
+    """Those named; unless any are, those that a report compares."""
     if not names:
         from policy_net.laboratory.report import REPORT_POLICIES  # noqa: PLC0415
 

@@ -248,7 +248,11 @@ def _plan(policy: str, sources: list[str], trial: TrialOptions, world: WorldOpti
 
 
 def _assumed(worlds: TuningWorlds, world: WorldOptions, *, for_people: bool) -> Iterator[str]:
-    """Assumptions of each source, in the words of `replay`; reads every world, and raises BadInput."""
+    """What a reader must know to believe the trials, once a source, in the words of `replay`; reads every world.
+
+    Raises:
+        BadInput: a source cannot be used.
+    """
     from policy_net.laboratory.tuning.worlds import WorldPart  # noqa: PLC0415
 
     for number, source in enumerate(worlds.sources):

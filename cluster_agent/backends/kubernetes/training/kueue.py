@@ -96,10 +96,15 @@ class WorkloadWatch:
 
 
 class Kueue:
-    """Keeps jobs within what Kueue admits; used by one thread.
+    """Has jobs keep within what Kueue admits; used by one thread.
 
     Args:
-        may_write: whether this agent acts; asked before each write, which raises `NotActing` where it does not.
+        may_write: whether this agent acts; asked before each write.
+        clock: monotonic seconds.
+        unix_clock: the time of day in seconds.
+
+    Raises:
+        NotActing: of what writes: it does not act any more.
     """
 
     def __init__(

@@ -67,7 +67,16 @@ class ObjectRefused(Exception):
 
 
 class JobObjects:
-    """Makes and deletes; used by one thread. A write raises `NotActing` where the agent does not act any more."""
+    """Makes and deletes; used by one thread.
+
+    Args:
+        keys: from which jobs' tokens follow.
+        may_write: whether this agent acts; asked before each write.
+
+    Raises:
+        NotActing: of every write: it does not act any more.
+        ApiError: of every request.
+    """
 
     def __init__(
         self,
