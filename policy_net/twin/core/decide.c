@@ -1,6 +1,6 @@
 /* A decision of `set`: what the jobs show, what is expected of them, their step tables and tilts, and the plan.
 
-   Follows policy_net.set_policy.policy, beliefs, restarts, unseen_types and the views of
+   Follows policy_net.set_policy.policy, beliefs, restarts and the views of
    policy_net.laboratory.simulation.simulated_job. */
 
 #include "places/places.h"

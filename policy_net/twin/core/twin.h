@@ -44,7 +44,7 @@ enum {
     SCHEDULERS
 };
 
-/* One job as it is submitted: `policy_net.twin.case.JOB`. */
+/* One job as it is submitted: `policy_net.twin.memory.JOB`. */
 typedef struct {
     double submit_seconds, total_epochs, declared_epochs /* NaN: the truth */, samples_per_epoch, speed_factor;
     uint64_t noise_key;
@@ -53,19 +53,19 @@ typedef struct {
     int64_t requested_workers, requested_ps, max_workers, max_ps, min_workers, min_ps;
 } Job;
 
-/* What was seen of a split: `policy_net.twin.case.CELL`. */
+/* What was seen of a split: `policy_net.twin.memory.CELL`. */
 typedef struct {
     double samples, seconds;
     int64_t ps, workers, count;
 } Cell;
 
-/* A session: jobs of unknown work that were submitted together: `policy_net.twin.case.SESSION`. */
+/* A session: jobs of unknown work that were submitted together: `policy_net.twin.memory.SESSION`. */
 typedef struct {
     int64_t gpus;
     double first_submit_seconds, ended[BINS], withdrawn[BINS];
 } Session;
 
-/* One job type: true speeds, and what is believed of them: `policy_net.twin.case.TYPE`. */
+/* One job type: true speeds, and what is believed of them: `policy_net.twin.memory.TypeMemory`. */
 typedef struct {
     const double *truth;          /* CELLS */
     const double *relative;       /* APART × APART, [workers, nodes]: speed where workers lie apart; NULL: it makes no difference */
@@ -98,7 +98,7 @@ typedef struct {
     int64_t (*uniform)(int64_t decision, double *number); /* the next number of a decision, from 0 to 1; 0 if that went well */
 } Network;
 
-/* Everything a run is given, and where its results go: `policy_net.twin.case.CASE`. */
+/* Everything a run is given, and where its results go: `policy_net.twin.memory.CaseMemory`. */
 typedef struct {
     int64_t jobs, types, classes;
     int64_t nodes /* that there are now */, most_nodes /* that there ever are */;
@@ -115,7 +115,7 @@ typedef struct {
     const double *lost_at;                     /* by number, when a node was first lost in the latest change; infinite: was not */
     const int64_t *class_cpu, *class_gpu, *class_limit; /* demand classes in placing order, and their volume bounds */
     const int64_t *widths;   /* layers + 1 */
-    const double *parameter; /* policy_net.twin.parameters */
+    const double *parameter; /* policy_net.twin.memory.Parameter */
     double *ended, *passed;  /* BINS: lengths of jobs of unknown work */
     double *restart_mean_seconds, *resized; /* resized: `RESIZES` and what follows */
     int64_t *restarts_seen;
@@ -132,7 +132,7 @@ typedef struct {
     int64_t (*change)(double until);         /* let nodes come and go up to a time; 0 if that went well */
 } Case;
 
-/* Where a run stands: `policy_net.twin.case.STANDING`. */
+/* Where a run stands: `policy_net.twin.memory.Standing`. */
 typedef struct {
     int64_t status, decisions, unusable_allocations, resizes, resumes, ended_jobs, waiting_decisions, idle_decisions, losing_decisions, present, first;
     double time_seconds, gpu_seconds, available_gpu_seconds, allocated_until_seconds, pause_seconds;
@@ -321,7 +321,7 @@ static inline int cell_of(int ps, int workers) { return ps * SIDE + workers; }
 /* What a split costs, in workers. */
 static inline double table_cost(const Table *table, int ps, int workers) { return workers + table->ps_price * ps; }
 
-/* parameters, by name: `policy_net.twin.parameters` */
+/* parameters, by name: `policy_net.twin.memory.Parameter` */
 enum {
     BOUND,
     LOUDNESS_ON_ONE_MACHINE,

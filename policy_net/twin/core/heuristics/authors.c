@@ -1,6 +1,6 @@
 /* DRF, SRTF and Optimus as the code that the DL2 authors published has them.
 
-   Follows policy_net.baselines.authors and authors_optimus. Scores are negative where Python's heap has the least on
+   Follows policy_net.baselines.authors. Scores are negative where Python's heap has the least on
    top: `queue_order` has the greatest. */
 
 #include "heuristics.h"

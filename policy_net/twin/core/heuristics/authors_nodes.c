@@ -1,6 +1,6 @@
 /* Nodes as the code that the DL2 authors published fills them: task by task, as they are granted, never moved again.
 
-   Follows policy_net.baselines.authors_nodes, and of what the simulator makes of a decision that says where its tasks
+   Follows policy_net.baselines.authors, and of what the simulator makes of a decision that says where its tasks
    go, policy_net.laboratory.simulation.engine. */
 
 #include "heuristics.h"

@@ -1,6 +1,6 @@
 /* Tetris as the code that the DL2 authors published has it: node by node, by alignment and longest remaining work.
 
-   Follows policy_net.baselines.authors_tetris. */
+   Follows policy_net.baselines.authors. */
 
 #include "heuristics.h"
 

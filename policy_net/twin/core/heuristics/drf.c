@@ -1,6 +1,6 @@
 /* Fair sharing: one bundle a round to every job that still takes one, up to its caps or to its believed peak.
 
-   Follows policy_net.baselines.drf and drf_peak. */
+   Follows policy_net.baselines.drf. */
 
 #include "heuristics.h"
 

@@ -1,6 +1,6 @@
 /* EASY backfilling: first come, first served, and later jobs pass where the head of the queue is not delayed by it.
 
-   Follows policy_net.baselines.easy, with speeds that are given. */
+   Follows policy_net.baselines.fifo, with speeds that are given. */
 
 #include "heuristics.h"
 

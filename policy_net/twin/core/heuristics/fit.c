@@ -1,6 +1,6 @@
 /* Speeds in Optimus's form, fitted to what was seen of a type without negative coefficients.
 
-   Follows policy_net.throughput.parametric and moments; sums are taken in the same order. */
+   Follows policy_net.throughput.parametric and nonnegative; sums are taken in the same order. */
 
 #include "heuristics.h"
 

@@ -1,6 +1,6 @@
 /* Speeds that heuristics plan on: given, or fitted to what was seen of a type.
 
-   Follows policy_net.throughput.by_type and type_belief. Gaussian processes are those of `set`; another fit is in
+   Follows policy_net.throughput.beliefs and type_belief. Gaussian processes are those of `set`; another fit is in
    Optimus's form, and where rounding is in its way the reference's own, `Case.fit`. */
 
 #include "heuristics.h"

@@ -1,6 +1,6 @@
 /* Optimus: the next task goes where it saves most remaining time, one task at a time.
 
-   Follows policy_net.baselines.optimus and optimus_sr, and policy_net.throughput.probing. */
+   Follows policy_net.baselines.optimus and policy_net.throughput.probing. */
 
 #include "heuristics.h"
 

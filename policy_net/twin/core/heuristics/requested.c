@@ -1,6 +1,6 @@
 /* Jobs at the size that they asked for: that much or nothing.
 
-   Follows policy_net.baselines.requested and needs. */
+   Follows policy_net.baselines.decision_capacity and needs. */
 
 #include "heuristics.h"
 
