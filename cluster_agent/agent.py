@@ -321,7 +321,7 @@ class Agent:
         """Bring experience to the learner, say good-bye, write the summary."""
         training = TrainingCounts()
         fleet = self._fleet
-        self._conduct.wait_for_no_twin()
+        self._conduct.stop_twin()
         if fleet is not None:
             flush_seconds = self._settings.learning.flush_seconds
             if self._stop.is_set():

@@ -44,8 +44,9 @@ class PolicySettings(Section):
     mode: Literal["greedy", "sample"] = "greedy"
     """Production takes the most probable admissible action; a simulation that trains samples."""
     exploration: float = Field(0.0, ge=0.0, le=1.0)
-    """Probability of repairing a lopsided job instead of the policy's action (job-aware exploration); every such action
-    is logged with its probability. 0: an operator has to want it."""
+    """Probability of another action than the policy's: with `dl2` the repair of a lopsided job (job-aware exploration),
+    with `set` the runner-up at each pick. Every such action is logged with its probability. 0: an operator has to
+    want it."""
     seed: int = Field(0, ge=0)
     """Draws samples and exploration; a decision's own seed is derived from this and its number."""
 

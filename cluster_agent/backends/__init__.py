@@ -1,1 +1,1 @@
-"""Clusters that an agent can schedule: simulated first, Kubernetes later."""
+"""Clusters that an agent can schedule: simulated ones, this machine, Kubernetes."""

@@ -58,7 +58,7 @@ def sketch_of(recorded: RecordedJobs) -> WorkloadSketch | None:
             run_seconds = spec.total_epochs * spec.samples_per_epoch / speed
             lengths.setdefault(spec.kind, []).append((spec, run_seconds))
     kept = {kind: entries for kind, entries in lengths.items() if len(entries) >= LEAST_JOBS}
-    capacities = [free_capacity for free_capacity in recorded.usual_nodes if free_capacity.gpu > 0]
+    capacities = [node for node in recorded.usual_nodes if node.gpu > 0]
     if not kept or not capacities:
         return None
     total = sum(map(len, kept.values()))
@@ -109,7 +109,7 @@ def _day_shares(starts: Sequence[float]) -> tuple[float, ...]:
 
 
 def _middle(capacities: Sequence[Resources], what: str) -> int:
-    return int(np.median([getattr(free_capacity, what) for free_capacity in capacities]))
+    return int(np.median([getattr(node, what) for node in capacities]))
 
 
 def main() -> int:

@@ -201,8 +201,8 @@ class Conduct:
                 state.finished = [block for block in state.finished if block not in held]
                 self._save()
 
-    def wait_for_no_twin(self) -> None:
-        """The agent ends: what is not reported yet is ready as it is."""
+    def stop_twin(self) -> None:
+        """Stop the twin; blocks that lack its figures are reported without them."""
         if self.twins is not None:
             self.twins.close()
 

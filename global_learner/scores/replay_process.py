@@ -1,4 +1,4 @@
-"""Process that replays versions, or asks a server, for the learner: its bounds, its deadline, its answer.
+"""Child process of the learner, that replays versions or asks a server: started, bounded, ended at its deadline.
 
 It ends with the learner, which ends it; where the learner was killed, the kernel does.
 """

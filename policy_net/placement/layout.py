@@ -99,13 +99,13 @@ class VolumeBound:
             for demand, other in zip(demands, indices, strict=True):
                 if other <= index:
                     taken += _amount(demand, here)
-            free_capacity = self._limits[index] - 1 - taken
-            if free_capacity < 0:
+            margin = self._limits[index] - 1 - taken
+            if margin < 0:
                 if self._counts[index] or index in indices:
                     return -1
                 spare = 0  # no task of this class is there that could fail, until one is taken
             elif self._largest[index]:
-                spare = min(spare, free_capacity // self._largest[index])
+                spare = min(spare, margin // self._largest[index])
         return spare
 
     def rounds(self, per_round: Mapping[Resources, int]) -> int:
@@ -114,12 +114,12 @@ class VolumeBound:
         for index, here in enumerate(self.classes):
             if not self._counts[index] and here not in per_round:
                 continue
-            free_capacity = self._limits[index] - 1 - self._used[index] + _amount(here, here)
-            if free_capacity < 0:
+            margin = self._limits[index] - 1 - self._used[index] + _amount(here, here)
+            if margin < 0:
                 return 0
             taken = sum(count * _amount(demand, here) for demand, count in self._upto(index, per_round))
             if taken:
-                rounds = min(rounds, free_capacity // taken)
+                rounds = min(rounds, margin // taken)
         return rounds
 
     def _upto(self, index: int, tasks: Mapping[Resources, int]) -> Iterator[tuple[Resources, int]]:

@@ -11,8 +11,8 @@ probability. Legend: J jobs, M picks, F inputs of a job.
 A pick is one of the 3J + 1 actions: the grant that begins the best step of a job, at which the planner would then stay;
 a job without a step that gains has none, and void, where no job has one, is never a choice. What a pick finds to fit
 nowhere is not admissible any more.
-The policy π is the softmax of the scores' logarithms over the temperature. Behaviour is μ = (1 − ε)·π + ε·1[the
-runner-up] in training, with the best score's 1 in place of π in production: the runner-up's is what loses least.
+The policy π is the softmax of the scores' logarithms over the temperature. With probability ε a pick is the runner-up,
+which loses least; else training draws it from π, and production takes the best score.
 Source: DL2 §4.3 (exploration that now and then takes a proposed action). Deviation: the proposal; here no job is ever
 lopsided.
 """

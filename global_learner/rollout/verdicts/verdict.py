@@ -54,7 +54,8 @@ class StageOutcome(StrEnum):
     WAIT = "wait"
     """Not enough is known yet."""
     INCONCLUSIVE = "inconclusive"
-    """Not enough is known, and the stage's time is over: an operator is asked."""
+    """Not enough is known, and no more will be: the stage's time is over, or too few clusters are left. An operator is
+    asked."""
 
 
 @dataclass(frozen=True, slots=True)

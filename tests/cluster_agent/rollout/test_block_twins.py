@@ -136,7 +136,7 @@ def test_what_waits_when_the_agent_ends_or_is_killed_is_told_without_figures(tmp
     evidence = again.evidence()
     assert evidence is not None
     assert [block.number for block in evidence.blocks][:2] == [0, 1]
-    agent.conduct.wait_for_no_twin()
+    agent.conduct.stop_twin()
     assert twin.closed
     agent.beat()
     assert {0, 1} <= learner.blocks.keys()

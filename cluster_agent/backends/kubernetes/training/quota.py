@@ -87,17 +87,17 @@ class Quota:
         if waits and self.reason not in _QUIET and step.standing in _WAITING:
             step = replace(step, line=self.line)
         size = self.ground.size if self.ground is not None else SUSPENDED
-        free_capacity = {"worker": size.workers, "ps": size.ps}
+        pods_left = {"worker": size.workers, "ps": size.ps}
         for pod in pods:
             role = pod.task.rpartition("-")[0]
-            if role in free_capacity and not pod.ended and not pod.deleting:
-                free_capacity[role] -= 1
+            if role in pods_left and not pod.ended and not pod.deleting:
+                pods_left[role] -= 1
         create = []
         for task in step.create if self.ground is not None else ():
             role = task.rpartition("-")[0]
-            if free_capacity.get(role, 1) > 0:
+            if pods_left.get(role, 1) > 0:
                 create.append(task)
-                free_capacity[role] = free_capacity.get(role, 2) - 1
+                pods_left[role] = pods_left.get(role, 2) - 1
         whole = not step.is_gang or len(create) == len(step.create)
         return replace(step, create=tuple(create) if whole else ())
 
