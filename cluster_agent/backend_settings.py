@@ -218,6 +218,8 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 HostAccessWord = Literal["hostNetwork", "hostPID", "hostIPC", "hostPath", "hostPort", "nodeName", "privileged"]
+"""What a pod may have of its node. `nodeName` goes round the scheduler, so neither taints nor free capacity count;
+`privileged` is also more capabilities, an unmasked /proc, no seccomp or AppArmor, or another SELinux label."""
 
 
 class TemplateRights(Section):

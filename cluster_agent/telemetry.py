@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -21,7 +22,6 @@ from policy_net.exchange.signed_documents import VERSION_REFUSALS
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
-import math
 
 GAP_SECONDS = 60.0
 """Between two looks more is a time in which this process was stopped, or nobody asked: a loop that woke is alive."""

@@ -58,7 +58,7 @@ class CoordinatorUnreachable(ElasticError):
 
 
 class CoordinatorMistrusted(CoordinatorUnreachable):
-    """Somebody answers at this address, and does not show that it is the job's coordinator, by its certificate, say."""
+    """Who answers at this address does not show, such as by a certificate, that it is the job's coordinator."""
 
 
 class CoordinatorUnproven(CoordinatorMistrusted, BadInput):

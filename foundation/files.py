@@ -211,7 +211,8 @@ def _write_new(
         if durable:
             os.fsync(descriptor)
     except OSError:
-        os.unlink(path, dir_fd=folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path, dir_fd=folder)
         raise
     finally:
         os.close(descriptor)

@@ -18,7 +18,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class GrowingFile:
-    """Reads what was written since it was last asked into a file, which need not be there yet.
+    """Reads what was written to a file since the reading before; the file need not be there yet.
 
     It stays open between two readings: one that was begun anew meanwhile is read to its end all the same, and no new
     file can pass for it. At the first reading, `tail` lines of what is there are read; all of them if None.

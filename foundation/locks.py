@@ -24,7 +24,7 @@ _BETWEEN_TRIES_SECONDS = 0.05
 
 
 class LockHeld(Exception):
-    """A living process holds the lock; its process number, where the file says it."""
+    """A living process holds the lock; `holder` is its process number, None where the file does not say it."""
 
     def __init__(self, path: Path, holder: int | None) -> None:
         super().__init__(f"{path} is held by process {holder or 'unknown'}")

@@ -82,7 +82,7 @@ class CallRefusal(StrEnum):
     SHARE_TAKEN = "share-taken"
     """As many calls of this caller as are its share are in progress and wait already; others are served."""
     TOO_OFTEN = "too-often"
-    """The caller asked this more often than its rate allows (`calls`)."""
+    """The caller asked this more often than its rate allows."""
     NOT_SENT = "not-sent"
     """It was answered, and the caller did not read the answer in time."""
     TOO_FAST = "too-fast"

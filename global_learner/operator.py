@@ -52,7 +52,6 @@ class Operator:
         process: Process,
         rounds: Rounds | None,
     ) -> None:
-        self._settings = settings
         self._spec = learned.spec
         self._head = learned.head
         self._fleet = learned.fleet

@@ -118,8 +118,8 @@ class IngestSettings(Section):
     again; bounds memory to as many gradients. One cluster has at most `CallSettings.per_cluster` of them."""
     max_connections: Constant[int | None] = Field(None, ge=1, le=100_000)
     """Open connections, beyond which new ones are closed at once: a flood of them must not take the files that the log
-    needs. Four times `max_clusters`, as an agent has one. From three quarters on, those that never made a call are
-    closed, of the address that has most of them."""
+    needs. Four times `max_clusters` and 256 at least, as an agent has one. From three quarters on, those that never
+    made a call are closed, of the address that has most of them."""
 
 
 class PublishSettings(Section):

@@ -16,10 +16,7 @@ from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.settings import LearnerConnectionSettings
 from policy_net.exchange.fleet_client import FleetClient, Observer
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.learner_answers import (
-    Assignment,
-    Registration,
-)
+from policy_net.exchange.learner_answers import Assignment, Registration
 from policy_net.exchange.learner_connection import LearnerAddress, OnEnrolled
 from policy_net.exchange.other_server import CallerWords
 from policy_net.exchange.wire import RoundAnswer, RoundTask, reply_request, task_of_round
@@ -98,7 +95,10 @@ def address_of(settings: LearnerConnectionSettings, cluster: str, folder: Path) 
 
 
 class LearnerClient(FleetClient):
-    """A `LearnerCalls` at an address."""
+    """The learner at an address.
+
+    Every call raises `LearnerUnreachable` if no answer came in time, and `LearnerRefused` if the answer was no.
+    """
 
     def __init__(
         self,

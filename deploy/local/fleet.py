@@ -32,6 +32,9 @@ IMITATION_STEPS = 4000
 """Enough for v1 to do about as well as DRF."""
 
 
+_TRAINING_POLL_SECONDS = 0.1
+
+
 def warm_start(plan: Sequence[ClusterPlan], demo: Demonstration, seed: int, steps: int) -> Path:
     """Train v1 by imitating DRF on the fleet's own kind of workloads, none of which it will be judged on.
 
@@ -54,7 +57,7 @@ def warm_start(plan: Sequence[ClusterPlan], demo: Demonstration, seed: int, step
     )
     began = time.monotonic()
     while processes.is_running("train"):
-        time.sleep(POLL_SECONDS)
+        time.sleep(_TRAINING_POLL_SECONDS)
         display.progress(min((time.monotonic() - began) / WARM_START_SECONDS, 0.98))
     processes.check()
     return out

@@ -230,7 +230,7 @@ def make_folder(place: Place) -> None:
     """Make a folder of checkpoints, or try to write to its store.
 
     Raises:
-        OSError: they cannot.
+        OSError: it cannot be made or written to.
     """
     if isinstance(place, Path):
         place.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,7 @@ class _InFolder:
 
 
 class _ForStore:
-    """Temporary file of a shard for an object store, which is sent from its first byte: a head that is known last."""
+    """Temporary file of a shard for an object store, to which it is sent when its first bytes, the head, are known."""
 
     def __init__(self, folder: StorePath, name: str) -> None:
         # Random, as a predecessor of the same name may still be sending, and a store refuses no second one.

@@ -112,7 +112,7 @@ def _refuse(context: grpc.ServicerContext, call: ReceivedCall, error: CallRefuse
 
 
 def _as_refused(error: ElasticError) -> CallRefused:
-    """One of our errors in gRPC's words; what is none of these is a fault of the coordinator's, and ends it."""
+    """One of our errors in gRPC's words; any other is a fault of the coordinator's, and is raised."""
     for kind, code in _CODES.items():
         if isinstance(error, kind):
             return CallRefused(code, str(error))

@@ -46,7 +46,7 @@ _NUMBERS: dict[type, dict[Any, int]] = {
     ResizeMode: {mode: pb.ResizeMode.Value(f"RESIZE_MODE_{mode.name}") for mode in ResizeMode},
 }
 _CALLED: dict[type, str] = {TaskRole: "role", JobPhase: "phase", ResizeMode: "way of resizing"}
-_MESSAGES: dict[type, Any] = {
+MESSAGES: dict[type, Any] = {
     JobStatus: pb.JobStatus,
     Member: pb.Member,
     MemberReport: pb.ReportRequest,
@@ -66,13 +66,13 @@ def to_message(value: Any) -> Any:
         return _NUMBERS[kind][value]
     if kind in _OTHERWISE:
         return _OTHERWISE[kind](value)
-    if kind not in _MESSAGES:
+    if kind not in MESSAGES:
         return value
-    names = _MESSAGES[kind].DESCRIPTOR.fields_by_name
+    names = MESSAGES[kind].DESCRIPTOR.fields_by_name
     found = {name: to_message(getattr(value, name)) for name in names if getattr(value, name, None) is not None}
     if "has_loss" in names:
         found["has_loss"] = value.loss is not None
-    return _MESSAGES[kind](**found)
+    return MESSAGES[kind](**found)
 
 
 def status_to_message(status: JobStatus) -> pb.JobStatus:

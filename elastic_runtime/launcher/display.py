@@ -38,7 +38,7 @@ class Display:
     def on_workers(self, workers: Iterable[str], staying: Container[str]) -> None:
         """Show the running worker with the lowest number.
 
-        If it does not stay in the job, so is the next one that does, which may be the job's first by now.
+        If it does not stay in the job, the next one that does is shown too; it may be the job's first by now.
         """
         by_number = sorted(workers, key=number_of)
         shown = by_number[:1] + [worker for worker in by_number if worker in staying][:1]

@@ -41,7 +41,9 @@ _ONE_WISH_SECONDS = 1.0
 
 
 class LauncherStopSignals(SignalHandlers):
-    """Signals of a launcher: the first to end it asks for a checkpoint, the second for an end at once; a child's end.
+    """Signals of a launcher: those that end it, and the end of a child.
+
+    The first one that ends it asks for a checkpoint, the second for an end at once.
 
     SIGHUP, of a terminal or a connection that was closed, ends it too, unless it is ignored (`nohup`).
     The same signal twice in a moment is one wish, as `timeout` ends a process and then its group with it. Ctrl-C is

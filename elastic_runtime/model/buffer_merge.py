@@ -4,7 +4,8 @@ Parameters are at version t when t steps are applied. Buffers are merged after e
 between, each worker has its own. Their version is that of the last merge, so that the rule "a block is due at this
 version" serves both. Real numbers are merged by the mean over the samples, whole ones by their maximum. Sums are taken
 in float64 and divided at last: a buffer that is equal everywhere, such as a table of positions, comes out as it went
-in, bit by bit (float64: up to rounding). Parameter servers merge what came, processes without servers their own.
+in, bit by bit (float64: up to rounding). Parameter servers merge what came; processes without servers merge
+with each other.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from elastic_runtime.errors import BadInput
+from elastic_runtime.model.plain_fields import count_of
 
 if TYPE_CHECKING:  # who only converts messages waits for no NumPy
     from elastic_runtime.model.data_shards import Indices, SampleOrder
-from elastic_runtime.model.plain_fields import count_of
 
 _FORMAT = 1
 

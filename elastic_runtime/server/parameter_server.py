@@ -26,7 +26,7 @@ from elastic_runtime.model.layout import Layout, TensorKind
 from elastic_runtime.model.optimizers import Optimizer
 from elastic_runtime.model.training import Training
 from elastic_runtime.protocol.messages import Header, unpack
-from elastic_runtime.protocol.plan import JobPhase, TaskRole, View
+from elastic_runtime.protocol.plan import OVER, JobPhase, TaskRole, View
 from elastic_runtime.server.protocol.asynchronous import AsynchronousPart
 from elastic_runtime.server.protocol.block_table import Rules
 from elastic_runtime.server.protocol.part import ServerPart
@@ -46,7 +46,6 @@ _LEAVE_SECONDS = 5.0
 """For the coordinator to take the last report."""
 _KEPT = 4
 """Reported shards of this many newest checkpoints; the coordinator has long taken the older ones."""
-_ENDED = {JobPhase.FINISHED, JobPhase.SUSPENDED, JobPhase.FAILED}
 
 _log = structlog.get_logger()
 
@@ -167,7 +166,7 @@ class ParameterServer:
         """
         if view.phase is JobPhase.FAILED:
             raise ElasticError(f"the job failed: {view.failure}")
-        if view.phase in _ENDED or self._environment.task in view.leaving:
+        if view.phase in OVER or self._environment.task in view.leaving:
             return False
         self.outbox.connect(view.members, self._environment.task)
         if view.generation < 1:

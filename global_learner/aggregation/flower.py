@@ -25,15 +25,31 @@ from global_learner.errors import BadLearnerConfig
 from policy_net.exchange.spec import Weights, WeightSpec, split_weights
 
 USABLE = (
-    *("FedAvg", "FedAvgM", "FedAdam", "FedAdagrad", "FedYogi"),
-    *("FedMedian", "FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan"),
+    "FedAvg",
+    "FedAvgM",
+    "FedAdam",
+    "FedAdagrad",
+    "FedYogi",
+    "FedMedian",
+    "FedTrimmedAvg",
+    "Krum",
+    "MultiKrum",
+    "Bulyan",
 )
 """Strategies that need of a reply only the arrays and the number of examples."""
 _FRAMEWORK = frozenset(
     {
-        *("fraction_train", "fraction_evaluate", "min_train_nodes", "min_evaluate_nodes", "min_available_nodes"),
-        *("weighted_by_key", "arrayrecord_key", "configrecord_key"),
-        *("train_metrics_aggr_fn", "evaluate_metrics_aggr_fn", "selection_rule"),
+        "fraction_train",
+        "fraction_evaluate",
+        "min_train_nodes",
+        "min_evaluate_nodes",
+        "min_available_nodes",
+        "weighted_by_key",
+        "arrayrecord_key",
+        "configrecord_key",
+        "train_metrics_aggr_fn",
+        "evaluate_metrics_aggr_fn",
+        "selection_rule",
     }
 )
 """Parameters that say who is asked and how, which the learner sets."""

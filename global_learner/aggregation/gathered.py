@@ -19,6 +19,7 @@ from policy_net.exchange.spec import Weights
 
 _SUM, _PENDING = "sum", "pending"
 _KEPT = ("samples", "effective_samples", "updates", "bases")
+"""Names in snapshots, in the order of `Contributions.to_json`."""
 
 
 @dataclass(slots=True)

@@ -92,12 +92,13 @@ def answer_of(
     """
     away_since: float | None = None
     while True:
+        tried = clock()
         try:
             found = once()
         except Unreachable:
-            is_first, now = away_since is None, clock()
-            away_since = now if away_since is None else away_since
-            left = away_seconds - (now - away_since)
+            is_first = away_since is None
+            away_since = tried if away_since is None else away_since
+            left = away_seconds - (clock() - away_since)
             if left <= 0.0:
                 raise
             if is_first:

@@ -223,7 +223,10 @@ class Lease:
 
 
 class LeaseKeeper:
-    """Renews a lease in a thread of its own, until it is given back or `lost`: another learner took it."""
+    """Renews a lease in a thread of its own, until it is given back or another learner took it.
+
+    `lost` is called once then, in that thread.
+    """
 
     def __init__(
         self,

@@ -301,7 +301,7 @@ def release(
     why: str = "",
     gone: Collection[str] = (),
 ) -> list[AssignmentChange]:
-    """Let clusters act on the fleet's version (`registrations.fleet_version`).
+    """Let clusters act on the fleet's version (`fleet_version`).
 
     Raises:
         UnknownCluster, BadRequest: as `assign`.
@@ -325,7 +325,7 @@ def bring(session: Session, version: int, actor: str, now: float) -> list[Assign
 
 
 def check_seen(session: Session, seen: Mapping[str, int], *, moves_on: bool) -> None:
-    """Raise ChangedSince unless clusters are still to act on what an operator saw, who else undoes another's change.
+    """Raise ChangedSince unless clusters are still to act on what an operator saw: no change of another is undone.
 
     Args:
         seen: clusters with the version that each was to act on; others are not compared.

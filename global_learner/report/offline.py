@@ -50,7 +50,7 @@ def report_of_files(state_dir: Path, now: float) -> fleet_pb2.GetReportReply:
         fleet=fleet_pb2.GetFleetReply(
             head_step=0 if snapshot is None else snapshot.state.step,
             updates_accepted=ledger.accepted,
-            updates_rejected=fleet.rejections_by_reason().total(),
+            updates_rejected=sum(entry.rejected.total() for entry in fleet.entries()),
             staleness_p50=ledger.staleness_p50,
             clusters=[_view(entry, ledger) for entry in fleet.entries()],
             latest_version=cards[-1].version if cards else 0,

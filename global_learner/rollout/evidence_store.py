@@ -65,7 +65,7 @@ class KeptVerdict:
 
     Attributes:
         loss_at_least, loss_at_most: whichever cluster is left out; older verdicts were stored without them.
-        rests_on: the cluster without which the loss would change its sign; empty without one.
+        rests_on: the cluster without which it would be known otherwise on which side of nought the loss lies; or empty.
     """
 
     unix_seconds: float

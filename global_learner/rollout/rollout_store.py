@@ -318,7 +318,7 @@ class RolloutStore:
         return missing
 
     def _changing(self, dry_run: bool) -> AbstractContextManager[Session]:
-        """A transaction; of a dry run a session that only reads, whose changes are given up at its end."""
+        """A transaction; of a dry run a session whose changes are given up at its end."""
         return self._registry.session() if dry_run else self._registry.transaction()
 
     def _begin(

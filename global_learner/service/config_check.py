@@ -27,6 +27,8 @@ from policy_net.exchange.spec import WeightSpec
 
 UPSTREAM_FOLDER = "upstream"
 """In the state directory of a region: its identity at the learner above, and the keys that it trusts."""
+_LEAST_CONNECTIONS = 256
+"""Open at a time, however few clusters there may be: operators and strangers have some, too."""
 _ENVELOPE_BYTES = 1 << 20
 """Room beside the gradient in a request: names, statistics, protobuf's own framing."""
 
@@ -105,7 +107,9 @@ def _limits(settings: LearnerSettings, spec: WeightSpec) -> AdmissionLimits:
     gradient = 4 * spec.parameter_count
     return AdmissionLimits(
         gradient + _ENVELOPE_BYTES,
-        room_for_connections(settings.ingest.max_connections or 4 * settings.ingest.max_clusters),
+        room_for_connections(
+            settings.ingest.max_connections or max(_LEAST_CONNECTIONS, 4 * settings.ingest.max_clusters)
+        ),
         settings.calls,
         large_methods=frozenset({"Push", "Reply", "ShareBeliefs", "RestoreVersion", "PublishVersion"}),
         envelope_bytes=_ENVELOPE_BYTES,

@@ -14,7 +14,7 @@ async def fleet_message(learner: Learner, registrar: Registrar, *, with_jobs: bo
     return fleet_pb2.GetFleetReply(
         head_step=learner.log.durable_step,
         updates_accepted=learner.head.ledger.accepted,
-        updates_rejected=learner.fleet.rejections_by_reason().total(),
+        updates_rejected=sum(entry.rejected.total() for entry in learner.fleet.entries()),
         staleness_p50=learner.head.ledger.staleness_p50,
         clusters=[
             _cluster_view(learner, entry, with_jobs, statuses.get(entry.cluster, ""))

@@ -140,7 +140,10 @@ def _folder(state_dir: Path, fence: int) -> Path:
 
 @dataclass(slots=True)
 class Term:
-    """The time in which this learner is the active one; `lost` is called once if another learner takes the lease."""
+    """The time in which this learner is the active one.
+
+    `lost` is called once, on the event loop, if another learner takes the lease.
+    """
 
     state: StateDir
     lost: Callable[[BaseException], None] = field(default=lambda _: None)

@@ -66,7 +66,7 @@ class ClusterRecord:
     noised: int = 0
     """How many of the accepted updates were clipped and noised."""
     noise_spent: float = 0.0
-    """Sum of 1/z² over these: what they cost in privacy (`policy_net.privacy.mechanism`)."""
+    """Sum of 1/z² over these: what they cost in privacy (`policy_net.privacy.settings`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,8 @@ class Rounds:
     async def _log_round(
         self, grid: FleetGrid, number: int, trained: Sequence[tuple[str, RoundAnswer]], weights: Weights
     ) -> None:
+        if grid is not self.grid:
+            return
         if not await self._record(lambda step: self._records(grid, trained, weights, step)):
             _log.info("round-dropped", round=number, reason="the head was reset")
             return

@@ -292,6 +292,8 @@ class Uplink:
             sequence = 1 + (region.sequence if region.incarnation == self._incarnation else 0)
             await self._record(UpdateKind.PASSED_UP, sequence)
             parcel = region.pending
+            if parcel is None:
+                raise RuntimeError("a push was logged, and there is none")
         if parcel is None:
             return
         spec = self._learner.spec

@@ -35,6 +35,11 @@ from elastic_runtime.protocol.plan import JobPhase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation
 
+_log = structlog.get_logger()
+_CALL_SECONDS = 2.0
+_SILENCE_SECONDS = 10.0
+"""A coordinator that let a call wait to its deadline is not asked for so long; other jobs are looked at meanwhile."""
+
 _UNDER_WAY = frozenset({JobPhase.STARTING, JobPhase.RECOVERING, JobPhase.RESIZING, JobPhase.SUSPENDING})
 
 
@@ -168,12 +173,6 @@ class JobProcesses(ABC):
 
     def _holder(self) -> int | None:
         return holder_of(self._path)
-
-
-_log = structlog.get_logger()
-_CALL_SECONDS = 2.0
-_SILENCE_SECONDS = 10.0
-"""A coordinator that let a call wait to its deadline is not asked for so long; other jobs are looked at meanwhile."""
 
 
 class ElasticJob(JobProcesses):

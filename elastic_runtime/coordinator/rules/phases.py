@@ -20,15 +20,24 @@ PHASES_AFTER: Mapping[JobPhase, frozenset[JobPhase]] = MappingProxyType(
         # A suspend or a restart that a recovery interrupted goes on in RUNNING.
         JobPhase.RUNNING: frozenset(
             {
-                *(JobPhase.RESIZING, JobPhase.SUSPENDING, JobPhase.SUSPENDED, JobPhase.STARTING),
-                *(JobPhase.RECOVERING, JobPhase.FINISHED, JobPhase.FAILED),
+                JobPhase.RESIZING,
+                JobPhase.SUSPENDING,
+                JobPhase.SUSPENDED,
+                JobPhase.STARTING,
+                JobPhase.RECOVERING,
+                JobPhase.FINISHED,
+                JobPhase.FAILED,
             }
         ),
         # STARTING: by way of a checkpoint, or as a suspended job wakes.
         JobPhase.RESIZING: frozenset(
             {
-                *(JobPhase.RUNNING, JobPhase.STARTING, JobPhase.SUSPENDED),
-                *(JobPhase.RECOVERING, JobPhase.FINISHED, JobPhase.FAILED),
+                JobPhase.RUNNING,
+                JobPhase.STARTING,
+                JobPhase.SUSPENDED,
+                JobPhase.RECOVERING,
+                JobPhase.FINISHED,
+                JobPhase.FAILED,
             }
         ),
         # STARTING: the halt that was agreed to before was that of a restart.

@@ -194,7 +194,7 @@ class _Measures:
     waited: dict[str, float] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Another request is begun with."""
+        """Forget the request before, as another one begins."""
         self.moments.clear()
         self.assignment_seconds = 0.0
 
@@ -204,7 +204,7 @@ class _Measures:
 
 
 def note_members(job: CoordinatedJob, now: float, registered: bool, ready: bool, assignment_seconds: float) -> None:
-    """The running request was looked at: whether its new tasks have registered, and can be named in a plan."""
+    """Note whether the running request's new tasks have registered, and can be named in a plan."""
     measures = job.own(_Measures)
     measures.assignment_seconds = assignment_seconds
     for moment, is_there in (("began", True), ("registered", registered or ready), ("ready", ready)):

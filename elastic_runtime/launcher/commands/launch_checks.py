@@ -89,7 +89,7 @@ def own_words(script: Path, arguments: Sequence[str], options: Collection[str]) 
 
 
 def check_checkpoints(folder: Path, restore: bool) -> None:
-    """Refuse a folder where a job cannot write its checkpoints, or not begin from those that are there.
+    """Refuse a folder where a job cannot write its checkpoints, or has none to begin from.
 
     What they hold is looked at by the coordinator, which reads all of it.
 

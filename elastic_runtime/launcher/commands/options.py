@@ -98,7 +98,7 @@ def jobs_of(folder: Path | None) -> Path:
 
 
 class DefaultCommandGroup(typer.core.TyperGroup):
-    """Commands, of which one is the default: of all that begins with no command's name and no option of the group."""
+    """Commands; words that begin with no command's name and no option of the group are the default command's."""
 
     default_command = DEFAULT
 

@@ -137,7 +137,7 @@ class WarmStarter:
 
     def _log(self) -> FileIO:
         """The server's log, begun anew; the script may have put something else there."""
-        path, flags = self._spec.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        path, flags = self._spec.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
         return FileIO(open_ordinary(path, flags, below=path.parents[1]), "wb")
 
     def poll(self, known: Collection[int], needed: bool) -> None:

@@ -84,7 +84,8 @@ class WorkerPart(ABC):
 
     def _put(self, segment: Segment, blocks: Sequence[Block], fresh: Sequence[Block], values: Tensor) -> None:
         """Copy those of a run's blocks that are fresh, at least one, to their places."""
-        flat = (self._banks.buffers if segment.kind is TensorKind.BUFFER else self._banks.staging)(segment.index)
+        of_kind = self._banks.buffers if segment.kind is TensorKind.BUFFER else self._banks.staging
+        flat = of_kind(segment.index)
         if len(fresh) == len(blocks):
             flat[blocks[0].start : blocks[-1].stop].copy_(values)
         else:

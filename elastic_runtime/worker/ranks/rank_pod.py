@@ -30,12 +30,13 @@ from elastic_runtime.checkpoint.rank_files import FOLDER_VARIABLE, RankProgress
 from elastic_runtime.control.call_check import CallCheck, CallRefused
 from elastic_runtime.control.checks import check_host_and_port, check_job
 from elastic_runtime.control.conversions import status_to_message
-from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind, follow_pair, read_token
+from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind, read_pem, read_token
 from elastic_runtime.control.messages import JobStatus, Size
 from elastic_runtime.errors import BadInput, ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated.elastic_pb2_grpc import JobControlServicer, add_JobControlServicer_to_server
 from elastic_runtime.protocol.plan import JobPhase
+from foundation.followed_files import FollowedFiles
 from foundation.text import plain_line
 
 _log = structlog.get_logger()
@@ -68,14 +69,15 @@ class RankService(JobControlServicer):
         """How the job is doing."""
         return status_to_message(self._status())
 
-    def _refuse(self, _request: object, _context: grpc.ServicerContext) -> NoReturn:
+    def Resize(self, _request: object, _context: grpc.ServicerContext) -> NoReturn:  # noqa: N802
+        """Refused, and so are `Suspend` and `Resume`."""
         raise CallRefused(
             grpc.StatusCode.FAILED_PRECONDITION,
             "an all-reduce job is resized by a checkpoint, by whoever started its processes; it takes no requests "
             "itself",
         )
 
-    Resize = Suspend = Resume = _refuse
+    Suspend = Resume = Resize
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,9 @@ class RankPlace:
         except (BadInput, ProtocolError) as error:
             raise BadInput(plain_line(f"{_JOB}: {error}")) from error
         token, certificate, key = (Path(environment[name]) for name in _FILES)
-        credentials = ServerCredentials(read_token(token), pair=follow_pair(certificate, key))
+        # Read once, and tried by the first process alone: a pair that cannot serve stops no training.
+        pair = read_pem(certificate, "certificate"), read_pem(key, "certificate's key")
+        credentials = ServerCredentials(read_token(token), pair=FollowedFiles(lambda _: pair))
         _make_folder(environment.get(FOLDER_VARIABLE))
         end_file = environment.get(END_FILE_VARIABLE)
         return cls(address, job, credentials, Path(end_file) if end_file else None)

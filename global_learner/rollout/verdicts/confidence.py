@@ -151,7 +151,10 @@ def bound_without_any(clusters: Mapping[str, Summed], alpha: float, alpha_of_few
 
 
 def rests_on(clusters: Mapping[str, Summed], alpha: float) -> str:
-    """The cluster without which the known sign of the mean loss would change, the one that moves it most; or empty."""
+    """The cluster without which it would be known otherwise on which side of nought the mean loss lies; or empty.
+
+    Of several the one that moves the loss most.
+    """
     columns = _columns(clusters)
     names = [name for name, sums in clusters.items() if sums.pairs]
     estimate, radius = _estimates(columns.sum(axis=1), alpha)

@@ -109,7 +109,8 @@ class Verdict:
         decides: the same with bounds that hold whichever cluster is left out: a lower one above 0 is a fail, an upper
             one below the margin a pass.
         held: clusters that are worse off by themselves.
-        rests_on: the one cluster without which `loss` changes its sign, or is unknown; empty without one.
+        rests_on: the one cluster without which it would be known otherwise on which side of nought `loss` lies; empty
+            without one.
         reasons: for people, one line each.
     """
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from elastic_runtime.control.conversions import report_from_message, status_from_message, to_message, view_from_message
+from elastic_runtime.control.conversions import (
+    MESSAGES,
+    report_from_message,
+    status_from_message,
+    to_message,
+    view_from_message,
+)
 from elastic_runtime.control.messages import (
     JobStatus,
     MemberReport,
@@ -24,6 +31,10 @@ from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Member, Plan, TaskRole, View
 
 BLOCKS = 6
+NOT_SENT = {RequestState: {"victims"}}
+"""Fields that are the coordinator's own."""
+SENT_BESIDE = {JobStatus: {"has_loss"}, MemberReport: {"has_loss"}}
+"""Fields of messages that say whether another one is there."""
 numbers = st.integers(0, 2**64 - 1)
 servers = st.sampled_from(["ps-0", "ps-1", "ps-12"])
 workers = st.lists(st.sampled_from(["worker-0", "worker-1"]), max_size=3).map(tuple)
@@ -177,3 +188,9 @@ def test_a_view_that_no_coordinator_sends_is_refused(message: pb.View, line: str
 def test_a_report_that_no_member_sends_is_refused(changes: dict[str, object], line: str) -> None:
     with pytest.raises(ProtocolError, match=line):
         report_from_message(pb.ReportRequest(**changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("kind", "message"), list(MESSAGES.items()), ids=lambda each: getattr(each, "__name__", ""))
+def test_what_is_sent_has_a_field_for_each_of_its_own(kind: Any, message: Any) -> None:
+    own = {field.name for field in fields(kind)} - NOT_SENT.get(kind, set())
+    assert set(message.DESCRIPTOR.fields_by_name) - SENT_BESIDE.get(kind, set()) == own

@@ -55,7 +55,7 @@ class ClusterCapacity:
         self._nodes, pods, self._names = list(nodes), list(pods), names
         self._by_name = {node.name: node for node in self._nodes}
         self._allowed: dict[str, frozenset[str]] = {}
-        # With every toleration: which nodes a pod may come to is looked at when it is placed.
+        # Tainted nodes too: which nodes a pod may come to is looked at when it is placed.
         self._free = free_amounts(self._nodes, pods)
         for pod in pods:
             if not pod.node and pod.asks is not None:

@@ -45,9 +45,9 @@ class CoordinatorReport:
     def falsehood(self) -> str:
         """What cannot be of what it counts, in a line; empty where all may be."""
         status = self.status
-        counted = (status.samples, status.epoch, status.total_epochs, status.samples_per_second)
+        numbers = (status.samples, status.epoch, status.total_epochs, status.samples_per_second)
         sizes = (status.size.workers, status.size.servers, status.target.workers, status.target.servers)
-        if all(0 <= each <= _MOST for each in counted) and all(0 <= each <= _MOST_SIZE for each in sizes):  # nor NaN
+        if all(0 <= each <= _MOST for each in numbers) and all(0 <= each <= _MOST_SIZE for each in sizes):  # nor NaN
             return ""
         return (
             f"its coordinator counts {status.samples} samples, {status.epoch} of {status.total_epochs} epochs, "
@@ -72,8 +72,8 @@ def goes_back(status: JobStatus, most: JobStatus) -> bool:
     """
     if status.generation != most.generation:
         return False
-    counted = status.mode == "synchronous" and status.samples < most.samples and status.step >= most.step
-    return counted or min(status.step, status.durable_step) < most.durable_step
+    is_less = status.mode == "synchronous" and status.samples < most.samples and status.step >= most.step
+    return is_less or min(status.step, status.durable_step) < most.durable_step
 
 
 @dataclass(slots=True)
