@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from foundation.text import plain_line
 from policy_net.errors import BadInput
-from policy_net.settings_problems import CONSTANT, first_problems, in_yaml, sections_in
+from policy_net.settings_problems import CONSTANT, first_problems, in_yaml, sections_in, settings_of
 from policy_net.strict_yaml import brief, read_yaml
 
 _LOGGER = logging.getLogger(__name__)
@@ -125,6 +125,18 @@ def _taken_out(content: dict[Any, Any], section: type[BaseModel], where: str) ->
                     kind = inner.model_fields.get("kind")
                     if kind is None or each.get("kind", kind.default) == kind.default:
                         yield from _taken_out(each, inner, f"{where}{name}.")
+
+
+def settings_of_file(section: BaseModel) -> dict[str, Any]:
+    """A section as a file may hold it, JSON-able: without constants."""
+    found = {}
+    for name, field in settings_of(type(section)).items():
+        value = getattr(section, name)
+        is_section = isinstance(value, BaseModel)
+        found[field.alias or name] = (
+            settings_of_file(value) if is_section else section.model_dump(mode="json", include={name})[name]
+        )
+    return found
 
 
 def checked_settings(content: Any, model: type[Model], where: str) -> Model:

@@ -167,7 +167,8 @@ def _advice(problem: ErrorDetails, field: FieldInfo | None, words: FileWords) ->
     if kind in ("string_type", "string_pattern_mismatch"):
         patterns = {HOST_AND_PORT: WRITE_HOST_AND_PORT, CLUSTER_NAME: _CLUSTER_NAME_IN_WORDS, **words.patterns}
         for pattern, advice in patterns.items():
-            if pattern == details.get("pattern") or repr(pattern) in repr(field):  # which shows its type's parts, too
+            # Of a value that is no text only the field says which pattern it has, in what it shows of its type's parts.
+            if pattern == details["pattern"] if "pattern" in details else repr(pattern) in repr(field):
                 return advice
     if kind in _ADVICE:
         return _ADVICE[kind].format_map(
@@ -202,7 +203,9 @@ def _taking(section: type[BaseModel], value: Any) -> list[str]:
     """The setting of a section that somebody meant who wrote its value alone: the first, or one of few words."""
     for place, (name, field) in enumerate(settings_of(section).items()):
         wanted, parts = field.annotation, get_args(field.annotation)
-        of_few_words = issubclass(wanted, (bool, Enum)) if isinstance(wanted, type) else isinstance(parts[0], str)
+        of_few_words = (
+            issubclass(wanted, (bool, Enum)) if isinstance(wanted, type) else isinstance(next(iter(parts), None), str)
+        )
         if not isinstance(value, _SCALARS) or value == "" or (place and not of_few_words):
             continue
         key = field.alias or name

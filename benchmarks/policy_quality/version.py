@@ -1,8 +1,8 @@
 """The version of a figure: a digest of the code that produced it, so that a resumed run never mixes two versions.
 
 Only code counts that is imported, directly or not, by the simulator or by the policy; comments and docstrings do not.
-So a figure outlives a new scheduler, a new loader of another format, or a better explanation. The compiled twin replays
-registered schedulers, and counts with all of its sources.
+So a figure outlives a new scheduler, a new loader of another format, or a better explanation. The compiled twin counts
+with all of its sources.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def policy_version(policy: str, given: Path | None = None, twin: Path = CORE) ->
     shipped = SHIPPED_FILES.get(policy, DEFAULT_SET_FILE) if of_set else None
     of_policy = Path(policy) if factory is None else shipped
     files = [path for path in (of_policy, given) if path is not None]
-    replayed_in = [] if factory is None else [source_digest(twin)[:16]]
-    return "-".join([code, *replayed_in, *(hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files)])
+    return "-".join(
+        [code, source_digest(twin)[:16], *(hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files)]
+    )
 
 
 @cache

@@ -15,40 +15,14 @@ that do nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from policy_net.dl2.action import GRANT_KINDS, Grant, void_index
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, ClusterState, Job, JobKind, Resources
 from policy_net.exchange.spec import SCALARS_PER_JOB, PolicySpec
 from policy_net.placement.capacity import Capacity
-
-GRANT_KINDS = 3
-
-
-class Grant(IntEnum):
-    """What one action gives to a job."""
-
-    WORKER = 0
-    PS = 1
-    BUNDLE = 2
-
-    @property
-    def workers(self) -> int:
-        """How many workers it gives."""
-        return 0 if self is Grant.PS else 1
-
-    @property
-    def ps(self) -> int:
-        """How many parameter servers it gives."""
-        return 0 if self is Grant.WORKER else 1
-
-
-def void_index(jobs_per_batch: int) -> int:
-    """The index of void: 3J."""
-    return GRANT_KINDS * jobs_per_batch
-
 
 SLOTS_RUN_SCALE = float(1.0 / np.log1p(100.0))
 """A hundred slots of running map to 1."""

@@ -15,7 +15,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.dl2.batch import GRANT_KINDS, BatchEncoder, Grant, JobBatch
+from policy_net.dl2.action import GRANT_KINDS, Grant
+from policy_net.dl2.batch import BatchEncoder, JobBatch
 from policy_net.dl2.network import ActingNetwork
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
 from policy_net.exchange.spec import PolicySpec, Weights
@@ -121,6 +122,11 @@ class LearnedPolicy:
     def draws(self) -> bool:
         """Whether actions are drawn, and not the best ones."""
         return self.mode is ActingMode.SAMPLE
+
+    @property
+    def explores_as_usual(self) -> bool:
+        """Whether nobody's own explorer proposes actions."""
+        return self._explorer is None or type(self._explorer) is JobAwareExploration
 
     @property
     def exploration(self) -> float:

@@ -137,8 +137,10 @@ class FleetTrust:
     def check_assignment(self, version: int, document: SignedDocument | None) -> None:
         """See that a heartbeat's answer says what the fleet's key says; nothing to see before a key is pinned.
 
-        A root that was rotated since is only followed with the next version, whose check then decides. Raises
-        VersionRejected for an old answer, somebody else's, or none that is signed.
+        A root that was rotated since is only followed with the next version, whose check then decides.
+
+        Raises:
+            VersionRejected: an old answer, somebody else's, or none that is signed.
         """
         with self._lock:
             if self._pinned is None:

@@ -8,6 +8,12 @@ Source: DL2 §4.3 (every sample of a slot gets the slot's reward less a baseline
 Deviation: a grant is credited with what its own job gained, and with a part (`shared_credit`) of what all the others
 gained or lost by it. With everything shared, as in the paper, forty grants share one figure and the signal of each
 drowns: docs/experiments.md has the figures.
+
+Off-policy correction: experience was gathered under the policy that acted, and its gradient is taken at the head. What
+was done counts by the ratio of its probabilities, clipped at 1. Ratios far below 1 leave few *effective samples*.
+Source: importance weights, truncated as in V-trace (Espeholt et al., IMPALA, 2018).
+Deviation: no products over the choices of a decision time, which are noise for some forty of them; a policy takes each
+choice for itself, or all of a decision time by their geometric mean.
 """
 
 from __future__ import annotations

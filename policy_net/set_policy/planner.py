@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from policy_net.baselines.decision_capacity import DecisionCapacity
 from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.baselines.needs import LEAST_REMAINING_SHARE, remaining_samples
-from policy_net.dl2.batch import GRANT_KINDS, Grant
+from policy_net.dl2.action import GRANT_KINDS, Grant
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job
 from policy_net.set_policy.steps import SplitStep, StepTable
 

@@ -49,7 +49,10 @@ class BeliefsByType(Generic[Belief]):
         return self._new_belief(FORMS[kind])
 
     def introduce(self, jobs: Iterable[Job]) -> None:
-        """Learn of what kind the types of these jobs are; see `Beliefs`."""
+        """Learn of what kind the types of these jobs are; a type keeps the kind with which it was first met.
+
+        Before a type was introduced or observed it is taken for a parameter-server type.
+        """
         for job in jobs:
             self._kinds.setdefault(job.job_type, job.kind)
 
@@ -122,7 +125,11 @@ class BeliefsByType(Generic[Belief]):
         return {"kinds": kinds, "types": self.snapshot()}
 
     def go_on_from(self, checkpoint: Mapping[str, Any]) -> None:
-        """See `Beliefs`."""
+        """Be, bit for bit, what was believed at a checkpoint of beliefs that were built with the same priors.
+
+        Raises:
+            BadInput: it is no checkpoint.
+        """
         try:
             kinds = {job_type: JobKind(kind) for job_type, kind in checkpoint["kinds"].items()}
             types = checkpoint["types"]

@@ -1,1 +1,1 @@
-"""The compiled twin: a cluster under the `set` policy, simulated in C, decision for decision as in the reference."""
+"""The compiled twin: a cluster under `set`, `dl2` or a heuristic, simulated in C as in the reference."""

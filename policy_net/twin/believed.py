@@ -106,7 +106,7 @@ class ProcessTypes:
         return form_grid(FORMS[kind], FORMS[kind].unseen_coefficients)
 
     def keep(self, more: Mapping[str, object] = MappingProxyType({})) -> None:
-        """Let the policy believe what the run has found out of speeds, and more entries of the beliefs' snapshot."""
+        """Put what the run has found out of speeds into the policy's beliefs, and `more` entries of their snapshot."""
         checkpoint = self._beliefs.checkpoint()
         snapshot = checkpoint["types"]
         for number, (job_type, memory) in enumerate(self._memory.items()):

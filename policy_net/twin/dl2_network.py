@@ -6,15 +6,12 @@ The policy is not imported: a replay of another scheduler loads none of it (see 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from policy_net.twin.believed import address_of
 from policy_net.twin.memory import UNIFORM, NetworkMemory
-
-if TYPE_CHECKING:
-    from policy_net.dl2.policy import LearnedPolicy
 
 WIDEST = 4096
 """Of the hidden layers; `core/twin.h` has the same."""
@@ -30,13 +27,15 @@ class NetworkOfCase:
         memory: what the compiled code is given.
     """
 
-    def __init__(self, policy: LearnedPolicy, job_types: Sequence[str]) -> None:
+    def __init__(self, policy: Any, job_types: Sequence[str]) -> None:
         spec, layers = policy.spec, policy.network.layers
         columns = {name: column for column, name in enumerate(spec.job_types)}
         self._column = np.array([columns.get(name, 0) for name in job_types], dtype=np.int64)
         self._widths = np.array([spec.feature_count, *(len(bias) for _, bias in layers)], dtype=np.int64)
         self._weight = np.concatenate([part.ravel() for layer in layers for part in layer])
         self._seed, self._first_decision = policy.seed, policy.decision_index
+        self._finite = np.ones(1, dtype=np.int64)
+        self._failure: BaseException | None = None
         self._uniform = UNIFORM(self._next_number)
         self._decision = -1
         self._generator = np.random.default_rng(0)
@@ -50,22 +49,34 @@ class NetworkOfCase:
             widths=address_of(self._widths),
             column=address_of(self._column),
             weight=address_of(self._weight),
+            finite=address_of(self._finite),
             uniform=self._uniform,
         )
 
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the network could not go on; None if it could."""
+        return self._failure or (None if self._finite[0] else FloatingPointError("the network's logits are not finite"))
+
     def _next_number(self, decision: int, number: Any) -> int:
         """The numbers of a decision follow from the seed and its index alone, as the policy's own do."""
-        if decision != self._decision:
-            self._decision = decision
-            self._generator = np.random.default_rng((self._seed, self._first_decision + decision))
-        number[0] = self._generator.random()
+        try:
+            if decision != self._decision:
+                self._decision = decision
+                self._generator = np.random.default_rng((self._seed, self._first_decision + decision))
+            number[0] = self._generator.random()
+        except BaseException as failure:
+            self._failure = failure
+            return 1
         return 0
 
 
-def uncovered_network(policy: LearnedPolicy) -> str | None:
+def uncovered_network(policy: Any) -> str | None:
     """Why the compiled code cannot act with a policy's network; None if it can."""
     if not policy.spec.hidden or max(policy.spec.hidden) > WIDEST:
         return f"the network has no hidden layer, or one wider than {WIDEST}"
+    if not policy.explores_as_usual:
+        return "the network explores in a way of its own"
     if not all(np.isfinite(part).all() for layer in policy.network.layers for part in layer):
         return "a weight is not finite"
     return None

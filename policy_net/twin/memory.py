@@ -81,7 +81,7 @@ class NetworkMemory(ctypes.Structure):
     _fields_ = [
         *((name, _INTEGER) for name in ("jobs_per_batch", "type_columns", "bundles", "draws", "layers")),
         ("exploration", _FLOAT),
-        *((name, _ADDRESS) for name in ("widths", "column", "weight")),
+        *((name, _ADDRESS) for name in ("widths", "column", "weight", "finite")),
         ("uniform", UNIFORM),
     ]
 

@@ -11,14 +11,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from policy_net.domain import SpeedModel
 from policy_net.policy import SchedulerPolicy
 from policy_net.throughput.beliefs import BeliefsByType
-
-if TYPE_CHECKING:
-    from policy_net.dl2.policy import LearnedPolicy
 
 
 class Scheduler(IntEnum):
@@ -55,7 +52,7 @@ class Heuristic:
     code: Scheduler
     speeds: SpeedModel | None = None
     beliefs: BeliefsByType[Any] | None = None
-    network: LearnedPolicy | None = None
+    network: Any = None
 
 
 def heuristic_of(policy: SchedulerPolicy) -> Heuristic | None:

@@ -1,4 +1,4 @@
-"""Command `policy-net extend`: a `set` policy's file with further numbers to learn; see `set_policy.extended`."""
+"""Command `policy-net extend`: a `set` policy's file with further numbers to learn (`set_policy.policy.extended`)."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from policy_net.laboratory.tuning.comparing import CONFIDENCE, change_between, r
 from policy_net.laboratory.tuning.space import Value
 from policy_net.laboratory.tuning.study_file import Trial
 from policy_net.laboratory.tuning.tuner import StudyOutcome, StudyPlan
+from policy_net.settings import settings_of_file
 
 BEST_FILE = "best.yaml"
 BEST_SHOWN = 5
@@ -29,7 +30,7 @@ def write_best(folder: Path, plan: StudyPlan, outcome: StudyOutcome) -> Path | N
     """
     if outcome.best is None:
         return None
-    content = plan.space.settings(outcome.best.values).model_dump(mode="json")
+    content = settings_of_file(plan.space.settings(outcome.best.values))
     chosen = {name: content[name] for name in ("policy", plan.space.policy)}
     heading = f"# Trial {outcome.best.number} of {len(outcome.trials)} of `policy-net tune`: {_in_words(outcome)}.\n"
     path = folder / BEST_FILE

@@ -335,9 +335,8 @@ class Case:
     def failure(self) -> BaseException:
         """Why the run could not go on."""
         found = self._believed.failure if isinstance(self._believed, FittedTypes) else None
-        if found is None and self._nodes.failure is None and self._network is not None:
-            return FloatingPointError("the network's logits are not finite")
-        return found or self._nodes.failure or MemoryError("no memory for a simulation")
+        of_network = None if self._network is None else self._network.failure
+        return found or self._nodes.failure or of_network or MemoryError("no memory for a simulation")
 
     def result(self, standing: Standing) -> FinishedRun:
         """What the run gave."""

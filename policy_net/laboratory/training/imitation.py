@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.dl2.batch import GRANT_KINDS, BatchEncoder, Grant, JobBatch
+from policy_net.dl2.action import GRANT_KINDS, Grant
+from policy_net.dl2.batch import BatchEncoder, JobBatch
 from policy_net.dl2.network import actor_logits, tensors_of
 from policy_net.domain import Allocation, PlacementEffect, PolicyContext, Progress, SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights

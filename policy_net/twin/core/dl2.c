@@ -171,8 +171,8 @@ static void start_network(Batch *batch) {
         int64_t first = column * row_width(batch);
         batch->share[column] = 0.0f;
         add_input(batch, first + net->column[index], 1.0f);
-        add_input(batch, first + net->type_columns, (float)(log1p(job->run_seconds / twin->in->slot_seconds) / log1p(100.0)));
-        add_input(batch, first + net->type_columns + 1, (float)(log1p(job->remaining_epochs) / log1p(30000.0)));
+        add_input(batch, first + net->type_columns, (float)(1.0 / log1p(100.0) * log1p(job->run_seconds / twin->in->slot_seconds)));
+        add_input(batch, first + net->type_columns + 1, (float)(1.0 / log1p(30000.0) * log1p(job->remaining_epochs)));
     }
 }
 
@@ -186,7 +186,7 @@ static void change_network(Batch *batch, int column, Split given) {
     Split held = *held_of(batch, column);
     double cpu = part_of(held.workers * spec->worker_cpu + held.ps * spec->ps_cpu, batch->twin->total_cpu);
     double gpu = part_of(held.workers * spec->worker_gpu + held.ps * spec->ps_gpu, batch->twin->total_gpu);
-    float share = (float)(fmax(cpu, gpu) - (double)batch->share[column]);
+    float share = (float)fmax(cpu, gpu) - batch->share[column];
     int64_t first = column * row_width(batch) + batch->net->type_columns + 2;
     batch->share[column] += share;
     add_input(batch, first, share);
@@ -206,7 +206,7 @@ static bool find_logits(Batch *batch) {
         float *to = layer + 1 == net->layers ? batch->logits : leaving;
         memcpy(to, weight + width * next, sizeof(float) * (size_t)next);
         for (int64_t in = 0; in < width; in++) {
-            if (!(entering[in] > 0.0f))
+            if (entering[in] <= 0.0f) /* what is not a number goes on, to be seen in the logits */
                 continue;
             const float *row = weight + in * next, by = entering[in];
             for (int64_t out = 0; out < next; out++)
@@ -305,7 +305,11 @@ static bool fill(Batch *batch) {
     start_network(batch);
     do {
         double uniform = 0.0;
-        if (!find_logits(batch) || (batch->net->draws && batch->net->uniform(batch->twin->out->decisions, &uniform)))
+        if (!find_logits(batch)) {
+            *batch->net->finite = 0;
+            return false;
+        }
+        if (batch->net->draws && batch->net->uniform(batch->twin->out->decisions, &uniform))
             return false;
         int index = batch->net->draws ? drawn_action(batch, uniform) : best_action(batch);
         if (index == void_of(batch))

@@ -1,6 +1,6 @@
 /* The compiled twin: what it is given, what it keeps, and what its parts do for each other.
 
-   The reference is the simulator under the `set` policy or a heuristic; every part here names the module that it
+   The reference is the simulator under `set`, `dl2` or a heuristic; every part here names the module that it
    follows, term by term, so that both take the same decisions. Nothing here draws random numbers, reads a clock or knows Python. */
 
 #ifndef FEDL2_TWIN_H
@@ -95,6 +95,7 @@ typedef struct {
     const int64_t *widths;  /* layers + 1 */
     const int64_t *column;  /* of every job: its type's */
     const float *weight;    /* layer by layer, an input's weights side by side, and then the biases */
+    int64_t *finite;        /* 0 once a logit was not finite */
     int64_t (*uniform)(int64_t decision, double *number); /* the next number of a decision, from 0 to 1; 0 if that went well */
 } Network;
 

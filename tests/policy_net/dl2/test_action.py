@@ -1,4 +1,4 @@
-from policy_net.dl2.batch import GRANT_KINDS, Grant, void_index
+from policy_net.dl2.action import GRANT_KINDS, Grant, void_index
 
 
 def test_void_is_the_action_behind_those_of_all_jobs() -> None:

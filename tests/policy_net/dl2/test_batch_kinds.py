@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from states import CPU_TASK, GPU_WORKER, TYPES, make_job, make_state
 
-from policy_net.dl2.batch import GRANT_KINDS, BatchEncoder, Grant, JobBatch
+from policy_net.dl2.action import GRANT_KINDS, Grant
+from policy_net.dl2.batch import BatchEncoder, JobBatch
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import Allocation, CapacityMode, ClusterState, JobKind, Resources, Trigger
 from policy_net.exchange.spec import PolicySpec

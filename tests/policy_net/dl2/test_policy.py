@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from spread_places import place_spread
 from states import make_job, make_state, states
 
-from policy_net.dl2.batch import GRANT_KINDS, BatchEncoder, JobBatch
+from policy_net.dl2.action import GRANT_KINDS
+from policy_net.dl2.batch import BatchEncoder, JobBatch
 from policy_net.dl2.network import ActingNetwork, actor_logits, initial_weights, tensors_of
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import ClusterState, Resources, Trigger

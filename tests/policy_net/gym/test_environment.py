@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from policy_net.dl2.batch import GRANT_KINDS, Grant
+from policy_net.dl2.action import GRANT_KINDS, Grant
 from policy_net.dl2.network import ActingNetwork, initial_weights
 from policy_net.dl2.policy import LearnedPolicy
 from policy_net.domain import Allocation, CapacityMode

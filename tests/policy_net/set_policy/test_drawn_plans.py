@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from spread_places import place_spread
 from states import make_job, make_state, states
 
-from policy_net.dl2.batch import GRANT_KINDS
+from policy_net.dl2.action import GRANT_KINDS
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Progress, Resources, Trigger
 from policy_net.exchange.spec import SET_INPUTS, SetSpec
 from policy_net.learning.residual_gradient import Likelihood

@@ -1,5 +1,7 @@
 """A `dl2` network in the compiled twin: the same actions as the reference, best or drawn, on cases of every kind."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -102,10 +104,19 @@ def test_what_the_twin_cannot_act_with_is_for_the_reference(spec: PolicySpec, we
     assert uncovered(jobs_of(JobKind.PS, 2), Environment(3), LearnedPolicy(spec, weights), SPEEDS) == reason
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered")
-def test_logits_that_are_not_finite_are_an_error_in_the_twin_too() -> None:
-    spec = PolicySpec(hidden=(4, 4))
-    policy = LearnedPolicy(spec, np.full(spec.parameter_count, 1e30, np.float32))
+def all_huge(spec: PolicySpec) -> Weights:
+    return np.full(spec.parameter_count, 1e30, np.float32)
+
+
+def of_either_sign(spec: PolicySpec) -> Weights:
+    return scattered(spec, 0, scale=1e20)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
+@pytest.mark.parametrize("weights", [all_huge, of_either_sign], ids=["infinite", "no number amid the network"])
+def test_logits_that_are_not_finite_are_an_error_in_the_twin_too(weights: Callable[[PolicySpec], Weights]) -> None:
+    spec = PolicySpec(hidden=(16, 16))
+    policy = LearnedPolicy(spec, weights(spec))
     for compiled in (True, False):
         with pytest.raises(FloatingPointError, match="the network's logits are not finite"):
             replay(jobs_of(JobKind.PS, 2), Environment(3), policy, SPEEDS, compiled=compiled)
@@ -121,3 +132,26 @@ def test_what_somebody_derives_from_it_is_for_the_reference() -> None:
     known = heuristic_of(LearnedPolicy(spec, weights))
     assert known is not None
     assert known.code is Scheduler.DL2
+
+
+def test_an_explorer_of_ones_own_is_for_the_reference() -> None:
+    class Other(JobAwareExploration):
+        pass
+
+    spec = PolicySpec(hidden=(4,))
+    weights = np.zeros(spec.parameter_count, np.float32)
+    policies = [LearnedPolicy(spec, weights, mode=mode, explorer=Other(0.2)) for mode in ActingMode]
+    found = [uncovered(jobs_of(JobKind.PS, 2), Environment(3), policy, SPEEDS) for policy in policies]
+    assert found == [None, "the network explores in a way of its own"]
+
+
+def test_an_interrupt_amid_random_numbers_ends_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = PolicySpec(jobs_per_batch=4, hidden=(16,))
+    policy = LearnedPolicy(spec, scattered(spec, 1), mode=ActingMode.SAMPLE)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("policy_net.twin.dl2_network.np.random.default_rng", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_compiled(jobs_of(JobKind.PS, 2), Environment(3), policy, SPEEDS)
