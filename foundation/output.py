@@ -56,6 +56,12 @@ def show(form: Form, facts: Any, shown: Shown, in_csv: Csv | Callable[[], Csv] |
         shown: to people; where it is a function, it is called only if it is needed.
         in_csv: what a csv has, likewise; unless given, the tables that people see, or their sentence.
     """
+    print_result(form, facts, shown, in_csv)
+    sys.stdout.flush()
+
+
+def print_result(form: Form, facts: Any, shown: Shown, in_csv: Csv | Callable[[], Csv] | None) -> None:
+    """As `show`, without seeing that it reaches its reader."""
     if form is Form.JSON:
         print(json.dumps(facts, indent=2))
     elif form is Form.YAML:
@@ -68,7 +74,6 @@ def show(form: Form, facts: Any, shown: Shown, in_csv: Csv | Callable[[], Csv] |
             print(drawn)
         else:
             console_of(form).print(drawn)
-    sys.stdout.flush()
 
 
 def watch(

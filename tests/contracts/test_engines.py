@@ -62,6 +62,8 @@ def ray_cluster() -> Iterator[str]:
     with pytest.MonkeyPatch.context() as environment, tempfile.TemporaryDirectory(prefix="ray-") as folder:
         environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
         environment.setenv("PYTHONPATH", str(HERE))
+        # Ray notes the cluster's address in its usual folder too, which it makes only for one that it begins itself.
+        (Path(tempfile.gettempdir()) / "ray").mkdir(exist_ok=True)
         head = {"num_cpus": 2, "include_dashboard": False, "temp_dir": folder}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         yield cluster.address

@@ -55,13 +55,13 @@ def test_a_result_has_five_forms(
     command: str, place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handed: list[Any] = []
-    print_result = output._print_result
+    print_result = output.print_result
 
     def kept(form: Form, *result: Any) -> None:
         handed.append(result)
         print_result(form, *result)
 
-    monkeypatch.setattr(output, "_print_result", kept)
+    monkeypatch.setattr(output, "print_result", kept)
     code, out, err = ended(command, in_json(SOUND[command](place)), capsys)
     assert code == 0, err
     assert len(handed) == 1, "a result is printed by foundation.output, once"

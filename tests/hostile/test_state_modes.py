@@ -32,8 +32,10 @@ from policy_net.exchange.wire import push_request
 _SERVE = """
 import asyncio, sys
 from pathlib import Path
+import policy_net.settings
 from global_learner.service.server import serve
 from global_learner.settings import read_settings
+policy_net.settings.CONSTANT = ""  # the file holds one
 asyncio.run(serve(read_settings(Path(sys.argv[1]))))
 """
 """What `global-learner serve` runs, without the umask that it sets: every file must be closed by whoever makes it."""
