@@ -39,6 +39,9 @@ _log = structlog.get_logger()
 _CALL_SECONDS = 2.0
 _SILENCE_SECONDS = 10.0
 """A coordinator that let a call wait to its deadline is not asked for so long; other jobs are looked at meanwhile."""
+_LAUNCHER = "cluster_agent.backends.local.scripts.launcher"
+_ALSO_IMPORTED = "elastic_runtime.worker.ranks.allreduce torch._dynamo"
+"""What workers without parameter servers import as they join."""
 
 _UNDER_WAY = frozenset({JobPhase.STARTING, JobPhase.RECOVERING, JobPhase.RESIZING, JobPhase.SUSPENDING})
 
@@ -333,11 +336,6 @@ def _measured(status: JobStatus) -> LocalMeasurement:
         failures=status.failures,
         last_failure=status.last_failure,
     )
-
-
-_LAUNCHER = "cluster_agent.backends.local.scripts.launcher"
-_ALSO_IMPORTED = "elastic_runtime.worker.ranks.allreduce torch._dynamo"
-"""What workers without parameter servers import as they join."""
 
 
 class ScriptJob(JobProcesses):
