@@ -11,9 +11,10 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
 
+from foundation.page import as_json
 from global_learner.errors import LearnerError
 from global_learner.report.content import report_content
-from global_learner.report.page import as_json, live_page, live_policy
+from global_learner.report.page import live_page, live_policy
 from policy_net.exchange.generated import fleet_pb2
 
 _ANSWER_SECONDS = 5.0

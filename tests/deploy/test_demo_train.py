@@ -16,7 +16,6 @@ import pytest
 from cluster_agent.backends.local.job_file import check_job
 from cluster_agent.backends.local.scripts.script_folder import ScriptChange, ScriptChanges, ScriptFolder, ScriptRecord
 from deploy.local.guardian import VARIABLE
-from deploy.train.charts import Curve, Lane, curves, lanes, scatter
 from deploy.train.jobs import ARRIVALS, arrivals, free_cores, said, share_of_work
 from deploy.train.story import resizes
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size
@@ -59,7 +58,7 @@ def test_real_jobs_train_and_are_told_of(tmp_path: Path) -> None:
     assert summary["stall_share"] < 0.1
     page = (tmp_path / "report/index.html").read_text(encoding="utf-8")
     assert "3 jobs shared" in page
-    assert "<script" not in page
+    assert page.count("<script") == 2, "its content and its own script"
     for name in names:
         assert page.count(name) > 2
     assert "demo-train" not in complaints, "no error line"
@@ -107,16 +106,6 @@ def test_on_a_busy_machine_jobs_get_less_work_and_never_none() -> None:
     assert said(2, 2.0, 1.0) == ()
     assert "0.9 of 2 cores are free" in said(2, 0.9, 0.2)[0]
     assert 0.0 < free_cores(1) <= 1.01
-
-
-def test_charts_stand_without_anything_to_show_and_never_take_a_name_for_markup() -> None:
-    lane = Lane("<b>job", 0.0, 5.0, [(1.0, 2, 1, "running")], [(2.0, "a & b")], 0, "done")
-    drawn = lanes([lane], 10.0, 2)
-    assert "<b>job" not in drawn
-    assert "&lt;b&gt;job" in drawn
-    assert "Nothing was seen" in curves([Curve("a", [], 0)], 10.0, "Loss")
-    assert "<svg" in curves([Curve("a", [(1.0, 0.5)], 0)], 10.0, "Loss", log=True)
-    assert "Nothing was measured" in scatter([], "Speeds")
 
 
 def test_jobs_come_in_their_order_with_the_share_of_work_that_is_asked_for() -> None:

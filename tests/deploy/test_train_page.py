@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from browser import CONTRAST, OUTSIDE, OVERFLOW, chromium, complaints, look
+from browser import CONTRAST, OUTSIDE, OVERFLOW, chromium, complaints, look, text
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 
@@ -33,6 +34,20 @@ def browser() -> Iterator[WebDriver]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_training_page(story(), tmp_path_factory.mktemp("page")).as_uri()
+
+
+def test_names_are_text_and_a_run_without_anything_to_show_has_its_page(browser: WebDriver, tmp_path: Path) -> None:
+    evil = "<script>document.title='hacked'</script>"
+    bare = Life(
+        evil, 2.0, facts={"state": "failed", "modelType": evil, "kind": "ps", "ageSeconds": 3.0, "runSeconds": 0}
+    )
+    look(browser, 1280, dark=False)
+    browser.get(write_training_page(Story(BEGAN, 9.0, [bare], [], [], [], [], [1], 2), tmp_path).as_uri())
+    assert complaints(browser) == []
+    assert browser.title == "fedl2: jobs that trained on this machine"
+    assert text(browser, "#sizes svg .row") == f"{evil[:17]}…"
+    assert text(browser, "#loss .empty") == text(browser, "#beliefs .empty") == "Nothing was seen."
+    assert text(browser, "#resizes-empty") == "None."
 
 
 def story() -> Story:

@@ -23,8 +23,7 @@ function drawEvents(data) {
   const alerts = chosen.filter(({ kind }) => kind === "alert").length;
   put("events-finding", `${counted(alerts, "alert")} and ${counted(chosen.length - alerts, "event")}, ${from.value || first} to ${to.value || last}.`);
   const shown = allEntries ? chosen : chosen.slice(0, FEW_ENTRIES);
-  put("events-list", shown.map(({ unix_seconds: at, kind, actor, text, why }) => el("li", {}, el("span", { class: "when" }, moment(at)),
-    el("span", {}, kind === "alert" && [el("span", { class: "pill bad" }, "alert"), " "], actor && [el("b", {}, actor), " "], text, why && `: “${why}”`))));
+  put("events-list", shown.map(happened));
   put("events-note", leftOut ? "Older events are left out; policyctl audit has all." : "");
   more("events-more", chosen.length - shown.length, "event", () => { allEntries = true; drawEvents(data); });
 }

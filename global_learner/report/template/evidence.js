@@ -41,7 +41,7 @@ function evidenceRange(points, margin) {
 }
 
 function paintEvidence(root, width, { evidence: { points, margin }, stages, started_unix_seconds: started }, clip) {
-  const height = Math.max(230, Math.min(320, width * 0.34));
+  const height = chartHeight(width, 230, 320, 0.34);
   const begins = stages.map(({ began_unix_seconds: began, name }) => ({ name, seconds: began === null ? null : began - started }));
   const first = Math.min(begins[points[0].stage].seconds ?? points[0].seconds, points[0].seconds);
   const last = Math.max(points.at(-1).seconds, first + 1);
@@ -66,8 +66,8 @@ function paintEvidence(root, width, { evidence: { points, margin }, stages, star
   }
   for (const run of runsOfKnown(points)) {
     const at = ({ seconds }) => sx(seconds / size);
-    const line = (of, over = run) => over.map((point, index) => `${index ? "L" : "M"}${at(point)} ${sy(of(point))}`).join("");
-    const back = [...run].reverse().map((point) => `L${at(point)} ${sy(point.least)}`).join("");
+    const line = (of, over = run) => pathOf(over.map((point) => [at(point), sy(of(point))]));
+    const back = line(({ least }) => least, [...run].reverse()).replace("M", "L");
     inside.append(svg("path", { class: "area c0", d: `${line(({ most }) => most)}${back}Z` }),
       svg("path", { class: "line edge c0", d: line(({ most }) => most) }), svg("path", { class: "line edge c0", d: line(({ least }) => least) }),
       svg("path", { class: "line c0", d: line(({ estimate }) => estimate, run.filter(({ estimate }) => estimate !== null)) }));

@@ -20,19 +20,13 @@ function drawFleet(data) {
   const baseline = shows.which ? "Baseline" : [...names][0];
   const headings = ["Cluster", ...(shows.identity ? ["Identity"] : []), "Heard", "Acts on", "Running", "Waiting", "Done",
     "Avg. JCT", ...(shows.baseline ? [baseline, "Change"] : []), "Updates", ...Object.keys(rare).filter((heading) => shows[heading])];
-  put("fleet-head", el("tr", {}, headings.map((heading, index) => el("th", { scope: "col", class: index ? null : "first" }, heading))));
+  put("fleet-head", headRow(headings));
   const urgent = (row) => (row.state.tone === "bad" ? 0 : 1);
   const sorted = [...clusters].sort((one, other) => urgent(one) - urgent(other) || (one.cluster < other.cluster ? -1 : 1));
   const shown = allClusters ? sorted : sorted.slice(0, FEW_CLUSTERS);
-  put("fleet-rows", shown.map((row) => named(fleetRow(row, shows), headings)));
+  put("fleet-rows", named(shown.map((row) => fleetRow(row, shows)), headings));
   put("fleet-note", shows.baseline ? `Times are of the jobs completed so far, while versions came and went; ${shows.which ? "the baseline" : baseline} is simulated on the same jobs.` : "");
   more("fleet-more", sorted.length - shown.length, "cluster", () => { allClusters = true; drawFleet(data); });
-}
-
-// On a telephone a row stands by itself, where every figure has its heading beside it.
-function named(row, headings) {
-  [...row.children].forEach((node, index) => { if (index) node.dataset.name = headings[index]; });
-  return row;
 }
 
 const rejectedOf = (row) => Object.values(row.updates_rejected).reduce((sum, count) => sum + count, 0);
@@ -65,12 +59,4 @@ function acting(row, known) {
   const waits = row.assigned_version && row.assigned_version !== row.acting_version;
   return el("td", {}, acts, waits && el("small", {}, `v${row.assigned_version} assigned`),
     row.held && el("small", {}, "held there"));
-}
-
-// The button below a table that shows the rest of it.
-function more(id, hidden, noun, showAll) {
-  const button = byId(id);
-  show(id, hidden > 0);
-  button.textContent = `Show ${counted(hidden, `more ${noun}`)}`;
-  button.onclick = showAll;
 }

@@ -1,6 +1,7 @@
-// What versions are worth over the updates that made them: a line per series, and their mean.
+// What versions are worth over the updates that made them, and what recorded pasts taught: a line a series, and their mean.
 
 const MOST_SERIES = 6;
+const shift = (ratio) => `${ratio < 1 ? "−" : "+"}${Math.abs((ratio - 1) * 100).toFixed(1)}%`;
 
 function drawLearning({ learning, versions }) {
   if (!learning || learning.points.length < 2) {
@@ -9,49 +10,70 @@ function drawLearning({ learning, versions }) {
       : versions.length > 1 ? "No version has a score yet." : "No version has been published beside the first."));
     return;
   }
-  chartParts("learning-part");
-  const { points, series, reference } = learning;
-  const shown = series.length <= MOST_SERIES ? series : [];
-  put("learning-part-finding", learning.finding);
-  legend("learning-part", [...shown.map((name, index) => [name, `line c${index}`]), ["mean: the score", "line mean"], [reference, "line reference"]]);
-  put("learning-part-note", `A version’s score: its average completion time over that of ${reference} on the same jobs; 1 is as long, lower is better.`
-    + ` The mean is what the page says of a version everywhere; one thin line a ${learning.of}.`
-    + (shown.length < series.length ? ` ${series.length} lines, drawn faintly.` : ""));
-  put("learning-part-figures", figures(["Version", "Step", "Score", ...series],
-    points.map((point) => [`v${point.version}`, whole(point.head_step), point.mean.toFixed(3),
-      ...series.map((name) => point.by[name]?.toFixed(3) ?? "–")])));
-  const label = `Learning curve: ${points.map((point) => `v${point.version} ${point.mean.toFixed(2)}`).join(", ")}`;
-  showChart("learning-part-chart", label, learning, (root, width) => paintLearning(root, width, learning, shown));
+  const { series, reference, of } = learning;
+  drawCurve("learning-part", learning, {
+    title: "Learning curve", mean: "mean: the score", reference, words: (score) => score.toFixed(3),
+    columns: { Score: ({ mean }) => mean.toFixed(3) },
+    tip: (point) => [`v${point.version}, step ${whole(point.head_step)}`, `score ${point.mean.toFixed(3)}`],
+    note: `A version’s score: its average completion time over that of ${reference} on the same jobs; 1 is as long, lower is better.`
+      + ` The mean is what the page says of a version everywhere; one thin line a ${of}.`
+      + (series.length > MOST_SERIES ? ` ${series.length} lines, drawn faintly.` : ""),
+    across: "updates applied", up: `score, ${reference} = 1`, format: (score) => score.toFixed(2), zero: 0, room: 0.02, share: 0.55,
+  });
 }
 
-function paintLearning(root, width, { points, series, reference }, shown) {
-  const height = Math.max(230, Math.min(330, width * 0.55));
-  const values = points.flatMap((point) => [point.mean, ...Object.values(point.by)]);
+function drawLessons({ lessons }) {
+  show("lessons", Boolean(lessons));
+  if (!lessons) return;
+  const interval = ({ low, high }) => `${shift(low)} to ${shift(high)}`;
+  drawCurve("lessons-part", lessons, {
+    title: "What recorded pasts taught", mean: "mean, with its 95% interval", reference: "before any lesson", words: shift,
+    columns: { Change: ({ mean }) => shift(mean), "95% interval": interval },
+    tip: (point) => [`v${point.version}, ${counted(point.head_step, "update")}`, `${shift(point.mean)} (${interval(point)})`],
+    note: lessons.note, across: "updates from recorded pasts", up: "average completion time of later jobs, change",
+    format: (ratio) => (Math.abs(ratio - 1) < 1e-9 ? "0" : `${ratio < 1 ? "−" : "+"}${plain(Number(Math.abs((ratio - 1) * 100).toFixed(2)))}%`),
+    zero: 1, room: 0.004, share: 0.42,
+  });
+}
+
+function drawCurve(partId, curve, { title, mean, reference, words, columns, tip, note, ...axes }) {
+  chartParts(partId);
+  const { points, series } = curve;
+  const shown = series.length <= MOST_SERIES ? series : [];
+  const of = (point) => (name) => (name in point.by ? words(point.by[name]) : "–");
+  put(`${partId}-finding`, curve.finding);
+  legend(partId, [...shown.map((name, index) => [name, `line c${index}`]), [mean, "line mean"], [reference, "line reference"]]);
+  put(`${partId}-note`, note);
+  put(`${partId}-figures`, figures(["Version", "Updates", ...Object.keys(columns), ...series], points.map((point) =>
+    [`v${point.version}`, whole(point.head_step), ...Object.values(columns).map((column) => column(point)), ...series.map(of(point))])));
+  const label = `${title}: ${points.map((point) => `v${point.version} ${words(point.mean)}`).join(", ")}`;
+  const told = (point) => [...tip(point), ...shown.map((name) => `${name} ${of(point)(name)}`)];
+  showChart(`${partId}-chart`, label, curve, (root, width) => paintCurve(root, width, curve, shown, told, axes));
+}
+
+// `zero`: the value from which round steps are counted; `room`: least space above and below all values.
+function paintCurve(root, width, { points, series }, shown, told, { across, up, format, zero, room, share }) {
+  const values = points.flatMap((point) => [point.mean, point.low ?? 1, point.high ?? 1, ...Object.values(point.by)]);
   const [least, most] = [Math.min(...values, 1), Math.max(...values, 1)];
-  const room = Math.max((most - least) * 0.08, 0.02);
-  const [low, high] = [least - room, most + room];
+  const space = Math.max((most - least) * 0.08, room);
+  const [low, high] = [least - space, most + space];
   const last = Math.max(points.at(-1).head_step, 1);
+  const height = chartHeight(width, 230, 330, share);
   const { sx, sy, left, right } = frame(root, {
     width, height,
-    x: { low: 0, high: last, ticks: ticks(0, last, width < 500 ? 4 : 6).filter((value) => Number.isInteger(value)), name: "updates applied" },
-    y: { low, high, ticks: ticks(low, high, 5), name: `score, ${reference} = 1`, format: (value) => value.toFixed(2) },
+    x: { low: 0, high: last, ticks: ticks(0, last, width < 500 ? 4 : 6).filter((value) => Number.isInteger(value)), name: across },
+    y: { low, high, ticks: ticks(low - zero, high - zero, 5).map((value) => value + zero), name: up, format },
   });
+  const path = (of, given = points) =>
+    pathOf(given.filter((point) => of(point) !== undefined).map((point) => [sx(point.head_step), sy(of(point))]));
   root.append(svg("line", { class: "line reference", x1: left, x2: width - right, y1: sy(1), y2: sy(1) }));
-  seriesLines(root, { points, series }, shown, { sx, sy });
-  const marks = points.map((point) => ({
-    x: sx(point.head_step), y: sy(point.mean),
-    text: [`v${point.version}, step ${whole(point.head_step)}`, `score ${point.mean.toFixed(3)}`,
-      ...shown.map((name) => `${name} ${point.by[name]?.toFixed(3) ?? "–"}`)],
-  }));
-  return { height, marks };
-}
-
-// A thin line a series and a thick one for their mean, over the updates.
-function seriesLines(root, { points, series }, shown, { sx, sy }) {
-  const path = (of) => points.filter((point) => of(point) !== undefined)
-    .map((point, index) => `${index ? "L" : "M"}${sx(point.head_step)} ${sy(of(point))}`).join("");
+  if (points.some((point) => "low" in point)) {
+    const below = path((point) => point.low, [...points].reverse()).replace("M", "L");
+    root.append(svg("path", { class: "band mean", d: `${path((point) => point.high)}${below}Z` }));
+  }
   series.forEach((name, index) => root.append(
     svg("path", { class: shown.length ? `line thin c${index}` : "line thin faint", d: path((point) => point.by[name]) })));
   root.append(svg("path", { class: "line mean", d: path((point) => point.mean) }));
   for (const point of points) root.append(svg("circle", { class: "mean", cx: sx(point.head_step), cy: sy(point.mean), r: 3.5 }));
+  return { height, marks: points.map((point) => ({ x: sx(point.head_step), y: sy(point.mean), text: told(point) })) };
 }

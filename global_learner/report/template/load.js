@@ -13,10 +13,7 @@ function drawLoad({ load }) {
   const { scopes } = load;
   const scope = scopes.find(({ name }) => name === chosenLoad) ?? scopes[0];
   show("load-choice", scopes.length > 1);
-  put("load-select", scopes.map(({ name }) => el("option", { value: name }, name)));
-  const select = byId("load-select");
-  select.value = scope.name;
-  select.onchange = () => { chosenLoad = select.value; drawLoad({ load }); };
+  offer("load", scope.name, scopes.map(({ name }) => el("option", { value: name }, name)), (name) => { chosenLoad = name; drawLoad({ load }); });
   put("load-times", scope.times_finding);
   show("load-times", Boolean(scope.times_finding));
   for (const [part, which, name, finding] of LOAD_PARTS) drawLoadPart(scope, part, which, name, scope[finding]);
@@ -44,7 +41,7 @@ function drawLoadPart(scope, part, which, name, finding) {
 }
 
 function paintLoad(root, width, { seconds, curves, name, real, axis, unit, size }) {
-  const height = Math.max(210, Math.min(300, width * 0.5));
+  const height = chartHeight(width, 210, 300, 0.5);
   const most = Math.max(...curves.flatMap(({ values }) => values), 1);
   const high = most * 1.08;
   const [low, end] = [real ? seconds[0] : 0, Math.max(seconds.at(-1), seconds[0] + 1e-9)];
@@ -55,7 +52,7 @@ function paintLoad(root, width, { seconds, curves, name, real, axis, unit, size 
       : { low, high: end, ticks: ticks(0, end / size, count).map((at) => at * size), format: (at) => plain(at / size), name: `${axis} [${unit}]` },
     y: { low: 0, high, ticks: ticks(0, high, 4).filter((value) => Number.isInteger(value)), name },
   });
-  for (const { values, kind } of curves) root.append(svg("path", { class: `line ${kind}`, d: pathOf(seconds, values, sx, sy) }));
+  for (const { values, kind } of curves) root.append(svg("path", { class: `line ${kind}`, d: pathOf(seconds.map((at, index) => [sx(at), values[index] === null ? null : sy(values[index])])) }));
   const last = curves.at(-1);
   const marks = seconds.flatMap((at, index) => (curves.every(({ values }) => values[index] === null) ? [] : [{
     x: sx(at), y: sy(last.values[index] ?? 0),
@@ -63,16 +60,6 @@ function paintLoad(root, width, { seconds, curves, name, real, axis, unit, size 
       ...curves.map(({ label, values }) => `${label}: ${values[index] === null ? "not known" : digits(values[index])}`)],
   }]));
   return { height, marks };
-}
-
-// A line with gaps where nothing is known; a moment alone between gaps is a dot.
-function pathOf(seconds, values, sx, sy) {
-  return values.map((value, index) => {
-    if (value === null) return "";
-    const begins = index === 0 || values[index - 1] === null;
-    const alone = begins && (index === values.length - 1 || values[index + 1] === null);
-    return `${begins ? "M" : "L"}${sx(seconds[index])} ${sy(value)}${alone ? "h1" : ""}`;
-  }).join("");
 }
 
 // Round times of day in UTC, or days, at most `count` of them.

@@ -34,12 +34,12 @@ function rolloutParts({ number, shown }, index) {
     el("div", { class: "sides" },
       el("div", {},
         el("h4", {}, "Clusters"),
-        el("div", { class: "wide", role: "region", tabindex: "0", "aria-label": `Clusters of rollout ${number}` }, el("table", { id: `${id}-clusters`, class: "members stacked" })),
-        el("button", { id: `${id}-clusters-more`, type: "button", class: "more", hidden: true })),
+        wide(null, `Clusters of rollout ${number}`, el("table", { id: `${id}-clusters`, class: "members stacked" })),
+        moreOf(`${id}-clusters`)),
       el("div", {},
         el("h4", {}, "What happened"),
         el("ol", { id: `${id}-history`, class: "history" }),
-        el("button", { id: `${id}-history-more`, type: "button", class: "more", hidden: true }))),
+        moreOf(`${id}-history`))),
   ];
   const head = el("div", { id: `${id}-head`, class: "head" });
   return index ? el("details", { id, class: "rollout past", open: shown }, el("summary", {}, head), ...body)
@@ -79,22 +79,20 @@ function drawMembers(id, { clusters }) {
   const shadowed = clusters.some((row) => row.shadow_decisions);
   const headings = ["Cluster", "Takes part since", "Acts on", "Goes back to", "Blocks", ...(shadowed ? ["Decisions alike"] : [])];
   put(key,
-    el("thead", {}, el("tr", {}, headings.map((heading, index) =>
-      el("th", { scope: "col", class: index ? (index < 4 ? "text" : null) : "first" }, heading)))),
-    el("tbody", {}, shown.map((row) => named(el("tr", {},
+    el("thead", {}, headRow(headings, headings.slice(1, 4))),
+    el("tbody", {}, named(shown.map((row) => el("tr", {},
       el("th", { scope: "row", class: "first" }, el("span", { class: "cut", title: row.cluster }, row.cluster),
         ["held", "pinned"].includes(row.role) && el("span", { class: `pill ${row.tone}` }, row.role), row.away && el("span", { class: "pill idle" }, "away"),
         row.note && el("small", {}, row.note)),
       el("td", { class: "text short" }, row.stage ?? "–"), el("td", { class: "text short" }, row.acts), el("td", { class: "text short" }, row.back),
       cell(row.blocks ? whole(row.blocks) : "–"),
-      shadowed && cell(row.shadow_decisions ? `${Math.floor((100 * row.shadow_agreed) / row.shadow_decisions)}%` : "–")), headings))));
+      shadowed && cell(row.shadow_decisions ? `${Math.floor((100 * row.shadow_agreed) / row.shadow_decisions)}%` : "–"))), headings)));
   more(`${key}-more`, clusters.length - shown.length, "cluster", () => { allOf.add(key); drawMembers(id, { clusters }); });
 }
 
 function drawHistory(id, { history }) {
   const key = `${id}-history`;
   const shown = allOf.has(key) ? history : history.slice(0, FEW_EVENTS);
-  put(key, shown.map(({ unix_seconds: at, actor, text, why }) => el("li", {},
-    el("span", { class: "when" }, moment(at)), el("span", {}, actor && [el("b", {}, actor), " "], text, why && `: “${why}”`))));
+  put(key, shown.map(happened));
   more(`${key}-more`, history.length - shown.length, "event", () => { allOf.add(key); drawHistory(id, { history }); });
 }

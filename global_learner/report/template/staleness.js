@@ -17,7 +17,7 @@ function drawStaleness({ staleness }) {
     bins.map((bin) => [range(bin), whole(sum(bin)), ...(stacked ? clusters.map((name) => whole(bin.by[name] ?? 0)) : [])])));
   const label = `Staleness of ${total} updates: median ${median}, oldest ${oldest} steps`;
   showChart("staleness-part-chart", label, staleness, (root, width) => {
-    const height = Math.max(220, Math.min(300, width * 0.5));
+    const height = chartHeight(width, 220, 300, 0.5);
     const high = Math.max(...bins.map(sum)) * 1.05;
     const every = Math.ceil((bins.length * (bins.length > 12 ? 30 : 24)) / (width - 60)); // labels that find room
     const { sx, sy } = frame(root, {

@@ -14,12 +14,9 @@ function drawJob({ jobs, told }) {
     return;
   }
   if (!jobs.some(({ id }) => id === chosenJob)) chosenJob = telling(jobs).id;
-  const select = byId("job-select");
   const clusters = [...new Set(jobs.map(({ cluster }) => cluster))];
-  put("job-select", clusters.map((cluster) => el("optgroup", { label: cluster },
-    jobs.filter((job) => job.cluster === cluster).map((job) => el("option", { value: job.id }, caption(job))))));
-  select.value = chosenJob;
-  select.onchange = () => { chosenJob = select.value; drawJob({ jobs }); };
+  offer("job", chosenJob, clusters.map((cluster) => el("optgroup", { label: cluster },
+    jobs.filter((job) => job.cluster === cluster).map((job) => el("option", { value: job.id }, caption(job))))), (id) => { chosenJob = id; drawJob({ jobs }); });
   chartParts("job-part");
   drawLife(jobs.find(({ id }) => id === chosenJob));
 }
@@ -65,7 +62,7 @@ function drawLife(job) {
 }
 
 function paintLife(root, width, job, most) {
-  const height = Math.max(220, Math.min(300, width * 0.32));
+  const height = chartHeight(width, 220, 300, 0.32);
   const [unit, size] = unitFor(Math.max(job.seconds, 1));
   const first = job.held[0]?.[0] > 0 ? job.held[0][0] / size : 0;
   const end = Math.max(job.seconds / size, first + 1e-9);

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from foundation.figures import counted, shown
+from foundation.page import PARTS, read_part
 from policy_net.laboratory.report.caveats import assumptions, cautions, limits, summary
 from policy_net.laboratory.report.chart_style import FAINT, INK, in_both_lights, look
 from policy_net.laboratory.report.charts import PROPOSED_COLOUR, Chart, charts_of
@@ -57,11 +58,11 @@ def page_html(comparisons: Sequence[Comparison]) -> str:
 def rendered(template: str, **content: Any) -> str:
     """A page of this folder's templates, with its style; all text is escaped."""
     folder = files("policy_net.laboratory.report")
-    loader = FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8"))
+    loader = FunctionLoader(lambda name: read_part(folder / name))
     templates = Templates(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    style = (folder / "page.css").read_text(encoding="utf-8")
+    style = read_part(PARTS / "base.css") + read_part(folder / "page.css")
     return templates.get_template(template).render(style=style, **content)
 
 

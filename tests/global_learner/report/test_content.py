@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_makers import EVIL, NOW, fleets, replays, report, three, view
 
+from foundation.page import as_json
 from global_learner.report.content import report_content
 from global_learner.report.fleet import ClusterCounts
 from global_learner.report.learning import MOST_BINS, CurvePoint, staleness_histogram
-from global_learner.report.page import as_json, live_page, live_policy, static_page
+from global_learner.report.page import live_page, live_policy, static_page
 from global_learner.report.savings import headline, latest_comparison
 from global_learner.report.versions import MOST_VERSIONS
 from global_learner.report.words import change, listed

@@ -99,3 +99,15 @@ function frame(root, { width, height, x, y, left = 46, bottom = 42, top = 26, ri
 
 // A name that would not fit is cut; the tip and the table say all of it.
 const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+
+// A line through points of the picture, with gaps where one is not known; a point alone between gaps is a dot.
+function pathOf(points) {
+  return points.map(([x, y], index) => {
+    if (y === null) return "";
+    const begins = index === 0 || points[index - 1][1] === null;
+    const alone = begins && points.length > 1 && (index === points.length - 1 || points[index + 1][1] === null);
+    return `${begins ? "M" : "L"}${x} ${y}${alone ? "h1" : ""}`;
+  }).join("");
+}
+
+const chartHeight = (width, least, most, share) => Math.max(least, Math.min(most, width * share));
