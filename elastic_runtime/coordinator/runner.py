@@ -9,19 +9,19 @@ from typing import TypeVar
 
 import structlog
 
-from elastic_runtime.control.messages import JobStatus, MemberReport, RequestState
+from elastic_runtime.control.messages import JobStatus, RequestState
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore
 from elastic_runtime.coordinator.journal import Journal
-from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, SearchOrder
+from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, Order, SearchOrder
 from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, EventOutcome
-from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.errors import BadInput, ElasticError, ResizeFailed
-from elastic_runtime.model.sample_leases import SampleLease
 from elastic_runtime.protocol.plan import View
 from foundation.clocks import AwakeClock
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
+MachineEvent = Callable[[CoordinatorMachine, float], tuple[_T, EventOutcome]]
+"""Calls a method of the machine with the time; a result for the caller, and what follows from the event."""
 _FULL = "the disk with the coordinator's journal is full"
 
 
@@ -40,59 +40,44 @@ class CoordinatorRunner:
         self._view: View | None = None
         self._unpublished: View | None = None
         self.closed = False
-        self._waiting: list[ManifestOrder | SearchOrder] = []
-        self._orders: list[ManifestOrder | SearchOrder] = []
+        self._waiting: list[Order] = []
+        self._orders: list[Order] = []
         with self._published:
             self._carry_out(machine.on_tick(clock()))
         self._thread = threading.Thread(target=self._obey, name="checkpoints", daemon=True)
         self._thread.start()
 
-    def on_register(self, newcomer: Newcomer) -> str:
-        """See `CoordinatorMachine.on_register`."""
-        return self._run(lambda now: self._machine.on_register(newcomer, now))
+    def run(self, event: MachineEvent[_T], when_full: str = "") -> _T:
+        """Handle an event of the machine; its result.
 
-    def on_report(self, report: MemberReport) -> tuple[bool, int]:
-        """See `CoordinatorMachine.on_report`; and the number of the newest view."""
-        known = self._run(lambda now: self._machine.on_report(report, now))
-        view = self._view
-        return known, view.number if view is not None else 0
-
-    def on_stream(self, task: str, incarnation: int, opened: bool) -> None:
-        """See `CoordinatorMachine.on_stream`."""
-        self._run(lambda now: (None, self._machine.on_stream(task, incarnation, opened, now)))
-
-    def on_task_ended(self, task: str, exit_code: int, last_line: str, epoch: int = 0) -> None:
-        """See `CoordinatorMachine.on_task_ended`."""
-        self._run(lambda now: (None, self._machine.on_task_ended(task, exit_code, last_line, now, epoch)))
-
-    def on_request(self, request: RequestState, epoch: int = 0) -> RequestState:
-        """See `CoordinatorMachine.on_request`.
+        Args:
+            when_full: why an event that has to be remembered is refused while the disk is full; empty: it is not.
 
         Raises:
-            BadInput: the request is refused.
-            ResizeFailed: there is no room to remember it.
+            BadInput: the machine refuses the event.
+            ResizeFailed: the disk is full.
         """
+        with self._event():
+            result, outcome = event(self._machine, self._clock())
+            if not self._carry_out(outcome) and when_full:
+                raise ResizeFailed(f"{_FULL}: {when_full}")
+            return result
+
+    def on_request(self, request: RequestState, epoch: int = 0) -> RequestState:
+        """Take a scheduler's request, as `CoordinatorMachine.on_request`; none while the disk is full."""
         with self._event():
             if self._journal.full:
                 raise ResizeFailed(f"{_FULL}: training goes on, no request is taken; make room")
-            return self._run(
-                lambda now: self._machine.on_request(request, now, epoch),
-                without_room="ask again with the same id when there is room",
+            return self.run(
+                lambda machine, now: machine.on_request(request, now, epoch),
+                when_full="ask again with the same id when there is room",
             )
 
-    def on_lease(
-        self, worker: str, incarnation: int, generation: int, done: tuple[int, ...], batches: int
-    ) -> tuple[tuple[SampleLease, ...], bool]:
-        """See `CoordinatorMachine.on_lease`.
-
-        Raises:
-            BadInput: the job trains synchronously, or the numbers are none.
-            ResizeFailed: there is no room to remember it.
-        """
-        return self._run(
-            lambda now: self._machine.on_lease(worker, incarnation, generation, done, batches, now),
-            without_room="no samples are lent; make room",
-        )
+    @property
+    def view_number(self) -> int:
+        """Number of the newest view; 0 before the first."""
+        with self._published:
+            return self._view.number if self._view is not None else 0
 
     def on_tick(self) -> None:
         """Let time pass."""
@@ -105,17 +90,6 @@ class CoordinatorRunner:
         """See `CoordinatorMachine.status`."""
         with self._published:
             return self._machine.status(self._clock())
-
-    def models(self) -> tuple[str, str]:
-        """Layout and training as JSON texts; empty before the first worker."""
-        with self._published:
-            model = self._machine.state.model
-            return (model.layout_json, model.training_json) if model.training_json else ("", "")
-
-    def is_not_needed(self, task: str) -> bool:
-        """See `CoordinatorMachine.is_not_needed`."""
-        with self._published:
-            return self._machine.is_not_needed(task)
 
     def next_view(self, after: int, timeout_seconds: float) -> View | None:
         """The newest view, once it is newer than number `after`; None if none is in time, or at the end."""
@@ -133,14 +107,6 @@ class CoordinatorRunner:
 
     def _newer(self, after: int) -> bool:
         return self._view is not None and self._view.number > after
-
-    def _run(self, event: Callable[[float], tuple[_T, EventOutcome]], without_room: str = "") -> _T:
-        """Handle an event; where it has to be remembered, it is refused `without_room` for that."""
-        with self._event():
-            result, outcome = event(self._clock())
-            if not self._carry_out(outcome) and without_room:
-                raise ResizeFailed(f"{_FULL}: {without_room}")
-            return result
 
     @contextlib.contextmanager
     def _event(self) -> Iterator[None]:
@@ -160,10 +126,10 @@ class CoordinatorRunner:
                 raise
 
     def _carry_out(self, outcome: EventOutcome) -> bool:
-        """Journal, then publish. Without room the newest view waits, and so do the orders."""
+        """Journal, then publish. While the disk is full the newest view waits, and so do the orders."""
         if outcome.view is not None:
             self._unpublished = outcome.view
-        self._waiting += [*outcome.orders.manifests, *outcome.orders.searches]
+        self._waiting += outcome.orders
         if not self._journal.append(outcome.record):
             return False
         if self._unpublished is not None:
@@ -198,7 +164,7 @@ class CoordinatorRunner:
             search = self._checkpoints.search(order)
         except ElasticError as problem:
             error = str(problem)
-        self._run(lambda now: (None, self._machine.on_checkpoint_searched(order, search, error, now)))
+        self.run(lambda machine, now: (None, machine.on_checkpoint_searched(order, search, error, now)))
 
     def _complete(self, order: ManifestOrder) -> None:
         error = ""
@@ -206,7 +172,7 @@ class CoordinatorRunner:
             self._checkpoints.complete(order)
         except ElasticError as problem:
             error = str(problem)
-        self._run(lambda now: (None, self._machine.on_checkpoint_completed(order, error, now)))
+        self.run(lambda machine, now: (None, machine.on_checkpoint_completed(order, error, now)))
         if error:
             return
         try:

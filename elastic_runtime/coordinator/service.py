@@ -19,6 +19,7 @@ from elastic_runtime.control.conversions import (
 )
 from elastic_runtime.control.credentials import SERVER_OPTIONS, ServerCredentials, bind
 from elastic_runtime.control.messages import RequestState, ResizeMode, Size
+from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, EventOutcome
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.runner import CoordinatorRunner
 from elastic_runtime.errors import BadInput, ProtocolError
@@ -48,14 +49,14 @@ class CoordinatorService(JobControlServicer, MembershipServicer):
 
     def Resize(self, request: pb.ResizeRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
         """Another size."""
-        wanted = RequestState(
+        resize = RequestState(
             request.request_id,
             "resize",
             target=size_from_message(request.target),
             victims=_victims(request.victims),
             mode=enumeration_from_message(ResizeMode, request.mode),
         )
-        return self._request(wanted, request.epoch)
+        return self._request(resize, request.epoch)
 
     def Suspend(self, request: pb.SuspendRequest, _context: grpc.ServicerContext) -> pb.RequestReply:  # noqa: N802
         """Checkpoint, and end all tasks."""
@@ -84,20 +85,24 @@ class CoordinatorService(JobControlServicer, MembershipServicer):
             layout_json=_text(request.layout_json),
             training_json=_text(request.training_json),
         )
-        refusal = self._runner.on_register(newcomer)
+        return self._runner.run(lambda machine, now: self._register(machine, newcomer, now))
+
+    def _register(
+        self, machine: CoordinatorMachine, newcomer: Newcomer, now: float
+    ) -> tuple[pb.RegisterReply, EventOutcome]:
+        refusal, outcome = machine.on_register(newcomer, now)
         if refusal:
-            return pb.RegisterReply(refusal=refusal, not_needed=self._runner.is_not_needed(newcomer.task))
-        layout, training = self._runner.models()
-        return pb.RegisterReply(
-            layout_json=layout.encode(),
-            training_json=training.encode(),
-            report_every_seconds=self._report_every_seconds,
-        )
+            return pb.RegisterReply(refusal=refusal, not_needed=machine.is_not_needed(newcomer.task)), outcome
+        reply = pb.RegisterReply(report_every_seconds=self._report_every_seconds)
+        model = machine.state.model
+        if model.training_json:  # else no worker has brought the model yet
+            reply.layout_json, reply.training_json = model.layout_json.encode(), model.training_json.encode()
+        return reply, outcome
 
     def Follow(self, request: pb.FollowRequest, context: grpc.ServicerContext) -> Iterator[pb.View]:  # noqa: N802
         """The newest view, and every newer one."""
         task = check_task(request.task)
-        self._runner.on_stream(task, request.incarnation, True)
+        self._runner.run(lambda machine, now: (None, machine.on_stream(task, request.incarnation, True, now)))
         try:
             number = 0
             while context.is_active() and not self._runner.closed:
@@ -106,24 +111,28 @@ class CoordinatorService(JobControlServicer, MembershipServicer):
                     number = view.number
                     yield to_message(view)
         finally:
-            self._runner.on_stream(task, request.incarnation, False)
+            self._runner.run(lambda machine, now: (None, machine.on_stream(task, request.incarnation, False, now)))
 
     def Report(self, request: pb.ReportRequest, _context: grpc.ServicerContext) -> pb.ReportReply:  # noqa: N802
         """Where a member is."""
-        known, view = self._runner.on_report(report_from_message(request))
-        return pb.ReportReply(view=view, expelled=not known)
+        report = report_from_message(request)
+        known = self._runner.run(lambda machine, now: machine.on_report(report, now))
+        return pb.ReportReply(view=self._runner.view_number, expelled=not known)
 
     def Lease(self, request: pb.LeaseRequest, _context: grpc.ServicerContext) -> pb.LeaseReply:  # noqa: N802
         """Samples for an asynchronous worker."""
-        lent, finished = self._runner.on_lease(
-            check_task(request.task), request.incarnation, request.generation, tuple(request.done), request.batches
+        asker = check_task(request.task), request.incarnation, request.generation
+        lent, finished = self._runner.run(
+            lambda machine, now: machine.on_lease(*asker, tuple(request.done), request.batches, now),
+            when_full="no samples are lent; make room",
         )
         return pb.LeaseReply(leases=to_message(lent), finished=finished)
 
     def TaskEnded(self, request: pb.TaskEndedRequest, _context: grpc.ServicerContext) -> pb.TaskEndedReply:  # noqa: N802
         """A task's process ended."""
         line = check_text(request.last_line, "a last line").partition("\n")[0]
-        self._runner.on_task_ended(check_task(request.task), request.exit_code, line, request.epoch)
+        task, code = check_task(request.task), request.exit_code
+        self._runner.run(lambda machine, now: (None, machine.on_task_ended(task, code, line, now, request.epoch)))
         return pb.TaskEndedReply()
 
 

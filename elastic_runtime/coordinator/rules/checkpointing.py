@@ -6,7 +6,7 @@ carried out is an event again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -70,20 +70,17 @@ class SearchResult:
     line: str = ""
 
 
-@dataclass
-class Orders:
-    """Collected while an event is handled; taken by whoever runs the machine."""
-
-    manifests: list[ManifestOrder] = field(default_factory=list)
-    searches: list[SearchOrder] = field(default_factory=list)
+Order = ManifestOrder | SearchOrder
 
 
-def take_orders(job: CoordinatedJob) -> Orders:
-    """Orders since the last call."""
-    orders = job.own(Orders)
-    taken = Orders(orders.manifests, orders.searches)
-    orders.manifests, orders.searches = [], []
-    return taken
+class Orders(list[Order]):
+    """Orders, collected while an event is handled; taken by whoever runs the machine."""
+
+    def take(self) -> list[Order]:
+        """Orders since the last call."""
+        taken = list(self)
+        self.clear()
+        return taken
 
 
 def checkpoint_name(step: int) -> str:
@@ -129,7 +126,7 @@ def watch_checkpoint(job: CoordinatedJob, now: float) -> None:
                 (job.state.generation.start_step, job.durable_step()),
                 pending.book_json,
             )
-            job.own(Orders).manifests.append(order)
+            job.own(Orders).append(order)
     # The time begins when the workers are at the clock: before that, servers have nothing to write.
     begun = job.is_asynchronous or all(job.report(name).step >= pending.step for name in job.live_workers())
     if begun and job.timers.passed("checkpoint", now, job.settings.checkpoint_write_seconds):

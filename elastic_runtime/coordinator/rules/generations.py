@@ -168,7 +168,7 @@ def _searches(job: CoordinatedJob) -> bool:
         return False
     job.memory.searched_generation = generation.number
     names = tuple(name for name, _ in reversed(job.state.checkpoints.durable))
-    job.own(Orders).searches.append(SearchOrder(generation.number, names))
+    job.own(Orders).append(SearchOrder(generation.number, names))
     return True
 
 

@@ -24,7 +24,7 @@ from elastic_runtime.coordinator.rules import (
     resizing,
     tasks,
 )
-from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, Orders, SearchOrder, SearchResult
+from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, Order, Orders, SearchOrder, SearchResult
 from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.phases import GATHERING, enter
 from elastic_runtime.coordinator.rules.registering import Newcomer
@@ -51,7 +51,7 @@ class EventOutcome:
 
     record: dict[str, Any]
     view: View | None
-    orders: Orders
+    orders: list[Order]
 
 
 def begin(settings: CoordinatorSettings, found: SearchResult | None = None) -> CoordinatorState:
@@ -214,8 +214,8 @@ class CoordinatorMachine:
 
     def _outcome(self) -> EventOutcome:
         job = self._job
+        orders = job.own(Orders).take()
         if self._view is not None and not _changed(self._recorded, job.state):
-            orders = checkpointing.take_orders(job)
             return EventOutcome({}, None, orders)
         view = build_view(job.state, self._number)
         if self._view is None or view != self._view:
@@ -232,7 +232,6 @@ class CoordinatorMachine:
         self._fresh = False
         record = {name: getattr(job.state, name) for name in names}
         self._recorded = replace(job.state)
-        orders = checkpointing.take_orders(job)
         return EventOutcome(record, published, orders)
 
 

@@ -13,7 +13,7 @@ from elastic_runtime.checkpoint.manifest import Manifest
 from elastic_runtime.control.messages import MemberReport, RequestState, Shard, Size
 from elastic_runtime.coordinator.checkpoint_store import describe
 from elastic_runtime.coordinator.journal import encode, restore
-from elastic_runtime.coordinator.rules.checkpointing import SearchResult
+from elastic_runtime.coordinator.rules.checkpointing import ManifestOrder, SearchResult
 from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, EventOutcome, begin
 from elastic_runtime.coordinator.rules.registering import Newcomer
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
@@ -101,15 +101,16 @@ class World:
         if not (journaled and published):
             self.restart()
             return
-        for order in outcome.orders.manifests:
-            assert {shard.name for shard in order.shards}, order
-            self.take(self.machine.on_checkpoint_completed(order, "", self.now))
-        for order in outcome.orders.searches:
-            if self.dies_searching:
+        for order in outcome.orders:
+            if isinstance(order, ManifestOrder):
+                assert {shard.name for shard in order.shards}, order
+                self.take(self.machine.on_checkpoint_completed(order, "", self.now))
+            elif self.dies_searching:
                 self.dies_searching = False
                 self.restart()
                 return
-            self.take(self.machine.on_checkpoint_searched(order, self.search(order.names), "", self.now))
+            else:
+                self.take(self.machine.on_checkpoint_searched(order, self.search(order.names), "", self.now))
 
     def search(self, names: tuple[str, ...]) -> SearchResult:
         bad = () if self.looks_sound else tuple((Path(name), "cut short") for name in names if name in self.damaged)

@@ -42,13 +42,17 @@ def test_a_full_disk_refuses_requests_and_nothing_else(tmp_path: Path) -> None:
     )
 
     def report(task: str, number: int, **state: object) -> bool:
-        return runner.on_report(MemberReport(task, number, **state))[0]  # type: ignore[arg-type]
+        newest = MemberReport(task, number, **state)  # type: ignore[arg-type]
+        return runner.run(lambda machine, now: machine.on_report(newest, now))
+
+    def register(newcomer: Newcomer) -> str:
+        return runner.run(lambda machine, now: machine.on_register(newcomer, now))
 
     tasks = ["worker-0", "worker-1", "ps-0", "ps-1"]
     for number, task in enumerate(tasks):
         role = TaskRole.WORKER if task.startswith("worker") else TaskRole.SERVER
         models = (LAYOUT, TRAINING) if role is TaskRole.WORKER else ("", "")
-        assert not runner.on_register(Newcomer(task, role, number, "{}", *models))
+        assert not register(Newcomer(task, role, number, "{}", *models))
     report("worker-0", 0, initialised=True)
     for number in (2, 3):
         report(tasks[number], number, generation=1, ready=True)
@@ -64,7 +68,7 @@ def test_a_full_disk_refuses_requests_and_nothing_else(tmp_path: Path) -> None:
     with pytest.raises(ResizeFailed, match="journal is full: training goes on, no request is taken; make room"):
         runner.on_request(RequestState("early", "resize", target=Size(2, 3)))
     assert len(runner.status().requests) == taken, "what was refused is not remembered"
-    runner.on_task_ended("worker-1", -9, "")
+    runner.run(lambda machine, now: (None, machine.on_task_ended("worker-1", -9, "", now)))
     view = runner.next_view(0, 0.0)
     assert view is not None
     assert view.substitutes == {"worker-1": "worker-0"}, "the reserve takes what keeps the job going"

@@ -45,7 +45,7 @@ def test_a_failing_disk_ends_the_coordinator_and_publishes_nothing(tmp_path: Pat
     assert runner.failure is None, "a refusal is no failure"
     records.broken = True
     with pytest.raises(JournalUnusable):
-        runner.on_task_ended("ps-0", -9, "")
+        runner.run(lambda machine, now: (None, machine.on_task_ended("ps-0", -9, "", now)))
     assert isinstance(runner.failure, JournalUnusable)
     records.broken = False
     with pytest.raises(JournalUnusable):

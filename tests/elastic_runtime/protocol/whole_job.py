@@ -98,7 +98,7 @@ class WholeJob(World):
         if outcome.view is not None:
             assert not self.views or outcome.view.number > self.views[-1].number
             self.views.append(outcome.view)
-        self.orders += outcome.orders.manifests
+        self.orders += [order for order in outcome.orders if isinstance(order, ManifestOrder)]
 
     def kill_coordinator(self) -> None:
         """What it had recorded is all that is left of it."""
