@@ -1,4 +1,7 @@
-"""Credentials of a job: who talks to its coordinator has the job's token, over TLS wherever others could listen.
+"""Addresses and credentials of a job's coordinator: who talks to it has the job's token, and TLS where others listen.
+
+An address is written as gRPC reads it: a host and a port, or, where all of a job is on one machine, `unix:` and a
+socket's path in the form that URIs have.
 
 The token is a line in a file, made for one job; it is shown by digests and never sent (`sessions.py`). Without TLS a
 coordinator serves on a Unix socket or on loopback only, and members connect to these only, unless that is allowed by
@@ -7,6 +10,7 @@ name (a network that is closed).
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import ssl
 import stat
@@ -15,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
-from elastic_runtime.control.addresses import is_loopback, path_of_socket
-from elastic_runtime.control.checks import MOST_MESSAGE_BYTES
+from elastic_runtime.control.checks import MOST_MESSAGE_BYTES, check_host_and_port
 from elastic_runtime.errors import BadInput
 from foundation.files import PRIVATE
 from foundation.followed_files import Content, FollowedFiles
@@ -26,6 +30,9 @@ from foundation.text import plain_line
 if TYPE_CHECKING:  # who only looks at a job's files, or refuses what was typed, waits for no gRPC
     import grpc
 
+_UNIX = "unix:"
+_ABSTRACT = "unix-abstract:"
+"""A socket without a file, which every user of this machine reaches; a coordinator's own, behind a port."""
 _SHORTEST_TOKEN = 16
 _LONGEST_TOKEN = 4096
 _SHOWN_OF_A_PATH = 200
@@ -55,6 +62,43 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     # A job's control never goes through a proxy that the environment names for other traffic.
     ("grpc.enable_http_proxy", 0),
 ]
+
+
+def check_coordinator(address: str) -> str:
+    """An address of a coordinator, `host:port` or a Unix socket on this machine.
+
+    Raises:
+        BadInput: it is neither.
+    """
+    if not address.startswith(_UNIX):
+        return check_host_and_port(address)
+    path = path_of_socket(address)
+    if path is None or not path.is_absolute() or socket_address(path) != address:
+        raise BadInput(f"{address[:200]!r} is no address; give host:port, or unix: and a socket's whole path")
+    return address
+
+
+def socket_address(path: Path) -> str:
+    """Address of a coordinator on a Unix socket."""
+    return _UNIX + quote(str(path))
+
+
+def path_of_socket(address: str) -> Path | None:
+    """The Unix socket of an address; None if it is of another kind."""
+    return Path(unquote(address.removeprefix(_UNIX))) if address.startswith(_UNIX) else None
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address reaches this machine only."""
+    if path_of_socket(address) is not None or address.startswith(_ABSTRACT):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

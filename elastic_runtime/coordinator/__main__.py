@@ -19,8 +19,13 @@ import structlog
 from pydantic import ValidationError
 
 from elastic_runtime.checkpoint.object_store import Place, make_folder, place_of
-from elastic_runtime.control.addresses import check_coordinator, path_of_socket
-from elastic_runtime.control.credentials import ServerCredentials, follow_pair, read_token
+from elastic_runtime.control.credentials import (
+    ServerCredentials,
+    check_coordinator,
+    follow_pair,
+    path_of_socket,
+    read_token,
+)
 from elastic_runtime.control.messages import JobStatus
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore, Restore
 from elastic_runtime.coordinator.journal import Journal

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from elastic_runtime.control.addresses import path_of_socket, socket_address
+from elastic_runtime.control.credentials import path_of_socket, socket_address
 from elastic_runtime.errors import BadInput, ElasticError
 from elastic_runtime.launcher.job_folder import read_json
 from elastic_runtime.launcher.job_spec import COORDINATOR, Programs

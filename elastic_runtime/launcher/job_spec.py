@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from elastic_runtime.control.addresses import is_loopback
+from elastic_runtime.control.credentials import is_loopback
 from elastic_runtime.control.messages import Size
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.job_folder import JobFolder

@@ -13,8 +13,7 @@ from dataclasses import fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from elastic_runtime.control.addresses import check_coordinator
-from elastic_runtime.control.credentials import ClientCredentials, follow_ca
+from elastic_runtime.control.credentials import ClientCredentials, check_coordinator, follow_ca
 from elastic_runtime.control.messages import JobStatus, RequestState, Size, TaskStatus
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, resume_command, write_json

@@ -11,9 +11,8 @@ from pathlib import Path
 import zmq
 
 from elastic_runtime.checkpoint.object_store import Place, place_of
-from elastic_runtime.control.addresses import check_coordinator
 from elastic_runtime.control.checks import check_host_and_port, check_job, check_task
-from elastic_runtime.control.credentials import ClientCredentials, follow_ca, read_token
+from elastic_runtime.control.credentials import ClientCredentials, check_coordinator, follow_ca, read_token
 from elastic_runtime.control.member_link import MemberLink, ReadyFile
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable, ElasticError, ProtocolError
 from elastic_runtime.protocol.plan import TaskRole

@@ -20,8 +20,7 @@ from elastic_runtime.errors import BadInput, ElasticError
 from elastic_runtime.model.data_shards import SampleOrder
 from elastic_runtime.worker.batches import Batch
 from elastic_runtime.worker.mode import TrainingMode
-from elastic_runtime.worker.model_guard import ModelGuard, ParameterWatch
-from elastic_runtime.worker.script import ScriptGradients, is_left_on_purpose
+from elastic_runtime.worker.script_guards import ModelGuard, ParameterWatch, ScriptGradients, is_left_on_purpose
 
 _SECOND_BACKWARD = "through the graph a second time"
 """Of torch's words."""

@@ -30,7 +30,7 @@ from elastic_runtime.errors import ElasticError
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, remove_folder
 from elastic_runtime.launcher.job_spec import spec_of
 from elastic_runtime.launcher.job_status import client_of, read_state
-from elastic_runtime.launcher.warm.script_imports import MORE_VARIABLE
+from elastic_runtime.launcher.script_source import MORE_VARIABLE
 from elastic_runtime.protocol.plan import JobPhase
 from foundation.text import plain_line
 from policy_net.domain import SUSPENDED, Allocation

@@ -12,8 +12,7 @@ import ssl
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from elastic_runtime.control.addresses import is_loopback
-from elastic_runtime.control.credentials import no_password, read_pem
+from elastic_runtime.control.credentials import is_loopback, no_password, read_pem
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.script_source import is_distributed, joins
 

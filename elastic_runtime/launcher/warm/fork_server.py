@@ -19,7 +19,7 @@ if not sys.flags.safe_path and sys.path and sys.path[0] == os.path.dirname(os.pa
 import importlib  # noqa: E402
 import socket  # noqa: E402
 
-from elastic_runtime.launcher.warm import running  # noqa: E402
+from elastic_runtime.launcher.warm import forked_task  # noqa: E402
 from elastic_runtime.launcher.warm.serving import ForkServer, serve_launchers, serve_tasks  # noqa: E402
 
 _OF_LAUNCHERS = 3
@@ -27,16 +27,16 @@ _OF_LAUNCHERS = 3
 
 if __name__ == "__main__":
     channel = socket.socket(fileno=int(sys.argv[1]))
-    forked: ForkServer | running.ForkedTask | list[str] | None
+    forked: ForkServer | forked_task.ForkedTask | list[str] | None
     if len(sys.argv) == _OF_LAUNCHERS:
         forked = serve_launchers(channel, AT_START)
     else:
         forked = serve_tasks(channel, int(sys.argv[2]), AT_START)
     if isinstance(forked, ForkServer):
         forked = forked.answer()
-    if isinstance(forked, running.ForkedTask):
-        running.run(forked)
+    if isinstance(forked, forked_task.ForkedTask):
+        forked_task.run(forked)
     elif forked is not None:
         launcher = importlib.import_module(forked[0])
         sys.argv[:] = [str(launcher.__file__), *forked[1:]]
-        running.end_ours(launcher.main)
+        forked_task.end_ours(launcher.main)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
+from elastic_runtime.launcher.script_source import BASE, MORE_VARIABLE, Import, imports_ahead
 from elastic_runtime.launcher.settings import RestartLimit
-from elastic_runtime.launcher.warm.becoming import THREAD_VARIABLES
-from elastic_runtime.launcher.warm.script_imports import BASE, MORE_VARIABLE, Import, imports_ahead
+from elastic_runtime.launcher.warm.forked_task import THREAD_VARIABLES
 from elastic_runtime.launcher.warm.server_process import ForkServerProcess, ServerGone
 from elastic_runtime.launcher.warm.serving import ROOM_VARIABLE
 from foundation.files import open_ordinary

@@ -18,8 +18,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from elastic_runtime.launcher.script_source import Import
 from elastic_runtime.launcher.warm import wire
-from elastic_runtime.launcher.warm.script_imports import Import
 
 _PROGRAM = Path(__file__).with_name("fork_server.py")
 _POLL_SECONDS = 0.005

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from elastic_runtime.launcher import parent_death
-from elastic_runtime.launcher.warm import becoming, running, server_process, wire
-from elastic_runtime.launcher.warm.running import ForkedTask
-from elastic_runtime.launcher.warm.script_imports import Import, imports_ahead, obstacle_in, shadowed
+from elastic_runtime.launcher.script_source import Import, imports_ahead, obstacle_in, shadowed
+from elastic_runtime.launcher.warm import forked_task, server_process, wire
+from elastic_runtime.launcher.warm.forked_task import ForkedTask
 from foundation import kinship
 from foundation.program_life import importing
 
@@ -69,7 +69,7 @@ class ForkServer:
             except (EOFError, OSError):
                 return None
             if "script" in request:
-                becoming.take_on(request["environment"], request["folder"], descriptors, computes=False)
+                forked_task.take_on(request["environment"], request["folder"], descriptors, computes=False)
                 if not self._is_made_ready(Path(request["script"])):
                     return None
                 continue
@@ -130,10 +130,10 @@ class ForkServer:
                 if os.fork():
                     os._exit(0)
                 self._channel.close()
-                becoming.tie(self._launcher, forker, leash)
-                becoming.take_on(request["environment"], request["folder"], descriptors[:2])
-                becoming.hold(descriptors[2:], request.get("descriptors", []))
-                becoming.show_as([task.python, *task.command])
+                forked_task.tie(self._launcher, forker, leash)
+                forked_task.take_on(request["environment"], request["folder"], descriptors[:2])
+                forked_task.hold(descriptors[2:], request.get("descriptors", []))
+                forked_task.show_as([task.python, *task.command])
                 return task
             os.waitpid(between, 0)
         leash.close()
@@ -143,7 +143,7 @@ class ForkServer:
 
     def _refusal(self, task: ForkedTask) -> str:
         """Reason why a script, as it is now, has to start cold."""
-        if not running.runs_script(task.command):
+        if not forked_task.runs_script(task.command):
             return ""
         script = Path(task.command[0])
         if late := obstacle_in(script):
@@ -214,7 +214,7 @@ def _born(request: dict[str, Any], descriptors: list[int], at_start: frozenset[s
     """
     leash = socket.socket(fileno=descriptors[0])
     os.setsid()
-    if not becoming.show_variable(ROOM_VARIABLE, *request["shown"]):
+    if not forked_task.show_variable(ROOM_VARIABLE, *request["shown"]):
         os._exit(1)  # nobody could find what is left of it
     try:
         os.chdir(request["folder"])
@@ -222,10 +222,10 @@ def _born(request: dict[str, Any], descriptors: list[int], at_start: frozenset[s
         with suppress(OSError):
             wire.send(leash, {"refused": "its folder cannot be entered"})
         os._exit(1)
-    becoming.wait_for_leave(leash)
-    becoming.take_on(request["environment"], request["folder"], descriptors[1:3], computes=False)
+    forked_task.wait_for_leave(leash)
+    forked_task.take_on(request["environment"], request["folder"], descriptors[1:3], computes=False)
     command = [request["module"], *request["arguments"]]
-    becoming.show_as([sys.executable, "-m", *command])
+    forked_task.show_as([sys.executable, "-m", *command])
     if not request["forks_tasks"]:
         return command
     ours, its = socket.socketpair()

@@ -16,9 +16,9 @@ from typing import IO
 
 from elastic_runtime.launcher import parent_death
 from elastic_runtime.launcher.job_spec import ProcessSpec
+from elastic_runtime.launcher.script_source import obstacle_in
 from elastic_runtime.launcher.settings import LauncherSettings, RestartLimit
-from elastic_runtime.launcher.warm import running
-from elastic_runtime.launcher.warm.script_imports import obstacle_in
+from elastic_runtime.launcher.warm import forked_task
 from elastic_runtime.launcher.warm.server_process import ForkServerProcess, ServerGone, ServerUnfit, take_inherited
 from foundation import kinship
 from foundation.files import open_ordinary
@@ -170,7 +170,7 @@ class WarmStarter:
         if self._server is None or self._server.ready:
             return False
         command = spec.command[1:]
-        return not (running.runs_script(command) and obstacle_in(Path(command[0])))
+        return not (forked_task.runs_script(command) and obstacle_in(Path(command[0])))
 
     def start(self, spec: ProcessSpec) -> WarmChild | None:
         """Fork a task; None: it is to be started cold."""
@@ -178,7 +178,7 @@ class WarmStarter:
         if server is None or not self._fits(spec):
             return None
         # Of a server that is not told of the script yet nothing is expected, and what is ours can be had.
-        if not server.ready and (self._knows_script or running.runs_script(spec.command[1:])):
+        if not server.ready and (self._knows_script or forked_task.runs_script(spec.command[1:])):
             return None
         request = {
             "python": spec.command[0],
@@ -215,7 +215,7 @@ class WarmStarter:
     def _fits(self, spec: ProcessSpec) -> bool:
         command = spec.command
         same = _read_at_once(spec.environment) == _read_at_once(self._spec.environment)
-        return same and command[0] == self._spec.command[0] and running.can_run(command[1:])
+        return same and command[0] == self._spec.command[0] and forked_task.can_run(command[1:])
 
     def _on_death(self, why: str) -> None:
         self.rest()

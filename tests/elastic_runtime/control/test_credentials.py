@@ -11,13 +11,13 @@ import structlog
 from certificates import certificate
 from memory_records import MemoryRecords
 
-from elastic_runtime.control.addresses import is_loopback
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.credentials import (
     ClientCredentials,
     ServerCredentials,
     follow_ca,
     follow_pair,
+    is_loopback,
     open_channel,
     read_pem,
     read_token,

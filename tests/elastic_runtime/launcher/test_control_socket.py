@@ -11,8 +11,14 @@ import grpc
 import pytest
 from job_makers import WAITS, Launcher, make_job, wait_for
 
-from elastic_runtime.control.addresses import check_coordinator, is_loopback, path_of_socket, socket_address
-from elastic_runtime.control.credentials import ServerCredentials, bind
+from elastic_runtime.control.credentials import (
+    ServerCredentials,
+    bind,
+    check_coordinator,
+    is_loopback,
+    path_of_socket,
+    socket_address,
+)
 from elastic_runtime.errors import BadInput
 from elastic_runtime.launcher.coordinator_keeper import ControlSocket, remove_left
 from elastic_runtime.launcher.job_folder import read_json

@@ -31,7 +31,7 @@ import elastic_runtime.worker.asynchronous  # for the children
 import elastic_runtime.worker.join
 import elastic_runtime.worker.parameter_servers
 import elastic_runtime.worker.synchronous  # for the children
-from elastic_runtime.launcher.warm.running import end_ours
+from elastic_runtime.launcher.warm.forked_task import end_ours
 from elastic_runtime.worker.protocol.exchange import WorkerExchange
 from foundation.program_life import importing
 

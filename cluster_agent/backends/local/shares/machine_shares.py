@@ -13,7 +13,7 @@ import structlog
 
 from cluster_agent.errors import BadAgentConfig
 from elastic_runtime.launcher.gpu_seats import read_gpus, read_used, used_file, write_gpus
-from elastic_runtime.launcher.warm.becoming import THREAD_VARIABLES
+from elastic_runtime.launcher.warm.forked_task import THREAD_VARIABLES
 from foundation.figures import counted
 from policy_net.domain import Resources
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from started_tasks import DEADLINE_SECONDS, gone, wait_for
 
-from elastic_runtime.launcher.warm.becoming import THREAD_VARIABLES
+from elastic_runtime.launcher.warm.forked_task import THREAD_VARIABLES
 from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter, StarterSettings
 from foundation.marked_processes import end_marked, marked_processes
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elastic_runtime.launcher.warm.script_imports import Import, imports_ahead, imports_of, is_installed, shadowed
+from elastic_runtime.launcher.script_source import Import, imports_ahead, imports_of, is_installed, shadowed
 
 
 def ahead(source: str) -> list[str]:

@@ -1,7 +1,7 @@
 """A worker holds as many batches ahead as last for about two seconds, and tells soon what it has done."""
 
 from elastic_runtime.model.sample_leases import SampleLease
-from elastic_runtime.worker.protocol.leases_ahead import LeasesAhead
+from elastic_runtime.worker.lease_queue import LeasesAhead
 
 
 def leases(*numbers: int) -> tuple[SampleLease, ...]:
