@@ -23,7 +23,6 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
 
     Args:
         level: the least that is logged; a word that is none stands for info.
-        stream: where to; stderr if None.
     """
     target = sys.stderr if stream is None else stream
     last: list[structlog.typing.Processor] = (

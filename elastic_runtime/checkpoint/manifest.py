@@ -55,9 +55,6 @@ def write_manifest(
 ) -> Manifest:
     """Make a checkpoint count, once all its shards are written.
 
-    Args:
-        position: the caller's own JSON.
-
     Raises:
         CheckpointError: a shard is not there or damaged, a block is in none of them, or the disk refuses.
     """
@@ -212,6 +209,5 @@ def _record(plain: object) -> ShardRecord:
 
 
 def _text(content: Mapping[str, Any]) -> bytes:
-    """The file's text: the content and its digest."""
     digest = hashlib.sha256(json.dumps(content, indent=1).encode()).hexdigest()
     return json.dumps({**content, "sha256": digest}, indent=1).encode()

@@ -48,9 +48,6 @@ class ObjectStore:
     def call(self, url: str, function: Callable[[Any], _T], size_bytes: int = 0) -> _T:
         """Result of a function of the file system, which may be called several times.
 
-        Args:
-            size_bytes: how much goes over the network.
-
         Raises:
             OSError: it failed, or took too long; a call that hangs is left alone.
         """
@@ -160,8 +157,6 @@ Place = Path | StorePath
 
 
 class _Parts(io.RawIOBase):
-    """An object as a file that is read."""
-
     def __init__(self, path: StorePath, size_bytes: int) -> None:
         self._path, self._size_bytes, self._position = path, size_bytes, 0
 

@@ -19,9 +19,6 @@ from elastic_runtime.model.optimizers import Optimizer
 def read_blocks(checkpoint: Place | Manifest, blocks: Iterable[int]) -> Iterator[BlockState]:
     """Some blocks of a checkpoint, in the order in which they lie on the disk; nothing else is read.
 
-    Args:
-        checkpoint: its folder, or its manifest if that was read.
-
     Raises:
         CheckpointError: a file is missing, cut short or damaged.
         ValueError: the model has no such block.

@@ -51,8 +51,6 @@ class ShardEntry:
     """One block in a shard.
 
     Attributes:
-        block: its index in the layout.
-        version: how many steps were applied to it.
         sha256: hex, of its bytes: the parameters, then each tensor of the state.
         start: where its bytes begin, counted from the end of the head.
         states: names of the optimizer's tensors that follow the parameters, each of the parameters' size.

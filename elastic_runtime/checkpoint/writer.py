@@ -48,7 +48,6 @@ class _InFolder:
         sync_folder(self.place.parent)
 
     def clear(self) -> None:
-        """Remove the file, unless it has its name."""
         with suppress(OSError):  # the error that led here is the one to tell
             self._partial.unlink(missing_ok=True)
             self._partial.parent.rmdir()  # only if no other server's shard is there
@@ -90,7 +89,6 @@ class ShardWriter:
     Args:
         folder: of the checkpoint; made if need be. For an object store, the shard is a temporary file (`TMPDIR`) first.
         name: of the shard, such as the server's; a number, if it is taken, and the file's ending are added.
-        blocks: all that will be handed in.
 
     Raises:
         CheckpointError: the folder or file cannot be made.

@@ -198,7 +198,6 @@ class SealedChannel:
         return self._unproven(error)
 
     def _unproven(self, error: grpc.RpcError) -> ElasticError:
-        """Nobody answered, or somebody who may be anybody."""
         code, line = error.code(), error.details() or ""
         for sign, reason in _MISTRUST.items():
             if code in _GONE and sign in line:

@@ -107,7 +107,6 @@ class ClientCredentials:
 
     Attributes:
         ca_pem: certificates (PEM) that the coordinator's has to be signed by; None: no TLS.
-        insecure_allowed: without TLS also to addresses that are not loopback.
         ca: the same certificates as a file that is followed, in place of `ca_pem`.
     """
 

@@ -47,7 +47,6 @@ class MemberLink:
     """One worker's or parameter server's control plane; all its methods may be called from any thread.
 
     Args:
-        incarnation: random, of this process.
         clock: seconds in which this process ran; looked at each time that a report may be due.
         ready_file: marked once the member reports that it is ready, and cleared when the link is closed.
 

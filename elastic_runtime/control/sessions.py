@@ -158,7 +158,6 @@ class _Session:
     """Bit i: the request with the number `highest - i` was there."""
 
     def take(self, number: int) -> bool:
-        """Whether this number is new; takes note of it."""
         if number > self.highest:
             self.seen = (self.seen << min(number - self.highest, WINDOW) | 1) & (1 << WINDOW) - 1
             self.highest = number

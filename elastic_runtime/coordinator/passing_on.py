@@ -24,8 +24,6 @@ _MOST_CONNECTIONS = 2048
 
 @dataclass(slots=True, eq=False)
 class _End:
-    """One side of a connection."""
-
     socket: socket.socket
     waiting: bytearray = field(default_factory=bytearray)
     """What it is to be sent."""

@@ -29,7 +29,6 @@ class ViewFollower:
         on_news: called from its thread when there is a newer view, or the end of following; must not block.
 
     Attributes:
-        view: the newest; None before the first.
         failure: why it follows no longer (a wrong token, a protocol of another version); None while it does.
     """
 

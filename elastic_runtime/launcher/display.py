@@ -17,12 +17,7 @@ _CLOSE_SECONDS = 2.0
 
 
 class Display:
-    """Printer in a thread of its own.
-
-    Args:
-        out: gets the first worker's stdout.
-        errors: gets its stderr, and what the launcher says.
-    """
+    """Printer in a thread of its own: the first worker's stdout, its stderr and what the launcher says."""
 
     def __init__(self, program: str, out: TextIO, errors: TextIO, most_lines: int, quiet: bool = False) -> None:
         self._program = program

@@ -52,11 +52,7 @@ def write_used(gpu_file: Path, used: Mapping[str, Sequence[str]]) -> None:
 
 
 class GpuSeats:
-    """GPUs of one launcher's workers.
-
-    Args:
-        each: of one worker.
-    """
+    """GPUs of one launcher's workers."""
 
     def __init__(self, gpu_file: Path, each: int) -> None:
         self._file = gpu_file
@@ -64,11 +60,7 @@ class GpuSeats:
         self._taken: dict[str, tuple[str, ...]] = {}
 
     def is_to_wait(self, stay: Collection[str]) -> bool:
-        """Whether another worker has too few only as long as the processes of some that go still use theirs.
-
-        Args:
-            stay: workers that do not go.
-        """
+        """Whether another worker has too few only as long as the processes of some that go still use theirs."""
         used = {gpu for gpus in self._taken.values() for gpu in gpus}
         kept = {gpu for task, gpus in self._taken.items() if task in stay for gpu in gpus}
         mine = read_gpus(self._file)

@@ -158,7 +158,6 @@ def check_not_kept(folder: JobFolder, instead: Sequence[str], environment: Mappi
     Args:
         instead: commands of `cluster-agent` that fit what was wanted.
         environment: which says whether that agent itself started this process.
-        anyway: whether the user knows, as of an agent that is gone for good.
 
     Raises:
         BadInput: the agent is to be asked.
@@ -176,9 +175,6 @@ def resume_command(folder: JobFolder, environment: Mapping[str, str], *, anyway:
     """Command that goes on with a job: with its folder of jobs where that is not the usual one.
 
     A job that an agent keeps goes on by that agent alone, or its cores would be used twice.
-
-    Args:
-        anyway: whether the user has said that this agent is gone.
     """
     kept = is_kept(folder)
     if kept and not anyway:

@@ -127,7 +127,6 @@ class ProcessSpec:
 
     Attributes:
         working_folder: where it runs; relative names in its arguments count from there.
-        descriptors: of ours, that it gets too.
     """
 
     command: tuple[str, ...]
@@ -139,11 +138,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Command lines and environments of a job's processes.
-
-    Attributes:
-        environment: what the processes inherit; ours is added.
-    """
+    """Command lines and environments of a job's processes."""
 
     spec: JobSpec
     folder: JobFolder
@@ -211,12 +206,7 @@ class Programs:
         return ProcessSpec(command, environment, self.spec.working_folder, log_file, descriptors)
 
     def task_process(self, task: str, address: str, workers: int, servers: int) -> ProcessSpec:
-        """How to start a task.
-
-        Args:
-            workers: how many there are or will be, which share the cores.
-            servers: how many parameter servers there are or will be, each with a core to itself.
-        """
+        """How to start a task."""
         # Parameter servers use one thread: applying a block is bound by memory, and the workers need the cores.
         threads = self.spec.threads_of_a_worker(workers, servers, self.environment) if is_worker(task) else 1
         ours = {} if is_worker(task) else _OURS

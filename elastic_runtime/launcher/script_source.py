@@ -113,7 +113,6 @@ class ScriptImports:
     """Imports of a script, by its text.
 
     Attributes:
-        ahead: may be imported before the script runs.
         obstacle: why the script has to start with nothing imported, in a line; empty if it need not.
     """
 
@@ -122,11 +121,7 @@ class ScriptImports:
 
 
 def imports_of(source: bytes, name: str) -> ScriptImports:
-    """Read a script; what cannot be compiled has no imports, and says so itself when it runs.
-
-    Args:
-        name: the script's, for the line that says why it cannot start warm.
-    """
+    """Read a script; what cannot be compiled has no imports, and says so itself when it runs."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last of a text that nests too deep
@@ -221,7 +216,6 @@ def _set_before(tree: ast.Module) -> str:
 
 
 def _leading(body: list[ast.stmt]) -> Iterator[Import]:
-    """Imports before the first statement that does something."""
     for statement in body:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             yield from _imports(statement)

@@ -114,9 +114,6 @@ class Supervisor:
     def run(self, first_request: FirstRequest | None = None) -> JobPhase:
         """Look after the job until it is finished, or suspended because of a signal.
 
-        Args:
-            first_request: asked of the coordinator once it listens.
-
         Raises:
             BadInput: the coordinator cannot use what it was given, or something else stands in the folder's place.
             JobFailed: the job failed, or had to be stopped without a checkpoint.

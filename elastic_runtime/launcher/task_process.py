@@ -50,9 +50,6 @@ class TaskLog:
 
     Args:
         path: JOBS/NAME/logs/TASK.log; a link in the place of the last three is not followed.
-
-    Attributes:
-        lost_bytes: what could not be written.
     """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
@@ -176,7 +173,6 @@ class TaskProcess:
     To be made in a thread that lives as long as the launcher: the kernel ends the process when that thread ends.
 
     Args:
-        log_bytes: the size at which its log is begun anew.
         show: gets the task, the stream and each line; must not block.
         warm: forks it, where it can; as an attribute: it was forked.
 

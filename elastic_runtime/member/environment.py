@@ -42,14 +42,12 @@ class MemberEnvironment:
 
     Attributes:
         coordinator: `host:port`, or `unix:` and the path of its socket.
-        task: this process's, such as `worker-3`.
         checkpoints: the folder that all members of the job share, or a place in an object store.
         bind: ZeroMQ address of the data plane.
         advertise: host that peers use, where it is not the bound one; None: the bound one.
         credentials: for the coordinator; the token is the data plane's too.
         ready_file: there while this process takes part in the job; None: no file.
         grace_seconds: how long it works on after SIGTERM, until it is let go.
-        incarnation: random, of this process.
     """
 
     coordinator: str
@@ -120,9 +118,6 @@ class MemberEnvironment:
     def open_link(self, role: TaskRole, clock: Callable[[], float]) -> MemberLink:
         """This member's line to the coordinator.
 
-        Args:
-            clock: seconds in which this process ran (`member_clock`).
-
         Raises:
             BadInput: the ready file cannot be.
         """
@@ -157,7 +152,6 @@ def _check_host(host: str) -> str:
 
 
 def _place(environment: Mapping[str, str], name: str) -> Place:
-    """A folder that may not be there yet, or a URL."""
     try:
         path = place_of(environment[name])
     except BadInput as error:

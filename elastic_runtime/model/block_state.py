@@ -22,7 +22,6 @@ class BlockState:
     """One block's numbers.
 
     Attributes:
-        version: how many steps were applied to it.
         parameters: shape (elements,), dtype of its segment; for a block of buffers, the buffers.
         state: the optimizer's tensors by torch's name, each as `parameters`; empty for buffers.
     """

@@ -21,7 +21,6 @@ class MergeRule:
     """Buffers are merged by step t if t + 1 is a multiple of `merge_steps`, and by the last step.
 
     Attributes:
-        merge_steps: 1 or more.
         start_step: where the generation began: at its checkpoint all blocks are at this version.
     """
 
@@ -45,7 +44,6 @@ def mean_(target: torch.Tensor, parts: Sequence[torch.Tensor], samples: Sequence
 
     Args:
         target: 1-D; unchanged if no part counts.
-        parts: as `target`.
         samples: for each part, 0 or more.
     """
     counted = [(part, count) for part, count in zip(parts, samples, strict=True) if count]

@@ -71,7 +71,6 @@ class CosineRate:
     Attributes:
         total_steps: when `final_lr` is reached, warm-up included.
         warm_up_steps: over so many first steps the rate rises linearly to `lr`.
-        final_lr: where it ends.
 
     Raises:
         BadInput: `total_steps` not above `warm_up_steps`, or a value that is negative or not finite.
@@ -267,7 +266,6 @@ def _named(what: str, plain: object, known: Mapping[str, _T]) -> _T:
 
 
 def _as_lists(value: Any) -> Any:
-    """Tuples as JSON reads them back."""
     if isinstance(value, Mapping):
         return {name: _as_lists(part) for name, part in value.items()}
     return [_as_lists(part) for part in value] if isinstance(value, tuple) else value

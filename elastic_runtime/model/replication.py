@@ -23,7 +23,6 @@ def assign_holders(layout: Layout, ps_ids: Sequence[str], previous: Holders) -> 
     """Give every block an owner and, with two PSs or more, a second holder.
 
     Args:
-        ps_ids: the PSs that may hold blocks; their order does not matter.
         previous: who held which block until now, those that leave or are lost included.
 
     Returns:
@@ -46,8 +45,6 @@ def assign_holders(layout: Layout, ps_ids: Sequence[str], previous: Holders) -> 
 
 
 class _Copies:
-    """Who holds what, while it is being evened out."""
-
     def __init__(self, layout: Layout, staying: Sequence[str], kept: Mapping[int, Sequence[str]]) -> None:
         self.of = {block: list(names[:2]) for block, names in kept.items()}
         self._layout, self._staying, self._kept = layout, staying, kept

@@ -24,7 +24,6 @@ class Training:
     """One job's training.
 
     Attributes:
-        optimizer: the rule, with its learning rates and its clipping.
         global_batch: samples of one step over all workers; in asynchronous training as `worker_batch`.
         seed: of the order of the samples, and of torch's random numbers in each slice of a step.
         drop_last: leave out an epoch's last step where it would be short.

@@ -63,7 +63,6 @@ def block_runs(
     """Runs (first, count) of neighbours of one key, none larger than a message should be; a larger block goes alone.
 
     Args:
-        indices: of those to tell of, in this order.
         key: what a message says of all its blocks; the segment is part of it.
     """
     found: list[tuple[int, int]] = []

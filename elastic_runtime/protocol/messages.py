@@ -220,8 +220,6 @@ _FORMATS: dict[type[Header], tuple[int, struct.Struct]] = {
 
 
 class _Table(NamedTuple):
-    """Rows that end a header of some kinds."""
-
     row: struct.Struct
     make: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     most: int

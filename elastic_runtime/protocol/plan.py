@@ -274,9 +274,7 @@ class Transfer:
     Source: DL2 §5 (blocks move from one PS to another). Deviation: a block may have two holders, of which one may stay.
 
     Attributes:
-        coming: get the block.
         leaving: have it until then.
-        staying: have it before and after.
     """
 
     block: int

@@ -225,7 +225,6 @@ class ParameterServer:
         self._shards.abort()
 
     def _begin(self, view: View) -> None:
-        """Begin a generation from its checkpoint."""
         self.outbox.forget()
         self._shards.start()
         blocks = self._part.start(view)
@@ -263,7 +262,6 @@ def _part(
     snapshots: Snapshots,
     clock: Callable[[], float],
 ) -> ServerPart:
-    """What the job's way to train asks of a server."""
     if not training.synchronous:
         return AsynchronousPart(task, layout, store, snapshots, clock)
     order = training.order()

@@ -149,7 +149,6 @@ class BlockStore:
             block: its index, not held yet.
             parameters: its numbers, as a tensor, an array or raw bytes.
             state: the optimizer's tensors by name, all of them; may be left out at version 0.
-            version: how many steps were applied to it.
 
         Raises:
             ValueError: held already, sizes that are not the block's, or other state than the optimizer has.

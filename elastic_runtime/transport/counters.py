@@ -24,7 +24,6 @@ class WayCounters:
         frame_bytes: of parts that went through a socket.
         shared_bytes: of parts that were read in place.
         lost_messages: out: unacknowledged when a connection ended; in: gaps in the sequence.
-        wait_seconds: out: time that `send` waited for this peer.
     """
 
     messages: int = 0

@@ -51,7 +51,6 @@ class Endpoint:
 
     Attributes:
         links: the ways to peers for which `connect` was called.
-        inbound: what comes from peers.
     """
 
     def __init__(
@@ -77,9 +76,6 @@ class Endpoint:
             curve: our keys; then all members need them, and whoever connects must be allowed with its key.
             advertise: host name or address that peers use, where it is not the one in `bind`.
             shared_memory: False makes parts travel as frames on the same host too.
-            place: tells where messages should land, see `Place`.
-            clock: seconds, for deadlines and waits between attempts.
-            allocate: allocates the pages of shared memory.
 
         Raises:
             BadMessage: the name is empty or too long, or the settings cut frames that nobody takes.
@@ -202,8 +198,6 @@ class Endpoint:
         Waits only for a connection, or for a peer that has too much in front of it.
 
         Args:
-            peer: to whom `connect` was called.
-            header: at most `max_header_bytes`.
             parts: of regions of this endpoint; nothing is copied (small parts are).
             timeout_seconds: instead of `send_timeout_seconds`; 0 does not wait.
 
@@ -293,7 +287,6 @@ class Endpoint:
             raise UnknownPeer(f"{self.name} has no way to {peer!r}; call connect first") from None
 
     def _acknowledged(self, peer: str, received: Acknowledgement) -> None:
-        """`peer` said with a message of its own what it has received."""
         link = self.links.get(peer)
         if link is not None:
             link.acknowledge(received)
@@ -319,7 +312,6 @@ class Endpoint:
             self.counters.peer(link.peer).out.wait_seconds += self._clock() - started
 
     def _pump(self) -> None:
-        """Take in what happened to connections."""
         self._since_pump = 0
         self.inbound.receipts.report_all()
         self.inbound.pump()

@@ -245,7 +245,6 @@ class Link:
                 self.fail("it answers what no endpoint would")
 
     def _meet(self, challenge: Challenge, held: Sequence[bytes | bytearray | zmq.Frame]) -> None:
-        """Answer the peer's challenge, and send what waited for it."""
         local = self._local
         if not is_genuine(local.token, self._hello, self.peer, challenge):
             self.fail("whoever answers at its address does not have the job's token")

@@ -194,11 +194,7 @@ class RegionReader:
 
 
 class SharedRegions:
-    """All regions that peers on this host handed over, found by the connection whose messages refer to them.
-
-    Attributes:
-        address: of the abstract socket at which they connect.
-    """
+    """All regions that peers on this host handed over, found by the connection whose messages refer to them."""
 
     def __init__(self, local: LocalEnd) -> None:
         self._local = local

@@ -51,7 +51,6 @@ class Address:
         ipc: abstract Unix socket for ZeroMQ.
         share: abstract Unix socket on which regions are handed over.
         host: boot identity of the host, only a hint: what counts is whether the sockets above answer.
-        public_key: CURVE key in Z85.
     """
 
     tcp: str
@@ -100,7 +99,6 @@ class LocalEnd:
 
     Attributes:
         incarnation: 16 random bytes; another process, or another endpoint, has others.
-        host: see `host_identity`.
     """
 
     name: str

@@ -98,7 +98,6 @@ class MessageHead(NamedTuple):
     """First frame of a message.
 
     Attributes:
-        frame_bytes: by which the sender cuts.
         acknowledgement: of the other way; it saves a frame of its own, and two threads their waking up.
     """
 

@@ -127,7 +127,6 @@ class AsynchronousMode(ParameterServerMode):
     # ---- entering
 
     def _enter(self, view: View) -> None:
-        """Come to a generation, once a plan of it names this worker."""
         self._write_first_checkpoint(view)
         named = view.generation and self._task in self._barrier.timeline.at(LAST).workers
         if not named:
@@ -171,7 +170,6 @@ class AsynchronousMode(ParameterServerMode):
         return batch
 
     def _complete(self) -> None:
-        """Take the values that answer the update in hand."""
         if not self._wait():
             return
         self._swap(buffers=self._merging)
@@ -260,7 +258,6 @@ class AsynchronousMode(ParameterServerMode):
         """Take up the newest view; tell the coordinator once nothing is asked of former owners any more.
 
         Args:
-            idle: nothing is to be pushed soon.
             stopped: nothing will be pushed before the job goes on: this worker stands where the job halts.
         """
         view, timeline = self._member.view(), self._barrier.timeline

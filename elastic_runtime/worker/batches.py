@@ -76,7 +76,6 @@ class Batches:
         """Read one slice, and seed torch's random numbers for it.
 
         Args:
-            slices: in how many the step's batch is cut.
             last: this process computes no other slice of the step after it.
 
         Raises:

@@ -98,7 +98,6 @@ class _Trained:
     banks_of_gradients: list[Bank]
 
     def rows(self, bank: Bank) -> Iterator[tuple[TensorSlot, nn.Parameter, torch.Tensor]]:
-        """Each tensor with its place, and its view of the bank."""
         return zip(self.segment.slots, self.parameters, bank.views, strict=True)
 
 
@@ -106,7 +105,6 @@ class FlatModel:
     """Moves a model's trained tensors into flat memory and keeps them there until `release`.
 
     Args:
-        model: its trained tensors and buffers are those of `layout`.
         allocate: where the memory comes from; asked for `active-S`, `staging-S` and `gradients-S` for each segment S of
             trained tensors, for `gradientsN-S` when bank N is first used, and for `buffers-S` for each segment of
             buffers.
@@ -255,7 +253,6 @@ class FlatModel:
 
 
 def _parameters(model: nn.Module, layout: Layout) -> dict[str, nn.Parameter]:
-    """The model's parameters that the layout names."""
     named = dict(model.named_parameters())
     found: dict[str, nn.Parameter] = {}
     for tensor in layout.tensors(TensorKind.PARAMETER):

@@ -77,7 +77,6 @@ def join(
         buffer_merge_steps: how often buffers, such as batch norm's running statistics, are merged over the workers.
         practice: computes the loss of a batch's data. A worker that joins a job that trains calls it once while the
             others go on, as a model's first use is slow, and throws the result away; None: they wait for it a little.
-        environment: in place of the process's.
 
     Returns:
         The job: iterate over it for batches, and call its `step` for each.

@@ -30,7 +30,6 @@ class LeasesAhead:
     Attributes:
         generation: whose leases these are; 0: none yet.
         ahead: what is held and not taken, in order.
-        finished: nothing is left in any epoch.
         must_ask: what is done is to be told, and an answer is waited for.
     """
 

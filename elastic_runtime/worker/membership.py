@@ -43,12 +43,6 @@ _log = structlog.get_logger()
 class Membership:
     """One worker, from its registration until it has left.
 
-    Args:
-        clock: seconds in which this process ran (`member_clock`).
-
-    Attributes:
-        left: this worker has told the coordinator that it is gone.
-
     Raises:
         ElasticError: the coordinator refuses this worker, or is not reached.
     """
@@ -83,7 +77,6 @@ class Membership:
 
         Args:
             vote: called in a control thread where a view asks for this worker's vote.
-            refresh: see `MemberLink.follow`.
         """
 
         def receive(view: View) -> None:

@@ -61,9 +61,6 @@ class SharedModel:
     A bank is what the gradients of one slice of a step lie in: while servers read bank 0, a worker that computes
     another slice of the same step needs bank 1.
 
-    Attributes:
-        flat: the model; what servers answer is put there.
-
     Raises:
         ElasticError: see `FlatModel`.
     """

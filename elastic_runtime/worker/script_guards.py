@@ -82,8 +82,6 @@ class HookGuard:
 
 
 class _Watched:
-    """A hook that may look at a gradient and not change it."""
-
     def __init__(self, name: str, hook: Hook) -> None:
         self.hook = hook
         self._name = name
@@ -108,7 +106,6 @@ def fingerprint(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def _is_own(hook: Any) -> bool:
-    """Whether it is one of the job's own hooks."""
     function = hook.func if isinstance(hook, functools.partial) else hook
     return type(getattr(function, "__self__", None)).__module__.startswith(_OWN)
 

@@ -22,7 +22,6 @@ class StepBarrier:
     """One worker's barrier; `on_view` is called by the control thread, the rest by the training loop.
 
     Args:
-        clock: seconds in which this process ran.
         patience_seconds: how long the training loop waits for a proposal to be resolved.
         expelled: whether the coordinator takes this worker for dead; looked at now and then while waiting.
     """

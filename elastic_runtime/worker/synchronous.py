@@ -196,7 +196,6 @@ class SynchronousMode(ParameterServerMode):
         return batch
 
     def _open_slices(self) -> list[int]:
-        """The slices of the step in hand that are still to be computed."""
         step, order = self.global_step, self._batches.order
         plan = self._barrier.timeline.at(step)
         return [

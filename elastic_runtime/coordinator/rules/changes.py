@@ -35,8 +35,6 @@ class Wanted:
     """A change as a rule wants it; number and clock are found when it is proposed.
 
     Attributes:
-        halt: whether all workers stop at its clock.
-        barrier: whether nobody works while blocks move.
         minimum_bytes: what has to move at the least.
     """
 
@@ -184,7 +182,6 @@ def _fold(job: CoordinatedJob) -> None:
 
 
 def _forget_lost(job: CoordinatedJob) -> None:
-    """Lost servers that no plan of this generation names any more."""
     generation = job.state.generation
     if generation.lost:
         named = set(generation.start_plan.servers)

@@ -61,7 +61,6 @@ class SearchResult:
 
     Attributes:
         sound: the newest; None: there is none.
-        damaged: whether newer ones were passed over.
         line: which, why, and what is taken in their place; empty without any.
     """
 

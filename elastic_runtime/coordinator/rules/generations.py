@@ -236,7 +236,6 @@ def _finish(job: CoordinatedJob) -> None:
 
 
 def _restart(job: CoordinatedJob) -> None:
-    """End all tasks and start as many as were asked for (checkpoint-restart)."""
     dismiss(job, [task.name for task in job.tasks(None, TaskState.LIVE, TaskState.WANTED)])
     enter(job.state, JobPhase.STARTING, formed=False)
     job.timers.clear("start", "gather")

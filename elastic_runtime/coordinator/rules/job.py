@@ -30,7 +30,6 @@ class Memory:
         written_without: servers that were lost already when the newest checkpoint was begun.
         searched_generation: for which a sound checkpoint is looked for; 0: none.
         halt_tries: how often in turn the checkpoint of a halt was not written.
-        released: servers that have no block any more.
         paused_until_seconds: before that no worker takes the place of one whose script failed.
     """
 
@@ -219,8 +218,6 @@ class Contact:
     Attributes:
         seconds: when its newest report came; monotonic.
         step_seconds: when it came to the step that it reports.
-        reported: to this coordinator.
-        streams: of views that it has open.
         new: it registered, and has not followed or reported yet: it still starts.
         renewed: it was given the whole time again after a gap, and not heard since.
     """

@@ -130,9 +130,6 @@ class CoordinatorMachine:
     def on_request(self, request: RequestState, now: float, epoch: int = 0) -> tuple[RequestState, EventOutcome]:
         """Take a scheduler's request.
 
-        Args:
-            epoch: of its lease; 0: it has none.
-
         Raises:
             BadInput: it is refused, or comes from a scheduler that another one has followed; nothing has changed.
         """
@@ -244,7 +241,6 @@ def _changed(before: CoordinatorState, after: CoordinatorState) -> list[str]:
 
 
 def _poll_requests(job: CoordinatedJob) -> None:
-    """Begin with what was asked of a suspended job."""
     if not requests.start_next(job):
         return
     running = requests.running(job)

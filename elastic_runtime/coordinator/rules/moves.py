@@ -41,7 +41,6 @@ def stages(
 
     Args:
         named: what the stages change, with lost servers.
-        before: the same without them: who has the blocks.
     """
     moves: list[BlockMove] = []
     moved_bytes = 0

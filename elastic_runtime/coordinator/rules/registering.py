@@ -64,7 +64,6 @@ def is_not_needed(job: CoordinatedJob, name: str) -> bool:
 
 
 def _address_refusal(job: CoordinatedJob, newcomer: Newcomer) -> str:
-    """Refusal of an address that the others cannot connect to."""
     key = _public_key(newcomer.address_json)
     if key is None:
         return f"{newcomer.task} brought no address of a data plane: it is of another version"

@@ -182,7 +182,6 @@ class _Measures:
     Attributes:
         moments: monotonic seconds: when it began, its new tasks had registered and were ready for a plan, the newest
             proposal was published, and all workers had agreed.
-        moved_before: bytes that servers had moved when it was agreed to.
         stalled_before: seconds that each member had waited when it was proposed.
     """
 
@@ -194,7 +193,6 @@ class _Measures:
     waited: dict[str, float] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Forget the request before, as another one begins."""
         self.moments.clear()
         self.assignment_seconds = 0.0
 

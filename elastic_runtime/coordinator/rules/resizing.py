@@ -43,7 +43,6 @@ class JobSituation:
         warm: live tasks that can be named in a plan.
         draining: live tasks that want to go, without the spares.
         spares: tasks that want to go, and have no part in the training.
-        clock: a step that the next change can begin with.
     """
 
     settings: CoordinatorSettings
@@ -146,7 +145,6 @@ class ResizeDecision:
     """What one look at a job led to.
 
     Attributes:
-        is_complete: whether the running resize is done.
         aborts: why it is given up; empty: it is not.
     """
 

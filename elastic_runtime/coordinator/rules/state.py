@@ -101,7 +101,6 @@ class Course:
         settled: `target` before the running resize; where an abort goes back to.
         losses: tasks lost since the durable step last grew.
         failures: of tasks, by the script's fault as far as is known; its progress is the durable step.
-        last_failure: the newest, in a line.
         notice: a line for people, of this start or resume.
     """
 
@@ -123,7 +122,6 @@ class Generation:
 
     Attributes:
         moving: number of the confirmed change that is not over yet; 0: none.
-        purpose: of the proposal, or of the change that is moving.
         minimum_bytes: what best-fit has to move in it.
         ended: a worker took the last step's values: every step is applied, and workers may go.
         ends_at: how many steps these are, where a script has ended the job before its time.

@@ -146,7 +146,6 @@ def _all_workers(job: CoordinatedJob) -> set[str]:
 
 
 def _withdraw_for(job: CoordinatedJob, name: str) -> None:
-    """Withdraw a proposal by which a lost task was to join or to get blocks."""
     proposal = job.state.generation.proposal
     if proposal is not None and any(
         name in (stage.workers or ())

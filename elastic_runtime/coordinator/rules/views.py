@@ -89,7 +89,6 @@ def status(job: CoordinatedJob, now: float) -> JobStatus:
 
 
 def _no_progress(job: CoordinatedJob) -> bool:
-    """Whether no step has become durable since the newest failure."""
     return job.durable_step() <= job.state.course.failures.progress
 
 

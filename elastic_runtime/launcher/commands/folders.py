@@ -111,9 +111,6 @@ class TaskLogs:
     def print_new(self, *, last: bool) -> None:
         """Print what is new.
 
-        Args:
-            last: also a line that has no end yet.
-
         Raises:
             BadInput: a log cannot be read.
         """

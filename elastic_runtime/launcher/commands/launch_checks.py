@@ -78,7 +78,6 @@ def own_words(script: Path, arguments: Sequence[str], options: Collection[str]) 
 
     Args:
         arguments: what stands behind it; after `--` all is meant for the script.
-        options: of the command that starts it, such as `--ps`.
     """
     words = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
     typed = dict.fromkeys(word.partition("=")[0] for word in words)
@@ -135,9 +134,6 @@ def check_secrecy(bind: str, has_tls: bool, insecure: bool) -> None:
 
 def check_address(bind: str, port: int, option: str) -> None:
     """Refuse an address where nothing can listen now.
-
-    Args:
-        option: of the port, for the message.
 
     Raises:
         BadInput: no address of this machine, a wildcard, or a port that is taken.

@@ -78,7 +78,6 @@ def open_own_job(folder: Path | None, name: str, *instead: str, anyway: bool) ->
 
     Args:
         instead: commands of `cluster-agent` that fit a job that an agent keeps.
-        anyway: change that too.
 
     Raises:
         NoSuchJob: there is none of that name.

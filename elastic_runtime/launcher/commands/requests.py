@@ -179,9 +179,6 @@ def ask(
 ) -> None:
     """Send a request and print what became of it.
 
-    Args:
-        done: what to say when it is done.
-
     Raises:
         RequestAborted: the job gave it up, or has ended.
         CoordinatorUnreachable: the coordinator was lost meanwhile.

@@ -62,7 +62,6 @@ def take_on(environment: Mapping[str, str], folder: str, output: Sequence[int], 
     """Write where the task writes, with its variables, in its folder.
 
     Args:
-        output: descriptors for stdout and stderr; closed.
         computes: whether it uses several threads. They begin here, and a process that has them is not to be forked.
 
     Raises:
@@ -111,7 +110,6 @@ def _use_threads(count: int, environment: Mapping[str, str]) -> None:
 
 
 def _stated(environment: Mapping[str, str], variable: str) -> int:
-    """Number of threads that a variable states; 0: none."""
     said = environment.get(variable, "")
     return int(said) if said.isdigit() else 0
 
@@ -126,7 +124,6 @@ _THREAD_CALLS = (
 
 
 def _libraries() -> list[ctypes.CDLL]:
-    """Loaded libraries with threads of their own."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:  # noqa: PTH123
         paths = {line.split(maxsplit=5)[-1].strip() for line in maps if ".so" in line}
     found = []
@@ -293,7 +290,6 @@ def run_script(path: str) -> None:
 
 
 def _show_own_frames_only() -> None:
-    """Leave the frames above the script's out of its traceback."""
     hook = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

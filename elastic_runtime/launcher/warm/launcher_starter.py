@@ -58,7 +58,6 @@ class LauncherStarter:
     """One agent's launcher servers; used from one thread.
 
     Args:
-        environment: of this process, that launchers inherit too.
         shown: the variable by which others find a launcher, and what it started.
         tell: is told in a line why launchers start without the server.
     """

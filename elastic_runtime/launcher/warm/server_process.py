@@ -70,7 +70,6 @@ class ForkServerProcess:
     Args:
         deadline_seconds: until when it is to be ready, by the clock of `hear`.
         answer_seconds: how long it is waited for when it is asked for something.
-        process: where it is a child of this one.
     """
 
     def __init__(
@@ -103,7 +102,6 @@ class ForkServerProcess:
 
         Args:
             words: of its command line, behind the channel's; see `fork_server`.
-            log: where it writes; closed.
             through: a command that becomes the one behind it.
 
         Raises:
@@ -228,7 +226,6 @@ class ForkServerProcess:
 
 
 def _poll(channel: socket.socket, milliseconds: int | None) -> bool:
-    """Whether there is something to read within some milliseconds; None: for ever."""
     news = select.poll()
     news.register(channel, select.POLLIN)
     return bool(news.poll(milliseconds))
@@ -240,11 +237,7 @@ def _silent(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """Fork server that a launcher was born with, with nothing of a script imported.
-
-    Attributes:
-        environment: that it began with.
-    """
+    """Fork server that a launcher was born with, with nothing of a script imported."""
 
     process: ForkedProcess
     channel: socket.socket

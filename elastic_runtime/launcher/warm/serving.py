@@ -142,7 +142,6 @@ class ForkServer:
         return None
 
     def _refusal(self, task: ForkedTask) -> str:
-        """Reason why a script, as it is now, has to start cold."""
         if not forked_task.runs_script(task.command):
             return ""
         script = Path(task.command[0])

@@ -144,7 +144,6 @@ class WarmStarter:
         """Look how the server is, and reap orphans that have ended.
 
         Args:
-            known: children of the launcher that others wait for.
             needed: whether tasks may have to be started soon. A server that takes memory for nothing is ended.
         """
         now = self._clock()

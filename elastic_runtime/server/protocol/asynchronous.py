@@ -366,7 +366,6 @@ class AsynchronousPart(ServerPart):
         return out
 
     def _answer(self, peer: str, header: Update | Fetch, blocks: Iterable[tuple[int, Tensor | None]]) -> list[Outgoing]:
-        """Apply what is new of an update; the blocks as they are then."""
         if isinstance(header, Update):
             known = self._updates.apply(header, [(block, own) for block, own in blocks if own is not None])
         else:

@@ -21,7 +21,6 @@ class Rules:
 
     Attributes:
         minimum: the fewest samples that a worker computes at once.
-        resend_seconds: after how long an unconfirmed block is sent again.
     """
 
     batch_size: Callable[[int], int]

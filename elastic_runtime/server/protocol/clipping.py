@@ -34,11 +34,7 @@ def clip_scale(squared_norms: Mapping[int, float], clip_norm: float) -> float:
 
 
 class NormExchange:
-    """Squared norms of the summed gradients of every block, step by step.
-
-    Args:
-        blocks: all parameter blocks of the model.
-    """
+    """Squared norms of the summed gradients of every block, step by step."""
 
     def __init__(self, blocks: frozenset[int], clip_norm: float) -> None:
         self._blocks = blocks

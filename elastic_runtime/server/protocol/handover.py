@@ -198,7 +198,6 @@ class MovingBlocks:
     """What one server gives away and takes over.
 
     Args:
-        name: of the server.
         resend_seconds: after how long an unconfirmed block is sent again.
 
     Attributes:
@@ -273,7 +272,6 @@ class SynchronousHandover(MovingBlocks):
         )
 
     def _send(self, due: Mapping[int, Sequence[Departure]]) -> list[Outgoing]:
-        """Messages with the state of blocks, for each of those that get it."""
         table, now = self._table, self._clock()
         by_target: dict[str, list[int]] = defaultdict(list)
         for block, departures in due.items():

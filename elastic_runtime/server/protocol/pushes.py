@@ -184,7 +184,6 @@ class StepPushes:
         return out + [message for step in steps for message in self._clip(step)]
 
     def _ready(self, block: int) -> bool:
-        """Whether the block's next step is to be applied now."""
         return self._could_apply(block) and not self._is_left_to_owner(block, self._steps[block])
 
     def _could_apply(self, block: int) -> bool:
@@ -227,7 +226,7 @@ class StepPushes:
         return self._applied(self._clipping.apply(step), step) if self._clipping is not None else []
 
     def _applied(self, blocks: Sequence[int], step: int) -> list[Outgoing]:
-        """These blocks have seen the step: whoever needs them gets them."""
+        """These blocks have seen the step: send them to those that need them."""
         if not blocks:
             return []
         table = self._table
@@ -251,6 +250,5 @@ class StepPushes:
         return self._handover.depart(blocks) + out
 
     def _forget(self, block: int) -> None:
-        """The slices of a step that is applied."""
         for kept in (self._slices, self._steps, self._complete_seconds):
             kept.pop(block, None)

@@ -154,7 +154,6 @@ class WorkerExchange(WorkerPart):
         return owners if self._entering else owners | {self._plans.at(self.version - 1).owners[block]}
 
     def _confirm(self, peer: str, version: int, reported: Runs) -> None:
-        """A server has applied the step in hand to these blocks."""
         waiting = self._unconfirmed.get(peer)
         if waiting is None:
             return

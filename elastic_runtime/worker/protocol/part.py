@@ -75,7 +75,6 @@ class WorkerPart(ABC):
         return self._timeline
 
     def _read(self, header: Values | Current, payload: Payload) -> tuple[Segment, Sequence[Block], Tensor]:
-        """The segment, the blocks and the values of a message."""
         blocks = run_of(self._layout.blocks, header.first, header.count)
         segment = self._layout.segments[blocks[0].segment]
         if len(payload) != 1:

@@ -41,11 +41,7 @@ class Vote:
 
 
 class StepTurns:
-    """One worker's turns, by the newest view.
-
-    Attributes:
-        begun: the step that the worker has begun last.
-    """
+    """One worker's turns, by the newest view."""
 
     def __init__(self, name: str) -> None:
         self.view: View | None = None

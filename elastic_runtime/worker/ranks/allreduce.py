@@ -47,7 +47,6 @@ class AllReduceMode(TrainingMode):
     """One of several workers that have no parameter servers.
 
     Args:
-        model: what is trained; becomes the first process's.
         files: of whoever looks after them; None: nobody does.
         place: of this process among pods; None: it is none.
 
@@ -243,7 +242,6 @@ class GradientBuckets:
 
         Args:
             weight: what the script accumulated before counts by it.
-            stop: this process says that all are to stop after this step.
         """
         for bucket in self._buckets:
             bucket.waiting = set(range(len(bucket.parameters)))
@@ -260,9 +258,6 @@ class GradientBuckets:
         """After it: every parameter's `grad` is the sum over all processes; one that got none anywhere has zero.
 
         Whether any process wants all to stop after this step is in `stopping` then.
-
-        Args:
-            over: this process says that the training is over.
 
         Returns:
             whether any process said so; there are no gradients then.

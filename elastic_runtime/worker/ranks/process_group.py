@@ -117,7 +117,6 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 @contextmanager
 def _translated(rank: int) -> Iterator[None]:
-    """Torch's errors of a lost or late process, in one line."""
     try:
         yield
     except (RuntimeError, ValueError) as error:

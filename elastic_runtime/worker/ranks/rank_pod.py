@@ -57,9 +57,6 @@ class RankService(JobControlServicer):
 
     It is the service that a coordinator has, so that whoever asks coordinators asks this one in the same way. What
     changes a job is refused: its processes are stopped, and others started, by whoever made them.
-
-    Args:
-        status: the job's status now; called from the server's threads.
     """
 
     def __init__(self, status: Callable[[], JobStatus]) -> None:
@@ -131,8 +128,6 @@ class RankPod:
 
     Attributes:
         port: where it serves; 0: it does not.
-        status: what it says when it is asked.
-        stop_wanted: this process was told to end.
     """
 
     def __init__(
