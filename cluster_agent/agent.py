@@ -123,7 +123,7 @@ class Agent:
                 longest_seconds = learner.retry.maximum_seconds
                 first = fetched_policy(self._source, access, longest_seconds, time.monotonic, stop.wait)
             self._active = self._build_active(first)
-            source = LearningSource(settings, lambda: self._active.current.spec, session.in_rounds, self._telemetry)
+            source = LearningSource(settings, lambda: self._active.assigned.spec, session.in_rounds, self._telemetry)
             self._loop = self._build_loop(source)
             self._fleet = self._build_fleet(learner, client, session, source)
 
@@ -142,7 +142,7 @@ class Agent:
         _log.info(
             "agent-started",
             cluster=self._settings.cluster,
-            policy=self._active.current.identity.name,
+            policy=self._active.assigned.identity.name,
             decisions_before=self._loop.decisions,
             metrics_port=port,
         )
@@ -215,7 +215,7 @@ class Agent:
         patience_seconds = deadline_seconds if settings.backend.kind == "simulated" else 0.0
         return DecisionLoop(
             self._backend,
-            Deciding(self._active, guard, self._conduct, patience_seconds),
+            Deciding(guard, self._conduct, patience_seconds),
             DecisionRecords(memory, recorder, self._timelines, self._load),
             Lessons(self._reward, None if self._queue is None or source is None else source.live_into(self._queue)),
             self._telemetry,
@@ -252,7 +252,7 @@ class Agent:
         trainer, rounds = None, None
         budget = LessonBudget(settings.learning.twin.cpu_percent)
         if self._queue is not None:
-            policy = TrainedPolicy(lambda: self._active.current.spec, self._propose_head if follows_head else None)
+            policy = TrainedPolicy(lambda: self._active.assigned.spec, self._propose_head if follows_head else None)
             private = settings.privacy is not None
             noise = None if settings.privacy is None else UpdateNoise(settings.privacy, settings.state_dir)
             twin = None
@@ -303,11 +303,11 @@ class Agent:
         self._telemetry.evidence_blocks.set_function(lambda: conduct.blocks_waiting)
 
     def _acting_priors(self) -> tuple[SpeedStatistic, ...]:
-        policy = self._active.current.policy
+        policy = self._active.assigned.policy
         return policy.priors if isinstance(policy, SetPolicy) else ()
 
     def _prior_size(self) -> int:
-        beliefs = self._active.current.beliefs
+        beliefs = self._active.assigned.beliefs
         return 0 if beliefs is None else beliefs.prior_size
 
     def _propose_head(self, head: LearnerHead, spec: WeightSpec) -> None:

@@ -104,10 +104,6 @@ class _Judged:
     detail: str = ""
 
 
-Asker = Callable[[ClusterState, Trigger], Proposal]
-"""Puts the question to the policy and never raises what that raised; a `DeadlineAsker` does not wait for ever."""
-
-
 class Guard:
     """Checks every decision; holds the counts, and the fallback, which decides in a faulty policy's place."""
 
@@ -124,9 +120,8 @@ class Guard:
         """Interventions so far, by reason."""
         return dict(self._counts)
 
-    def decide(self, ask: Asker, state: ClusterState, trigger: Trigger) -> GuardedDecision:
-        """The policy's decision where it can be had, clamped or replaced where not."""
-        proposal = ask(state, trigger)
+    def decide(self, proposal: Proposal, state: ClusterState, trigger: Trigger) -> GuardedDecision:
+        """The policy's decision where it can be carried out, clamped or replaced where not."""
         judged = self._judged(proposal, state)
         decision, clamped, reason, detail = judged.decision, judged.clamped, judged.reason, judged.detail
         if decision is not None:
@@ -141,8 +136,8 @@ class Guard:
             decision = replace(decision, reasons=reasons)
         return GuardedDecision(decision, proposal.samples, interventions, proposal.seconds, detail, proposal.asked)
 
-    def would(self, proposal: Proposal, state: ClusterState) -> ChallengerDecision:
-        """What would become of a challenger's proposal; nothing is counted."""
+    def judge_challenger(self, proposal: Proposal, state: ClusterState) -> ChallengerDecision:
+        """The decision that a challenger's proposal would have led to; nothing is counted."""
         judged = self._judged(proposal, state)
         interventions = judged.clamped if judged.reason is None else (*judged.clamped, judged.reason)
         answered = proposal.decision is not None and Intervention.DEADLINE not in interventions
@@ -174,12 +169,12 @@ class Guard:
         return None, ""
 
     def _fall_back(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, tuple[Intervention, ...]]:
-        """The fallback's decision; what the jobs hold now if even that fails, since that is known to fit."""
+        """The fallback's decision; the jobs' running sizes if even that fails, since that is known to fit."""
         try:
             decision, clamped = clamp(self.fallback.decide(state, trigger), state)
         except Exception:  # the last line of defence: a cluster that keeps what it has beats one that stands still
-            held, _ = clamp(Decision({job.job_id: job.current for job in state.jobs}), state)
-            return held, (Intervention.FALLBACK_FAILED,)
+            running, _ = clamp(Decision({job.job_id: job.current for job in state.jobs}), state)
+            return running, (Intervention.FALLBACK_FAILED,)
         return decision, tuple(clamped)
 
 
@@ -190,14 +185,14 @@ def clamp(decision: Decision, state: ClusterState) -> tuple[Decision, list[Inter
     """
     jobs = {job.job_id: job for job in state.jobs}
     wrong: list[Intervention] = []
-    wanted = {job_id: grant for job_id, grant in decision.allocation.items() if job_id in jobs}
-    if len(wanted) < len(decision.allocation):
+    known = {job_id: grant for job_id, grant in decision.allocation.items() if job_id in jobs}
+    if len(known) < len(decision.allocation):
         wrong.append(Intervention.UNKNOWN_JOB)
     capped = {
         job_id: Allocation(min(grant.workers, jobs[job_id].max_workers), min(grant.ps, jobs[job_id].max_ps))
-        for job_id, grant in wanted.items()
+        for job_id, grant in known.items()
     }
-    if capped != wanted:
+    if capped != known:
         wrong.append(Intervention.OVER_CAP)
     ordered = [(job, capped[job.job_id]) for job in state.jobs if job.job_id in capped]
     allocation = capped
@@ -213,16 +208,16 @@ def _demands(job: Job, grant: Allocation) -> list[Resources]:
     return [job.worker_demand] * grant.workers + [job.ps_demand] * grant.ps
 
 
-def _fit(wanted: list[tuple[Job, Allocation]], state: ClusterState) -> bool:
+def _fit(desired: list[tuple[Job, Allocation]], state: ClusterState) -> bool:
     """Whether all of it can be had together, on the nodes that it would really be placed on."""
-    return open_capacity(state).fits(*(demand for job, grant in wanted for demand in _demands(job, grant)))
+    return open_capacity(state).fits(*(demand for job, grant in desired for demand in _demands(job, grant)))
 
 
-def _filled(wanted: list[tuple[Job, Allocation]], state: ClusterState) -> dict[str, Allocation]:
+def _filled(desired: list[tuple[Job, Allocation]], state: ClusterState) -> dict[str, Allocation]:
     """What each job gets, in order of arrival, when there is not enough; never one half of a pair alone."""
     capacity = open_capacity(state)
     filled: dict[str, Allocation] = {}
-    for job, grant in wanted:
+    for job, grant in desired:
         given = SUSPENDED
         for step in _steps(grant):
             demands = _demands(job, step)
@@ -270,7 +265,7 @@ _Question = tuple[SchedulerPolicy, ClusterState, Trigger, float, "Future[Proposa
 
 
 class DeadlineAsker:
-    """Asks one policy at a time; an `Asker` for the guard once it has been told whom to ask."""
+    """Asks one policy at a time for its proposal, in a thread of its own, and does not wait for ever."""
 
     def __init__(self, deadline_seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
         self.deadline_seconds = deadline_seconds

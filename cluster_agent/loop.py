@@ -12,17 +12,17 @@ from typing import Protocol
 
 import structlog
 
-from cluster_agent.acting.active_policy import ActivePolicy, DecisionTurn
+from cluster_agent.acting.active_policy import Turn
 from cluster_agent.backends.base import Backend
 from cluster_agent.errors import BackendUnavailable
-from cluster_agent.guard import ChallengerDecision, Guard, GuardedDecision
+from cluster_agent.guard import Guard
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.recording.load_history import LoadHistory
 from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.telemetry import AgentTelemetry
-from policy_net.domain import ClusterState, DecisionOrigin, Job, JobKind, Progress, Trigger
+from policy_net.domain import ClusterState, DecisionOrigin, Job, JobKind, Progress
 from policy_net.errors import InvalidAllocation
 from policy_net.learning.replay import Experience
 from policy_net.policy import Samples
@@ -47,13 +47,12 @@ class Reward(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """The policies that decide, whose turn it is, and the guard behind them.
+    """The rollout's conduct, which says who decides, and the guard behind every policy.
 
     `patience_seconds` is the longest wait for a challenger's decision once an interval is over: 0 on a live cluster, as
     that is later than any deadline; a simulated cluster's clock stands still meanwhile.
     """
 
-    active: ActivePolicy
     guard: Guard
     conduct: Conduct
     patience_seconds: float = 0.0
@@ -130,7 +129,6 @@ class DecisionLoop:
         wait: Callable[[float], bool],
     ) -> None:
         self._backend = backend
-        self._active = deciding.active
         self._guard = deciding.guard
         self._conduct = deciding.conduct
         self._patience_seconds = deciding.patience_seconds
@@ -158,7 +156,6 @@ class DecisionLoop:
         except OSError as error:
             self._telemetry.log_failures.inc()
             _log.error("memory-not-saved", error=str(error))
-        self._active.close()
         self._conduct.close()
         if self._recorder is not None:
             self._recorder.close()
@@ -177,7 +174,7 @@ class DecisionLoop:
                     return
 
     def decide_once(self) -> bool:
-        """One decision and what came of it; False when the agent is to stop.
+        """One decision from the observed state to what came of it; False when the agent is to stop.
 
         Raises:
             BackendUnavailable, InvalidAllocation: as `Backend`.
@@ -186,113 +183,102 @@ class DecisionLoop:
         if observed is None:
             return False
         state, trigger = self._kinds.told_apart(observed[0]), observed[1]
-        number = self.decisions
-        turn = self._conduct.begin(state, number)
-        identity = turn.acting.candidate.identity
+        turn = self._conduct.begin(self.decisions, state, trigger)
         if turn.activated:
-            _log.info("policy-activated", policy=identity.name, version=identity.version)
+            _log.info("policy-activated", policy=turn.identity.name, version=turn.identity.version)
         if self._recorder is not None:
-            self._recorder.begin(number, turn)
-        guarded = self._guard.decide(turn.acting.ask, state, trigger)
+            self._recorder.begin(turn)
+        turn.guarded = self._guard.decide(turn.acting.ask(state, trigger), state, trigger)
         self.decisions += 1
-        self._keep(state, trigger, guarded)
-        # Asked once the decision is made and written down; looked at when the interval is over.
+        self._record(turn)
+        # The challenger is asked once the decision is made and recorded; its answer is read when the interval is over.
         answer = None if turn.challenger is None else turn.challenger.begin(state, trigger)
-        origin = DecisionOrigin(identity.name, number)
-        progress: list[Progress] | None = None
+        decision = replace(turn.guarded.decision, origin=DecisionOrigin(turn.identity.name, turn.number))
         try:
-            done = self._backend.apply(replace(guarded.decision, origin=origin))
-            progress = [_believable(entry) for entry in self._kinds.renamed(done)]
+            done = self._backend.apply(decision)
+            turn.progress = [_believable(entry) for entry in self._kinds.renamed(done)]
         finally:
-            challenged = None if answer is None else self._guard.would(answer(self._patience_seconds), state)
-            self._conduct.ended(state, guarded, challenged, progress)
-            if self._recorder is not None and challenged is not None:
-                self._recorder.on_challenged(challenged)
+            if answer is not None:
+                turn.challenged = self._guard.judge_challenger(answer(self._patience_seconds), state)
+            self._conduct.ended(turn)
+        self._previous_reward = self._learn_from(turn, turn.progress)
+        self._report(turn, self._previous_reward)
+        return True
+
+    def _record(self, turn: Turn) -> None:
+        """Log and remember a decision before it is carried out; a full disk is reported, and stops no cluster."""
+        self._conduct.decided(turn)
+        try:
+            if self._recorder is not None:
+                self._recorder.write(turn, self._previous_reward)
+            self._memory.save(self.decisions, self._guard.counts)
+        except OSError as error:
+            self._telemetry.log_failures.inc()
+            _log.error("decision-not-logged", number=turn.number, error=str(error))
+
+    def _learn_from(self, turn: Turn, progress: list[Progress]) -> float | None:
+        """Show everybody what happened; a decision that the guard changed teaches beliefs, never the actor.
+
+        A fault in here is reported and costs this interval's lesson, not the cluster its scheduler.
+        """
+        state, guarded = turn.state, turn.guarded
         seconds = self._backend.time_seconds - state.time_seconds
-        reward = self._learn_from(state, progress, seconds, turn, guarded)
-        self._previous_reward = reward
-        self._telemetry.decided(guarded, reward, identity.version)
+        try:
+            if self._timelines is not None:
+                interventions = [intervention.value for intervention in guarded.interventions]
+                self._timelines.on_interval(state, progress, seconds, interventions)
+            if self._load is not None:
+                self._load.on_interval(state, progress, seconds)
+            samples = guarded.samples if guarded.trainable else None
+            reward, experience = self._reward.learn_from(state, progress, seconds, samples)
+            if self._learn is not None and experience is not None:
+                self._learn(experience)
+            self._guard.fallback.observe(progress)
+            shown = []
+            if not turn.acting.busy:
+                turn.acting.candidate.policy.observe(progress)
+                shown.append("policy")
+            challenger = turn.challenger
+            if challenger is not None and not challenger.busy:
+                fault = challenger.show(progress)
+                if fault is None:
+                    shown.append("beside")
+                else:
+                    self._telemetry.lesson_failures.inc()
+                    name = challenger.candidate.identity.name
+                    _log.error("lesson-failed", policy=name, number=turn.number, error=repr(fault))
+            if self._recorder is not None:
+                self._recorder.on_observed(turn, shown)
+        except Exception:
+            self._telemetry.lesson_failures.inc()
+            _log.exception("lesson-failed", number=turn.number)
+            return None
+        return reward
+
+    def _report(self, turn: Turn, reward: float | None) -> None:
+        """Count the decision, and log its canonical line."""
+        guarded, challenged = turn.guarded, turn.challenged
+        self._telemetry.decided(guarded, reward, turn.identity.version)
+        otherwise = None
+        if challenged is not None and challenged.decision is None:
+            otherwise = "nothing"
+        elif challenged is not None and challenged.decision is not None:
+            same = challenged.decision.allocation == guarded.decision.allocation
+            otherwise = "same" if same else "differently"
         _log.info(
             "decision-made",
-            number=number,
-            time_seconds=round(state.time_seconds, 3),
-            trigger=trigger.value,
-            jobs=len(state.jobs),
-            policy=identity.name,
-            otherwise=_otherwise(guarded, challenged),
+            number=turn.number,
+            time_seconds=round(turn.state.time_seconds, 3),
+            trigger=turn.trigger.value,
+            jobs=len(turn.state.jobs),
+            policy=turn.identity.name,
+            otherwise=otherwise,
             tasks=sum(grant.tasks for grant in guarded.decision.allocation.values()),
             interventions=[intervention.value for intervention in guarded.interventions],
             detail=guarded.detail,
             decide_ms=round(1000 * guarded.decide_seconds, 2),
             reward=None if reward is None else round(reward, 4),
         )
-        return True
-
-    def _keep(self, state: ClusterState, trigger: Trigger, guarded: GuardedDecision) -> None:
-        """Log and remember; a full disk is reported and does not stop the cluster."""
-        rollout = self._conduct.decided(guarded)
-        try:
-            if self._recorder is not None:
-                self._recorder.write(state, trigger, guarded, self._previous_reward, rollout)
-            self._memory.save(self.decisions, self._guard.counts)
-        except OSError as error:
-            self._telemetry.log_failures.inc()
-            _log.error("decision-not-logged", number=self.decisions - 1, error=str(error))
-
-    def _learn_from(
-        self,
-        state: ClusterState,
-        progress: list[Progress],
-        seconds: float,
-        turn: DecisionTurn,
-        guarded: GuardedDecision,
-    ) -> float | None:
-        """Show everybody what happened; a decision that the guard changed teaches beliefs, never the actor.
-
-        A fault in here is reported and costs this interval's lesson, not the cluster its scheduler.
-        """
-        try:
-            samples = guarded.samples if guarded.trainable else None
-            if self._timelines is not None:
-                interventions = [intervention.value for intervention in guarded.interventions]
-                self._timelines.on_interval(state, progress, seconds, interventions)
-            if self._load is not None:
-                self._load.on_interval(state, progress, seconds)
-            reward, experience = self._reward.learn_from(state, progress, seconds, samples)
-            if self._learn is not None and experience is not None:
-                self._learn(experience)
-            self._guard.fallback.observe(progress)
-            shown = {}
-            if not turn.acting.busy:
-                turn.acting.candidate.policy.observe(progress)
-                shown["policy"] = turn.acting
-            challenger = turn.challenger
-            if challenger is not None and not challenger.busy:
-                fault = challenger.show(progress)
-                if fault is None:
-                    shown["beside"] = challenger
-                else:
-                    self._telemetry.lesson_failures.inc()
-                    name = challenger.candidate.identity.name
-                    _log.error("lesson-failed", policy=name, number=self.decisions - 1, error=repr(fault))
-            if self._recorder is not None:
-                self._recorder.on_observed(progress, shown)
-        except Exception:
-            if self._recorder is not None:
-                self._recorder.on_observations_lost()
-            self._telemetry.lesson_failures.inc()
-            _log.exception("lesson-failed", number=self.decisions - 1)
-            return None
-        return reward
-
-
-def _otherwise(guarded: GuardedDecision, challenged: ChallengerDecision | None) -> str | None:
-    """What a challenger would have done, in a word for the log line."""
-    if challenged is None:
-        return None
-    if challenged.decision is None:
-        return "nothing"
-    return "same" if challenged.decision.allocation == guarded.decision.allocation else "differently"
 
 
 def _believable(entry: Progress) -> Progress:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
-from cluster_agent.guard import DeadlineAsker, Proposal
+from cluster_agent.guard import ChallengerDecision, DeadlineAsker, GuardedDecision, Proposal
 from cluster_agent.settings import PolicySettings
 from foundation.files import is_file
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
@@ -163,27 +164,58 @@ class Decider:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionTurn:
-    """Whose decision it is: `acting` makes it, a challenger is asked the same and not obeyed.
+@dataclass(slots=True)
+class Turn:
+    """One decision: who makes it about what, and all that came of it, which the loop fills in from top to bottom.
 
-    `fresh`: a policy was replaced, or began to act, at this decision; `activated`: the acting one began to.
+    Attributes:
+        number: counts the agent's decisions from 0, over all of its lives.
+        acting: makes the decision.
+        challenger: is asked the same and not obeyed; None where there is none.
+        fresh: whether a policy was replaced, or began to act, at this decision.
+        activated: whether the acting policy began to act at this decision.
+        guarded: the decision that is carried out; there is none until the guard has looked at the policy's.
+        digests: of the beliefs before the decision, by role (`policy`, `beside`); filled in where there is a log.
+        rollout: in which rollout it is made, who acts and in which block; None outside rollouts.
+        challenged: what the challenger would have done; None if it was not asked.
+        progress: what every job did; None if the decision was not carried out.
+        observed_by: whose beliefs have seen the progress (`policy`, `fallback`, `beside`); None if nobody knows.
     """
 
+    number: int
+    state: ClusterState
+    trigger: Trigger
     acting: Decider
     challenger: Decider | None = None
     fresh: bool = False
     activated: bool = False
+    guarded: GuardedDecision = field(init=False)
+    digests: Mapping[str, str | None] = field(default_factory=dict)
+    rollout: Mapping[str, Any] | None = None
+    challenged: ChallengerDecision | None = None
+    progress: Sequence[Progress] | None = None
+    observed_by: tuple[str, ...] | None = None
+
+    @property
+    def identity(self) -> PolicyIdentity:
+        """Of the acting policy."""
+        return self.acting.candidate.identity
+
+    @property
+    def deciders(self) -> dict[str, Decider]:
+        """The policies that are asked, by their role in the log."""
+        deciders = {"policy": self.acting}
+        return deciders if self.challenger is None else deciders | {"beside": self.challenger}
 
 
 Choice = Callable[[Candidate, Candidate | None], bool]
-"""Of the assigned policy and the one beside it: whether the one beside decides."""
+"""Of the assigned policy and the challenger: whether the challenger decides."""
 
 
 class ActivePolicy:
     """The assigned policy, its successor (the newest proposal), and a challenger that never takes its place.
 
-    `current` is the assigned policy, which decides unless the challenger does; `acting` decided last, or decides first.
+    `assigned` decides unless the challenger does; `acting` decided last, or decides first.
 
     Args:
         seen: speeds that this cluster has seen, for a policy whose predecessor believed nothing.
@@ -201,24 +233,24 @@ class ActivePolicy:
         self._askers = askers or (DeadlineAsker(_DEADLINE_SECONDS), DeadlineAsker(_DEADLINE_SECONDS))
         self._seen = OnlineFit() if seen is None else seen
         self._shares = shares
-        self.current = self.acting = first
+        self.assigned = self.acting = first
         self._successor: Candidate | None = None
         self._challenger: Candidate | None = None
-        self._challenger_wanted: tuple[Candidate, Mapping[str, object] | None] | None = None
+        self._next_challenger: tuple[Candidate, Mapping[str, object] | None] | None = None
         self._lock = threading.Lock()
 
     @property
-    def challenging(self) -> Candidate | None:
+    def challenger(self) -> Candidate | None:
         """The challenger, as of the latest decision."""
         return self._challenger
 
     @property
     def assigned_decider(self) -> Decider:
         """The assigned policy, with its thread."""
-        return Decider(self.current, self._askers[0])
+        return Decider(self.assigned, self._askers[0])
 
     @property
-    def challenging_decider(self) -> Decider | None:
+    def challenger_decider(self) -> Decider | None:
         """The challenger, with its own."""
         return None if self._challenger is None else Decider(self._challenger, self._askers[1])
 
@@ -232,39 +264,41 @@ class ActivePolicy:
         with self._lock:
             self._successor = candidate
 
-    def hold_challenger(self, candidate: Candidate | None, believed: Mapping[str, object] | None = None) -> None:
-        """Set the challenger from the next decision on; it resumes `believed`, else the current policy's beliefs."""
+    def set_challenger(self, candidate: Candidate | None, believed: Mapping[str, object] | None = None) -> None:
+        """Set the challenger from the next decision on; it resumes `believed`, else the assigned policy's beliefs."""
         with self._lock:
-            self._challenger_wanted = None if candidate is None else (candidate, believed)
+            self._next_challenger = None if candidate is None else (candidate, believed)
 
-    def begin_turn(self, number: int, challenger_decides: Choice = lambda _, __: False) -> DecisionTurn:
-        """Who makes this decision; only the loop calls this.
+    def begin_turn(
+        self, number: int, state: ClusterState, trigger: Trigger, challenger_decides: Choice = lambda _, __: False
+    ) -> Turn:
+        """Begin a decision and say who makes it; only the loop calls this.
 
         The random numbers of a decision follow from the seed and its number alone, whichever policy was active before.
         """
         with self._lock:
             successor, self._successor = self._successor, None
-            wanted = self._challenger_wanted
+            following = self._next_challenger
         changed = successor is not None
         if successor is not None:
             if isinstance(successor.policy, SetPolicy):
                 self._inherit_beliefs(successor.policy)
-            self.current = successor
-        challenging = None if wanted is None else wanted[0]
-        if challenging is not self._challenger:
+            self.assigned = successor
+        candidate = None if following is None else following[0]
+        if candidate is not self._challenger:
             changed = True
-            if wanted is not None:
-                self._begin_challenger(*wanted)
-            self._challenger = challenging
-        acting, challenger = self.assigned_decider, self.challenging_decider
-        if challenger_decides(self.current, challenging) and challenger is not None:
+            if following is not None:
+                self._begin_challenger(*following)
+            self._challenger = candidate
+        acting, challenger = self.assigned_decider, self.challenger_decider
+        if challenger_decides(self.assigned, candidate) and challenger is not None:
             acting, challenger = challenger, acting
         activated = acting.candidate is not self.acting
         self.acting = acting.candidate
-        for held in (self.current, challenging):
-            if held is not None:
-                number_decision(held.policy, number)
-        return DecisionTurn(acting, challenger, changed or activated, activated)
+        for each in (self.assigned, candidate):
+            if each is not None:
+                number_decision(each.policy, number)
+        return Turn(number, state, trigger, acting, challenger, changed or activated, activated)
 
     def _begin_challenger(self, candidate: Candidate, believed: Mapping[str, object] | None) -> None:
         """Give a challenger beliefs of its own, from what this cluster has seen: both are shown everything."""
@@ -278,16 +312,16 @@ class ActivePolicy:
                 _log.warning("beliefs-not-restored", policy=candidate.identity.name, error=str(error))
             else:
                 return
-        if isinstance(self.current.policy, SetPolicy):
-            policy.inherit(self.current.policy, self._shares, copy=True)
+        if isinstance(self.assigned.policy, SetPolicy):
+            policy.inherit(self.assigned.policy, self._shares, copy=True)
         else:
             policy.beliefs.begin_from_observations(self._seen)
             policy.beliefs.leave_out_own(self._shares)
 
     def _inherit_beliefs(self, policy: SetPolicy) -> None:
         """Hand on what this cluster has seen: it outlives a version, and is not counted again in what the next says."""
-        if isinstance(self.current.policy, SetPolicy):
-            policy.inherit(self.current.policy, self._shares)
+        if isinstance(self.assigned.policy, SetPolicy):
+            policy.inherit(self.assigned.policy, self._shares)
         elif policy.beliefs is not None:
             policy.beliefs.begin_from_observations(self._seen)
             policy.beliefs.leave_out_own(self._shares)

@@ -115,7 +115,7 @@ class AssignmentFollower:
             return
         conduct.follow(rollout_assignment, assignment.version, believed)
         if self._held is None or self._held[0] != rollout_assignment.beside_version:
-            self._parts.active.hold_challenger(None)
+            self._parts.active.set_challenger(None)
             self._held = None
             self._fetch(rollout_assignment, spec)
         else:
@@ -170,7 +170,7 @@ class AssignmentFollower:
 
     def _end(self, assigned_version: int) -> None:
         self._parts.conduct.follow(None, assigned_version, 0.0)
-        self._parts.active.hold_challenger(None)
+        self._parts.active.set_challenger(None)
         self._refused = (0, "")
         if self._held is not None:
             self._held = None
@@ -204,7 +204,7 @@ class AssignmentFollower:
     def _hold(self, candidate: Candidate) -> None:
         identity = candidate.identity
         self._held = (identity.version, identity.digest)
-        self._parts.active.hold_challenger(candidate, self._parts.believed(identity.digest))
+        self._parts.active.set_challenger(candidate, self._parts.believed(identity.digest))
 
     def _refuse(self, version: int, error: VersionRejected | LearnerRefused) -> None:
         reason = refusal_word(error)

@@ -212,7 +212,7 @@ class FleetLink(RepeatedWork):
             return
         fetched, candidate = found
         # Numbers are a learner's own: the first beat compares content, in case this is another learner's v1.
-        acting = self._active.current.identity
+        acting = self._active.assigned.identity
         if (candidate.identity.digest, version) != (acting.digest, acting.version):
             self._active.propose(candidate)
         self._version = version

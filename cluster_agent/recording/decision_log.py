@@ -97,6 +97,11 @@ class Checkpoint:
     program: str
     challenger: Mapping[str, Any] | None = None
 
+    @property
+    def is_blind(self) -> bool:
+        """Whether a policy's beliefs could not be read."""
+        return self.busy or (self.challenger is not None and bool(self.challenger["busy"]))
+
     def to_line(self, reason: CheckpointReason) -> bytes:
         """The line, with its end."""
         rest = {"format": LOG_FORMAT} | {each.name: getattr(self, each.name) for each in fields(self)}

@@ -10,27 +10,14 @@ from __future__ import annotations
 import importlib.metadata
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
-from cluster_agent.acting.active_policy import Decider, DecisionTurn
-from cluster_agent.guard import ChallengerDecision, GuardedDecision
+from cluster_agent.acting.active_policy import Turn
 from cluster_agent.recording.decision_log import Checkpoint, CheckpointReason, DecisionLog, DecisionRecord
 from cluster_agent.settings import PolicySettings
-from policy_net.domain import ClusterState, Progress, Trigger
 from policy_net.policy import SchedulerPolicy
 from policy_net.throughput.beliefs import beliefs_of
-
-
-@dataclass(frozen=True, slots=True)
-class _Before:
-    """The state of beliefs before a decision; digests are by the words of `observed_by`."""
-
-    turn: DecisionTurn
-    checkpoint: Checkpoint
-    reason: CheckpointReason | None
-    digests: Mapping[str, str | None]
-    blind: bool
 
 
 class DecisionRecorder:
@@ -51,68 +38,58 @@ class DecisionRecorder:
         self._program = importlib.metadata.version("fedl2")
         self._due: CheckpointReason | None = None
         self._blind = False
+        self._last: Turn | None = None
         self._digests_shown: Mapping[str, str] = {}
-        self._observed: tuple[Progress, ...] = ()
-        self._observed_by: tuple[str, ...] = ()
-        self._challenger: Mapping[str, Any] | None = None
-        self._before: _Before
+        self._checkpoint: Checkpoint
 
-    def begin(self, number: int, turn: DecisionTurn) -> None:
-        """Capture how things stand before a decision, which the other methods are about."""
-        held: dict[str, Decider] = {"policy": turn.acting}
-        if turn.challenger is not None:
-            held["beside"] = turn.challenger
-        stand: dict[str, dict[str, Any]] = {}
+    def begin(self, turn: Turn) -> None:
+        """Capture what is believed before a decision."""
+        if self._last is not None and self._last.progress is not None and self._last.observed_by is None:
+            self._due = CheckpointReason.GAP  # nobody knows what beliefs were shown
+        before: dict[str, dict[str, Any]] = {}
         digests: dict[str, str | None] = {}
-        for who, decider in held.items():
+        for role, decider in turn.deciders.items():
             busy = decider.busy
             beliefs = None if busy else beliefs_of(decider.candidate.policy)
-            digest = digests[who] = None if beliefs is None else beliefs.digest()
-            if digest is not None and self._digests_shown.get(who, digest) != digest:
+            digest = digests[role] = None if beliefs is None else beliefs.digest()
+            if digest is not None and self._digests_shown.get(role, digest) != digest:
                 self._due = CheckpointReason.BELIEFS
-            stand[who] = {
+            before[role] = {
                 "policy": asdict(decider.candidate.identity),
                 "busy": busy,
                 "beliefs": None if beliefs is None else beliefs.checkpoint(),
             }
         if turn.fresh:
             self._due = CheckpointReason.POLICY
-        blind = any(each["busy"] for each in stand.values())
-        if self._blind and not blind:
-            self._due = CheckpointReason.GAP
+        turn.digests = digests
         fallback_beliefs = beliefs_of(self._fallback)
-        checkpoint = Checkpoint(
-            number=number,
+        self._checkpoint = Checkpoint(
+            number=turn.number,
             wall_time_seconds=self._wall_clock(),
-            **stand["policy"],
+            **before["policy"],
             settings=self._settings,
             fallback=self._fallback.name,
             fallback_beliefs=None if fallback_beliefs is None else fallback_beliefs.checkpoint(),
             program=self._program,
-            challenger=stand.get("beside"),
+            challenger=before.get("beside"),
         )
-        self._before = _Before(turn, checkpoint, self._due, digests, blind)
+        if self._blind and not self._checkpoint.is_blind:
+            self._due = CheckpointReason.GAP
 
-    def write(
-        self,
-        state: ClusterState,
-        trigger: Trigger,
-        guarded: GuardedDecision,
-        previous_reward: float | None,
-        rollout: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Log a decision.
+    def write(self, turn: Turn, previous_reward: float | None) -> None:
+        """Log a decision, with what came of the one before.
 
         Raises:
             OSError: it could not be written; the log goes on with a checkpoint.
         """
-        before = self._before
-        identity, settings = before.turn.acting.candidate.identity, self._policy_settings
+        identity, guarded, settings = turn.identity, turn.guarded, self._policy_settings
+        last, self._last, self._digests_shown = self._last, turn, {}
+        observed_by = () if last is None or last.observed_by is None else last.observed_by
         record = DecisionRecord(
-            number=before.checkpoint.number,
+            number=turn.number,
             wall_time_seconds=self._wall_clock(),
-            state=state,
-            trigger=trigger,
+            state=turn.state,
+            trigger=turn.trigger,
             policy=identity.name,
             version=identity.version,
             head_step=identity.head_step,
@@ -126,49 +103,43 @@ class DecisionRecorder:
             decide_seconds=guarded.decide_seconds,
             previous_reward=previous_reward,
             asked=guarded.asked,
-            beliefs_digest=before.digests["policy"],
-            observed=self._observed,
-            observed_by=self._observed_by,
-            rollout=rollout,
-            challenger=self._challenger,
+            beliefs_digest=turn.digests["policy"],
+            observed=() if last is None or last.observed_by is None else tuple(last.progress or ()),
+            observed_by=observed_by,
+            rollout=turn.rollout,
+            challenger=None if last is None else _challenger_of(last),
         )
-        self._observed, self._observed_by, self._digests_shown, self._challenger = (), (), {}, None
-        if not self._log.append(record, before.checkpoint, before.reason):
+        if not self._log.append(record, self._checkpoint, self._due):
             return
-        self._due, self._blind = None, before.blind
-        for decider in (before.turn.acting, before.turn.challenger):
-            if decider is not None and decider.candidate.file is not None:
+        self._due, self._blind = None, self._checkpoint.is_blind
+        for decider in turn.deciders.values():
+            if decider.candidate.file is not None:
                 self._log.archive.add(decider.candidate.identity.digest, decider.candidate.file)
 
-    def on_challenged(self, decision: ChallengerDecision) -> None:
-        """Note what the challenger would have done, for the line of the next decision."""
-        before = self._before
-        if before.turn.challenger is not None:
-            identity = before.turn.challenger.candidate.identity
-            self._challenger = decision.to_json() | {
-                "number": before.checkpoint.number,
-                "policy": identity.name,
-                "version": identity.version,
-                "digest": identity.digest,
-                "beliefs_digest": before.digests["beside"],
-            }
-
-    def on_observed(self, progress: Sequence[Progress], shown: Mapping[str, Decider]) -> None:
-        """Note what beliefs were shown, of the policies in `shown` (`policy`, `beside`); the fallback's always are."""
-        policies = {who: decider.candidate.policy for who, decider in shown.items()}
+    def on_observed(self, turn: Turn, shown: Sequence[str]) -> None:
+        """Note whose beliefs were shown what jobs did: those of the roles in `shown`, and the fallback's."""
+        policies = {role: decider.candidate.policy for role, decider in turn.deciders.items() if role in shown}
         policies["fallback"] = self._fallback
-        beliefs = {who: beliefs_of(policies[who]) for who in ("policy", "fallback", "beside") if who in policies}
-        self._observed_by = tuple(who for who, each in beliefs.items() if each is not None)
+        beliefs = {role: beliefs_of(policies[role]) for role in ("policy", "fallback", "beside") if role in policies}
+        turn.observed_by = tuple(role for role, each in beliefs.items() if each is not None)
         self._digests_shown = {
-            who: each.digest() for who, each in beliefs.items() if each is not None and who != "fallback"
+            role: each.digest() for role, each in beliefs.items() if each is not None and role != "fallback"
         }
-        # Written down whoever learns from it: what jobs did is what the next policy is judged by.
-        self._observed = tuple(progress)
-
-    def on_observations_lost(self) -> None:
-        """Nobody knows what beliefs were shown: go on from a checkpoint."""
-        self._due = CheckpointReason.GAP
 
     def close(self) -> None:
         """Close the log."""
         self._log.close()
+
+
+def _challenger_of(turn: Turn) -> dict[str, Any] | None:
+    """What a decision's challenger would have done, for the line of the next decision; None if it was not asked."""
+    if turn.challenger is None or turn.challenged is None:
+        return None
+    identity = turn.challenger.candidate.identity
+    return turn.challenged.to_json() | {
+        "number": turn.number,
+        "policy": identity.name,
+        "version": identity.version,
+        "digest": identity.digest,
+        "beliefs_digest": turn.digests["beside"],
+    }

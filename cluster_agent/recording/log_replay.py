@@ -304,7 +304,7 @@ class _Situation:
         self.asked_of = number, state, trigger
         digest = self.acting.digest(content)
         proposal = self.acting.proposal(content, number, state, trigger)
-        guarded = self.guard.decide(lambda *_: proposal, state, trigger)
+        guarded = self.guard.decide(proposal, state, trigger)
         if content["asked"] and not self.acting.known:
             return None
         return {
@@ -327,7 +327,7 @@ class _Situation:
             return None
         _, state, _ = self.asked_of
         digest = challenger.digest(logged)
-        made = self.guard.would(challenger.proposal(logged, *self.asked_of), state)
+        made = self.guard.judge_challenger(challenger.proposal(logged, *self.asked_of), state)
         return None if logged["asked"] and not challenger.known else made.to_json() | {"beliefs_digest": digest}
 
 

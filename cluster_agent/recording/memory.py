@@ -71,7 +71,7 @@ class AgentMemory:
     def save(self, decisions: int, interventions: Mapping[str, int]) -> None:
         """Keep the counts and what is believed now."""
         if self._active is not None:
-            assigned, challenger = self._active.assigned_decider, self._active.challenging_decider
+            assigned, challenger = self._active.assigned_decider, self._active.challenger_decider
             acting = assigned.beliefs
             if acting is not None:
                 self._acting_snapshot, self._snapshot_digest = acting.snapshot(), assigned.candidate.identity.digest

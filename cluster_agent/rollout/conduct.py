@@ -9,7 +9,7 @@ that was under way is lost.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -17,14 +17,13 @@ from pathlib import Path
 
 import structlog
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, DecisionTurn
-from cluster_agent.guard import ChallengerDecision, GuardedDecision
+from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Turn
 from cluster_agent.rollout.alternation import FinishedBlock
 from cluster_agent.rollout.assignment_state import AssignmentState, load_state
 from cluster_agent.rollout.block_twins import BlockTwins
 from cluster_agent.rollout.evidence import Evidence, ShadowSums
 from cluster_agent.rollout.presence import DecisionInterval
-from policy_net.domain import ClusterState, Job, Progress
+from policy_net.domain import ClusterState, Job, Trigger
 from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 from policy_net.throughput.parametric import OnlineFit
 
@@ -78,11 +77,11 @@ class Conduct:
     def status(self) -> AssignmentStatus:
         """What a heartbeat says; callable from any thread."""
         with self._lock:
-            rollout_assignment, challenger = self.state.rollout_assignment, self._active.challenging
-            held = 0 if challenger is None or rollout_assignment is None else challenger.identity.version
+            rollout_assignment, challenger = self.state.rollout_assignment, self._active.challenger
+            version = 0 if challenger is None or rollout_assignment is None else challenger.identity.version
             if rollout_assignment is None or not self._in_force:
-                return AssignmentStatus(beside_version=held)
-            return AssignmentStatus(rollout_assignment.rollout, rollout_assignment.role.value, held)
+                return AssignmentStatus(beside_version=version)
+            return AssignmentStatus(rollout_assignment.rollout, rollout_assignment.role.value, version)
 
     @property
     def blocks_waiting(self) -> int:
@@ -108,8 +107,8 @@ class Conduct:
                 expires,
             )
 
-    def begin(self, state: ClusterState, number: int) -> DecisionTurn:
-        """Who makes the decision about a state."""
+    def begin(self, number: int, state: ClusterState, trigger: Trigger) -> Turn:
+        """Begin a decision about a state, and say who makes it."""
         with self._lock:
             known = self.state
             interval = known.presence.moved_to(state, self._alone_seconds)
@@ -120,7 +119,7 @@ class Conduct:
                 known.alternation.interrupt()  # away for longer than a decision
             self._resumed = False
             before = self._in_force
-            turn = self._active.begin_turn(number, partial(self._candidate_decides, state, interval))
+            turn = self._active.begin_turn(number, state, trigger, partial(self._candidate_decides, state, interval))
             if self.twins is not None:
                 self.twins.ask(self._speeds)
             if self._in_force is not before:
@@ -128,36 +127,26 @@ class Conduct:
             self._to_be_saved = full or self._in_force or before or known.rollout_assignment is not None
             return turn
 
-    def decided(self, guarded: GuardedDecision) -> dict[str, object] | None:
-        """Count a decision in its block, and write all down, before it is carried out.
-
-        For the log: in which rollout it is made, whose turn it is and in which block; None outside rollouts.
-        """
+    def decided(self, turn: Turn) -> None:
+        """Count a decision in its block and save that before it is carried out; its rollout is noted for the log."""
+        guarded = turn.guarded
         with self._lock:
             rollout_assignment, tally = self.state.rollout_assignment, self.state.alternation.tally
             if tally is not None:
                 tally.decided(guarded.decide_seconds, changed=bool(guarded.interventions))
             if self._to_be_saved:
                 self._save()
-            if rollout_assignment is None or not self._in_force:
-                return None
-            acted = "candidate" if tally is not None and tally.candidate else "incumbent"
-            block = None if tally is None else tally.number
-            return {
-                "rollout": rollout_assignment.rollout,
-                "role": rollout_assignment.role.value,
-                "acted": acted,
-                "block": block,
-            }
+            if rollout_assignment is not None and self._in_force:
+                turn.rollout = {
+                    "rollout": rollout_assignment.rollout,
+                    "role": rollout_assignment.role.value,
+                    "acted": "candidate" if tally is not None and tally.candidate else "incumbent",
+                    "block": None if tally is None else tally.number,
+                }
 
-    def ended(
-        self,
-        state: ClusterState,
-        guarded: GuardedDecision,
-        challenged: ChallengerDecision | None,
-        progress: Sequence[Progress] | None,
-    ) -> None:
-        """Take in what came of a decision: `challenged` is None if not asked, `progress` if it was not carried out."""
+    def ended(self, turn: Turn) -> None:
+        """Take in what came of a decision."""
+        state, challenged, progress = turn.state, turn.challenged, turn.progress
         with self._lock:
             rollout_assignment = self.state.rollout_assignment
             if (
@@ -166,7 +155,7 @@ class Conduct:
                 and rollout_assignment.role is AssignmentRole.SHADOW
                 and self._in_force
             ):
-                self.state.sums.add(state, guarded, challenged, self._speeds)
+                self.state.sums.add(state, turn.guarded, challenged, self._speeds)
             if progress is not None:
                 self.state.presence.carried_out(state.time_seconds, progress)
                 if self.twins is not None:
@@ -194,11 +183,11 @@ class Conduct:
                 self._sums_sent = sent.shadow.decisions
             if taken:
                 state.alternation.on_held(next_block)
-                held = [block for block in state.finished if block.number < next_block]
+                done = [block for block in state.finished if block.number < next_block]
             else:
-                held = [block for block in state.finished if block in sent.blocks]
-            if held:
-                state.finished = [block for block in state.finished if block not in held]
+                done = [block for block in state.finished if block in sent.blocks]
+            if done:
+                state.finished = [block for block in state.finished if block not in done]
                 self._save()
 
     def stop_twin(self) -> None:
@@ -207,7 +196,8 @@ class Conduct:
             self.twins.close()
 
     def close(self) -> None:
-        """Write down how things stand."""
+        """Save how things stand, and let the policies' threads end."""
+        self._active.close()
         with self._lock:
             if self.state.rollout or self.state.usual.closed:
                 self._save()
@@ -224,11 +214,11 @@ class Conduct:
         self,
         state: ClusterState,
         interval: DecisionInterval | None,
-        current: Candidate,
+        assigned: Candidate,
         challenger: Candidate | None,
     ) -> bool:
         known, rollout_assignment = self.state, self.state.rollout_assignment
-        self._in_force = self._counts(current, challenger)
+        self._in_force = self._counts(assigned, challenger)
         if (
             rollout_assignment is None
             or not self._in_force
@@ -239,16 +229,16 @@ class Conduct:
         self._report(known.alternation.advance(rollout_assignment, self._cluster, state, interval, known.usual_jobs))
         tally = known.alternation.tally
         if self.twins is not None and tally is not None and challenger is not None:
-            self.twins.opened(rollout_assignment.rollout, tally, state, current, challenger)
+            self.twins.opened(rollout_assignment.rollout, tally, state, assigned, challenger)
         return known.alternation.candidate_acts(rollout_assignment, self._cluster, state.time_seconds)
 
-    def _counts(self, current: Candidate, challenger: Candidate | None) -> bool:
+    def _counts(self, assigned: Candidate, challenger: Candidate | None) -> bool:
         state = self.state
         return (
             state.rollout_assignment is not None
             and challenger is not None
             and challenger.identity.version == state.rollout_assignment.beside_version
-            and current.identity.version == state.assigned_version
+            and assigned.identity.version == state.assigned_version
             and self._wall_clock() < state.expires
         )
 

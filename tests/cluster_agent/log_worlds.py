@@ -97,7 +97,6 @@ def live(
     loop = DecisionLoop(
         backend,
         Deciding(
-            active,
             Guard(fallback_policy, 5.0, memory.interventions),
             Conduct(folder, "north", active, OnlineFit(), Clock()),
         ),

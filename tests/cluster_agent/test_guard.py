@@ -25,7 +25,7 @@ def decide(
 ) -> tuple[GuardedDecision, Guard]:
     guard = Guard(FixedPolicy(FALLBACK), deadline_seconds=1.0)
     proposal = Proposal(decision, samples or make_samples(), seconds, error)
-    return guard.decide(lambda state, trigger: proposal, state or make_state(), Trigger.SLOT), guard
+    return guard.decide(proposal, state or make_state(), Trigger.SLOT), guard
 
 
 def test_a_sound_decision_passes_unchanged_and_may_train() -> None:
@@ -83,7 +83,7 @@ def test_what_the_cluster_lacks_is_taken_from_the_latest_jobs_by_pairs() -> None
 def test_a_policy_that_is_still_busy_is_said_to_be_not_asked_rather_than_to_have_taken_no_time() -> None:
     guard = Guard(FixedPolicy(Decision({"job-0": Allocation(1, 1)})), deadline_seconds=1.0)
     busy = Proposal(None, None, 0.0, TimeoutError("still at an earlier decision"), asked=False)
-    guarded = guard.decide(lambda state, trigger: busy, make_state(), Trigger.SLOT)
+    guarded = guard.decide(busy, make_state(), Trigger.SLOT)
     assert guarded.detail == "not asked: still at an earlier decision"
     assert guard.counts == {"deadline": 1}
 
@@ -91,7 +91,7 @@ def test_a_policy_that_is_still_busy_is_said_to_be_not_asked_rather_than_to_have
 def test_if_the_fallback_fails_too_the_jobs_keep_what_they_hold() -> None:
     state = replace(make_state(), jobs=(make_job(0, current=Allocation(1, 1)), make_job(1)))
     guard = Guard(FixedPolicy(RuntimeError("broken too")), deadline_seconds=1.0)
-    guarded = guard.decide(lambda state, trigger: Proposal(None, None, 0.0, ValueError("x")), state, Trigger.SLOT)
+    guarded = guard.decide(Proposal(None, None, 0.0, ValueError("x")), state, Trigger.SLOT)
     assert guarded.decision.of("job-0") == Allocation(1, 1)
     assert guarded.decision.of("job-1") == Allocation(0, 0)
     assert guard.counts == {"exception": 1, "fallback-failed": 1}
@@ -105,7 +105,7 @@ def test_an_empty_cluster_needs_no_intervention() -> None:
 
 def test_counts_go_on_from_an_earlier_life() -> None:
     guard = Guard(FixedPolicy(FALLBACK), 1.0, {"nan": 3})
-    guard.decide(lambda state, trigger: Proposal(None, None, 0.0, FloatingPointError()), make_state(), Trigger.SLOT)
+    guard.decide(Proposal(None, None, 0.0, FloatingPointError()), make_state(), Trigger.SLOT)
     assert guard.counts == {"nan": 4}
 
 
@@ -144,7 +144,7 @@ def test_a_policy_that_thinks_too_long_by_the_clock_is_overruled() -> None:
 
     asker = DeadlineAsker(60.0, clock)
     guard = Guard(FixedPolicy(FALLBACK), 1.0)
-    guarded = guard.decide(lambda state, trigger: asker.ask(Slow(PAIRS), state, trigger), make_state(), Trigger.SLOT)
+    guarded = guard.decide(asker.ask(Slow(PAIRS), make_state(), Trigger.SLOT), make_state(), Trigger.SLOT)
     asker.close()
     assert guard.counts == {"deadline": 1}
     assert guarded.decide_seconds == 1.5

@@ -102,7 +102,7 @@ class World:
         conduct = Conduct(folder, "north", self.active, OnlineFit(), Clock())
         self.loop = DecisionLoop(
             self.backend,
-            Deciding(self.active, Guard(self.fallback, 5.0, self.memory.interventions), conduct),
+            Deciding(Guard(self.fallback, 5.0, self.memory.interventions), conduct),
             DecisionRecords(self.memory, recorder),
             Lessons(BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs), self.learned.append),
             self.telemetry,
@@ -233,7 +233,7 @@ def test_a_successor_becomes_active_between_decisions_only(tmp_path: Path) -> No
             return PAIRS
 
         def observe(self, progress: Sequence[Progress]) -> None:
-            assert world.active.current.policy is self
+            assert world.active.assigned.policy is self
 
     world = World(tmp_path, Proposing(PAIRS))
     world.run()
@@ -247,7 +247,7 @@ def test_a_sampled_decision_follows_from_its_seed_and_number_alone() -> None:
     def decide(number: int, earlier: Sequence[int]) -> tuple[Decision, list[int]]:
         active = ActivePolicy(factory.from_head(SPEC, WEIGHTS, 0))
         for index in (*earlier, number):
-            candidate = active.begin_turn(index).acting.candidate
+            candidate = active.begin_turn(index, make_state(), Trigger.SLOT).acting.candidate
             decision, samples = candidate.policy.decide_recorded(state, Trigger.SLOT)  # type: ignore[attr-defined]
         return decision, samples.actions_M.tolist()
 
@@ -257,7 +257,7 @@ def test_a_sampled_decision_follows_from_its_seed_and_number_alone() -> None:
 
 def test_behaviour_probabilities_are_those_of_the_draw() -> None:
     active = ActivePolicy(CandidateFactory(PolicySettings(mode="sample")).from_head(SPEC, WEIGHTS, 0))
-    candidate = active.begin_turn(0).acting.candidate
+    candidate = active.begin_turn(0, make_state(), Trigger.SLOT).acting.candidate
     _, samples = candidate.policy.decide_recorded(make_state(4, 6), Trigger.SLOT)  # type: ignore[attr-defined]
     assert np.all((samples.behaviour_M > 0.0) & (samples.behaviour_M <= 1.0))
 

@@ -81,7 +81,7 @@ def test_a_new_version_goes_on_from_what_this_cluster_has_seen() -> None:
     data = PolicyFile(shipped.spec, shipped.weights * 0.5, {}, shipped.priors).to_bytes()
     successor = CandidateFactory(PolicySettings()).from_bytes(data, PolicyIdentity("v2", version=2))
     active.propose(successor)
-    turn = active.begin_turn(3)
+    turn = active.begin_turn(3, make_state(), Trigger.SLOT)
     assert turn.activated
     assert turn.acting.candidate is successor
     assert seen_by(turn.acting.candidate) == {Allocation(2, 3)}
@@ -125,7 +125,7 @@ def test_ones_own_share_in_a_versions_priors_is_not_counted_again() -> None:
     active = ActivePolicy(first)
     fleet_of_one = merge_fleet({"me": first.beliefs.statistics()}).statistics
     active.propose(successor_on(fleet_of_one))
-    holder = active.begin_turn(0).acting.candidate
+    holder = active.begin_turn(0, make_state(), Trigger.SLOT).acting.candidate
     assert grid_of(holder) == alone
     assert holder.beliefs is not None
     assert holder.beliefs.prior_size == 0
@@ -138,7 +138,7 @@ def test_a_cluster_that_shares_nothing_takes_a_versions_priors_whole() -> None:
     priors = merge_fleet({"other": first.beliefs.statistics()}).statistics
     active = ActivePolicy(first, shares=lambda _: False)
     active.propose(successor_on(priors))
-    holder = active.begin_turn(0).acting.candidate
+    holder = active.begin_turn(0, make_state(), Trigger.SLOT).acting.candidate
     assert holder.beliefs is not None
     assert holder.beliefs.prior_size == len(priors) == 1
 
@@ -148,7 +148,7 @@ def test_the_first_policy_with_beliefs_goes_on_from_all_that_the_cluster_has_see
     seen.observe(SEEN)
     active = ActivePolicy(CandidateFactory(PolicySettings()).from_name_or_file("drf"), seen)
     active.propose(successor_on(()))
-    holder = active.begin_turn(0).acting.candidate
+    holder = active.begin_turn(0, make_state(), Trigger.SLOT).acting.candidate
     assert seen_by(holder) == {Allocation(2, 3)}
 
 
@@ -160,9 +160,9 @@ def test_beliefs_and_what_was_left_out_of_the_priors_outlive_the_agent(tmp_path:
     priors = merge_fleet({"me": seen.statistics(), "other": other.statistics()}).statistics
     active = ActivePolicy(successor_on((), 1), seen)
     memory = AgentMemory(tmp_path, OnlineFit(), active)
-    active.current.policy.observe(SEEN * 2)
+    active.assigned.policy.observe(SEEN * 2)
     active.propose(successor_on(priors))
-    holder = active.begin_turn(0).acting.candidate
+    holder = active.begin_turn(0, make_state(), Trigger.SLOT).acting.candidate
     holder.policy.observe(SEEN)
     believed = grid_of(holder)
     memory.save(1, {})

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from agent_fakes import PAIRS, SPEC, STATUS, WEIGHTS, Clock, FakeLearner, FixedPolicy, policy_bytes
+from agent_fakes import PAIRS, SPEC, STATUS, WEIGHTS, Clock, FakeLearner, FixedPolicy, make_state, policy_bytes
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
 from cluster_agent.errors import NoPolicy, StateDamaged
@@ -13,6 +13,7 @@ from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, fetch
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.settings import Acting, PolicySettings, RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
+from policy_net.domain import Trigger
 from policy_net.errors import LearnerUnreachable
 from policy_net.exchange.policy_file import digest_of
 
@@ -40,7 +41,7 @@ class World:
         )
 
     def acting(self) -> str:
-        candidate = self.active.begin_turn(0).acting.candidate
+        candidate = self.active.begin_turn(0, make_state(), Trigger.SLOT).acting.candidate
         return candidate.identity.name
 
     def rejected_versions(self) -> float:
@@ -54,9 +55,9 @@ def test_an_assigned_version_becomes_active_between_two_decisions(tmp_path: Path
     assert world.acting() == "first"
     world.learner.publish(3, policy_bytes())
     world.link.beat()
-    assert world.active.current.identity.name == "first", "only the loop changes who decides"
+    assert world.active.assigned.identity.name == "first", "only the loop changes who decides"
     assert world.acting() == "v3"
-    assert world.active.current.identity.version == 3
+    assert world.active.assigned.identity.version == 3
 
 
 def test_a_version_is_fetched_once_and_the_next_one_follows(tmp_path: Path) -> None:
@@ -114,12 +115,12 @@ def test_another_learner_in_the_old_ones_place_is_not_taken_for_it(tmp_path: Pat
     world.learner.publish(1, policy_bytes())
     world.link.beat()
     assert world.acting() == "v1"
-    before = world.active.current.identity.digest
+    before = world.active.assigned.identity.digest
     world.learner.forget_everybody()
     world.learner.publish(1, policy_bytes(WEIGHTS * np.float32(3)))
     world.link.beat()
     assert world.acting() == "v1"
-    assert world.active.current.identity.digest != before
+    assert world.active.assigned.identity.digest != before
 
 
 def test_the_head_acts_where_it_is_followed(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_the_version_that_acts_is_the_assigned_one_even_where_two_are_alike(tmp_
     world.learner.publish(4, policy_bytes())
     world.link.beat()
     world.acting()
-    assert world.active.current.identity.version == 4
+    assert world.active.assigned.identity.version == 4
 
 
 def fetch(learner: FakeLearner, state_dir: Path, acting: Acting = Acting.ASSIGNED) -> Candidate:

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from agent_fakes import PAIRS, STATUS, Clock, FakeLearner, FixedPolicy, policy_bytes
+from agent_fakes import PAIRS, STATUS, Clock, FakeLearner, FixedPolicy, make_state, policy_bytes
 from signing_fleet import DATA, SigningFleet
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
@@ -15,6 +15,7 @@ from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, fetch
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.settings import PolicySettings, RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
+from policy_net.domain import Trigger
 from policy_net.exchange.fleet_trust import FleetTrust
 from policy_net.exchange.learner_answers import Assignment, FetchedPolicy, Registration
 from policy_net.exchange.policy_file import digest_of
@@ -58,7 +59,7 @@ class World:
         self.link.beat()
 
     def acting(self) -> int:
-        candidate = self.active.begin_turn(0).acting.candidate
+        candidate = self.active.begin_turn(0, make_state(), Trigger.SLOT).acting.candidate
         return candidate.identity.version
 
     def reported(self) -> tuple[int, str]:

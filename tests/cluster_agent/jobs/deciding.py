@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from job_shell import Shell
 
-from cluster_agent.acting.active_policy import CandidateFactory, Decider, DecisionTurn
+from cluster_agent.acting.active_policy import CandidateFactory, Decider, Turn
 from cluster_agent.guard import DeadlineAsker, Guard, Proposal, decide_recorded
 from cluster_agent.loop import KindNames
 from cluster_agent.recording.decision_log import DecisionLog
 from cluster_agent.recording.decision_recorder import DecisionRecorder
 from cluster_agent.recording.state_files import write_json
 from cluster_agent.settings import PolicySettings
-from policy_net.domain import ClusterState, PolicyContext, Trigger
+from policy_net.domain import PolicyContext
 from policy_net.policy import build_policy
 from policy_net.throughput.parametric import OnlineFit
 
@@ -23,7 +23,7 @@ class Deciding:
         self.shell = shell
         settings = PolicySettings(initial=policy)
         self.candidate = CandidateFactory(settings).from_name_or_file(policy)
-        self.turn = DecisionTurn(Decider(self.candidate, DeadlineAsker(60.0)))
+        self.decider = Decider(self.candidate, DeadlineAsker(60.0))
         fallback = build_policy("drf", PolicyContext())
         self.guard = Guard(fallback, 60.0)
         self.recorder = DecisionRecorder(DecisionLog(shell.folder, 1_000_000, 3), fallback, settings)
@@ -36,25 +36,24 @@ class Deciding:
         observed = self.backend.observe()
         assert observed is not None
         state, trigger = self.kinds.told_apart(observed[0]), observed[1]
-        self.recorder.begin(self.number, self.turn)
-
-        def ask(state: ClusterState, trigger: Trigger) -> Proposal:
-            if fails is not None:
-                return Proposal(None, None, 0.0, fails)
-            return Proposal(*decide_recorded(self.candidate.policy, state, trigger), 0.0)
-
-        guarded = self.guard.decide(ask, state, trigger)
-        self.recorder.write(state, trigger, guarded, None)
+        turn = Turn(self.number, state, trigger, self.decider)
+        self.recorder.begin(turn)
+        if fails is not None:
+            proposal = Proposal(None, None, 0.0, fails)
+        else:
+            proposal = Proposal(*decide_recorded(self.candidate.policy, state, trigger), 0.0)
+        turn.guarded = self.guard.decide(proposal, state, trigger)
+        self.recorder.write(turn, None)
         beliefs = self.candidate.beliefs
         snapshot = None if beliefs is None else beliefs.snapshot()
         saved = {"acting_beliefs": snapshot, "beliefs": self.seen.snapshot()}
         write_json(self.shell.folder / "agent.json", saved)
         self.number += 1
-        progress = self.kinds.renamed(self.backend.apply(guarded.decision))
+        turn.progress = progress = self.kinds.renamed(self.backend.apply(turn.guarded.decision))
         self.candidate.policy.observe(progress)
         self.seen.introduce(state.jobs)
         self.seen.observe(progress)
-        self.recorder.on_observed(progress, {"policy": self.turn.acting})
+        self.recorder.on_observed(turn, ["policy"])
 
 
 def submit(shell: Shell, name: str, *words: str) -> None:

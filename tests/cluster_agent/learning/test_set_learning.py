@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from agent_fakes import make_state
 from test_loop import World
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, PolicyIdentity
@@ -34,7 +35,7 @@ class Greedy(SetPolicy):
 def test_what_the_guard_changed_teaches_beliefs_and_never_the_network(tmp_path: Path) -> None:
     world = World(tmp_path, Greedy(SPEC, initial_residual(SPEC, 0), greedy=False, seed=1), decisions=5)  # type: ignore[arg-type]
     seen: list[Sequence[Progress]] = []
-    policy = world.active.current.policy
+    policy = world.active.assigned.policy
     observe = policy.observe
     policy.observe = lambda progress: (seen.append(progress), observe(progress))[1]  # type: ignore[method-assign, func-returns-value]
     world.run()
@@ -80,7 +81,7 @@ def test_a_version_takes_over_what_its_predecessor_has_seen() -> None:
     first.policy.observe([Progress("job", "vgg-16", Allocation(2, 3), 600.0, 6000.0, 60.0, 100.0)])
     active = ActivePolicy(first)
     active.propose(second)
-    holder = active.begin_turn(7).acting.candidate
+    holder = active.begin_turn(7, make_state(), Trigger.SLOT).acting.candidate
     assert holder.policy is second.policy
     assert isinstance(holder.policy, SetPolicy)
     assert holder.policy.decision_index == 7

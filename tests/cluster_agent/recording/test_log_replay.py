@@ -196,7 +196,7 @@ def test_a_changed_probability_is_named(tmp_path: Path) -> None:
 def test_beliefs_that_something_else_has_changed_are_taken_down_anew(tmp_path: Path) -> None:
     def forget_own_share(active: ActivePolicy, number: int) -> None:
         if number == 5:
-            active.current.policy.beliefs.leave_out_own()  # type: ignore[attr-defined]
+            active.assigned.policy.beliefs.leave_out_own()  # type: ignore[attr-defined]
 
     live(tmp_path, make_tape(10), candidate(), before_each=forget_own_share)
     result = replayed(tmp_path)

@@ -174,7 +174,7 @@ class SimulatedAgent:
         recorder = DecisionRecorder(DecisionLog(folder, 10**8, 8), fallback, settings, lambda: 1.5e9)
         self.loop = DecisionLoop(
             self.backend,
-            Deciding(self.active, guard, self.conduct, 120.0),
+            Deciding(guard, self.conduct, 120.0),
             DecisionRecords(memory, recorder),
             Lessons(BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs)),
             self.telemetry,

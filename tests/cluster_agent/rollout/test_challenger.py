@@ -23,7 +23,7 @@ def challenger(policy: FixedPolicy) -> Decider:
 
 def asked(decider: Decider, guard: Guard, patience_seconds: float = 60.0) -> ChallengerDecision:
     state = make_state()
-    return guard.would(decider.begin(state, Trigger.SLOT)(patience_seconds), state)
+    return guard.judge_challenger(decider.begin(state, Trigger.SLOT)(patience_seconds), state)
 
 
 @pytest.mark.parametrize(
@@ -80,15 +80,15 @@ def test_a_shadows_sums_say_what_it_would_have_done_and_outlive_the_agent(tmp_pa
     conduct.follow(DUTY, 1, 100.0)
     for number, answer in enumerate((PAIRS, ALONE, ValueError("no"))):
         candidate = Candidate(FixedPolicy(answer), PolicyIdentity("v2", version=2, digest="d"))
-        active.hold_challenger(candidate)
+        active.set_challenger(candidate)
         state = make_state(time_seconds=600.0 * number)
-        turn = conduct.begin(state, number)
+        turn = conduct.begin(number, state, Trigger.SLOT)
         assert turn.challenger is not None
         assert (turn.acting.candidate, turn.challenger.candidate) == (first, candidate)
-        guarded = GuardedDecision(PAIRS, None, (), 0.01)
-        conduct.decided(guarded)
-        found = guard.would(turn.challenger.begin(state, Trigger.SLOT)(60.0), state)
-        conduct.ended(state, guarded, found, None)
+        turn.guarded = GuardedDecision(PAIRS, None, (), 0.01)
+        conduct.decided(turn)
+        turn.challenged = guard.judge_challenger(turn.challenger.begin(state, Trigger.SLOT)(60.0), state)
+        conduct.ended(turn)
     for life in (conduct, None):
         if life is None:
             conduct.close()

@@ -137,7 +137,7 @@ def test_an_agent_that_is_killed_goes_on_in_its_block_with_both_versions_while_t
     # What was seen is counted once by each of the two, however often they were started; a kill costs an interval.
     seen = []
     for world in (killed, unharmed):
-        current, challenger = world.agent.active.current.beliefs, world.agent.active.challenging
+        current, challenger = world.agent.active.assigned.beliefs, world.agent.active.challenger
         assert current is not None
         assert challenger is not None
         assert challenger.beliefs is not None

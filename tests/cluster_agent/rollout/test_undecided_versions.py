@@ -55,7 +55,7 @@ def test_what_acts_was_assigned_or_asked_of_this_cluster_and_nothing_else(steps:
                     asked_until[learner.rollout_assignment.beside_version] = learner.expires
             acting = agent.decide().identity.version
             assert acting not in learner.damaged or acting in learner.fetches
-            current = agent.active.current.identity.version
+            current = agent.active.assigned.identity.version
             if acting != current:
                 assert clock.now < asked_until[acting], "the fleet's key said so, and has not stopped saying so"
                 reported = agent.conduct.rollout_assignment
