@@ -27,8 +27,7 @@ from cluster_agent.learning.noise import UpdateNoise
 from cluster_agent.learning.rounds import RoundLink, RoundWork
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer, TrainingCounts
 from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
-from cluster_agent.recording.decision_log import DecisionLog
-from cluster_agent.recording.decision_recorder import DecisionRecorder
+from cluster_agent.recording.decision_log import DecisionLog, DecisionRecorder
 from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.recording.load_history import KEPT, LoadCurve, LoadHistory
 from cluster_agent.recording.memory import AgentMemory

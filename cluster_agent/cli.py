@@ -119,7 +119,7 @@ def replay_log(
     for folder in policies or []:
         if not folder.is_dir():
             raise BadAgentConfig(f"--policies {folder}: no such folder")
-    from cluster_agent.recording.decision_log import log_files  # noqa: PLC0415
+    from cluster_agent.recording.log_reading import log_files  # noqa: PLC0415
 
     files = log_files(log)
     # Loaded here: the program's other commands, and refusals, wait for no policy and for nothing that draws.

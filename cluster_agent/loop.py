@@ -16,7 +16,7 @@ from cluster_agent.acting.active_policy import Turn
 from cluster_agent.backends.base import Backend
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.guard import Guard
-from cluster_agent.recording.decision_recorder import DecisionRecorder
+from cluster_agent.recording.decision_log import DecisionRecorder
 from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.recording.load_history import LoadHistory
 from cluster_agent.recording.memory import AgentMemory

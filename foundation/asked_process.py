@@ -93,7 +93,7 @@ def be_modest(
     return between_steps
 
 
-def answer_of(
+def ask_process(
     command: Sequence[str],
     question: bytes,
     longest_seconds: float,

@@ -25,7 +25,7 @@ from global_learner.registry.tables import RolloutQueryRow, RolloutRow
 from global_learner.rollout.plan import RolloutPlan
 from global_learner.rollout.queries import Query, QueryAnswer, QueryStanding, ShownQuery, after, is_due
 from global_learner.rollout.state import RolloutState
-from global_learner.scores.replay_process import NoAnswer, answer_of
+from global_learner.scores.replay_process import NoAnswer, process_output
 from global_learner.section_settings import RolloutSettings
 from global_learner.telemetry import LearnerTelemetry
 
@@ -168,7 +168,7 @@ class RolloutQueries:
         return QueryAnswer(now, found[0], found[1] if len(found) > 1 else None)
 
     async def _answers(self, question: Mapping[str, object], count: int) -> list[float] | NoAnswer:
-        out = await answer_of(
+        out = await process_output(
             self._command,
             self._deadline_seconds,
             "rollouts.query_deadline_seconds",

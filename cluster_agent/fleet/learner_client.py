@@ -12,7 +12,7 @@ from cluster_agent.backends.base import BackendStatus
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.load_history import LoadCurve, ReplayedPast
 from cluster_agent.rollout.alternation import FinishedBlock
-from cluster_agent.rollout.evidence import Evidence
+from cluster_agent.rollout.assignment_state import Evidence
 from cluster_agent.settings import LearnerConnectionSettings
 from policy_net.exchange.fleet_client import FleetClient, Observer
 from policy_net.exchange.generated import fleet_pb2

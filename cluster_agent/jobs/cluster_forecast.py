@@ -28,7 +28,8 @@ from cluster_agent.kubernetes.resources import JOBS, Resource
 from cluster_agent.kubernetes.spec_fields import MOST_RANKS
 from cluster_agent.kubernetes.targets import ELASTIC_TARGETS, ElasticTarget, elastic_target, job_facts
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS, JobUpdateMode, training_job
-from cluster_agent.recording.last_decision import last_decision, policy_of
+from cluster_agent.recording.last_decision import policy_of
+from cluster_agent.recording.log_reading import last_decision
 from cluster_agent.settings import PolicySettings
 from foundation.figures import counted
 from foundation.text import plain_line

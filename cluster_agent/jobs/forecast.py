@@ -19,8 +19,8 @@ from statistics import quantiles
 from typing import Any
 
 from cluster_agent.errors import JobRefused
-from cluster_agent.recording.decision_log import state_of
-from cluster_agent.recording.last_decision import last_decision, policy_of
+from cluster_agent.recording.last_decision import policy_of
+from cluster_agent.recording.log_reading import last_decision, state_of
 from cluster_agent.recording.memory import MEMORY
 from cluster_agent.recording.state_files import read_json
 from foundation.figures import counted, duration

@@ -16,7 +16,8 @@ from typing import Any
 from cluster_agent.backends.local.recorded_ends import with_ends_since
 from cluster_agent.errors import JobRefused
 from cluster_agent.jobs.forecast import can_run
-from cluster_agent.recording.last_decision import last_decision, policy_from_file
+from cluster_agent.recording.last_decision import policy_from_file
+from cluster_agent.recording.log_reading import last_decision
 from foundation.figures import counted, duration, percent
 from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import BadInput

@@ -26,7 +26,7 @@ from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.twin_lesson import LessonQuestion, TwinAnswer, head_file
 from cluster_agent.settings import AgentSettings, LearningSettings
 from cluster_agent.telemetry import AgentTelemetry
-from foundation.asked_process import POLL_SECONDS, answer_of
+from foundation.asked_process import POLL_SECONDS, ask_process
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.spec import SetSpec, WeightSpec
@@ -61,7 +61,7 @@ class LessonBudget:
         The question is made when the turn has come, and what it raises is raised; once `ending`, nobody waits any more.
 
         Raises:
-            TimeoutError, ValueError, OSError: as `answer_of`.
+            TimeoutError, ValueError, OSError: as `ask_process`.
         """
         ticket = object()
         with self._turns:
@@ -71,7 +71,7 @@ class LessonBudget:
         try:
             if not first:
                 raise TimeoutError("the agent ends")
-            return answer_of(command, question(), longest_seconds, ending, self._clock)
+            return ask_process(command, question(), longest_seconds, ending, self._clock)
         finally:
             with self._turns:
                 self.waiting.remove(ticket)
@@ -147,7 +147,7 @@ class LearningSource:
 def lesson_command(cpu_percent: float) -> list[str]:
     """The command of a lesson's process."""
     # Whoever asks for its parent may ask too late: an agent that was killed meanwhile is no longer that.
-    return [sys.executable, "-m", "cluster_agent.learning.twin_process", str(cpu_percent), str(os.getpid())]
+    return [sys.executable, "-m", "cluster_agent.learning.lesson_process", str(cpu_percent), str(os.getpid())]
 
 
 class TwinSource:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster_agent.backends.local.recorded_ends import with_ends_since
-from cluster_agent.recording.decision_log import state_of
 from cluster_agent.recording.last_decision import policy_from_file
+from cluster_agent.recording.log_reading import state_of
 from policy_net.domain import PolicyContext
 from policy_net.errors import NothingRecorded, PolicyFileError
 from policy_net.laboratory.training.twin_windows import TwinMachines

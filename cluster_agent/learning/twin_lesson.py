@@ -1,6 +1,6 @@
 """A lesson of the twin: the trainer's question, a line of JSON, and the answer, a gradient or why there is none.
 
-The process that answers (`twin_process`) reads the decision log of the state directory; neither line tells of a job.
+The process that answers (`lesson_process`) reads the decision log of the state directory; neither line tells of a job.
 """
 
 from __future__ import annotations

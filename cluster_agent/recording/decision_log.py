@@ -17,42 +17,37 @@ store, which names its files alike.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
+import importlib.metadata
 import math
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from cluster_agent.errors import StateDamaged
+from cluster_agent.acting.active_policy import Turn
+from cluster_agent.recording.log_reading import CURRENT, closed_files, number_of
 from cluster_agent.recording.state_files import PRIVATE_FOLDER, write_bytes
+from cluster_agent.settings import PolicySettings
 from foundation.files import PRIVATE, open_ordinary
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
-from policy_net.errors import BadInput
-from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.state_codec import (
     CHECKPOINT_START,
     DECISION_START,
-    JsonObject,
     canonical_json,
-    decode_state,
-    digest_of_json,
     encode_decision,
     encode_progress,
     encode_state,
-    read_lines,
     sealed,
 )
-from policy_net.policy import Samples
+from policy_net.policy import Samples, SchedulerPolicy
+from policy_net.throughput.beliefs import beliefs_of
 
-CURRENT = "decisions.jsonl"
-_CLOSED = re.compile(r"^decisions-(\d{6,})\.jsonl$")
 _DIGEST_LENGTH = 64
 
 
@@ -242,7 +237,7 @@ class DecisionLog:
 
     def _rotate(self) -> None:
         closed = closed_files(self._folder)
-        number = 1 + (_number_of(closed[-1]) if closed else 0)
+        number = 1 + (number_of(closed[-1]) if closed else 0)
         self._path.rename(self._folder / f"decisions-{number:06d}.jsonl")
         full, self._stream = self._stream, self._open()
         full.close()
@@ -259,62 +254,6 @@ def _begins_otherwise(path: Path) -> bool:
     except FileNotFoundError:
         return False
     return start not in (b"", CHECKPOINT_START.encode())
-
-
-def closed_files(folder: Path) -> list[Path]:
-    """The rotated files, oldest first."""
-    return sorted((path for path in folder.iterdir() if _CLOSED.match(path.name)), key=_number_of)
-
-
-def log_files(path: Path) -> list[Path]:
-    """A log's files, oldest first: those of a folder, or the one file.
-
-    Raises:
-        StateDamaged: there is none.
-    """
-    if path.is_dir():
-        current = path / CURRENT
-        files = closed_files(path) + ([current] if current.exists() else [])
-        if not files:
-            raise StateDamaged(f"{path}: holds no {CURRENT}; name a log, or an agent's state directory")
-        return files
-    if not path.is_file():
-        raise StateDamaged(f"{path}: no such file; name a log, or an agent's state directory")
-    return [path]
-
-
-def _number_of(path: Path) -> int:
-    found = _CLOSED.match(path.name)
-    return int(found.group(1)) if found else 0
-
-
-def read_log(path: Path) -> Iterator[JsonObject]:
-    """The decisions of one file, in order; lines that a dying agent left torn are passed over.
-
-    Raises:
-        StateDamaged: a line was changed, or something else than an agent wrote here.
-    """
-    try:
-        for line in read_lines(path):
-            if line.content is not None and not line.is_checkpoint:
-                yield line.content
-    except BadInput as error:
-        raise StateDamaged(str(error)) from error
-
-
-def state_of(line: JsonObject) -> ClusterState:
-    """The state of a logged decision, checked against its digest.
-
-    Raises:
-        StateDamaged: the state is not the one that was logged.
-    """
-    try:
-        state, digest, number = line["state"], line["state_digest"], line["number"]
-        if digest_of_json(state) != digest:
-            raise StateDamaged(f"decision {number}: the state does not match its digest; the log was changed")
-        return decode_state(state)
-    except (KeyError, TypeError, ValueError) as error:
-        raise StateDamaged(f"a logged decision cannot be read ({type(error).__name__}: {error})") from error
 
 
 class PolicyArchive:
@@ -347,25 +286,130 @@ def _is_kept(path: Path) -> bool:
     return path.suffix == ".safetensors" and len(path.stem) == _DIGEST_LENGTH
 
 
-class PolicyFinder:
-    """Looks policy files up by digest, in folders; every file is read once at most, and believed by its bytes alone."""
+class DecisionRecorder:
+    """Writes one agent's log; used by the loop's thread alone.
 
-    def __init__(self, folders: Iterable[Path]) -> None:
-        self._folders = [folder for folder in folders if folder.is_dir()]
-        self._by_digest: dict[str, Path] | None = None
+    Deciding changes beliefs (a fit that was due is made, a type is introduced), so that they are captured before the
+    policy is asked, and written once it has answered.
+    """
 
-    def find(self, digest: str) -> bytes | None:
-        """The file with this digest; None if no folder has it."""
-        for folder in self._folders:
-            with contextlib.suppress(OSError):
-                data = (folder / f"{digest}.safetensors").read_bytes()
-                if digest_of(data) == digest:
-                    return data
-        path = self._index().get(digest)
-        return None if path is None else path.read_bytes()
+    def __init__(
+        self,
+        log: DecisionLog,
+        fallback: SchedulerPolicy,
+        settings: PolicySettings,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._policy_settings = settings
+        self._wall_clock = wall_clock
+        self._log = log
+        self._fallback = fallback
+        self._settings = settings.model_dump(mode="json", exclude={"initial", "acting"})
+        self._program = importlib.metadata.version("fedl2")
+        self._due: CheckpointReason | None = None
+        self._blind = False
+        self._last: Turn | None = None
+        self._digests_shown: Mapping[str, str] = {}
+        self._checkpoint: Checkpoint
 
-    def _index(self) -> dict[str, Path]:
-        if self._by_digest is None:
-            files = [path for folder in self._folders for path in sorted(folder.glob("*.safetensors"))]
-            self._by_digest = {digest_of(path.read_bytes()): path for path in files}
-        return self._by_digest
+    def begin(self, turn: Turn) -> None:
+        """Capture what is believed before a decision."""
+        if self._last is not None and self._last.progress is not None and self._last.observed_by is None:
+            self._due = CheckpointReason.GAP  # nobody knows what beliefs were shown
+        before: dict[str, dict[str, Any]] = {}
+        digests: dict[str, str | None] = {}
+        for role, decider in turn.deciders.items():
+            busy = decider.busy
+            beliefs = None if busy else beliefs_of(decider.candidate.policy)
+            digest = digests[role] = None if beliefs is None else beliefs.digest()
+            if digest is not None and self._digests_shown.get(role, digest) != digest:
+                self._due = CheckpointReason.BELIEFS
+            before[role] = {
+                "policy": asdict(decider.candidate.identity),
+                "busy": busy,
+                "beliefs": None if beliefs is None else beliefs.checkpoint(),
+            }
+        if turn.fresh:
+            self._due = CheckpointReason.POLICY
+        turn.digests = digests
+        fallback_beliefs = beliefs_of(self._fallback)
+        self._checkpoint = Checkpoint(
+            number=turn.number,
+            wall_time_seconds=self._wall_clock(),
+            **before["policy"],
+            settings=self._settings,
+            fallback=self._fallback.name,
+            fallback_beliefs=None if fallback_beliefs is None else fallback_beliefs.checkpoint(),
+            program=self._program,
+            challenger=before.get("beside"),
+        )
+        if self._blind and not self._checkpoint.is_blind:
+            self._due = CheckpointReason.GAP
+
+    def write(self, turn: Turn, previous_reward: float | None) -> None:
+        """Log a decision, with what came of the one before.
+
+        Raises:
+            OSError: it could not be written; the log goes on with a checkpoint.
+        """
+        identity, guarded, settings = turn.identity, turn.guarded, self._policy_settings
+        last, self._last, self._digests_shown = self._last, turn, {}
+        observed_by = () if last is None or last.observed_by is None else last.observed_by
+        record = DecisionRecord(
+            number=turn.number,
+            wall_time_seconds=self._wall_clock(),
+            state=turn.state,
+            trigger=turn.trigger,
+            policy=identity.name,
+            version=identity.version,
+            head_step=identity.head_step,
+            digest=identity.digest,
+            seed=settings.seed,
+            mode=settings.mode,
+            exploration=settings.exploration,
+            decision=guarded.decision,
+            samples=guarded.samples,
+            interventions=tuple(intervention.value for intervention in guarded.interventions),
+            decide_seconds=guarded.decide_seconds,
+            previous_reward=previous_reward,
+            asked=guarded.asked,
+            beliefs_digest=turn.digests["policy"],
+            observed=() if last is None or last.observed_by is None else tuple(last.progress or ()),
+            observed_by=observed_by,
+            rollout=turn.rollout,
+            challenger=None if last is None else _challenger_of(last),
+        )
+        if not self._log.append(record, self._checkpoint, self._due):
+            return
+        self._due, self._blind = None, self._checkpoint.is_blind
+        for decider in turn.deciders.values():
+            if decider.candidate.file is not None:
+                self._log.archive.add(decider.candidate.identity.digest, decider.candidate.file)
+
+    def on_observed(self, turn: Turn, shown: Sequence[str]) -> None:
+        """Note whose beliefs were shown what jobs did: those of the roles in `shown`, and the fallback's."""
+        policies = {role: decider.candidate.policy for role, decider in turn.deciders.items() if role in shown}
+        policies["fallback"] = self._fallback
+        beliefs = {role: beliefs_of(policies[role]) for role in ("policy", "fallback", "beside") if role in policies}
+        turn.observed_by = tuple(role for role, each in beliefs.items() if each is not None)
+        self._digests_shown = {
+            role: each.digest() for role, each in beliefs.items() if each is not None and role != "fallback"
+        }
+
+    def close(self) -> None:
+        """Close the log."""
+        self._log.close()
+
+
+def _challenger_of(turn: Turn) -> dict[str, Any] | None:
+    """What a decision's challenger would have done, for the line of the next decision; None if it was not asked."""
+    if turn.challenger is None or turn.challenged is None:
+        return None
+    identity = turn.challenger.candidate.identity
+    return turn.challenged.to_json() | {
+        "number": turn.number,
+        "policy": identity.name,
+        "version": identity.version,
+        "digest": identity.digest,
+        "beliefs_digest": turn.digests["beside"],
+    }

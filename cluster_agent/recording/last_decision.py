@@ -13,21 +13,19 @@ from typing import Any
 
 from cluster_agent.acting.active_policy import CandidateFactory, PolicyIdentity
 from cluster_agent.errors import BadAgentConfig, JobRefused, StateDamaged
-from cluster_agent.recording.decision_log import CURRENT, closed_files, state_of
+from cluster_agent.recording.log_reading import last_decision, state_of
 from cluster_agent.recording.log_replay import default_finder
 from cluster_agent.recording.memory import MEMORY
 from cluster_agent.recording.state_files import read_json
 from cluster_agent.settings import PolicySettings
 from foundation.figures import counted
-from foundation.text import parse_json
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job, Resources
 from policy_net.errors import BadInput, PolicyFileError
-from policy_net.exchange.state_codec import DECISION_START, JsonObject
+from policy_net.exchange.state_codec import JsonObject
 from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.set_policy.reasons import reasons_of
 
-_BLOCK_BYTES = 1 << 18
 _MOST_OTHERS = 8
 _SHOWN_NAMES = 8
 
@@ -192,16 +190,6 @@ def asked_about(state_dir: Path) -> frozenset[tuple[str, float]]:
     return frozenset() if state is None else frozenset((job.job_id, job.submit_time_seconds) for job in state.jobs)
 
 
-def last_decision(state_dir: Path) -> JsonObject | None:
-    """The newest line of the log that is whole; None if there is none."""
-    files = [state_dir / CURRENT, *reversed(closed_files(state_dir))]
-    for path in files:
-        found = _last_line(path) if path.exists() else None
-        if found is not None:
-            return found
-    return None
-
-
 def policy_from_file(state_dir: Path, line: JsonObject) -> SchedulerPolicy | None:
     """The policy that took a decision, from its file; None without one.
 
@@ -246,33 +234,6 @@ def _readable_state(line: JsonObject) -> ClusterState | None:
         return state_of(line)
     except StateDamaged:
         return None
-
-
-def _last_line(path: Path) -> JsonObject | None:
-    """Read from the end on: a log may be as long as a disk allows."""
-    with path.open("rb") as stream:
-        at, tail = stream.seek(0, 2), b""
-        while at > 0:
-            start = max(0, at - _BLOCK_BYTES)
-            stream.seek(start)
-            tail, at = stream.read(at - start) + tail, start
-            lines = tail.split(b"\n")
-            whole = lines[:-1] if at == 0 else lines[1:-1]  # what follows the last line's end is torn
-            for line in reversed(whole):
-                found = _parsed(line)
-                if found is not None:
-                    return found
-    return None
-
-
-def _parsed(line: bytes) -> JsonObject | None:
-    if not line.startswith(DECISION_START.encode()):
-        return None
-    try:
-        found = parse_json(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _cores(milli: int) -> str:

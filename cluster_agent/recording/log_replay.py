@@ -11,7 +11,8 @@ reports are shown to anybody, from beliefs of its own, which a checkpoint holds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from typing import Any
 from cluster_agent.acting.active_policy import Candidate, CandidateFactory, PolicyIdentity, number_decision
 from cluster_agent.errors import PolicyNotKept, StateDamaged
 from cluster_agent.guard import Guard, Intervention, Proposal, decide_recorded
-from cluster_agent.recording.decision_log import LOG_FORMAT, PolicyFinder, encode_samples, state_of
+from cluster_agent.recording.decision_log import LOG_FORMAT, encode_samples
+from cluster_agent.recording.log_reading import state_of
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import ClusterState, PolicyContext, Trigger
 from policy_net.errors import BadInput
+from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.state_codec import JsonObject, LogLine, decode_progress, encode_decision, read_lines
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.policy import DEFAULT_SET_FILE
@@ -335,6 +338,30 @@ def _set_beliefs(policy: SchedulerPolicy, checkpoint: Any) -> None:
     beliefs: Beliefs | None = beliefs_of(policy)
     if beliefs is not None and checkpoint is not None:
         beliefs.go_on_from(checkpoint)
+
+
+class PolicyFinder:
+    """Looks policy files up by digest, in folders; every file is read once at most, and believed by its bytes alone."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._folders = [folder for folder in folders if folder.is_dir()]
+        self._by_digest: dict[str, Path] | None = None
+
+    def find(self, digest: str) -> bytes | None:
+        """The file with this digest; None if no folder has it."""
+        for folder in self._folders:
+            with contextlib.suppress(OSError):
+                data = (folder / f"{digest}.safetensors").read_bytes()
+                if digest_of(data) == digest:
+                    return data
+        path = self._index().get(digest)
+        return None if path is None else path.read_bytes()
+
+    def _index(self) -> dict[str, Path]:
+        if self._by_digest is None:
+            files = [path for folder in self._folders for path in sorted(folder.glob("*.safetensors"))]
+            self._by_digest = {digest_of(path.read_bytes()): path for path in files}
+        return self._by_digest
 
 
 def default_finder(log: Path, folders: list[Path]) -> PolicyFinder:

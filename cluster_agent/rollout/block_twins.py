@@ -22,7 +22,7 @@ import structlog
 from cluster_agent.acting.active_policy import Candidate
 from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.rollout.alternation import BlockTally, FinishedBlock
-from cluster_agent.rollout.twin_question import (
+from cluster_agent.rollout.block_question import (
     AGENTS_PRIORITY,
     LEFT_BEHIND_BLOCKS,
     BlockQuestion,
@@ -32,7 +32,7 @@ from cluster_agent.rollout.twin_question import (
     TwinJob,
 )
 from cluster_agent.settings import AgentSettings, PolicySettings
-from foundation.asked_process import POLL_SECONDS, answer_of
+from foundation.asked_process import POLL_SECONDS, ask_process
 from policy_net.domain import ClusterState, Job, Progress, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.set_policy.policy import SetPolicy
@@ -205,7 +205,7 @@ def twin_command(cpu_percent: float, policy: PolicySettings, *, modest: bool = T
     settings = policy.model_dump_json(include={"mode", "exploration", "seed"})
     # Whoever asks for its parent may ask too late: an agent that was killed meanwhile is no longer that.
     words = [str(cpu_percent), settings, str(os.getpid()), *([] if modest else [AGENTS_PRIORITY])]
-    return [sys.executable, "-m", "cluster_agent.rollout.twin_process", *words]
+    return [sys.executable, "-m", "cluster_agent.rollout.block_process", *words]
 
 
 class TwinWorker:
@@ -280,7 +280,7 @@ class TwinWorker:
         Raises:
             TimeoutError, ValueError, OSError: there are none.
         """
-        out = answer_of(self._command, question.to_line(), self._longest_seconds, self._ending.is_set, self._clock)
+        out = ask_process(self._command, question.to_line(), self._longest_seconds, self._ending.is_set, self._clock)
         figures = tuple(float(value) for value in json.loads(out))
         if len(figures) != 3 or not all(math.isfinite(value) and value >= 0.0 for value in figures):
             raise ValueError("its figures are no numbers from 0 on")

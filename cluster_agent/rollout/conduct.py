@@ -18,11 +18,9 @@ from pathlib import Path
 import structlog
 
 from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Turn
-from cluster_agent.rollout.alternation import FinishedBlock
-from cluster_agent.rollout.assignment_state import AssignmentState, load_state
+from cluster_agent.rollout.alternation import DecisionInterval, FinishedBlock
+from cluster_agent.rollout.assignment_state import AssignmentState, Evidence, ShadowSums, load_state
 from cluster_agent.rollout.block_twins import BlockTwins
-from cluster_agent.rollout.evidence import Evidence, ShadowSums
-from cluster_agent.rollout.presence import DecisionInterval
 from policy_net.domain import ClusterState, Job, Trigger
 from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 from policy_net.throughput.parametric import OnlineFit

@@ -13,7 +13,7 @@ from typing import Any
 from cluster_agent.backends.local.scripts.script_folder import ScriptFolder
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.commands import JobLogs
-from cluster_agent.recording.decision_log import log_files
+from cluster_agent.recording.log_reading import log_files
 from elastic_runtime.launcher.job_folder import JobFolder
 from elastic_runtime.launcher.job_status import read_state
 from foundation.figures import counted, duration

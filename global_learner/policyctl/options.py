@@ -66,13 +66,13 @@ def polls(
     while True:
         sleep(every_seconds)
         try:
-            found = answer_of(once, AWAY_SECONDS, words, lambda: pause, remark, clock, sleep)
+            found = answer_when_reachable(once, AWAY_SECONDS, words, lambda: pause, remark, clock, sleep)
         except Unreachable as error:
             raise Unreachable(f"no learner has answered for {words}; {error}") from error
         yield found
 
 
-def answer_of(
+def answer_when_reachable(
     once: Callable[[], Look],
     away_seconds: float,
     words: str,

@@ -23,7 +23,7 @@ from global_learner.policyctl.options import (
     Reason,
     VersionArgument,
     Yes,
-    answer_of,
+    answer_when_reachable,
     confirm,
     remark,
     version_asked,
@@ -125,7 +125,9 @@ def watch_to_end(
         sleep(patience.every_seconds)
         minutes = f"{patience.away_seconds / 60.0:g} minutes"
         try:
-            rollout = answer_of(ask, patience.away_seconds, minutes, backoff.next_seconds, remark, clock, sleep)
+            rollout = answer_when_reachable(
+                ask, patience.away_seconds, minutes, backoff.next_seconds, remark, clock, sleep
+            )
         except Unreachable as error:
             raise Unreachable(f"{whose} was {rollout.phase} when last seen; {error}") from error
         except Unknown as error:

@@ -41,7 +41,7 @@ def bound_this_process(limits: Mapping[str, float]) -> None:
         os.environ[f"{library}_NUM_THREADS"] = "1"
 
 
-async def answer_of(
+async def process_output(
     command: Sequence[str], deadline_seconds: float, setting: str, question: bytes = b""
 ) -> bytes | NoAnswer:
     """Output of a process, which is killed at the deadline, or when this is cancelled.

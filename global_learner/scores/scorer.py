@@ -19,7 +19,7 @@ import structlog
 from global_learner.background_task import BackgroundTask
 from global_learner.errors import LearnerError, UnknownPolicyVersion
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.scores.replay_process import NoAnswer, answer_of
+from global_learner.scores.replay_process import NoAnswer, process_output
 from global_learner.scores.replay_set import NAME, set_digest
 from global_learner.section_settings import ScoreSettings
 from global_learner.telemetry import LearnerTelemetry
@@ -171,7 +171,7 @@ async def _asked(
     """Answer of a process to a question, as `read` takes it from JSON, or the reason why there is none."""
     bounds = settings.model_dump(include={"nice", "max_memory_mb"})
     limits = {**bounds, "deadline_seconds": deadline_seconds, "parent": os.getpid()}
-    out = await answer_of((*command, json.dumps(question), json.dumps(limits)), deadline_seconds, setting)
+    out = await process_output((*command, json.dumps(question), json.dumps(limits)), deadline_seconds, setting)
     if isinstance(out, NoAnswer):
         return out
     try:

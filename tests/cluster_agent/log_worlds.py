@@ -15,8 +15,8 @@ from cluster_agent.backends.base import BackendStatus
 from cluster_agent.guard import DeadlineAsker, Guard
 from cluster_agent.learning.experience import BelievedReward
 from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
-from cluster_agent.recording.decision_log import DecisionLog, log_files
-from cluster_agent.recording.decision_recorder import DecisionRecorder
+from cluster_agent.recording.decision_log import DecisionLog, DecisionRecorder
+from cluster_agent.recording.log_reading import log_files
 from cluster_agent.recording.log_replay import LogReplayResult, Replayer, default_finder
 from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.rollout.conduct import Conduct

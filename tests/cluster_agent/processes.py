@@ -17,7 +17,7 @@ import yaml
 from learner_process import FORKS, ForkedProgram, answered
 from reserved_port import ReservedPort
 
-from cluster_agent.recording.decision_log import CURRENT, closed_files, read_log
+from cluster_agent.recording.log_reading import CURRENT, closed_files, read_log
 from deploy.local.frame import LearnerWatch
 from global_learner.operator_socket import OPERATOR_SOCKET, SocketAddress
 from policy_net.dl2.network import initial_weights

@@ -12,7 +12,7 @@ import pytest
 from counted_training import job_content, let_go, problem_of
 from killed_machine import Machine
 
-from cluster_agent.recording.decision_log import log_files
+from cluster_agent.recording.log_reading import log_files
 from cluster_agent.recording.log_replay import Replayer, default_finder
 
 pytestmark = [pytest.mark.heavy, pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linux's")]

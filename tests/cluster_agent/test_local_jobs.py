@@ -16,7 +16,7 @@ from processes import Program, wait_until
 
 from cluster_agent.backends.local.scripts.script_folder import ScriptFolder
 from cluster_agent.jobs.client import JobClient
-from cluster_agent.recording.decision_log import log_files
+from cluster_agent.recording.log_reading import log_files
 from cluster_agent.recording.log_replay import Replayer, default_finder
 
 pytestmark = pytest.mark.heavy

@@ -23,8 +23,8 @@ from cluster_agent.errors import BackendUnavailable, StateDamaged
 from cluster_agent.guard import DeadlineAsker, Guard
 from cluster_agent.learning.experience import BelievedReward
 from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
-from cluster_agent.recording.decision_log import CURRENT, DecisionLog, read_log, state_of
-from cluster_agent.recording.decision_recorder import DecisionRecorder
+from cluster_agent.recording.decision_log import DecisionLog, DecisionRecorder
+from cluster_agent.recording.log_reading import CURRENT, read_log, state_of
 from cluster_agent.recording.memory import MEMORY, AgentMemory
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.settings import PolicySettings

@@ -9,7 +9,7 @@ import pytest
 from agent_fakes import policy_bytes
 
 from cluster_agent.agent import run_agent
-from cluster_agent.recording.decision_log import CURRENT, read_log
+from cluster_agent.recording.log_reading import CURRENT, read_log
 from cluster_agent.settings import AgentSettings
 from foundation import command_line as cli_errors
 from policy_net.cli import app

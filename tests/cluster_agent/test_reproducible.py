@@ -7,7 +7,7 @@ import pytest
 from agent_fakes import SPEC, WEIGHTS, policy_bytes
 
 from cluster_agent.agent import run_agent
-from cluster_agent.recording.decision_log import CURRENT, read_log, state_of
+from cluster_agent.recording.log_reading import CURRENT, read_log, state_of
 from cluster_agent.settings import AgentSettings
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import Trigger

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from foundation.asked_process import CoreShare, answer_of
+from foundation.asked_process import CoreShare, ask_process
 
 DEADLINE_SECONDS = 60.0
 ASKED = """
@@ -30,7 +30,7 @@ subprocess.Popen([sys.executable, "-c", sys.argv[1], str(os.getpid()), sys.argv[
 def test_what_was_asked_comes_back() -> None:
     echo = "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read()[::-1])"
     big = b"0123456789" * 100_000
-    assert answer_of([sys.executable, "-c", echo], big, DEADLINE_SECONDS, lambda: False) == big[::-1]
+    assert ask_process([sys.executable, "-c", echo], big, DEADLINE_SECONDS, lambda: False) == big[::-1]
 
 
 @pytest.mark.parametrize(
@@ -42,17 +42,17 @@ def test_what_was_asked_comes_back() -> None:
 )
 def test_trouble_is_its_last_line(program: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
-        answer_of([sys.executable, "-c", program], b"", DEADLINE_SECONDS, lambda: False)
+        ask_process([sys.executable, "-c", program], b"", DEADLINE_SECONDS, lambda: False)
 
 
 def test_nobody_waits_longer_than_the_deadline_nor_than_the_asker() -> None:
     hang = [sys.executable, "-c", "import time; time.sleep(100000)"]
     with pytest.raises(TimeoutError, match=r"not done in 0\.1 s"):
-        answer_of(hang, b"", 0.1, lambda: False)
+        ask_process(hang, b"", 0.1, lambda: False)
     with pytest.raises(TimeoutError, match="the agent ends"):
-        answer_of(hang, b"", DEADLINE_SECONDS, lambda: True)
+        ask_process(hang, b"", DEADLINE_SECONDS, lambda: True)
     with pytest.raises(OSError, match="no/such"):
-        answer_of(["/no/such/program"], b"", DEADLINE_SECONDS, lambda: False)
+        ask_process(["/no/such/program"], b"", DEADLINE_SECONDS, lambda: False)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
@@ -96,6 +96,6 @@ before = os.nice(0)
 be_modest(os.getppid(), 100.0, 2**30{words})
 print(os.nice(0) - before, min(19 - before, {added}))
 """
-    out = answer_of([sys.executable, "-c", program], b"", DEADLINE_SECONDS, lambda: False)
+    out = ask_process([sys.executable, "-c", program], b"", DEADLINE_SECONDS, lambda: False)
     found, wanted = map(int, out.split())
     assert found == wanted

@@ -16,7 +16,7 @@ from hostile_server import FLEET, HostileServer, sound_replies
 from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.fleet.policy_versions import checked_candidate
-from cluster_agent.rollout.evidence import Evidence
+from cluster_agent.rollout.assignment_state import Evidence
 from cluster_agent.settings import LearnerConnectionSettings, PolicySettings
 from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionRejected
 from policy_net.exchange.generated import fleet_pb2 as pb

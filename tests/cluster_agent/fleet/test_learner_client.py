@@ -26,7 +26,7 @@ from cluster_agent.fleet.learner_client import EvidenceAnswer, LearnerClient
 from cluster_agent.recording.job_timelines import JobTimeline
 from cluster_agent.recording.load_history import LoadCurve, ReplayedPast
 from cluster_agent.rollout.alternation import FinishedBlock
-from cluster_agent.rollout.evidence import Evidence, ShadowSums
+from cluster_agent.rollout.assignment_state import Evidence, ShadowSums
 from cluster_agent.settings import LearnerConnectionSettings
 from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc

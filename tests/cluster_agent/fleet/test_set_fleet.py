@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from processes import PATIENCE_SECONDS, Fleet, made_again, wait_until
 
-from cluster_agent.recording.decision_log import CURRENT
+from cluster_agent.recording.log_reading import CURRENT
 from global_learner.storage.receipts import audit, read_receipts
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, read_policy_file
 from policy_net.set_policy.policy import DEFAULT_SET_FILE

@@ -7,8 +7,7 @@ from job_shell import Shell
 from cluster_agent.acting.active_policy import CandidateFactory, Decider, Turn
 from cluster_agent.guard import DeadlineAsker, Guard, Proposal, decide_recorded
 from cluster_agent.loop import KindNames
-from cluster_agent.recording.decision_log import DecisionLog
-from cluster_agent.recording.decision_recorder import DecisionRecorder
+from cluster_agent.recording.decision_log import DecisionLog, DecisionRecorder
 from cluster_agent.recording.state_files import write_json
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import PolicyContext

@@ -14,7 +14,7 @@ from rich.console import Console
 from cluster_agent.backends.local.job_service import explain
 from cluster_agent.backends.local.job_table import JobState
 from cluster_agent.jobs.commands import explained
-from cluster_agent.recording.last_decision import last_decision
+from cluster_agent.recording.log_reading import last_decision
 from policy_net.domain import Allocation
 
 

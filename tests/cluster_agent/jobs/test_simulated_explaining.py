@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cluster_agent.cli import app
-from cluster_agent.recording.last_decision import last_decision
+from cluster_agent.recording.log_reading import last_decision
 from foundation.command_line import run
 
 CONFIG = """

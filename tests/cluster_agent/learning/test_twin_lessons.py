@@ -19,13 +19,13 @@ from log_worlds import live, make_tape
 
 from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
-from cluster_agent.learning import learning_source, twin_process
+from cluster_agent.learning import learning_source, lesson_process
 from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.learning_source import TwinSource
+from cluster_agent.learning.lesson_process import answer
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer
 from cluster_agent.learning.twin_lesson import LessonQuestion, TwinAnswer, head_file
-from cluster_agent.learning.twin_process import answer
-from cluster_agent.recording.decision_log import CURRENT
+from cluster_agent.recording.log_reading import CURRENT
 from cluster_agent.settings import LearningSettings, PolicySettings, RetrySettings, TwinLearningSettings
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.errors import PolicyNetError
@@ -158,8 +158,8 @@ def test_a_line_in_the_middle_that_was_changed_teaches_nothing_with_a_recording_
 
 def test_a_twin_that_is_believed_in_part_teaches_as_often(lived: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = replace(read_recorded_stand_in(), capacities={tuple(node.capacity for node in make_state(2).nodes): 1.0})
-    monkeypatch.setattr(twin_process, "log_of", lambda _: seen)
-    monkeypatch.setattr(twin_process, "agreement_of", lambda *_, **__: 0.3)
+    monkeypatch.setattr(lesson_process, "log_of", lambda _: seen)
+    monkeypatch.setattr(lesson_process, "agreement_of", lambda *_, **__: 0.3)
     answers = [answer(question(lived, seed=seed), nothing) for seed in range(20)]
     taught = [each for each in answers if each.result is not None]
     assert 1 <= len(taught) <= 12

@@ -15,15 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_agent.errors import StateDamaged
-from cluster_agent.recording.decision_log import (
-    CURRENT,
-    Checkpoint,
-    DecisionLog,
-    DecisionRecord,
-    closed_files,
-    read_log,
-    state_of,
-)
+from cluster_agent.recording.decision_log import Checkpoint, DecisionLog, DecisionRecord
+from cluster_agent.recording.log_reading import CURRENT, closed_files, read_log, state_of
 from policy_net.domain import (
     Allocation,
     CapacityMode,

@@ -16,7 +16,8 @@ from log_worlds import Interval, cluster_states, live, make_tape, replayed, rewr
 from cluster_agent.acting.active_policy import ActivePolicy, CandidateFactory, PolicyIdentity
 from cluster_agent.errors import PolicyNotKept, StateDamaged
 from cluster_agent.guard import DeadlineAsker
-from cluster_agent.recording.decision_log import CURRENT, PolicyArchive, closed_files, log_files, read_log
+from cluster_agent.recording.decision_log import PolicyArchive
+from cluster_agent.recording.log_reading import CURRENT, closed_files, log_files, read_log
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
 from policy_net.exchange.policy_file import PolicyFile, digest_of

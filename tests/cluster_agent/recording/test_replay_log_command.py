@@ -9,7 +9,7 @@ from processes import Fleet, wait_until
 
 from cluster_agent.acting.active_policy import CandidateFactory
 from cluster_agent.cli import app
-from cluster_agent.recording.decision_log import CURRENT
+from cluster_agent.recording.log_reading import CURRENT
 from cluster_agent.settings import PolicySettings
 from foundation.command_line import run as run_command_line
 

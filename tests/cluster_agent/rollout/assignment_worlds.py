@@ -21,11 +21,10 @@ from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.guard import DeadlineAsker, Guard
 from cluster_agent.learning.experience import BelievedReward
 from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
-from cluster_agent.recording.decision_log import DecisionLog
-from cluster_agent.recording.decision_recorder import DecisionRecorder
+from cluster_agent.recording.decision_log import DecisionLog, DecisionRecorder
 from cluster_agent.recording.memory import AgentMemory
+from cluster_agent.rollout.assignment_state import Evidence
 from cluster_agent.rollout.conduct import Conduct
-from cluster_agent.rollout.evidence import Evidence
 from cluster_agent.settings import PolicySettings, RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.domain import PolicyContext, RewardKind

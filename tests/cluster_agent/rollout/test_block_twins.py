@@ -15,9 +15,9 @@ import pytest
 from agent_fakes import Clock
 from assignment_worlds import EXPIRES, RolloutLearner, SimulatedAgent, alternating
 
+from cluster_agent.rollout.block_question import BlockQuestion, Figures, PolicyAtBlock
 from cluster_agent.rollout.block_twins import AskedBlock, BlockTwins, TwinRecord, TwinWorker, twin_command
 from cluster_agent.rollout.conduct import Conduct
-from cluster_agent.rollout.twin_question import BlockQuestion, Figures, PolicyAtBlock
 from cluster_agent.settings import PolicySettings
 from foundation.asked_process import CoreShare
 
@@ -229,7 +229,7 @@ def test_closing_ends_what_is_under_way_and_asks_nobody_to_wait() -> None:
 _AGENT = """
 import sys, time
 from pathlib import Path
-from cluster_agent.rollout.twin_question import BlockQuestion
+from cluster_agent.rollout.block_question import BlockQuestion
 from cluster_agent.rollout.block_twins import TwinWorker, twin_command
 from cluster_agent.settings import PolicySettings
 

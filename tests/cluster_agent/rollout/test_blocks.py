@@ -6,8 +6,13 @@ from agent_fakes import make_job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_agent.rollout.alternation import Alternation, UninterruptedBlocks, candidate_decides, run_behind
-from cluster_agent.rollout.presence import DecisionInterval
+from cluster_agent.rollout.alternation import (
+    Alternation,
+    DecisionInterval,
+    UninterruptedBlocks,
+    candidate_decides,
+    run_behind,
+)
 from policy_net.domain import ClusterState
 from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment, candidate_acts
 

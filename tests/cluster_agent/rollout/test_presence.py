@@ -5,10 +5,9 @@ import random
 import pytest
 from agent_fakes import make_job
 
-from cluster_agent.rollout import presence as module
-from cluster_agent.rollout.alternation import BlockTally, FinishedBlock, Latencies
+from cluster_agent.rollout import alternation as module
+from cluster_agent.rollout.alternation import BlockTally, DecisionInterval, FinishedBlock, Latencies, Presence
 from cluster_agent.rollout.assignment_state import PARTS, UsualJobs
-from cluster_agent.rollout.presence import DecisionInterval, Presence
 from policy_net.domain import Allocation, ClusterState, Job, Progress
 from policy_net.laboratory.simulation import metrics
 

@@ -17,7 +17,7 @@ from assignment_worlds import (
 )
 from log_worlds import replayed
 
-from cluster_agent.recording.decision_log import CURRENT, read_log
+from cluster_agent.recording.log_reading import CURRENT, read_log
 from cluster_agent.rollout.assignment_state import ROLLOUT
 from policy_net.exchange.rollout_assignment import candidate_acts
 

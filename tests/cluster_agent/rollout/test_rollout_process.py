@@ -15,7 +15,7 @@ from agent_fakes import STATUS
 from assignment_worlds import CLUSTER, SHIPPED, RolloutLearner, alternating
 from processes import Fleet, made_again, wait_until
 
-from cluster_agent.rollout.evidence import Evidence
+from cluster_agent.rollout.assignment_state import Evidence
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.learner_answers import Registration
 from policy_net.exchange.rollout_assignment import candidate_acts

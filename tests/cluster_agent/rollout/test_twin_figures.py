@@ -9,9 +9,9 @@ import pytest
 from benchmarks.rollout.pool import _Recorder
 from benchmarks.rollout.versions import NEGATED, PLANNER, build_version
 from benchmarks.rollout.worlds import Cluster, build_cluster
+from cluster_agent.rollout.block_process import GridSpeeds, twin_figures
+from cluster_agent.rollout.block_question import BlockQuestion, PolicyAtBlock
 from cluster_agent.rollout.block_twins import AskedBlock, TwinRecord
-from cluster_agent.rollout.twin_process import GridSpeeds, twin_figures
-from cluster_agent.rollout.twin_question import BlockQuestion, PolicyAtBlock
 from policy_net.domain import ClusterState
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn

@@ -14,7 +14,7 @@ import pytest
 from prometheus_stand_in import Behave, StandIn, says, stand_in, vector
 from reserved_port import ReservedPort
 
-from global_learner.scores.replay_process import NoAnswer, answer_of
+from global_learner.scores.replay_process import NoAnswer, process_output
 
 COMMAND = (sys.executable, "-m", "global_learner.rollout.prometheus_process")
 DEADLINE_SECONDS = 90.0
@@ -29,7 +29,7 @@ def server() -> Iterator[StandIn]:
 async def asked(address: str, *texts: str, seconds: float = DEADLINE_SECONDS, **files: str) -> list[float] | str:
     question = {"address": address, "queries": texts or ("up",), "token_file": "", "ca_file": "",
                 "deadline_seconds": seconds, "parent": os.getpid(), **files}  # fmt: skip
-    out = await answer_of(COMMAND, seconds, "the deadline", json.dumps(question).encode())
+    out = await process_output(COMMAND, seconds, "the deadline", json.dumps(question).encode())
     if isinstance(out, NoAnswer):
         assert "\n" not in out.reason
         assert len(out.reason) <= 400

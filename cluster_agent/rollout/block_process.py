@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_agent.acting.active_policy import CandidateFactory, PolicyIdentity
-from cluster_agent.rollout.twin_question import (
+from cluster_agent.rollout.block_question import (
     AGENTS_PRIORITY,
     LEFT_BEHIND_BLOCKS,
     BlockQuestion,
@@ -218,7 +218,7 @@ def build(held: PolicyAtBlock, settings: PolicySettings) -> SchedulerPolicy:
 
 
 def main() -> None:
-    """Answer one question: `twin_process PERCENT POLICY-SETTINGS-JSON AGENT-PID [agents-priority]`."""
+    """Answer one question: `block_process PERCENT POLICY-SETTINGS-JSON AGENT-PID [agents-priority]`."""
     niceness = 0 if AGENTS_PRIORITY in sys.argv[4:] else LOWEST_PRIORITY
     between_steps = be_modest(int(sys.argv[3]), float(sys.argv[1]), MOST_BYTES, niceness=niceness)
     question = BlockQuestion.from_line(sys.stdin.buffer.readline())

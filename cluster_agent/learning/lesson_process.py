@@ -13,7 +13,7 @@ import numpy as np
 from cluster_agent.errors import StateDamaged
 from cluster_agent.learning.own_past import acting_of, log_of, machines_of
 from cluster_agent.learning.twin_lesson import LessonQuestion, TwinAnswer
-from cluster_agent.recording.last_decision import last_decision
+from cluster_agent.recording.log_reading import last_decision
 from foundation.asked_process import be_modest
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import parse_policy_file
@@ -78,7 +78,7 @@ def answer(question: LessonQuestion, between_steps: Callable[[], None]) -> TwinA
 
 
 def main() -> None:
-    """Answer one question: `twin_process PERCENT AGENT`, the agent by its process number."""
+    """Answer one question: `lesson_process PERCENT AGENT`, the agent by its process number."""
     between_steps = be_modest(int(sys.argv[2]), float(sys.argv[1]), MOST_BYTES, from_start=True)
     question = LessonQuestion.from_line(sys.stdin.buffer.readline())
     line = answer(question, between_steps).to_line() + "\n"
