@@ -54,19 +54,19 @@ class EnvironmentSettings(Section):
     """The slot, or the tick of event decisions, in simulated seconds; 20 minutes, DL2's."""
     decide_on: Constant[Literal["slot", "event"] | None] = None
     """`slot` for generated workloads and `event` for traces unless set: most real jobs are shorter than a slot."""
-    debounce_seconds: float = Field(60.0, ge=0.0, le=3600.0)
+    debounce_seconds: Constant[float] = Field(60.0, ge=0.0, le=3600.0)
     """Least time between two event decisions; a minute costs 0.3% and saves most of the resizes of a burst."""
     capacity_mode: CapacityMode = CapacityMode.NODES
     """`nodes` places every task on a machine, as a real cluster must; `pooled` only adds up."""
-    speed_noise: float = Field(0.0, ge=0.0, le=1.0)
+    speed_noise: Constant[float] = Field(0.0, ge=0.0, le=1.0)
     """Relative deviation of a job's speed in one interval; 0 is exact."""
     job_noise: Constant[float] = Field(0.0, ge=0.0, le=1.0)
     """Relative deviation of a factor that a job's speed keeps for life; 0.273 varies like DL2's production cluster."""
-    placement: Literal["spread", "pack"] = "spread"
+    placement: Constant[Literal["spread", "pack"]] = "spread"
     """`spread` puts tasks on the least loaded nodes, `pack` a job's workers on as few as possible."""
     locality: Constant[bool] = False
     """Whether all-reduce jobs train slower where their workers lie apart; needs capacity on nodes."""
-    resize_seconds: float = Field(0.0, ge=0.0, le=86_400.0)
+    resize_seconds: Constant[float] = Field(0.0, ge=0.0, le=86_400.0)
     """Pause of a running job whose number of tasks changes; near 0 elastically, tens of seconds by a restart."""
     resume_seconds: Constant[float] = Field(0.0, ge=0.0, le=86_400.0)
     """Pause of a job that starts again after a suspension or the loss of a node."""
@@ -78,7 +78,7 @@ class EnvironmentSettings(Section):
     """Mean time of a node to its failure; 0 for none."""
     node_repair_hours: Constant[float] = Field(1.0, ge=0.0)
     """Mean time of a failed node to its return; an hour, a reboot and some waiting."""
-    seed: int = Field(0, ge=0)
+    seed: Constant[int] = Field(0, ge=0)
     """Draws the noise and the failures."""
 
 
@@ -145,9 +145,9 @@ class LocalBackendSettings(Section):
     """Least time between two decisions, so that several submissions in a row are one."""
     resize_seconds: Seconds = 30.0
     """Longest wait for a running job to change its size; then it keeps what it has, and the others go on."""
-    grace_seconds: float = Field(10.0, ge=0.0, le=3600.0)
+    grace_seconds: Constant[float] = Field(10.0, ge=0.0, le=3600.0)
     """From SIGTERM to SIGKILL of a script without parameter servers that is cancelled, or held by its user."""
-    until_done: bool = False
+    until_done: Constant[bool] = False
     """Whether the agent ends once jobs were submitted and all have ended; for demonstrations and measurements."""
     socket: Path | None = None
     """Where users' commands reach the agent; $XDG_STATE_HOME/fedl2/agent/jobs.sock, or below ~/.local/state, unless
@@ -293,8 +293,6 @@ class KubernetesBackendSettings(Section):
     namespaces: tuple[str, ...] = ()
     """Whose ElasticTargets and TrainingJobs are looked after, each namespace by itself; those of all unless set. Nodes
     and pods are read everywhere, since what others take is not free, unless there are `own_nodes`."""
-    namespace: str = ""
-    """The same, of one namespace."""
     own_nodes: OwnNodes | None = None
     """Decide about these nodes only, and read pods in `namespaces` only. All nodes, and all pods, unless set."""
     lease_namespace: str = ""
@@ -313,6 +311,19 @@ class KubernetesBackendSettings(Section):
     training: KubernetesTraining | None = None
     """Look after TrainingJobs too; not unless set (`training: {}`)."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_one_namespace(cls, values: Any) -> Any:
+        """Read `namespace`, the setting of before for one of them; left out, it would let the agent at all."""
+        if not isinstance(values, dict) or "namespace" not in values:
+            return values
+        others = {name: value for name, value in values.items() if name != "namespace"}
+        if not values["namespace"]:
+            return others
+        if others.get("namespaces"):
+            raise ValueError("namespace and namespaces both say whose jobs: use namespaces alone")
+        return {**others, "namespaces": [values["namespace"]]}
+
     @field_validator("namespaces")
     @classmethod
     def _are_namespaces(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -325,9 +336,7 @@ class KubernetesBackendSettings(Section):
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
-        if self.namespace and self.namespaces:
-            raise ValueError("namespace and namespaces both say whose jobs: use namespaces alone")
-        if self.own_nodes is not None and not (self.namespace or self.namespaces):
+        if self.own_nodes is not None and not self.namespaces:
             raise ValueError("own_nodes needs namespaces: with all of them, all pods are read")
         return self
 

@@ -104,13 +104,13 @@ class LearningSettings(Section):
     """Micro-actions kept for replay; about a thousand decisions (DL2 §4.3: 8192 micro-actions)."""
     queue_decisions: Constant[int] = 256
     """Decisions that may wait for the trainer; the oldest is dropped beyond, and counted. Bounds memory."""
-    permute_rewards: bool = False
+    permute_rewards: Constant[bool] = False
     """A control experiment: rewards are dealt out anew within each segment, and nothing can be learned from them."""
     head_max_age_seconds: Constant[float] = 1.0
     """A head older than this is pulled again before a gradient is computed at it; each push returns a newer one."""
-    flush_seconds: float = Field(10.0, ge=0.0, le=600.0)
+    flush_seconds: Constant[float] = Field(10.0, ge=0.0, le=600.0)
     """At the end of a run, longest wait for experience to reach the learner, and then for the last heartbeat to."""
-    seed: int = Field(0, ge=0)
+    seed: Constant[int] = Field(0, ge=0)
     """Draws the replayed segments, mini-batches and permutations."""
 
 
@@ -206,7 +206,7 @@ class DecisionLogSettings(Section):
 
     enabled: bool = True
     """Whether decisions are written down at all; without the log none can be made again."""
-    max_bytes: int = Field(64_000_000, ge=1_000)
+    max_bytes: Constant[int] = Field(64_000_000, ge=1_000)
     """A file is closed beyond this size; at about 10 kB a decision, two months of ticks. Only one that holds a single
     decision and its checkpoint may be larger."""
     keep: int = Field(8, ge=1, le=10_000)

@@ -35,7 +35,7 @@ class Rejection(StrEnum):
     AHEAD_OF_HEAD = "ahead-of-head"
     """It says that it was computed at a head that does not exist yet."""
     TOO_STALE = "too-stale"
-    """It was computed at a head that is too long ago (`ingest.max_staleness_steps`)."""
+    """It was computed at a head that is too long ago."""
     HEAD_RESET = "head-reset"
     """It was computed at a head that was reset since; pull the new one."""
     NOT_FINITE = "not-finite"
@@ -274,7 +274,7 @@ class EnrollmentRefusal(StrEnum):
     UNKNOWN_TOKEN = "unknown-token"  # noqa: S105  (a word, no secret)
     """Made by another learner, or replaced by a newer token."""
     EXPIRED_TOKEN = "expired-token"  # noqa: S105
-    """Not used within `identity.token_minutes`."""
+    """Not used within an hour."""
     USED_TOKEN = "used-token"  # noqa: S105
     """Traded for a certificate already, with another key."""
     WRONG_NAME = "wrong-name"

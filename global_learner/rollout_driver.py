@@ -306,7 +306,7 @@ class RolloutDriver:
                 _log.error("rollout-failed", reason=str(error), advice="tried again", exc_info=error)
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._settings.period_seconds)
+                await asyncio.wait_for(self._wake.wait(), self._settings.poll_seconds)
 
     async def poll(self) -> None:
         """Look at the running rollout once: take what it is still to be told, and judge it."""

@@ -70,7 +70,7 @@ class QuarantineSettings(Section):
     within_updates: Constant[int] = Field(20, ge=1, le=10_000)
     """So many accepted updates forgive one faulty one; not below `rejections`. `rejections` among the last so many
     always suffice, and so does, in the long run, any constant share of more than one in so many and one."""
-    seconds: float = Field(3600.0, ge=0.0, le=31_536_000.0)
+    seconds: Constant[float] = Field(3600.0, ge=0.0, le=31_536_000.0)
     """How long it lasts; `policyctl cluster release` ends it earlier. 0: nobody is quarantined."""
 
     @model_validator(mode="after")
@@ -107,7 +107,7 @@ class IdentitySettings(Section):
     enroll_port: int | None = Field(7072, ge=0, le=65_535)
     """Port beside that of `listen` at which clusters trade tokens for certificates, since they have none yet. 0 takes a
     free one; null: nobody can enroll."""
-    token_minutes: float = Field(60.0, gt=0.0, le=43_200.0)
+    token_minutes: Constant[float] = Field(60.0, gt=0.0, le=43_200.0)
     """How long an enrollment token is good: long enough to carry it to the cluster and start the agent."""
     certificate_days: float = Field(30.0, gt=0.0, le=825.0)
     """How long a cluster's certificate is good; agents renew after two thirds. An agent that was away for longer than
@@ -228,12 +228,15 @@ class PrometheusServer(Section):
     """With https: whose certificates are believed (PEM); the system's unless given."""
 
 
+_SIMULATED_PERIOD_SECONDS = 0.5
+
+
 class RolloutSettings(Section):
     """How the learner runs rollouts; what one of them does stands in its plan."""
 
-    period_seconds: float = Field(5.0, ge=0.05, le=3600.0)
+    period_seconds: Constant[float] = Field(5.0, ge=0.05, le=3600.0)
     """How often a running rollout is looked at; a fail goes to every agent with its next heartbeat behind that."""
-    away_seconds: float = Field(180.0, ge=1.0, le=86_400.0)
+    away_seconds: Constant[float] = Field(180.0, ge=1.0, le=86_400.0)
     """Silence after which a cluster counts as away: it holds nobody up, and learns on its return what it is to do."""
     real_time_factor: float = Field(1.0, ge=1.0, le=1e9)
     """Most seconds of a cluster's own time in one of the learner's. What a cluster brings of a rollout before there was
@@ -252,6 +255,12 @@ class RolloutSettings(Section):
                 server.model_copy(update={name: folder / file for name, file in files.items() if file is not None})
             )
         return self.model_copy(update={"prometheus": tuple(servers)})
+
+    @property
+    def poll_seconds(self) -> float:
+        """How often a running rollout is looked at; of simulated clusters, whose hours are seconds, more often."""
+        is_simulated = self.real_time_factor > 1.0
+        return min(self.period_seconds, _SIMULATED_PERIOD_SECONDS) if is_simulated else self.period_seconds
 
     @model_validator(mode="after")
     def _each_once(self) -> RolloutSettings:

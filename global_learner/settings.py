@@ -90,12 +90,12 @@ class IngestSettings(Section):
     max_gradient_norm: Constant[float] = 1e3
     """Euclidean norm beyond which an update is *rejected*, not clipped. Sound gradients of this policy have a norm of
     0.01 to 10; what is a hundred times larger is a fault, and clipped it would still point the wrong way."""
-    clip_factor: float = Field(4.0, ge=0.0, le=1e6)
+    clip_factor: Constant[float] = Field(4.0, ge=0.0, le=1e6)
     """A gradient is shortened to at most so many times the usual norm before it is applied: the median over clusters of
     what nine of ten of a cluster's latest gradients do not exceed; 0: none is. Until three clusters have sent eight
     gradients each, the limit is a norm of 10 or less. Honest gradients are hardly ever touched at 4, and one at the
     limit shortens everybody's next steps by less than a hundredth."""
-    max_staleness_steps: int = Field(64, ge=0)
+    max_staleness_steps: Constant[int] = Field(64, ge=0)
     """Rejected beyond so many head steps above what the active clusters explain (see `staleness`): at 64 in a fleet of
     three the step would be a twentieth, and the off-policy correction no longer holds. Of one cluster's steps at most
     eight count, however many it made."""
@@ -104,7 +104,7 @@ class IngestSettings(Section):
     answers to duplicates and rejected updates wait half a second where they are more. Agents decide a minute apart:
     unless set it is 1, and 0, which is no limit, where only this machine can reach the learner, as in simulations,
     whose clusters live faster."""
-    burst_updates: int = Field(512, ge=1, le=1_000_000)
+    burst_updates: Constant[int] = Field(512, ge=1, le=1_000_000)
     """How many it may send at once after a while of silence: twice what an agent's queue holds after an outage."""
     active_window_updates: Constant[int] = 256
     """A cluster is active if one of the last so many accepted updates is its own. Counted in updates, not seconds,
@@ -198,7 +198,7 @@ class UpstreamSettings(Section):
     enrollment_file: Path | None = None
     """What that command wrote. Its token is traded once for a certificate, which lies in `upstream/` of `state_dir` and
     is renewed in time. Unless set, the connection is plain text, which only a loopback address may use."""
-    push_seconds: float = Field(20.0, gt=0.0, le=86_400.0)
+    push_seconds: Constant[float] = Field(20.0, gt=0.0, le=86_400.0)
     """From one push to the next, if anything was gathered meanwhile; also how old the head above may get before it is
     pulled again. 20 s: a gradient waits for half of that on average; a hundred regions are five updates a second."""
     heartbeat_seconds: Constant[float] = Field(2.0, gt=0.0, le=3600.0)
@@ -225,7 +225,7 @@ class LearnerSettings(Section):
     """`postgresql://USER@HOST:PORT/DATABASE` of a database that two learners share, of which one is active and the
     other one waits; both have the same settings, and `state_dir` on a file system that both machines have. A password
     comes from `~/.pgpass`. Unless set, the tables lie in `state_dir`, and one learner is all there is."""
-    lease_seconds: float = Field(5.0, ge=1.0, le=600.0)
+    lease_seconds: Constant[float] = Field(5.0, ge=1.0, le=600.0)
     """How long the active learner of a shared `database` may be silent before the other one takes over. 5 s: with the
     start of the other one, a failover takes less than 10 s, and a database that restarts within 4 s is not noticed."""
     initial_policy: Path
@@ -243,7 +243,7 @@ class LearnerSettings(Section):
     calls: Constant[CallSettings] = CallSettings()
     privacy: PrivacySettings | None = None
     """Noise on what clusters push, so that little follows from one cluster's updates; none unless set."""
-    quarantine: QuarantineSettings = QuarantineSettings()
+    quarantine: Constant[QuarantineSettings] = QuarantineSettings()
     beliefs: BeliefSettings = BeliefSettings()
     publish: PublishSettings = PublishSettings()
     scores: ScoreSettings = ScoreSettings()

@@ -52,7 +52,7 @@ class LearnerTelemetry:
         )
         self.clipped = counter(
             "fedl2_learner_clipped_updates_total",
-            "Applied updates whose gradient was longer than is usual, and was shortened (ingest.clip_factor).",
+            "Applied updates whose gradient was longer than is usual, and was shortened.",
         )
         self.call_seconds = histogram(
             "fedl2_learner_call_seconds",

@@ -139,7 +139,11 @@ def _start_region(
 def _kill_and_start(processes: Processes, folder: Path, name: str) -> None:
     processes.kill(name)
     (folder / name / "ports.json").unlink()
-    processes.start(name, "global_learner.cli", ["serve", "--config", str(folder / name / "learner.yaml")])
+    processes.start(
+        name,
+        "benchmarks.with_constants",
+        ["global_learner.cli", "serve", "--config", str(folder / name / "learner.yaml")],
+    )
 
 
 def _emptied(

@@ -62,7 +62,7 @@ def run_fleet(folder: Path, v1: Path, settings: RunSettings, on_step: Callable[[
         processes.start("learner", "global_learner.cli", ["serve", "--config", str(folder / "learner.yaml")])
         for number, (name, mix) in enumerate({**PUSHING, **SILENT}.items()):
             config = _write_agent(folder, name, mix, address, settings, number)
-            processes.start(name, "cluster_agent.cli", ["run", "--config", str(config)])
+            processes.start(name, "benchmarks.with_constants", ["cluster_agent.cli", "run", "--config", str(config)])
         watch = LearnerWatch(address)
         try:
             _wait_for_steps(watch, processes, settings.updates, on_step)

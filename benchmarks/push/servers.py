@@ -70,7 +70,9 @@ def start_learner(
     if clusters:
         content["identity"] = {"enroll_port": 0}
     (home / "learner.yaml").write_text(yaml.safe_dump(content))
-    processes.start(name, "global_learner.cli", ["serve", "--config", str(home / "learner.yaml")])
+    processes.start(
+        name, "benchmarks.with_constants", ["global_learner.cli", "serve", "--config", str(home / "learner.yaml")]
+    )
     _wait_for(home / "ports.json", processes)
     ports = json.loads((home / "ports.json").read_text())
     address = f"127.0.0.1:{ports['port']}"

@@ -92,7 +92,7 @@ def check_looked_after(cluster: Cluster, namespace: str) -> None:
     Raises:
         JobRefused: it has some namespaces, and this is none of them.
     """
-    names = cluster.settings.namespaces or ([cluster.settings.namespace] if cluster.settings.namespace else [])
+    names = cluster.settings.namespaces
     if names and namespace not in names:
         raise JobRefused(f"namespace {namespace}: the agent looks after {', '.join(names)} only (backend.namespaces)")
 

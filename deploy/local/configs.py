@@ -121,7 +121,7 @@ def learner_content(
         },
         "publish": publish,
         # Clusters in lockstep live through hours in a second: as many as the machine lets them.
-        "rollouts": {"period_seconds": 0.5, "real_time_factor": 1e9},
+        "rollouts": {"real_time_factor": 1e9},
         "telemetry": {"http_listen": learner.page},
     }
 
@@ -184,7 +184,7 @@ def simulated_agent(
         if by_rollouts
         else {"mode": "sample", "exploration": settings.exploration, "seed": world.seed},
         # By what decisions bring, every second; twins have a fleet of their own (`lessons`).
-        "learning": {"enabled": not by_rollouts, "source": "live", "seed": world.seed},
+        "learning": {"enabled": not by_rollouts, "source": "live"},
         # Versions come by the second; whoever looks at the logs afterwards wants every one of them.
         "decision_log": {"keep_policies": 1000},
     }

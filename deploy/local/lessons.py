@@ -211,7 +211,6 @@ def taught_agent(past: Past, learner: DemoLearner, settings: FleetSettings) -> d
         },
         "learning": {
             "source": "twin",
-            "flush_seconds": 1.0,
             "twin": {
                 "history": [recording],
                 "job_kind": first.job_kind.value,

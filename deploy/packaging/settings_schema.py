@@ -20,7 +20,6 @@ _AGENT_SECTIONS: Final[Mapping[str, tuple[str, ...]]] = {
         "kubeconfig",
         "context",
         "namespaces",
-        "namespace",
         "own_nodes",
         "lease_namespace",
         "lease_name",

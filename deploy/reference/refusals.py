@@ -33,7 +33,7 @@ learner's log.
   counts until its answer has been read, or a minute is over. `Register`, `ShareBeliefs`, `FetchPolicy`
   and `RenewCertificate` have a rate for each cluster. Without certificates a caller is a connection.
 - **Updates that change nothing**, duplicates and rejections, are answered at once up to the rate of updates
-  (`ingest.updates_per_second`, `ingest.burst_updates`), beyond it after half a second, as are `too-fast` and
+  (`ingest.updates_per_second`, 512 at once), beyond it after half a second, as are `too-fast` and
   `too-often`.
 - **Pages** of the HTTP port take heads of up to 16 KiB; a longer one is answered with 431 (414 for the first line).
 - **`/readyz`** says 503 while callers were refused in the last half minute though they had not had their share, while

@@ -130,7 +130,7 @@ class AggregationSettings(Section):
     buffer: int = Field(5, ge=1, le=1024)
     """`buffered`: how many different clusters make a cohort. 5 outvote one bad cluster with every strategy here but
     Bulyan, which needs 7. Not above the number of clusters that push, or the head stands."""
-    close_after_updates: int | None = Field(None, ge=1, le=1_000_000)
+    close_after_updates: Constant[int | None] = Field(None, ge=1, le=1_000_000)
     """`buffered`: a cohort that lacks clusters is closed all the same after so many updates, if `min_clusters` are in
     it; unless set, it waits."""
     min_clusters: int = Field(3, ge=1, le=1024)
@@ -138,20 +138,20 @@ class AggregationSettings(Section):
     samples_limit: Constant[int] = Field(8192, ge=1)
     """An update weighs by its samples, of which at most so many count: a cluster cannot give itself a majority by
     claiming a billion. DL2's replay holds 8192."""
-    vote_momentum: float = Field(0.0, ge=0.0, lt=1.0)
+    vote_momentum: Constant[float] = Field(0.0, ge=0.0, lt=1.0)
     """`buffered`: a cluster's vote is the running mean of its updates, in which each cohort keeps this share of the
     past. At 0.9 a vote has a quarter of a single gradient's noise, and a robust strategy sees who votes against the
     others all the time. Takes one policy's size of memory a cluster."""
     largest_sample_weight: Constant[float] = Field(2.0, ge=0.0, le=100.0)
     """`async`: the step of an update is as many times as long as it has as many samples as is usual among the active
     clusters, but not more often than this, whatever a cluster claims; 0: all steps are alike."""
-    server_step: ServerStep | None = None
+    server_step: Constant[ServerStep | None] = None
     """`buffered`: `adam` moves the head by the aggregated gradient through the same Adam as `async`; `strategy` leaves
     the step to the strategy. Unless set: strategy for FedAvgM, FedAdam, FedAdagrad and FedYogi, else adam."""
     client_learning_rate: Constant[float] = Field(0.01, gt=0.0, le=10.0)
     """Length of the gradient step of which a cluster's model is the end, where the strategy aggregates models
     (`rounds`, and `server_step: strategy`). At gradients of norm 1 it moves the weights by 0.01."""
-    local_steps: int = Field(1, ge=1, le=1000)
+    local_steps: Constant[int] = Field(1, ge=1, le=1000)
     """`rounds`: gradient steps that a cluster takes from the weights it was sent."""
     passes_up: Constant[bool] = False
     """Whether the steps are left to a learner above; follows from the section `upstream`."""

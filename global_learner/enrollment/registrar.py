@@ -186,7 +186,7 @@ class Registrar:
                 )
             if unheard_seconds is not None:
                 raise BadRequest(
-                    f"cluster {cluster} was heard within the last {unheard_seconds:g} s (rollouts.away_seconds), and "
+                    f"cluster {cluster} was heard within the last {unheard_seconds:g} s, and "
                     "would register again: stop its agent, and forget it then"
                 )
 

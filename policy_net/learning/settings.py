@@ -47,20 +47,24 @@ class ActorCriticSettings(Section):
         RewardKind.SLOT_UTILITY,
         description="what is climbed; `paper` is Σ epochs/total, `own-job` the part of the grant's own job of it",
     )
-    discount: float = Field(
+    discount: Constant[float] = Field(
         0.9, ge=0.0, lt=1.0, description="γ of the paper's reward; the slot utility is not discounted across slots"
     )
-    baseline: Baseline = Field(
+    baseline: Constant[Baseline] = Field(
         Baseline.CRITIC,
         description="what the paper's rewards are compared with: the critic, or an average of late rewards",
     )
-    replay: ReplayDraw = Field(
+    replay: Constant[ReplayDraw] = Field(
         ReplayDraw.UNIFORM,
         description="which experience an update is made of: any, what surprised most, or the newest (no replay)",
     )
-    batch_samples: int = Field(1024, ge=1, description="micro-actions per update, drawn from the segments (paper: 256)")
-    segments: int = Field(6, ge=1, description="runs of decision times per update, drawn from all over the replay")
-    segment_decisions: int = Field(
+    batch_samples: Constant[int] = Field(
+        1024, ge=1, description="micro-actions per update, drawn from the segments (paper: 256)"
+    )
+    segments: Constant[int] = Field(
+        6, ge=1, description="runs of decision times per update, drawn from all over the replay"
+    )
+    segment_decisions: Constant[int] = Field(
         6, ge=2, description="consecutive decision times of a run; a job is compared with itself within it"
     )
     shared_credit: float = Field(
@@ -69,7 +73,7 @@ class ActorCriticSettings(Section):
     entropy_weight: float = Field(
         0.01, ge=0.0, description="β, on the entropy over its maximum; the paper's 0.1 is on raw rewards"
     )
-    value_weight: float = Field(
+    value_weight: Constant[float] = Field(
         0.5, ge=0.0, description="weight of the critic's squared error; the critic serves the paper's reward"
     )
     minimum_effective_samples: Constant[float] = Field(

@@ -35,6 +35,13 @@ def nvmlDeviceGetHandleByIndex(number): return number
 def nvmlDeviceGetUUID(handle): return f"GPU-{{handle}}"
 """
 
+_WITH_CONSTANTS = """
+import policy_net.settings
+policy_net.settings.CONSTANT = ""
+from cluster_agent.cli import main
+main()
+"""
+
 
 class NotInTime(Exception):
     """Something that had to happen did not; the message says what, and how all stood."""
@@ -108,7 +115,7 @@ class Machine:
             filter(None, [str(self.folder / "gpus"), os.environ.get("PYTHONPATH", "")])
         )
         with (self.folder / "agent.log").open("ab") as log:
-            command = [sys.executable, "-m", "cluster_agent.cli", "run", "--config", str(self.config)]
+            command = [sys.executable, "-c", _WITH_CONSTANTS, "run", "--config", str(self.config)]
             self._agent = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.folder)
 
     def kill_agent(self) -> None:

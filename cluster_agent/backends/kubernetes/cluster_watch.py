@@ -38,7 +38,7 @@ _log = structlog.get_logger()
 
 def namespaces_of(settings: KubernetesBackendSettings) -> tuple[str, ...]:
     """Those that are followed, each by itself; an empty name stands for all there are."""
-    return settings.namespaces or (settings.namespace,)
+    return settings.namespaces or ("",)
 
 
 class NamespaceNews:

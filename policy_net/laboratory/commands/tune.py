@@ -22,7 +22,6 @@ from foundation.output import Form, Output
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.commands.world_options import WorldOptions, assumptions
-from policy_net.laboratory.training import SetMethod
 
 if TYPE_CHECKING:
     from policy_net.laboratory.training.offline import Episode
@@ -64,10 +63,6 @@ class TrialOptions:
     teacher: Annotated[
         str | None,
         typer.Option("--imitate", metavar="NAME", help="Whom every trial of dl2 imitates first; varies unless given."),
-    ] = None
-    method: Annotated[
-        SetMethod | None,
-        typer.Option("--method", help="How set is trained: by replays in a twin, unless given, or by evolution."),
     ] = None
     imitation_steps: Annotated[
         int,
@@ -276,14 +271,11 @@ def _space(policy: str, trial: TrialOptions) -> Space:
 
     if policy != "dl2" and trial.teacher is not None:
         raise BadInput(f"--imitate {trial.teacher}: only trials of dl2 begin with imitation; leave it out")
-    if policy == "dl2" and trial.method is not None:
-        raise BadInput(f"--method {trial.method}: is for set policies; leave it out")
     if trial.teacher is not None and trial.teacher not in policy_names():
         raise BadInput(f"--imitate {trial.teacher}: unknown policy; use one of {advice(trial.teacher)}")
     if trial.space is not None and trial.vary:
         raise BadInput(f"--vary {trial.vary[0]}: --space names what varies; leave one of them out")
-    method = trial.method or SetMethod.TWIN
-    space = space_of(policy, trial.vary or (), trial.imitation_steps, method, trial.teacher)
+    space = space_of(policy, trial.vary or (), trial.imitation_steps, trial.teacher)
     return space if trial.space is None else read_space_file(trial.space, space)
 
 

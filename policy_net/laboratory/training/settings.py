@@ -13,7 +13,7 @@ from pydantic import Field
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
 from policy_net.laboratory.training import OFFLINE_LEARNING_RATE, SetMethod
 from policy_net.learning.settings import REPLAY_SAMPLES, ActorCriticSettings, ImitationSettings, TwinSettings
-from policy_net.settings import Section
+from policy_net.settings import Constant, Section
 
 DEFAULT_JOBS_PER_BATCH = 20
 """Source: DL2 §6.1 (J = 20)."""
@@ -26,17 +26,19 @@ class Dl2Settings(Section):
     neurons: int = Field(256, ge=1, le=4096, description="of each hidden layer")
     layers: int = Field(2, ge=1, le=8, description="hidden layers of the actor, and of the critic")
     jobs_per_batch: int = Field(DEFAULT_JOBS_PER_BATCH, ge=1, le=1024, description="J, the jobs one inference sees")
-    bundles: bool = Field(True, description="whether one action may give a worker and a parameter server together")
+    bundles: Constant[bool] = Field(
+        True, description="whether one action may give a worker and a parameter server together"
+    )
     learning_rate: float = Field(OFFLINE_LEARNING_RATE, ge=0.0, description="Adam's, of the actor-critic")
     exploration: float = Field(
         0.1, ge=0.0, le=1.0, description="ε, how often a lopsided allocation is repaired while it learns (paper: 0.4)"
     )
-    replay_samples: int = Field(REPLAY_SAMPLES, ge=1, description="micro-actions that are kept to learn from")
+    replay_samples: Constant[int] = Field(REPLAY_SAMPLES, ge=1, description="micro-actions that are kept to learn from")
     imitate: str | None = Field(
         None, description="scheduler that the warm start imitates, as `--imitate` names it; unset: there is none"
     )
     imitation_steps: int = Field(DEFAULT_IMITATION_STEPS, ge=1, description="mini-batches of the warm start")
-    imitation: ImitationSettings = Field(ImitationSettings(), description="the warm start")
+    imitation: Constant[ImitationSettings] = Field(ImitationSettings(), description="the warm start")
     actor_critic: ActorCriticSettings = Field(ActorCriticSettings(), description="one update of the actor-critic")
 
     @property
@@ -70,28 +72,28 @@ class SetTwinSettings(Section):
     start: SetStart = Field(
         SetStart.SET, description="the shipped `set`, or the planner alone with `neurons` of its own; not with `--from`"
     )
-    prices: bool = Field(True, description="whether prices are learned; not with `--from`")
-    sessions: bool = Field(True, description="whether the model of sessions is learned; not with `--from`")
+    prices: Constant[bool] = Field(True, description="whether prices are learned; not with `--from`")
+    sessions: Constant[bool] = Field(True, description="whether the model of sessions is learned; not with `--from`")
     window_jobs: int = Field(500, ge=20, le=100_000, description="consecutive jobs of one replay, at most")
-    speed_spread: float = Field(
+    speed_spread: Constant[float] = Field(
         0.15,
         ge=0.0,
         le=2.0,
         description="deviation of the log of a factor that a type's speed has in a window",
     )
     pairs: int = Field(4, ge=1, le=1024, description="pairs of mirrored replays of one update; each costs two")
-    perturbation: float = Field(1.0, gt=0.0, le=10.0, description="size of a perturbation, in spreads")
-    largest_difference: float = Field(
+    perturbation: Constant[float] = Field(1.0, gt=0.0, le=10.0, description="size of a perturbation, in spreads")
+    largest_difference: Constant[float] = Field(
         0.1, gt=0.0, le=10.0, description="bound on half the log ratio of a pair's mean JCTs"
     )
     learning_rate: float = Field(0.3, ge=0.0, le=10.0, description="Adam's first step, in spreads")
-    decay_share: float = Field(
+    decay_share: Constant[float] = Field(
         0.5, gt=0.0, le=100.0, description="share of all updates after which a step is half as long, and so on"
     )
     trust_radius: float = Field(
         5.0, ge=0.0, le=1e6, description="no parameter moves further, in spreads, from where it began; 0: no limit"
     )
-    average_updates: float = Field(
+    average_updates: Constant[float] = Field(
         50.0, ge=1.0, le=1e6, description="time constant of the average of the weights, in updates; 1: the newest alone"
     )
 
@@ -115,9 +117,9 @@ class SetSettings(Section):
         SetMethod.EVOLUTION, description="evolution of the network alone, or replays that move prices and sessions too"
     )
     neurons: int = Field(0, ge=0, le=4096, description="of the hidden layer; 0: there is none")
-    pairs: int = Field(16, ge=1, le=1024, description="evolution: pairs of mirrored replays of a generation")
-    sigma: float = Field(0.2, gt=0.0, le=10.0, description="evolution: standard deviation of a perturbation")
-    learning_rate: float = Field(0.06, ge=0.0, description="evolution: Adam's")
+    pairs: Constant[int] = Field(16, ge=1, le=1024, description="evolution: pairs of mirrored replays of a generation")
+    sigma: Constant[float] = Field(0.2, gt=0.0, le=10.0, description="evolution: standard deviation of a perturbation")
+    learning_rate: Constant[float] = Field(0.06, ge=0.0, description="evolution: Adam's")
     twin: SetTwinSettings = Field(SetTwinSettings(), description="replays in a twin")
 
     @property

@@ -1,8 +1,8 @@
 """Space of settings that tuning searches, for each kind of policy, and the file that narrows it.
 
 A parameter is a setting of `training.settings`, under a name of its own. Defaults are those of training; every study
-begins with them. All of a kind's settings are here but those in `NOT_SEARCHED`, which a test holds. A space file says
-which parameters a study varies and within which bounds; every study keeps its own.
+begins with them. All of a kind's settings are here, which a test holds. A space file says which parameters a study
+varies and within which bounds; every study keeps its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 import yaml
@@ -30,14 +29,6 @@ Values = Mapping[str, Value]
 
 TEACHERS = ("drf", "fifo", "las", "marginal", "optimus", "srtf", "tetris")
 """Schedulers that a warm start may imitate. Those that need the true speeds are left out: no cluster has them."""
-
-NOT_SEARCHED: Mapping[str, str] = MappingProxyType(
-    {
-        "dl2.imitation.micro_states": "a trial has a fixed number of its own, so that all cost as much",
-        "dl2.actor_critic.minimum_effective_samples": "pauses learning; never better than learning",
-    }
-)
-"""Settings of the kinds that are not searched, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,61 +65,29 @@ class TunedParameter:
 
 def _dl2(imitation_steps: int) -> tuple[TunedParameter, ...]:
     least = max(1, imitation_steps // 8)
-    actor_critic, imitation = ("dl2", "actor_critic"), ("dl2", "imitation")
+    actor_critic = ("dl2", "actor_critic")
     return (
         TunedParameter("neurons", ("dl2", "neurons"), 32, 512, log=True),
         TunedParameter("layers", ("dl2", "layers"), 1, 3),
         TunedParameter("jobs_per_batch", ("dl2", "jobs_per_batch"), 5, 40, log=True),
-        TunedParameter("bundles", ("dl2", "bundles"), choices=(True, False)),
         TunedParameter("imitate", ("dl2", "imitate"), choices=TEACHERS),
         TunedParameter("imitation_steps", ("dl2", "imitation_steps"), least, max(imitation_steps, least + 1), log=True),
-        TunedParameter("imitation_learning_rate", (*imitation, "learning_rate"), 5e-4, 1e-2, log=True),
-        TunedParameter("imitation_batch", (*imitation, "batch_samples"), 64, 1024, log=True),
-        TunedParameter(
-            "imitation_loss", (*imitation, "loss"), choices=("cross-entropy", "mean-square", "absolute-difference")
-        ),
-        TunedParameter("softness", (*imitation, "softness"), 0.0, 0.5),
         TunedParameter("learning_rate", ("dl2", "learning_rate"), 3e-5, 3e-3, log=True),
         TunedParameter("exploration", ("dl2", "exploration"), 0.0, 0.5),
-        TunedParameter("replay", (*actor_critic, "replay"), choices=("uniform", "prioritised", "newest")),
-        TunedParameter("replay_samples", ("dl2", "replay_samples"), 2048, 65536, log=True),
         TunedParameter("reward", (*actor_critic, "reward"), choices=("slot-utility", "paper", "own-job")),
-        # Of the two rewards other than the slot's utility, which has each job's mean over a few decisions instead.
-        TunedParameter("baseline", (*actor_critic, "baseline"), choices=("critic", "moving-average")),
-        TunedParameter("discount", (*actor_critic, "discount"), 0.5, 0.99),
         TunedParameter("entropy_weight", (*actor_critic, "entropy_weight"), 1e-3, 0.1, log=True),
         TunedParameter("shared_credit", (*actor_critic, "shared_credit"), 0.0, 1.0),
-        TunedParameter("value_weight", (*actor_critic, "value_weight"), 0.1, 1.0),
-        TunedParameter("batch_samples", (*actor_critic, "batch_samples"), 128, 2048, log=True),
-        TunedParameter("segments", (*actor_critic, "segments"), 1, 12, log=True),
-        TunedParameter("segment_decisions", (*actor_critic, "segment_decisions"), 2, 20, log=True),
     )
 
 
-_HIDDEN = TunedParameter("neurons", ("set", "neurons"), choices=(0, 8, 16))
-_SET = {
-    SetMethod.EVOLUTION: (
-        _HIDDEN,
-        TunedParameter("pairs", ("set", "pairs"), 4, 32, log=True),
-        TunedParameter("sigma", ("set", "sigma"), 0.02, 0.6, log=True),
-        TunedParameter("learning_rate", ("set", "learning_rate"), 0.005, 0.3, log=True),
-    ),
-    SetMethod.TWIN: (
-        TunedParameter("start", ("set", "twin", "start"), choices=("set", "planner")),
-        _HIDDEN,  # of the planner's network; the shipped one has none
-        TunedParameter("prices", ("set", "twin", "prices"), choices=(True, False)),
-        TunedParameter("sessions", ("set", "twin", "sessions"), choices=(True, False)),
-        TunedParameter("pairs", ("set", "twin", "pairs"), 1, 32, log=True),
-        TunedParameter("perturbation", ("set", "twin", "perturbation"), 0.2, 3.0, log=True),
-        TunedParameter("largest_difference", ("set", "twin", "largest_difference"), 0.02, 0.5, log=True),
-        TunedParameter("window_jobs", ("set", "twin", "window_jobs"), 100, 1000, log=True),
-        TunedParameter("speed_spread", ("set", "twin", "speed_spread"), 0.0, 0.5),
-        TunedParameter("learning_rate", ("set", "twin", "learning_rate"), 0.02, 1.5, log=True),
-        TunedParameter("decay_share", ("set", "twin", "decay_share"), 0.1, 10.0, log=True),
-        TunedParameter("trust_radius", ("set", "twin", "trust_radius"), 0.5, 20.0, log=True),
-        TunedParameter("average_updates", ("set", "twin", "average_updates"), 1.0, 200.0, log=True),
-    ),
-}
+_SET = (
+    TunedParameter("start", ("set", "twin", "start"), choices=("set", "planner")),
+    TunedParameter("neurons", ("set", "neurons"), choices=(0, 8, 16)),  # of the planner's network; the shipped has none
+    TunedParameter("pairs", ("set", "twin", "pairs"), 1, 32, log=True),
+    TunedParameter("window_jobs", ("set", "twin", "window_jobs"), 100, 1000, log=True),
+    TunedParameter("learning_rate", ("set", "twin", "learning_rate"), 0.02, 1.5, log=True),
+    TunedParameter("trust_radius", ("set", "twin", "trust_radius"), 0.5, 20.0, log=True),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +124,6 @@ def space_of(
     policy: str,
     vary: Sequence[str] = (),
     imitation_steps: int = DEFAULT_IMITATION_STEPS,
-    method: SetMethod = SetMethod.TWIN,
     imitate: str | None = None,
 ) -> Space:
     """The space of a kind of policy, dl2 or set.
@@ -178,13 +136,13 @@ def space_of(
     Raises:
         BadInput: a kind of policy or a parameter that nobody knows.
     """
-    known = {"dl2": _dl2(imitation_steps), "set": _SET[method]}.get(policy)
+    known = {"dl2": _dl2(imitation_steps), "set": _SET}.get(policy)
     if known is None:
         raise BadInput(f"--policy {policy}: use dl2 or set")
     if imitate is not None:
         known = tuple(item for item in known if item.name != "imitate")
     dl2 = {"imitation_steps": imitation_steps, "imitate": imitate or TEACHERS[0]}
-    base = TrainingSettings.model_validate({"policy": policy, "dl2": dl2, "set": {"method": method}})
+    base = TrainingSettings.model_validate({"policy": policy, "dl2": dl2, "set": {"method": SetMethod.TWIN}})
     return Space(policy, _chosen(known, vary, policy), base)
 
 
@@ -208,7 +166,7 @@ _HEADING = "# What this study searches; another study takes a part of it with `p
 
 class _Content(Section):
     policy: Literal["dl2", "set"]
-    method: SetMethod | None = None
+    method: Literal["twin"] | None = None  # files of before say it
     parameters: dict[str, Any] = Field(min_length=1)
 
 
@@ -219,12 +177,10 @@ def read_space_file(path: Path, space: Space) -> Space:
         BadInput: it cannot be read, is for another kind of policy, or a parameter or a bound is none of the space's.
     """
     content = read_settings_file(path, _Content, "policy and parameters")
-    method = space.base.set.method if space.policy == "set" else None
-    if content.policy != space.policy or content.method not in (None, method):
-        theirs, ours = (
-            " by ".join(filter(None, pair)) for pair in ((content.policy, content.method), (space.policy, method))
+    if content.policy != space.policy:
+        raise BadInput(
+            f"{path}: is a space of {content.policy}, and this study is of {space.policy}; say the same in both"
         )
-        raise BadInput(f"{path}: is a space of {theirs}, and this study is of {ours}; say the same in both")
     known = {item.name: item for item in space.parameters}
     for name in content.parameters:
         if name not in known:
@@ -248,8 +204,7 @@ def write_space_file(folder: Path, space: Space) -> Path:
         item.name: list(item.choices) if item.choices else {name: getattr(item, name) for name in _NUMBER}
         for item in space.parameters
     }
-    method = {"method": space.base.set.method.value} if space.policy == "set" else {}
-    content = {"policy": space.policy, **method, "parameters": parameters}
+    content = {"policy": space.policy, "parameters": parameters}
     path = folder / FILE
     write_whole(path, _HEADING + yaml.safe_dump(content, sort_keys=False, default_flow_style=None))
     return path

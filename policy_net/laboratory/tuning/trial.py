@@ -18,11 +18,9 @@ import numpy as np
 
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import LearnedPolicy
-from policy_net.exchange.spec import PolicySpec, SetSpec, Weights
+from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.simulation.replay import replay
-from policy_net.laboratory.training import SetMethod
-from policy_net.laboratory.training.evolution import evolve
 from policy_net.laboratory.training.imitation import Demonstrations, demonstrate, imitate, watch_in_turns
 from policy_net.laboratory.training.offline import (
     FAILURES,
@@ -31,22 +29,19 @@ from policy_net.laboratory.training.offline import (
     train_offline,
     until_stuck,
 )
-from policy_net.laboratory.training.set_training import NumberedWorlds, begin, learn_priors, log_losses, teach
+from policy_net.laboratory.training.set_training import begin, teach
 from policy_net.laboratory.training.settings import Dl2Settings, SetSettings, SetTwinSettings
 from policy_net.laboratory.training.twin_windows import TwinWindow
 from policy_net.laboratory.tuning.space import Space, Values
 from policy_net.laboratory.tuning.study_file import Scores, TrialReport, is_given_up
 from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
+from policy_net.learning.settings import ImitationSettings
 from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy, set_spec_of
-from policy_net.set_policy.residual import initial_residual
 
 DEMONSTRATED_EPISODES = 8
 MICRO_STATES = 30_000
 """A trial is short: it sees a fifth of what a training demonstrates, in a fifth of the time."""
-REPLAYS_A_STEP = 32
-"""What a step of a `set` policy's trial costs; a generation of half the pairs is half a step."""
-_FIRST_EVOLUTION_WORLD = 1000
 
 Rung = Callable[[Callable[[], SchedulerPolicy]], None]
 """Scores a policy that is made anew for every world."""
@@ -150,10 +145,8 @@ def run_trial(task: TrialTask) -> TrialReport:
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is said in the report
             if settings.policy == "dl2":
                 _train_dl2(task, settings.dl2, rung)
-            elif settings.set.method is SetMethod.TWIN:
-                _teach_set(task, settings.set, rung)
             else:
-                _evolve_set(task, settings.set, rung)
+                _teach_set(task, settings.set, rung)
     except _GivenUp:
         return TrialReport(tuple(scores), by_world, given_up=True)
     except tuple(FAILURES) as error:
@@ -196,7 +189,7 @@ def _train_dl2(task: TrialTask, settings: Dl2Settings, rung: Rung) -> None:
     weights = initial_weights(spec, task.seed)
     if settings.imitate is not None:
         imitation = settings.imitation.model_copy(update={"micro_states": MICRO_STATES})
-        shown = _demonstrations(task, settings.imitate, _usual_hidden(spec), imitation.softness)
+        shown = _demonstrations(task, settings.imitate, _usual_hidden(spec), imitation)
         weights = imitate(weights, spec, shown, imitation, steps=settings.imitation_steps, seed=task.seed)
     train_offline(
         weights,
@@ -209,24 +202,6 @@ def _train_dl2(task: TrialTask, settings: Dl2Settings, rung: Rung) -> None:
         placement_effect=loader.placement_effect(),
         stop=until_stuck(budget.steps),
         on_step=_at_rungs(task, budget.steps, rung, lambda weights: LearnedPolicy(spec, weights)),
-    )
-
-
-def _evolve_set(task: TrialTask, settings: SetSettings, rung: Rung) -> None:
-    loader, budget = task.worlds.loader, task.budget
-    spec = SetSpec(hidden=settings.hidden)
-    worlds = NumberedWorlds(
-        lambda number: task.worlds.training(task.seed, number), loader.speeds(), loader.placement_effect()
-    )
-    priors = _remembered(("priors", task.worlds, task.seed), lambda: learn_priors(worlds, SetSpec()))
-    generations = max(budget.rungs, round(budget.steps * REPLAYS_A_STEP / (2 * settings.pairs)))
-    evolve(
-        initial_residual(spec, task.seed),
-        log_losses(worlds, spec, priors, _FIRST_EVOLUTION_WORLD),
-        settings,
-        task.seed,
-        generations=generations,
-        on_average=_at_rungs(task, generations, rung, lambda weights: SetPolicy(spec, weights, priors)),
     )
 
 
@@ -244,16 +219,15 @@ def _usual_hidden(spec: PolicySpec) -> PolicySpec:
     return spec.model_copy(update={"hidden": PolicySpec.model_fields["hidden"].default})
 
 
-def _demonstrations(task: TrialTask, teacher: str, spec: PolicySpec, softness: float) -> Demonstrations:
+def _demonstrations(task: TrialTask, teacher: str, spec: PolicySpec, settings: ImitationSettings) -> Demonstrations:
     loader = task.worlds.loader
 
     def make() -> Demonstrations:
         speeds, effect = loader.speeds(), loader.placement_effect()
         seen = watch_in_turns(teacher, _episodes(task, 0), DEMONSTRATED_EPISODES, speeds, effect, seed=task.seed)
-        imitation = Dl2Settings().imitation.model_copy(update={"micro_states": MICRO_STATES, "softness": softness})
-        return demonstrate(seen, spec, imitation, task.seed)
+        return demonstrate(seen, spec, settings, task.seed)
 
-    return _remembered(("demonstrations", teacher, task.worlds, task.seed, spec.digest, softness), make)
+    return _remembered(("demonstrations", teacher, task.worlds, task.seed, spec.digest), make)
 
 
 def _episodes(task: TrialTask, first: int) -> Iterator[Episode]:

@@ -87,14 +87,14 @@ def test_the_agent_takes_its_settings(values: Json, tmp_path: Path) -> None:
 
 
 def test_a_learner_takes_its_settings_and_is_called_where_it_listens(tmp_path: Path) -> None:
-    stated = {"publish": {"every_steps": 250}, "identity": {"token_minutes": 5}, "telemetry": {"log_level": "debug"}}
+    stated = {"publish": {"every_steps": 250}, "identity": {"certificate_days": 5}, "telemetry": {"log_level": "debug"}}
     objects = by_helm({"learner": {**LEARNER, "settings": stated}})
     (tmp_path / "learner.yaml").write_text(settings_text(objects, "learner"), encoding="utf-8")
     found = global_learner.settings.read_settings(tmp_path / "learner.yaml")
     assert found.publish.every_steps == 250
     assert found.telemetry.log_level == "debug"
     assert found.identity is not None
-    assert (found.identity.names, found.identity.token_minutes) == (("learner.example.org",), 5)
+    assert (found.identity.names, found.identity.certificate_days) == (("learner.example.org",), 5)
     assert found.authenticated
     listens = {found.listen, found.enroll_address, found.telemetry.http_listen}
     (container,) = pod_spec(objects, "learner")["containers"]
@@ -111,9 +111,9 @@ def test_a_learner_takes_its_settings_and_is_called_where_it_listens(tmp_path: P
 def test_settings_that_are_stated_reach_the_agent_and_the_charts_own_stay(tmp_path: Path) -> None:
     stated: Json = {
         "backend": {"slot_seconds": 60, "debounce_seconds": 2.5},
-        "policy": {"initial": "drf", "seed": 7},
+        "policy": {"initial": "drf", "seed": 640_000_000},
         "guard": {"deadline_ms": 500},
-        "decision_log": {"max_bytes": 640_000_000, "enabled": False},
+        "decision_log": {"keep": 3, "enabled": False},
         "telemetry": {"log_level": "debug"},
     }
     found = read(by_helm({"settings": stated}), tmp_path)
@@ -126,7 +126,7 @@ def test_settings_that_are_stated_reach_the_agent_and_the_charts_own_stay(tmp_pa
 SECTIONS = {
     "policy": {"initial": st.sampled_from(["set", "drf", "srtf"]), "seed": st.integers(0, 2**40)},
     "guard": {"deadline_ms": st.floats(0.5, 3_600_000.0)},
-    "decision_log": {"max_bytes": st.integers(1_000, 2**50), "keep": st.integers(1, 10_000)},
+    "decision_log": {"keep": st.integers(1, 10_000)},
     "backend": {"slot_seconds": st.floats(0.001, 604_800.0), "debounce_seconds": st.integers(1, 1000)},
 }
 

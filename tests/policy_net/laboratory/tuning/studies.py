@@ -9,14 +9,13 @@ import numpy as np
 
 from policy_net.laboratory.commands.tune import OptionsLoader
 from policy_net.laboratory.commands.world_options import WorldOptions
-from policy_net.laboratory.training import SetMethod
 from policy_net.laboratory.tuning.space import Space, space_of
 from policy_net.laboratory.tuning.study_file import StudyFile, Trial, TrialReport, is_given_up
 from policy_net.laboratory.tuning.trial import Budget, TrialTask
 from policy_net.laboratory.tuning.tuner import StudyPlan
 from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
 
-SPACE = space_of("set", method=SetMethod.EVOLUTION)
+SPACE = space_of("set", ["neurons", "pairs", "trust_radius", "learning_rate"])
 BUDGET = Budget(steps=3, rungs=3, worlds=3)
 IDENTITY = {"seed": 5, "batch": 4}
 
@@ -30,11 +29,11 @@ def opened(folder: Path, space: Space = SPACE, **identity: object) -> StudyFile:
 
 
 def scored(task: TrialTask) -> TrialReport:
-    """A bowl: best at a sigma of 0.1; small steps fail; other seeds and worlds differ a little."""
-    sigma, rate = float(task.values["sigma"]), float(task.values["learning_rate"])
-    if rate < 0.008:
+    """A bowl: best at a radius of 2; small steps fail; other seeds and worlds differ a little."""
+    radius, rate = float(task.values["trust_radius"]), float(task.values["learning_rate"])
+    if rate < 0.03:
         return TrialReport(failure="the weights became infinite")
-    loss = 10.0 + abs(np.log(sigma / 0.1)) + (0.01 if task.part is WorldPart.JUDGING else 0.0)
+    loss = 10.0 + abs(np.log(radius / 2.0)) + (0.01 if task.part is WorldPart.JUDGING else 0.0)
     scores: list[float] = []
     for rung in range(task.budget.rungs):
         scores.append(float(loss + 1.0 / (rung + 1)))

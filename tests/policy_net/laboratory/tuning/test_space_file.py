@@ -6,18 +6,13 @@ import pytest
 import yaml
 
 from policy_net.errors import BadInput
-from policy_net.laboratory.training import SetMethod
 from policy_net.laboratory.tuning.space import Space, read_space_file, space_of, write_space_file
 
-SPACES = {
-    "dl2": space_of("dl2"),
-    "evolution": space_of("set", method=SetMethod.EVOLUTION),
-    "twin": space_of("set"),
-}
-TWIN = SPACES["twin"]
+SPACES = {"dl2": space_of("dl2"), "set": space_of("set")}
+SET = SPACES["set"]
 
 
-def read(folder: Path, text: str, space: Space = TWIN) -> Space:
+def read(folder: Path, text: str, space: Space = SET) -> Space:
     path = folder / "space.yaml"
     path.write_text(text)
     return read_space_file(path, space)
@@ -57,13 +52,12 @@ def test_what_is_named_varies_within_its_bounds_and_the_rest_does_not(tmp_path: 
         ("{pairs: {low: 4, high: 4}}", "leave it out"),
         ("{pairs: {low: 8, high: 16}}", "is without its default 4"),
         ("{pairs: {low: 1, high: 8, log: maybe}}", "parameters.pairs.log: say true or false"),
-        ("{speed_spread: {low: 0.0, high: 0.3, log: true}}", "low 0 has no logarithm"),
-        ("{speed_spread: {low: .nan, high: 0.3}}", "use a number from 0 to 0.5"),
+        ("{trust_radius: {low: .nan, high: 6}}", "use a number from 0.5 to 20"),
         ("{start: set}", "parameters.start: say a list of two or more of set, planner"),
         ("{start: [set]}", "say a list of two or more"),
         ("{start: [set, nothing]}", "use some of set, planner"),
         ("{start: [set, set]}", "says a value twice"),
-        ("{prices: [1, 0]}", "use some of true, false"),
+        ("{neurons: [false, 8]}", "use some of 0, 8, 16"),
         ("{neurons: [8, 16]}", "is without its default 0"),
         ("{neurons: [[0], {}]}", "use some of 0, 8, 16"),
     ],
@@ -87,9 +81,9 @@ def test_a_bad_parameter_is_one_line(tmp_path: Path, parameters: str, says: str)
         ("policy: set\nmethod: guessing\nparameters: {a: 1}\n", "setting method = 'guessing'"),
         (
             "policy: dl2\nparameters: {layers: {low: 1, high: 2}}\n",
-            "is a space of dl2, and this study is of set by twin",
+            "is a space of dl2, and this study is of set",
         ),
-        ("policy: set\nmethod: evolution\nparameters: {pairs: {low: 4, high: 32}}\n", "is a space of set by evolution"),
+        ("policy: set\nmethod: evolution\nparameters: {pairs: {low: 4, high: 32}}\n", "setting method = 'evolution'"),
     ],
 )
 def test_a_bad_file_is_one_line(tmp_path: Path, text: str, says: str) -> None:
@@ -102,6 +96,5 @@ def test_a_bad_file_is_one_line(tmp_path: Path, text: str, says: str) -> None:
 def test_the_values_of_a_file_are_plain(tmp_path: Path) -> None:
     content = yaml.safe_load(write_space_file(tmp_path, SPACES["dl2"]).read_text())
     assert content["policy"] == "dl2"
-    assert "method" not in content
-    assert content["parameters"]["bundles"] == [True, False]
+    assert content["parameters"]["reward"] == ["slot-utility", "paper", "own-job"]
     assert content["parameters"]["layers"] == {"low": 1, "high": 3, "log": False}

@@ -9,7 +9,6 @@ import pytest
 from studies import SPACE, opened
 
 from policy_net.errors import BadInput
-from policy_net.laboratory.training import SetMethod
 from policy_net.laboratory.tuning import study_file
 from policy_net.laboratory.tuning.space import space_of
 from policy_net.laboratory.tuning.study_file import TrialReport
@@ -51,7 +50,7 @@ def test_a_study_of_something_else_is_refused_in_one_line(tmp_path: Path, monkey
     opened(tmp_path).close()
     for wrong, says in (
         (lambda: opened(tmp_path, space_of("dl2")), "a study of set policies, and this one is of dl2 policies"),
-        (lambda: opened(tmp_path, space_of("set", ["sigma"], method=SetMethod.EVOLUTION)), "and this one is of sigma;"),
+        (lambda: opened(tmp_path, space_of("set", ["pairs"])), "and this one is of pairs;"),
         (lambda: opened(tmp_path, seed=6), "a study with seed 5, and this one has 6"),
         (lambda: opened(tmp_path, batch=[1]), r"a study with batch 4, and this one has \[1\]"),
     ):

@@ -4,7 +4,7 @@ import pytest
 
 from policy_net.laboratory.commands.tune import OptionsLoader
 from policy_net.laboratory.commands.world_options import WorldOptions
-from policy_net.laboratory.training import SetMethod, offline
+from policy_net.laboratory.training import offline
 from policy_net.laboratory.tuning import trial
 from policy_net.laboratory.tuning.space import space_of
 from policy_net.laboratory.tuning.trial import JOBS_A_STEP, Budget, TrialTask, run_trial, rung_steps, twin_updates
@@ -12,7 +12,7 @@ from policy_net.laboratory.tuning.worlds import TuningWorlds, WorldPart
 
 WORLDS = TuningWorlds(OptionsLoader(WorldOptions(nodes=2)), ("dl2:jobs=4",), {})
 DL2 = space_of("dl2", imitation_steps=2)
-SMALL = DL2.defaults | {"neurons": 32, "layers": 1, "batch_samples": 128}
+SMALL = DL2.defaults | {"neurons": 32, "layers": 1}
 TASK = TrialTask(WORLDS, DL2, Budget(4, 2, 2), SMALL, seed=3, part=WorldPart.CHOOSING)
 
 
@@ -34,18 +34,8 @@ def test_a_trial_is_scored_at_every_rung_and_comes_to_the_same_bits_again() -> N
     assert run_trial(replace(TASK, part=WorldPart.JUDGING)).by_world != report.by_world
 
 
-@pytest.mark.parametrize("neurons", [0, 8])
-def test_a_set_policy_is_evolved_with_a_hidden_layer_and_without(neurons: int) -> None:
-    space = space_of("set", method=SetMethod.EVOLUTION)
-    values = space.defaults | {"neurons": neurons, "pairs": 4}
-    task = replace(TASK, space=space, budget=Budget(1, 2, 2), values=values)
-    report = run_trial(task)
-    assert (len(report.scores), report.failure) == (2, None)
-    assert run_trial(task) == report
-
-
 TAUGHT = space_of("set")
-FEW = TAUGHT.defaults | {"pairs": 2, "average_updates": 1.0, "learning_rate": 1.5}
+FEW = TAUGHT.defaults | {"pairs": 2, "learning_rate": 1.5}
 TEACHING = replace(TASK, space=TAUGHT, budget=Budget(2, 2, 2), values=FEW)
 
 
@@ -65,9 +55,7 @@ def test_a_set_policy_that_is_taught_in_a_twin_comes_to_the_same_bits_again() ->
 
 
 @pytest.mark.usefixtures("_few_jobs")
-@pytest.mark.parametrize(
-    "changed", [{"start": "planner", "neurons": 8}, {"prices": False}, {"prices": False, "sessions": False}], ids=str
-)
+@pytest.mark.parametrize("changed", [{"start": "planner"}, {"start": "planner", "neurons": 8}], ids=str)
 def test_every_structure_that_is_searched_can_be_taught(changed: dict[str, object]) -> None:
     report = run_trial(replace(TEACHING, values=FEW | changed))
     assert (len(report.scores), report.failure) == (2, None)
@@ -90,9 +78,9 @@ def test_a_trial_that_is_worse_than_the_median_is_given_up_at_its_first_rung() -
 @pytest.mark.parametrize(
     "changed",
     [
-        {"bundles": False, "imitate": "optimus", "jobs_per_batch": 5},
-        {"reward": "paper", "baseline": "moving-average", "replay": "prioritised"},
-        {"reward": "own-job", "imitation_loss": "mean-square", "replay": "newest", "segments": 1},
+        {"imitate": "optimus", "jobs_per_batch": 5},
+        {"reward": "paper"},
+        {"reward": "own-job", "shared_credit": 1.0},
     ],
     ids=str,
 )
