@@ -156,12 +156,12 @@ def read_verified(manifest: Manifest, blocks: Iterable[int]) -> Iterator[tuple[S
         CheckpointError: it cannot be read.
         ValueError: the model has no such block.
     """
-    wanted = set(blocks)
-    beyond = [block for block in wanted if not 0 <= block < len(manifest.layout.blocks)]
+    chosen = set(blocks)
+    beyond = [block for block in chosen if not 0 <= block < len(manifest.layout.blocks)]
     if beyond:
         raise ValueError(f"block {min(beyond)} is none of the model's {len(manifest.layout.blocks)}")
     for shard, start, entries in read_heads(manifest):
-        due = sorted((entry for block, entry in entries.items() if block in wanted), key=lambda entry: entry.start)
+        due = sorted((entry for block, entry in entries.items() if block in chosen), key=lambda entry: entry.start)
         if due:
             yield from _read_shard(manifest, manifest.folder / shard.name, start, due)
 

@@ -154,7 +154,7 @@ class RankProgress:
     """Progress of a job.
 
     Attributes:
-        processes: of the run that says so; 0: no run has said anything.
+        processes: of the run that says so; 0: no run has reported anything.
     """
 
     processes: int = 0
@@ -193,7 +193,7 @@ class RankFiles:
         self._saved_seconds = clock()
 
     @property
-    def stop_wanted(self) -> bool:
+    def stop_requested(self) -> bool:
         """Whether the processes are to write a checkpoint and end."""
         return self.stop_file.exists()
 
@@ -210,8 +210,8 @@ class RankFiles:
                 return RankProgress(**found)
         return RankProgress()
 
-    def tell(self, progress: RankProgress, *, at_once: bool = False) -> None:
-        """Say how far the job is, unless that was said just now; a full disk costs the hint, not the job."""
+    def report(self, progress: RankProgress, *, at_once: bool = False) -> None:
+        """Say how far the job is, unless that was reported just now; a full disk costs the hint, not the job."""
         now = self._clock()
         if at_once or now - self._reported_seconds >= _REPORT_SECONDS:
             self._reported_seconds = now
@@ -329,13 +329,13 @@ def rank_files(environment: Mapping[str, str]) -> RankFiles | None:
         return None
     if not os.path.isdir(folder):  # noqa: PTH112  (a name that is too long is none either)
         raise BadInput(plain_line(f"{FOLDER_VARIABLE} = {folder}: there is no such folder; leave it to the launcher"))
-    said = environment.get(CHECKPOINT_SECONDS_VARIABLE) or str(_USUAL_CHECKPOINT_SECONDS)
+    text = environment.get(CHECKPOINT_SECONDS_VARIABLE) or str(_USUAL_CHECKPOINT_SECONDS)
     try:
-        seconds = float(said)
+        seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not 0.0 < seconds < math.inf:
-        raise BadInput(plain_line(f"{CHECKPOINT_SECONDS_VARIABLE} = {said}: use a number of seconds above 0"))
+        raise BadInput(plain_line(f"{CHECKPOINT_SECONDS_VARIABLE} = {text}: use a number of seconds above 0"))
     return RankFiles(Path(folder), seconds, store=_store(environment))
 
 

@@ -77,8 +77,8 @@ def head_bytes(layout: Layout, blocks: Iterable[int], states: Sequence[str]) -> 
 
 def pack_head(layout: Layout, entries: Sequence[ShardEntry], size_bytes: int) -> bytes:
     """The head of exactly this size."""
-    room = size_bytes - _LENGTH_BYTES
-    return room.to_bytes(_LENGTH_BYTES, "little") + _content(layout, entries).ljust(room, b" ")
+    content_bytes = size_bytes - _LENGTH_BYTES
+    return content_bytes.to_bytes(_LENGTH_BYTES, "little") + _content(layout, entries).ljust(content_bytes, b" ")
 
 
 def read_head(folder: Place, record: ShardRecord, layout: Layout) -> tuple[int, dict[int, ShardEntry]]:

@@ -31,9 +31,9 @@ _CODES = {
 class CallRefused(Exception):
     """A call is refused, with a line for whoever made it."""
 
-    def __init__(self, code: grpc.StatusCode, line: str) -> None:
-        super().__init__(line)
-        self.code, self.line = code, line
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
 
 
 class CallCheck(grpc.ServerInterceptor, SessionsServicer):
@@ -107,8 +107,8 @@ def _request(parse: Callable[[bytes], Any], call: ReceivedCall) -> Any:
 
 def _refuse(context: grpc.ServicerContext, call: ReceivedCall, error: CallRefused | ElasticError) -> NoReturn:
     refused = error if isinstance(error, CallRefused) else _as_refused(error)
-    context.set_trailing_metadata(((REFUSAL_KEY, call.refusal(refused.code.name, refused.line)),))
-    _abort(context, refused.code, refused.line)
+    context.set_trailing_metadata(((REFUSAL_KEY, call.refusal(refused.code.name, refused.message)),))
+    _abort(context, refused.code, refused.message)
 
 
 def _as_refused(error: ElasticError) -> CallRefused:

@@ -1,4 +1,4 @@
-"""Calls to a coordinator: each sealed by a session, each answer checked, errors of gRPC said in our words.
+"""Calls to a coordinator: each sealed by a session, each answer checked, errors of gRPC translated into ours.
 
 What an error says counts only where the coordinator proves it: somebody else at its address, while it is away, can
 make nobody believe that the job has refused anything. Such a one is waited for like a coordinator that is away.
@@ -101,7 +101,7 @@ class SealedChannel:
             raw: Any = self._channel().unary_unary(path)
             payload = request_serializer(request)
             for again in (True, False):
-                session = self._current(timeout)
+                session = self._open_session(timeout)
                 number, data = session.seal(path, payload)
                 try:
                     answer = raw(data, timeout=timeout)
@@ -121,7 +121,7 @@ class SealedChannel:
 
         def call(request: Any, timeout: float) -> SealedStream:
             raw: Any = self._channel().unary_stream(path)
-            session = self._current(min(timeout, _OPEN_SECONDS))
+            session = self._open_session(min(timeout, _OPEN_SECONDS))
             number, data = session.seal(path, request_serializer(request))
             stream = raw(data, timeout=timeout)
 
@@ -152,7 +152,7 @@ class SealedChannel:
                 self._channels.append(open_channel(self.address, self._credentials))
             return self._channels[-1]
 
-    def _current(self, timeout_seconds: float) -> CallerSession:
+    def _open_session(self, timeout_seconds: float) -> CallerSession:
         with self._lock:
             if self._session is None:
                 self._session = self._opened(timeout_seconds)
@@ -182,7 +182,7 @@ class SealedChannel:
             ) from error
 
     def _is_forgotten(self, session: CallerSession, error: grpc.RpcError) -> bool:
-        """Whether the answer is that there is no such session; then the next call opens one, whoever has said so."""
+        """Whether the answer is that there is no such session; then the next call opens one, whoever says so."""
         if (SESSION_KEY, UNKNOWN) not in _trailing(error).items():
             return False
         with self._lock:
@@ -204,8 +204,8 @@ class SealedChannel:
                 return CoordinatorMistrusted(f"the coordinator at {self.address} is not trusted: {reason}")
         if code in _GONE:
             return CoordinatorUnreachable(f"no coordinator answers at {self.address} ({code.name.lower()})")
-        said = plain_line(f"{code.name.lower()}: {line}", _SHOWN_CHARACTERS)
-        return CoordinatorUnreachable(f"no coordinator answers at {self.address}; what does says {said}")
+        answer = plain_line(f"{code.name.lower()}: {line}", _SHOWN_CHARACTERS)
+        return CoordinatorUnreachable(f"no coordinator answers at {self.address}; what does says {answer}")
 
     def _checked(self, session: CallerSession, path: str, number: int, index: int, answer: bytes) -> bytes:
         try:

@@ -167,8 +167,8 @@ class MemberLink:
             CoordinatorUnreachable: not by the deadline.
         """
         with self._changed:
-            wanted = self._version
-            if not self._changed.wait_for(lambda: self._sent_version >= wanted, deadline_seconds):
+            version = self._version
+            if not self._changed.wait_for(lambda: self._sent_version >= version, deadline_seconds):
                 raise CoordinatorUnreachable(
                     f"the coordinator at {self._address} took no report within {deadline_seconds:g} s"
                 )

@@ -70,18 +70,18 @@ def session_of(data: bytes) -> bytes:
     return name
 
 
-def _digest(key: bytes, purpose: str, *said: bytes) -> bytes:
+def _digest(key: bytes, purpose: str, *parts: bytes) -> bytes:
     """Keyed, of things each with its length before it: nothing can be read as something else."""
     keyed = hmac.new(key, digestmod=hashlib.sha256)
-    for one in (b"fedl2 control", purpose.encode(), *said):
+    for one in (b"fedl2 control", purpose.encode(), *parts):
         keyed.update(struct.pack(">Q", len(one)) + one)
     return keyed.digest()
 
 
 def _derive(token: str, job: str, number: bytes, session: bytes, coordinator_number: bytes) -> tuple[bytes, bytes]:
-    """The coordinator's proof and the session's key, made alike on both sides of all that was said at the opening."""
-    said = (job.encode(), number, session, coordinator_number)
-    return _digest(token.encode(), "coordinator", *said), _digest(token.encode(), "session", *said)
+    """The coordinator's proof and the session's key, made alike on both sides of all that the opening exchanged."""
+    parts = (job.encode(), number, session, coordinator_number)
+    return _digest(token.encode(), "coordinator", *parts), _digest(token.encode(), "session", *parts)
 
 
 class CallerSession:

@@ -28,9 +28,9 @@ from elastic_runtime.control.credentials import (
 )
 from elastic_runtime.control.messages import JobStatus
 from elastic_runtime.coordinator.checkpoint_store import CheckpointStore, Restore
+from elastic_runtime.coordinator.connection_forwarder import ConnectionForwarder
 from elastic_runtime.coordinator.journal import Journal
 from elastic_runtime.coordinator.metrics import serve_metrics
-from elastic_runtime.coordinator.passing_on import PassingOn
 from elastic_runtime.coordinator.rules.machine import CoordinatorMachine, begin
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.runner import CoordinatorRunner
@@ -166,13 +166,13 @@ def _problem(error: ValidationError) -> str:
     first = error.errors()[0]
     name, given = str(first["loc"][0]), plain_line(str(first["input"]), 80)
     if name == "job":
-        wanted = "use lower case letters, digits, dots and dashes, at most 63"
+        rule = "use lower case letters, digits, dots and dashes, at most 63"
     else:
         limits = CoordinatorSettings.model_fields[name].metadata
         words = {"ge": "at least", "gt": "above", "le": "at most"}
         found = [(words[kind], getattr(limit, kind)) for limit in limits for kind in words if hasattr(limit, kind)]
-        wanted = "must be " + " and ".join(f"{word} {bound:g}" for word, bound in found)
-    return f"--{name.replace('_', '-')} {given}: {wanted}"
+        rule = "must be " + " and ".join(f"{word} {bound:g}" for word, bound in found)
+    return f"--{name.replace('_', '-')} {given}: {rule}"
 
 
 def _address(bind: str, port: int | None) -> str:
@@ -232,7 +232,7 @@ def serve(options: Options, stop: threading.Event) -> int:
             closing.callback(path.unlink, missing_ok=True)
         if options.listener is not None:
             address = options.bind
-            closing.callback(PassingOn(options.listener, name).close)
+            closing.callback(ConnectionForwarder(options.listener, name).close)
         if options.metrics_port is not None:
             closing.callback(serve_metrics(runner.status, options.metrics_host, options.metrics_port))
         _write_address(options.address_file, address, secrets.randbits(64))
@@ -252,7 +252,7 @@ def serve(options: Options, stop: threading.Event) -> int:
             if waited_seconds >= (options.settings.leave_seconds if status.tasks else _LINGER_SECONDS):
                 break
         server.stop(_GRACE_SECONDS).wait(_GRACE_SECONDS + 1)
-    tell_end(options.end_file, runner.status())
+    write_end(options.end_file, runner.status())
     return 1 if runner.status().phase is JobPhase.FAILED else 0
 
 
@@ -286,7 +286,7 @@ def _write_address(path: Path, address: str, incarnation: int) -> None:
         raise BadInput(f"the coordinator's address cannot be written to {path}: {error}") from error
 
 
-def tell_end(path: Path | None, status: JobStatus) -> None:
+def write_end(path: Path | None, status: JobStatus) -> None:
     """Write how the job has ended, for a reader who finds no coordinator; nothing of a job that goes on.
 
     Raises:

@@ -221,11 +221,11 @@ class Journal:
 
     def _reserve(self, bytes_needed: int = 0) -> bool:
         """Have room for a record of this size and half a reserve; False if the disk has none."""
-        wanted = self._end + bytes_needed + self._reserve_bytes // 2
-        if self._reserved >= wanted:
+        desired_bytes = self._end + bytes_needed + self._reserve_bytes // 2
+        if self._reserved >= desired_bytes:
             self._note(self._unwritten)
             return True
-        size = wanted + self._reserve_bytes // 2 - self._reserved
+        size = desired_bytes + self._reserve_bytes // 2 - self._reserved
         try:
             self._allocate(self._file, self._reserved, size)
         except OSError as error:

@@ -66,10 +66,12 @@ def _progress(status: JobStatus) -> Iterator[Metric]:
     if status.loss is not None:
         loss.add_metric([], status.loss)
     yield loss
-    held = GaugeMetricFamily("fedl2_elastic_blocks_count", "Blocks of the model, by their holders.", labels=["holders"])
-    held.add_metric(["1"], status.blocks - status.blocks_with_replica)
-    held.add_metric(["2"], status.blocks_with_replica)
-    yield held
+    blocks = GaugeMetricFamily(
+        "fedl2_elastic_blocks_count", "Blocks of the model, by their holders.", labels=["holders"]
+    )
+    blocks.add_metric(["1"], status.blocks - status.blocks_with_replica)
+    blocks.add_metric(["2"], status.blocks_with_replica)
+    yield blocks
     yield GaugeMetricFamily(
         "fedl2_elastic_generation_number",
         "Starts from a checkpoint, the first one included.",

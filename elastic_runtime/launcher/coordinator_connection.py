@@ -8,7 +8,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from elastic_runtime.control.calls import STREAM_SECONDS, SealedChannel, call_backoff
@@ -85,12 +84,6 @@ class ViewFollower:
         self._on_news()
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
-    send: Callable[[], object]
-    refused: Callable[[ElasticError], None]
-
-
 class CoordinatorReporter:
     """Reports to the coordinator, in order, each until it is taken.
 
@@ -100,7 +93,8 @@ class CoordinatorReporter:
 
     def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
         self._wake = wake
-        self._reports: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()
+        self._reports: queue.SimpleQueue[tuple[Callable[[], object], Callable[[ElasticError], None]] | None]
+        self._reports = queue.SimpleQueue()
         self._backoff = call_backoff(0)
         self._closed = threading.Event()
         self._unsent = 0
@@ -117,7 +111,7 @@ class CoordinatorReporter:
         """
         with self._lock:
             self._unsent += 1
-        self._reports.put(_Report(send, refused))
+        self._reports.put((send, refused))
 
     @property
     def empty(self) -> bool:
@@ -137,7 +131,7 @@ class CoordinatorReporter:
 
     def _run(self) -> None:
         while (report := self._reports.get()) is not None:
-            while not self._closed.is_set() and not self._sent(report):
+            while not self._closed.is_set() and not self._send(*report):
                 self._closed.wait(self._backoff.next_seconds())
             self._backoff.reset()
             with self._lock:
@@ -145,13 +139,13 @@ class CoordinatorReporter:
             if self.empty:
                 self._wake()
 
-    def _sent(self, report: _Report) -> bool:
+    def _send(self, send: Callable[[], object], refused: Callable[[ElasticError], None]) -> bool:
         try:
-            report.send()
+            send()
         except CoordinatorUnreachable:
             return False
         except ElasticError as error:
-            report.refused(error)
+            refused(error)
         except ValueError:
             return self._closed.is_set()  # the channel was closed under the call
         return True

@@ -119,7 +119,7 @@ class CoordinatorKeeper:
         programs: Programs,
         settings: LauncherSettings,
         show: Show,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         clock: Callable[[], float],
         warm: WarmStarter | None = None,
     ) -> None:
@@ -127,7 +127,7 @@ class CoordinatorKeeper:
         self._programs = programs
         self._settings = settings
         self._show = show
-        self._tell = tell
+        self._report = report
         self._clock = clock
         self._restarts = RestartLimit(
             settings.coordinator_restarts,
@@ -230,13 +230,13 @@ class CoordinatorKeeper:
         self._deadline = 0.0
         words = process.last_words()
         log = self._programs.folder.log_file(COORDINATOR)
-        said = f": {words}" if words and code > 0 else ""
+        reason = f": {words}" if words and code > 0 else ""
         # One that has served before could use what it was given.
         if code == _BAD_INPUT and self.address is None:
             raise BadInput(
-                f"the coordinator cannot start{said}" if said else f"the coordinator cannot start; see {log}"
+                f"the coordinator cannot start{reason}" if reason else f"the coordinator cannot start; see {log}"
             )
         self._start_at = self._restarts.on_death(now)
         if self._start_at is None:
-            raise JobFailed(f"the coordinator {describe_end(code)} once more{said} (see {log}); it is given up")
-        self._tell(f"the coordinator {describe_end(code)}{said} (see {log}); it is started again")
+            raise JobFailed(f"the coordinator {describe_end(code)} once more{reason} (see {log}); it is given up")
+        self._report(f"the coordinator {describe_end(code)}{reason} (see {log}); it is started again")

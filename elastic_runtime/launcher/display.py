@@ -49,7 +49,7 @@ class Display:
         if self.shows(task):
             self._put(stream, f"{task} | {line.decode('utf-8', 'replace')}")
 
-    def tell(self, message: str) -> None:
+    def report(self, message: str) -> None:
         """Show a line of the launcher; never blocks."""
         self._put(Stream.ERROR, f"{self._program}: {message}")
 

@@ -184,11 +184,9 @@ def shadowed(folder: Path, loaded: Mapping[str, str]) -> str:
     except OSError:
         return ""
     found = ((entry, loaded[name]) for name, entry in names.items() if name in loaded)
-    return next((entry for entry, file in found if not file or not _is_at(file, folder / entry)), "")
-
-
-def _is_at(file: str, place: Path) -> bool:
-    return Path(file).resolve().is_relative_to(place.resolve())
+    return next(
+        (e for e, file in found if not file or not Path(file).resolve().is_relative_to((folder / e).resolve())), ""
+    )
 
 
 def _entries(folder: Path) -> Iterator[str]:

@@ -95,7 +95,7 @@ class Supervisor:
         self._warm = self._starter() if settings.warm and not programs.spec.cold else None
         drop_inherited()  # it was taken, or is not wanted
         self._tasks = TaskTable(programs, settings, display.show, clock, self._warm)
-        self._keeper = CoordinatorKeeper(programs, settings, display.show, display.tell, clock, self._warm)
+        self._keeper = CoordinatorKeeper(programs, settings, display.show, display.report, clock, self._warm)
         self._reporter = CoordinatorReporter(lambda: self._news.put(None))
         self._state_due_seconds = 0.0
         self._place = FolderPlace(programs.folder.path)
@@ -178,9 +178,9 @@ class Supervisor:
                 self._announce(view)
         if view.notice and view.notice != self._notice:
             self._notice = view.notice
-            self._display.tell(f"{self._name}: {view.notice}")
+            self._display.report(f"{self._name}: {view.notice}")
         self._late.on_view(view)
-        self._tell_who_ended_early(view)
+        self._report_early_ends(view)
         if not self._tasks.workers:  # one that is forked may write before all are
             coming = [task for task in view.wanted if is_worker(task)]
             self._display.on_workers(coming, staying(view, coming))
@@ -202,17 +202,19 @@ class Supervisor:
             raise
 
     def _starter(self) -> WarmStarter:
-        server = self._programs.fork_server_process()
-        return WarmStarter(server, self._settings, self._report_start, lambda: self._news.put(None), self._clock)
-
-    def _report_start(self, line: str) -> None:
-        self._display.tell(f"{self._name}: {line}")
+        return WarmStarter(
+            self._programs.fork_server_process(),
+            self._settings,
+            lambda line: self._display.report(f"{self._name}: {line}"),
+            lambda: self._news.put(None),
+            self._clock,
+        )
 
     def _connect(self, address: str, first_request: FirstRequest | None) -> None:
         client = self._client = ControlClient(address, self._name, self._credentials)
         self._follower = ViewFollower(address, self._name, self._credentials, lambda: self._news.put(None))
         if first_request is not None:
-            self._reporter.post(lambda: first_request(client), lambda error: self._display.tell(str(error)))
+            self._reporter.post(lambda: first_request(client), lambda error: self._display.report(str(error)))
 
     def _on_task_end(self, end: TaskEnd) -> None:
         view = self._view
@@ -230,23 +232,23 @@ class Supervisor:
             echo = echo or (self._reported_a_failure and is_worker(end.task) and (failed or end.exit_code == BAD_INPUT))
         else:
             echo = False
-        if end.exit_code != 0 and not end.asked and not echo:
+        if end.exit_code != 0 and not end.requested and not echo:
             log = self._programs.folder.log_file(end.task)
             self._reported_a_failure = self._reported_a_failure or is_worker(end.task)
             # What stands right above is not said again.
             how = describe_end(end.exit_code) if self._display.shows(end.task) else _how(end)
-            self._display.tell(f"{end.task} {how} (see {log})")
+            self._display.report(f"{end.task} {how} (see {log})")
         elif end.exit_code == 0 and view is not None and is_worker(end.task) and not _may_end(view, end.task):
             self._ended_early[end.task] = view.number
 
-    def _tell_who_ended_early(self, view: View) -> None:
+    def _report_early_ends(self, view: View) -> None:
         """A later view shows that the job goes on: only then a worker that ended well has ended too early."""
         for task, number in list(self._ended_early.items()):
             if view.number > number:
                 del self._ended_early[task]
                 if view.phase not in OVER and view.phase is not JobPhase.SUSPENDING and view.ends_at is None:
                     log = self._programs.folder.log_file(task)
-                    self._display.tell(f"{task} ended before the job did (see {log})")
+                    self._display.report(f"{task} ended before the job did (see {log})")
 
     def _report_lost_members(self, view: View) -> None:
         """Members whose process does not run here belong to a launcher that died, and died with it."""
@@ -260,7 +262,7 @@ class Supervisor:
         if client is not None:
             self._reporter.post(
                 lambda: client.task_ended(end.task, end.exit_code, end.last_words),
-                lambda error: self._display.tell(f"the end of {end.task} could not be reported: {error}"),
+                lambda error: self._display.report(f"the end of {end.task} could not be reported: {error}"),
             )
 
     def _handle_signals(self, signals: LauncherStopSignals) -> None:
@@ -294,7 +296,7 @@ class Supervisor:
         self._stop_deadline = self._clock() + self._settings.suspend_seconds
         if self._phase is JobPhase.SUSPENDED:
             return
-        self._display.tell(f"{self._name} is being stopped after a checkpoint; interrupt again to stop it at once")
+        self._display.report(f"{self._name} is being stopped after a checkpoint; interrupt again to stop it at once")
         request_id = uuid.uuid4().hex
         self._reporter.post(lambda: client.suspend(request_id), self._on_stop_refused)
 
@@ -313,17 +315,19 @@ class Supervisor:
     def _announce(self, view: View) -> None:
         folder = self._programs.folder
         if view.phase is JobPhase.RUNNING:
-            self._display.tell(f"{self._name} is running with {_size(view)} (logs: {folder.log_folder})")
+            self._display.report(f"{self._name} is running with {_size(view)} (logs: {folder.log_folder})")
         elif view.phase is JobPhase.RECOVERING:
-            self._display.tell(f"{self._name} lost tasks that it needs, and goes back to its last checkpoint")
+            self._display.report(f"{self._name} lost tasks that it needs, and goes back to its last checkpoint")
         elif view.phase is JobPhase.SUSPENDED and not self._stopping:
             command = resume_command(folder, self._programs.environment)
-            self._display.tell(f"{self._name} is suspended; `{command}` goes on with it")
+            self._display.report(f"{self._name} is suspended; `{command}` goes on with it")
         self._state_due_seconds = 0.0
 
     def _note_state(self, client: ControlClient) -> None:
         folder = self._programs.folder
-        self._reporter.post(lambda: write_state(folder, client.status()), lambda error: self._display.tell(str(error)))
+        self._reporter.post(
+            lambda: write_state(folder, client.status()), lambda error: self._display.report(str(error))
+        )
 
     def _last_poll(self) -> None:
         """The coordinator's last word, before it ends; it may have ended by itself, and said it before."""
@@ -358,8 +362,8 @@ def _may_end(view: View, task: str) -> bool:
 
 def _how(end: TaskEnd) -> str:
     """How it ended, in words; whoever is killed says nothing about it."""
-    said = f": {end.last_words}" if end.last_words and end.exit_code > 0 else ""
-    return f"{describe_end(end.exit_code)}{said}"
+    reason = f": {end.last_words}" if end.last_words and end.exit_code > 0 else ""
+    return f"{describe_end(end.exit_code)}{reason}"
 
 
 def _size(view: View) -> str:

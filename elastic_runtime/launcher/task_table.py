@@ -75,12 +75,13 @@ class ProcessPlan:
     def decide(self, view: View, running: Collection[str], now_seconds: float) -> Actions:
         """Actions that follow from a view and from the tasks whose process runs."""
         over = view.phase in OVER
-        wanted = () if over else view.wanted
-        start = tuple(task for task in wanted if task not in running and self._may_start(task, now_seconds))
+        desired = () if over else view.wanted
+        pausing = {task for task, ended in self._ended.items() if now_seconds < ended.not_before_seconds}
+        start = tuple(task for task in desired if task not in running and task not in pausing)
         members = {member.task for member in view.members}
         # Of many views in a short time only the newest is seen: who was a member in between stands in a plan.
         self._registered.update(members, *_workers_by_plan(view))
-        known = members | set(wanted)
+        known = members | set(desired)
         terminate, kill = [], []
         for task in sorted(running):
             if task in self._terminated_at:
@@ -101,18 +102,15 @@ class ProcessPlan:
                 terminate.append(task)
         return Actions(start, tuple(terminate), tuple(kill))
 
-    def _may_start(self, task: str, now_seconds: float) -> bool:
-        return task not in self._ended or now_seconds >= self._ended[task].not_before_seconds
-
 
 @dataclass(frozen=True, slots=True)
 class TaskEnd:
-    """How a task's process ended; a negative exit code is a signal. `asked`: the launcher had told it to end."""
+    """How a task's process ended; a negative exit code is a signal. `requested`: the launcher had told it to end."""
 
     task: str
     exit_code: int
     last_words: str
-    asked: bool = False
+    requested: bool = False
 
 
 class TaskTable:
@@ -137,7 +135,7 @@ class TaskTable:
         self._warm = warm
         self._plan = ProcessPlan(settings)
         self._processes: dict[str, TaskProcess] = {}
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         spec = programs.spec
         self._seats = None if spec.gpu_file is None else GpuSeats(spec.gpu_file, spec.worker_gpus)
 
@@ -167,8 +165,8 @@ class TaskTable:
             code = process.poll()
             if code is not None:
                 del self._processes[task]
-                ended.append(TaskEnd(task, code, process.last_words(), task in self._asked))
-                self._asked.discard(task)
+                ended.append(TaskEnd(task, code, process.last_words(), task in self._requested))
+                self._requested.discard(task)
                 self._give_back(task)
                 self._plan.on_ended(task, self._clock())
         return ended
@@ -184,7 +182,7 @@ class TaskTable:
         failed = self._start(actions.start, address, stay)
         for task in (*actions.terminate, *actions.kill):
             self._plan.on_terminated(task, self._clock())
-            self._asked.add(task)
+            self._requested.add(task)
         for task in actions.terminate:
             self._processes[task].terminate()
         for task in actions.kill:

@@ -29,7 +29,7 @@ SMALLEST_BLOCK_BYTES = 4096
 """Below this a block's own bookkeeping (a message's header, a version, an entry in a map) would count."""
 LARGEST_BLOCK_BYTES = 1024 * 1024
 """A block is what a resize moves at once: about half a millisecond over a socket of 2 GB/s."""
-_BLOCKS_WANTED = 64
+_DESIRED_BLOCKS = 64
 """Four for each of 16 PSs, the most that DL2 gives a job: loads then differ by a quarter at worst."""
 _ALIGNMENT_BYTES = 128
 """16 elements of the widest dtype: full blocks of all dtypes have one size, and none begins inside a cache line."""
@@ -274,12 +274,12 @@ def _segment(index: int, kind: TensorKind, dtype: str, tensors: Sequence[TensorS
     return Segment(index, kind, dtype, ELEMENT_BYTES[kind][dtype], tuple(slots), start)
 
 
-def _block_bytes(total_bytes: int, wanted: int | None) -> int:
-    if wanted is not None and wanted < 1:
-        raise BadInput(f"block_bytes is {wanted}; a block has at least a byte")
-    if wanted is None:
-        wanted = min(max(-(-total_bytes // _BLOCKS_WANTED), SMALLEST_BLOCK_BYTES), LARGEST_BLOCK_BYTES)
-    return max(wanted // _ALIGNMENT_BYTES, 1) * _ALIGNMENT_BYTES
+def _block_bytes(total_bytes: int, desired: int | None) -> int:
+    if desired is not None and desired < 1:
+        raise BadInput(f"block_bytes is {desired}; a block has at least a byte")
+    if desired is None:
+        desired = min(max(-(-total_bytes // _DESIRED_BLOCKS), SMALLEST_BLOCK_BYTES), LARGEST_BLOCK_BYTES)
+    return max(desired // _ALIGNMENT_BYTES, 1) * _ALIGNMENT_BYTES
 
 
 def _blocks(segments: Sequence[Segment], block_bytes: int) -> Iterator[Block]:

@@ -111,14 +111,14 @@ def batches(moves: Iterable[BlockMove], layout: Layout, budget_bytes: int) -> li
             progress.append(((sent_bytes + size_bytes / 2) / total_bytes, source, target, move))
             sent_bytes += size_bytes
     result: list[list[BlockMove]] = []
-    room_bytes = 0
+    free_bytes = 0
     for _, _, _, move in sorted(progress, key=lambda entry: (*entry[:3], entry[3].block)):
         size_bytes = layout.blocks[move.block].size_bytes
-        if not result or size_bytes > room_bytes:
+        if not result or size_bytes > free_bytes:
             result.append([])
-            room_bytes = budget_bytes
+            free_bytes = budget_bytes
         result[-1].append(move)
-        room_bytes -= size_bytes
+        free_bytes -= size_bytes
     return result
 
 
@@ -155,8 +155,8 @@ def _even_out(servers: Mapping[str, _Server], largest_bytes: int) -> None:
         if gap_bytes <= largest_bytes:
             return
         # The smallest block that closes the gap, or else the largest: one that travels anyway if there is any.
-        for held in (fullest.gets, fullest.keeps):
-            sizes = sorted(size for size, count in held.items() if count)
+        for sizes_there in (fullest.gets, fullest.keeps):
+            sizes = sorted(size for size, count in sizes_there.items() if count)
             if sizes:
                 closing = (size for size in sizes if 2 * size >= gap_bytes - largest_bytes)
                 _give(next(closing, sizes[-1]), fullest, emptiest)

@@ -46,7 +46,7 @@ class _Range:
 
 
 @dataclass(slots=True)
-class _Held:
+class _OpenLease:
     worker: str
     left: _Range
 
@@ -75,7 +75,7 @@ class SampleLeaseTable:
         self._next_id = 1
         self._next = _Range(0, 0, self._epoch_stop(0))
         self._returned: list[_Range] = []
-        self._held: dict[int, _Held] = {}
+        self._open_leases: dict[int, _OpenLease] = {}
 
     def lease(self, worker: str, batches: int) -> SampleLease | None:
         """The next at most `batches` batches for a worker, of one epoch.
@@ -90,7 +90,7 @@ class SampleLeaseTable:
         stop = min(source.stop, source.start + batches * self._batch)
         lease = SampleLease(self._next_id, source.epoch, source.start, stop)
         self._next_id += 1
-        self._held[lease.id] = _Held(worker, _Range(lease.epoch, lease.start, stop))
+        self._open_leases[lease.id] = _OpenLease(worker, _Range(lease.epoch, lease.start, stop))
         source.start = stop
         if source.start == source.stop:
             if self._returned:
@@ -112,30 +112,30 @@ class SampleLeaseTable:
         Raises:
             BadInput: `upto` is not of this lease, or no such lease was ever given.
         """
-        held = self._held.get(lease_id)
-        if held is None:
+        lease = self._open_leases.get(lease_id)
+        if lease is None:
             if not 0 < lease_id < self._next_id:
                 raise BadInput(f"samples told done under lease {lease_id}, which was never given")
             return 0
-        if upto > held.left.stop:
-            raise BadInput(f"samples told done up to {upto} under lease {lease_id}, which ends at {held.left.stop}")
-        counted = max(0, upto - held.left.start)
-        held.left.start += counted
-        if held.left.start == held.left.stop:
-            del self._held[lease_id]
+        if upto > lease.left.stop:
+            raise BadInput(f"samples told done up to {upto} under lease {lease_id}, which ends at {lease.left.stop}")
+        counted = max(0, upto - lease.left.start)
+        lease.left.start += counted
+        if lease.left.start == lease.left.stop:
+            del self._open_leases[lease_id]
         return counted
 
-    def held(self, worker: str) -> list[SampleLease]:
+    def leases_of(self, worker: str) -> list[SampleLease]:
         """What a worker holds: of each lease the positions that are not told done yet."""
         return [
-            SampleLease(lease_id, held.left.epoch, held.left.start, held.left.stop)
-            for lease_id, held in self._held.items()
-            if held.worker == worker
+            SampleLease(lease_id, lease.left.epoch, lease.left.start, lease.left.stop)
+            for lease_id, lease in self._open_leases.items()
+            if lease.worker == worker
         ]
 
     def holders(self) -> list[str]:
         """The workers that hold something."""
-        return list(dict.fromkeys(held.worker for held in self._held.values()))
+        return list(dict.fromkeys(lease.worker for lease in self._open_leases.values()))
 
     def lost(self, worker: str) -> int:
         """Take back all that a worker holds, as it left or died, to be leased first.
@@ -143,8 +143,8 @@ class SampleLeaseTable:
         Returns:
             how many samples.
         """
-        lost = [lease_id for lease_id, held in self._held.items() if held.worker == worker]
-        ranges = [self._held.pop(lease_id).left for lease_id in lost]
+        lost = [lease_id for lease_id, lease in self._open_leases.items() if lease.worker == worker]
+        ranges = [self._open_leases.pop(lease_id).left for lease_id in lost]
         samples = sum(left.stop - left.start for left in ranges)
         self._returned = _merged([*self._returned, *ranges])
         return samples
@@ -176,8 +176,8 @@ class SampleLeaseTable:
             "next": [self._next.epoch, self._next.start],
             "returned": [[left.epoch, left.start, left.stop] for left in self._returned],
             "held": [
-                [lease_id, held.worker, held.left.epoch, held.left.start, held.left.stop]
-                for lease_id, held in self._held.items()
+                [lease_id, lease.worker, lease.left.epoch, lease.left.start, lease.left.stop]
+                for lease_id, lease in self._open_leases.items()
             ],
         }
         return json.dumps(content, separators=(",", ":")).encode()
@@ -201,11 +201,11 @@ class SampleLeaseTable:
             table._next_id = count_of(content["next_id"])
             table._next = _Range(epoch, start, table._epoch_stop(epoch))
             table._returned = [_Range(*(count_of(value) for value in row)) for row in content["returned"]]
-            table._held = {
-                count_of(lease_id): _Held(str(worker), _Range(*(count_of(value) for value in row)))
+            table._open_leases = {
+                count_of(lease_id): _OpenLease(str(worker), _Range(*(count_of(value) for value in row)))
                 for lease_id, worker, *row in content["held"]
             }
-            if len(table._held) != len(content["held"]):
+            if len(table._open_leases) != len(content["held"]):
                 raise BadInput("not the leases of a job: two have the same number; they were changed")
             table._check()
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -232,11 +232,11 @@ class SampleLeaseTable:
         }
 
     def _open(self) -> list[_Range]:
-        return [*self._returned, *(held.left for held in self._held.values())]
+        return [*self._returned, *(lease.left for lease in self._open_leases.values())]
 
     def _check(self) -> None:
         """Nothing is open twice, and nothing before it was leased."""
-        if not all(0 < lease_id < self._next_id for lease_id in self._held):
+        if not all(0 < lease_id < self._next_id for lease_id in self._open_leases):
             raise ValueError(f"the next lease has number {self._next_id}, and some held ones have a later one")
         ends = (self._next.epoch, self._next.start)
         if ends > (self._order.epochs, 0) or self._next.start >= self._epoch_stop(self._next.epoch):

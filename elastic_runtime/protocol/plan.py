@@ -116,7 +116,7 @@ class Plan:
         replica = self.replica(block)
         return (self.owners[block], replica) if replica else (self.owners[block],)
 
-    def held_by(self, server: str) -> tuple[int, ...]:
+    def all_blocks_of(self, server: str) -> tuple[int, ...]:
         """The blocks that a PS owns or is the replica of."""
         if not self.replicas:
             return self.blocks_of(server)

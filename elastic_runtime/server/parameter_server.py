@@ -340,7 +340,7 @@ class ServerProcess:
         self._mailbox: View | None = None
         self._lock = threading.Lock()
         self._endpoint: Endpoint | None = None
-        self._serving = self._asked = False
+        self._serving = self._leave_requested = False
         self._drain_seconds: float | None = None
 
     def drain(self) -> None:
@@ -423,8 +423,8 @@ class ServerProcess:
             raise self._environment.unreachable(link.coordinator_silent_seconds)
 
     def _ask_to_leave(self, link: MemberLink, drained_seconds: float) -> None:
-        if not self._asked:
-            self._asked = True
+        if not self._leave_requested:
+            self._leave_requested = True
             _log.info("drain-requested", grace_seconds=self._environment.grace_seconds)
             link.report(draining=True)
         elif drained_seconds >= self._environment.grace_seconds:

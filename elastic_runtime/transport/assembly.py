@@ -40,19 +40,19 @@ class Assembly:
     """One message under way."""
 
     def __init__(
-        self, peer: str, head: MessageHead, view: View, place: Place | None, pool: MemoryPool, *, wanted: bool
+        self, peer: str, head: MessageHead, view: View, place: Place | None, pool: MemoryPool, *, is_new: bool
     ) -> None:
         """Prepare for the frames that follow `head`.
 
         Args:
-            wanted: False for a message that was received before: its frames are taken and dropped.
+            is_new: False for a message that was received before: its frames are taken and dropped.
 
         Raises:
             Malformed: a reference that leads nowhere.
             BadMessage: `place` gave memory of another size, or read-only.
         """
         self.head = head
-        self.wanted = wanted
+        self.is_new = is_new
         sizes = [reference.size_bytes for reference in head.references]
         framed = [0 if reference.region else reference.size_bytes for reference in head.references]
         self._peer = peer
@@ -61,7 +61,7 @@ class Assembly:
         self._shared = any(reference.region for reference in head.references)
         self._payload = [memoryview(b"")] * len(sizes)
         self._targets: list[memoryview | None] = [None] * len(sizes)
-        if not wanted:
+        if not is_new:
             return
         places = place(peer, head.header, tuple(sizes)) if place is not None and sizes else None
         if places is not None:
@@ -90,7 +90,7 @@ class Assembly:
         """
         frame = self._frames[self._next]
         self._next += 1
-        if not self.wanted:
+        if not self.is_new:
             size_bytes = socket.recv_into(bytearray(), flags=NOT_WAITING)
         elif frame.joined:
             size_bytes = self._split(frame, socket.recv(NOT_WAITING))

@@ -71,14 +71,14 @@ def challenge(token: str, hello: Hello, receiver: str) -> Challenge:
     return Challenge(nonce, _of_hello(token, "receiver", hello, receiver, nonce))
 
 
-def is_genuine(token: str, hello: Hello, receiver: str, said: Challenge) -> bool:
-    """Whether `said` was made by `challenge` with the same arguments."""
-    return hmac.compare_digest(said.proof, _of_hello(token, "receiver", hello, receiver, said.nonce))
+def is_genuine(token: str, hello: Hello, receiver: str, given: Challenge) -> bool:
+    """Whether `given` was made by `challenge` with the same arguments."""
+    return hmac.compare_digest(given.proof, _of_hello(token, "receiver", hello, receiver, given.nonce))
 
 
-def answer(token: str, hello: Hello, receiver: str, said: Challenge) -> bytes:
+def answer(token: str, hello: Hello, receiver: str, given: Challenge) -> bytes:
     """The sender's answer to a challenge; the receiver compares it with its own."""
-    return _of_hello(token, "sender", hello, receiver, said.nonce)
+    return _of_hello(token, "sender", hello, receiver, given.nonce)
 
 
 def sharing_proof(token: str, side: str, sender: str, receiver: str, link: bytes, nonce: bytes) -> str:
@@ -90,9 +90,9 @@ def _of_hello(token: str, side: str, hello: Hello, receiver: str, nonce: bytes) 
     return _digest(token, side, hello.name, receiver, hello.incarnation, hello.link, nonce)
 
 
-def _digest(token: str, *said: str | bytes) -> bytes:
-    parts = [each.encode() if isinstance(each, str) else each for each in ("fedl2 data plane 2", *said)]
-    sealed = b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+def _digest(token: str, *parts: str | bytes) -> bytes:
+    encoded = [each.encode() if isinstance(each, str) else each for each in ("fedl2 data plane 2", *parts)]
+    sealed = b"".join(len(part).to_bytes(4, "little") + part for part in encoded)
     return hmac.new(token.encode(), sealed, hashlib.sha256).digest()
 
 

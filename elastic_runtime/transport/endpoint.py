@@ -212,7 +212,7 @@ class Endpoint:
         """
         link = self._link(peer)
         check_message(header, parts, self._settings)
-        self._await_room(
+        self._await_capacity(
             link, parts, self._settings.send_timeout_seconds if timeout_seconds is None else timeout_seconds
         )
         try:
@@ -291,16 +291,16 @@ class Endpoint:
         if link is not None:
             link.acknowledge(received)
 
-    def _await_room(self, link: Link, parts: Sequence[RegionPart], timeout_seconds: float) -> None:
+    def _await_capacity(self, link: Link, parts: Sequence[RegionPart], timeout_seconds: float) -> None:
         """Wait until a message with `parts` can be sent; see `send` for the errors."""
-        if link.state is LinkState.UP and link.room_for(parts):
+        if link.state is LinkState.UP and link.has_capacity_for(parts):
             return
         started = self._clock()
         try:
             while True:
                 link.pump()
                 up = link.state is LinkState.UP
-                if up and link.room_for(parts):
+                if up and link.has_capacity_for(parts):
                     return
                 left = started + timeout_seconds - self._clock()
                 if left <= 0.0 and up:

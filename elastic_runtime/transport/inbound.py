@@ -64,7 +64,7 @@ class Receipts:
     """Acknowledgements of what our application has received and its senders do not know yet, by peer.
 
     An acknowledgement is a frame of its own only when no message goes to the same peer: it wakes two threads on either
-    side. When the connection ends that carried such a message, it is said again.
+    side. When the connection ends that carried such a message, it is sent again.
 
     Args:
         send: sends one on its own, to a peer, of a message's number.
@@ -205,9 +205,9 @@ class Inbound:
             self._refuse(identity, user, TransportRefusal.FORBIDDEN, "not allowed any more")
             return
         self.pump()  # an earlier connection's end may bear the same descriptor
-        said = challenge(self._local.token, hello, self._local.name)
-        self._connections[identity] = InboundConnection(identity, hello, said, descriptor)
-        self._answer(identity, pack_challenge(said))
+        sent = challenge(self._local.token, hello, self._local.name)
+        self._connections[identity] = InboundConnection(identity, hello, sent, descriptor)
+        self._answer(identity, pack_challenge(sent))
 
     def _take_proof(self, connection: InboundConnection) -> None:
         hello = connection.hello
@@ -258,8 +258,8 @@ class Inbound:
         if head.acknowledgement.sequence:
             self._acknowledged(peer, head.acknowledgement)
         incarnation, last = self._numbered[peer]
-        wanted = head.sequence > last
-        if wanted:
+        is_new = head.sequence > last
+        if is_new:
             self._counters.peer(peer).into.lost_messages += head.sequence - last - 1
             self._numbered[peer] = (incarnation, head.sequence)
         else:
@@ -272,13 +272,13 @@ class Inbound:
                 raise OutOfRange(f"part {reference.start_byte}:{reference.stop_byte} of region {reference.region}")
             return found
 
-        return Assembly(peer, head, view, self._place, self._pool, wanted=wanted)
+        return Assembly(peer, head, view, self._place, self._pool, is_new=is_new)
 
     def _finish(self, connection: InboundConnection, assembly: Assembly) -> Message | None:
         head = assembly.head
         size_bytes = sum(reference.size_bytes for reference in head.references)
         self.receipts.add(connection.hello.name, connection.hello.link, head.sequence, size_bytes)
-        if not assembly.wanted:
+        if not assembly.is_new:
             return None
         counters = self._counters.peer(connection.hello.name).into
         counters.messages += 1
@@ -302,7 +302,7 @@ class Inbound:
     def _end(self, connection: InboundConnection, reason: str) -> None:
         peer = connection.hello.name
         self._connections.pop(connection.identity, None)
-        if connection.assembly is not None and connection.assembly.wanted:
+        if connection.assembly is not None and connection.assembly.is_new:
             self._counters.peer(peer).into.lost_messages += 1
         if self._regions is not None:
             self._regions.end(connection.hello.link)

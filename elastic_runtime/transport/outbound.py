@@ -87,7 +87,7 @@ class Link:
         self._monitor: Socket | None = None
         self._regions: RegionSender | None = None
         self._hello = Hello(local.incarnation, b"", local.name)
-        self._held: list[bytes | bytearray | zmq.Frame] | None = []
+        self._queued: list[bytes | bytearray | zmq.Frame] | None = []
         """Frames that wait for the peer's proof; None once it came."""
         self._failures = 0
         self._next_seconds = local.clock()
@@ -109,7 +109,7 @@ class Link:
     @property
     def is_holding(self) -> bool:
         """Whether messages wait for the peer's proof."""
-        return bool(self._held)
+        return bool(self._queued)
 
     def pollables(self) -> list[Socket | int]:
         """What has news when it is readable."""
@@ -120,7 +120,7 @@ class Link:
         """After which `pump` has something to do even without news."""
         return max(0.0, self._next_seconds - self._local.clock()) if self.state is not LinkState.UP else 3600.0
 
-    def room_for(self, parts: Sequence[RegionPart]) -> bool:
+    def has_capacity_for(self, parts: Sequence[RegionPart]) -> bool:
         """Whether the peer has received enough of what was sent before."""
         if not self._in_flight:
             return True
@@ -208,7 +208,7 @@ class Link:
         if self._monitor is not None:
             self._monitor.close()
         self._socket = self._monitor = None
-        self._held = []
+        self._queued = []
         self._in_flight.clear()
         self._in_flight_bytes = 0
         self.state = LinkState.WAITING
@@ -235,31 +235,31 @@ class Link:
                 kind = kind_of(frame)
                 if kind is FrameKind.REJECTION:
                     self.fail(f"it rejected a message: {unpack_reason(frame)}")
-                elif self._held is not None and kind is FrameKind.CHALLENGE:
-                    self._meet(unpack_challenge(frame), self._held)
-                elif self._held is None and kind is FrameKind.ACKNOWLEDGEMENT:
+                elif self._queued is not None and kind is FrameKind.CHALLENGE:
+                    self._meet(unpack_challenge(frame), self._queued)
+                elif self._queued is None and kind is FrameKind.ACKNOWLEDGEMENT:
                     self._received(unpack_sequence(frame))
                 else:
                     self.fail("it answers what no endpoint would")
             except Malformed:
                 self.fail("it answers what no endpoint would")
 
-    def _meet(self, challenge: Challenge, held: Sequence[bytes | bytearray | zmq.Frame]) -> None:
+    def _meet(self, challenge: Challenge, queued: Sequence[bytes | bytearray | zmq.Frame]) -> None:
         local = self._local
         if not is_genuine(local.token, self._hello, self.peer, challenge):
             self.fail("whoever answers at its address does not have the job's token")
             return
-        self._held = None
+        self._queued = None
         self._failures = 0
         try:
-            for frame in (pack_proof(answer(local.token, self._hello, self.peer, challenge)), *held):
+            for frame in (pack_proof(answer(local.token, self._hello, self.peer, challenge)), *queued):
                 self._put(frame)
         except zmq.ZMQError as error:
             self.fail(f"the socket does not take a message: {error}")
 
     def acknowledge(self, received: Acknowledgement) -> None:
         """The peer said with a message of its own what it has received."""
-        if received.link == self._hello.link and self._held is None:
+        if received.link == self._hello.link and self._queued is None:
             self._received(received.sequence)
 
     def _received(self, sequence: int) -> None:
@@ -311,8 +311,8 @@ class Link:
     def _put(self, frame: bytes | bytearray | zmq.Frame) -> None:
         if self._socket is None:
             raise zmq.ZMQError(errno.ENOTCONN)
-        if self._held is not None:
-            self._held.append(frame)
+        if self._queued is not None:
+            self._queued.append(frame)
         else:
             self._socket.send(frame, NOT_WAITING, copy=False, track=False)
 

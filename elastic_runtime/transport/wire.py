@@ -231,8 +231,8 @@ def unpack_challenge(frame: bytes) -> Challenge:
     Raises:
         Malformed: they are not.
     """
-    said = _fixed(frame, FrameKind.CHALLENGE, NONCE_BYTES + PROOF_BYTES)
-    return Challenge(said[:NONCE_BYTES], said[NONCE_BYTES:])
+    content = _fixed(frame, FrameKind.CHALLENGE, NONCE_BYTES + PROOF_BYTES)
+    return Challenge(content[:NONCE_BYTES], content[NONCE_BYTES:])
 
 
 def unpack_proof(frame: bytes) -> bytes:
@@ -290,7 +290,7 @@ def unpack_reason(frame: bytes) -> str:
 
 
 def _fixed(frame: bytes, kind: FrameKind, size_bytes: int) -> bytes:
-    said = kind_of(frame)
-    if said is not kind or len(frame) != _HEAD.size + size_bytes:
-        raise Malformed(f"a {said.name.lower()} of {len(frame)} bytes where a {kind.name.lower()} belongs")
+    found = kind_of(frame)
+    if found is not kind or len(frame) != _HEAD.size + size_bytes:
+        raise Malformed(f"a {found.name.lower()} of {len(frame)} bytes where a {kind.name.lower()} belongs")
     return frame[_HEAD.size :]

@@ -45,7 +45,7 @@ class AsynchronousMode(ParameterServerMode):
         self._entered = self._pushed = self._merging = self._has_ended_job = False
         self._leased: SampleLease | None = None
         self._samples_unmerged = self._unmerged = 0
-        self._settled = 0
+        self._routed_change = 0
         self._redirected_seconds: float | None = None
         self._updates = Updates(self._member.environment.incarnation, self._member.layout, self._model.flat)
         self._outbox = Outbox(self._member.endpoint, self._parts)
@@ -266,14 +266,14 @@ class AsynchronousMode(ParameterServerMode):
         self._outbox.connect(view.members, self._task)
         self._outbox.send(self._updates.follow(timeline))
         if idle and self._updates.is_complete:
-            self._outbox.send(self._updates.settle())
-        settled = self._updates.settled
+            self._outbox.send(self._updates.reroute())
+        routed = self._updates.routed_change
         halt = next((change.number for change in timeline.changes if change.halt), None)
         if halt is not None and not stopped:
-            settled = min(settled, halt - 1)
-        if settled != self._settled:
-            self._settled = settled
-            self._member.link.report(arrived=settled, generation=view.generation)
+            routed = min(routed, halt - 1)
+        if routed != self._routed_change:
+            self._routed_change = routed
+            self._member.link.report(arrived=routed, generation=view.generation)
 
     def _goes_on(self, view: View) -> bool:
         """While values are waited for: act on the newest view; False if there is something else to do than to wait."""

@@ -165,7 +165,7 @@ class Job:
         self._watch.check(f"in step {batch.step}")
         accumulated = self._gradients.end(batch.step)
         value = _value(loss, batch, accumulated)
-        self._watch.settle()
+        self._watch.await_comparisons()
         try:
             self._mode.step(batch, loss if isinstance(loss, torch.Tensor) else None, value)
         except RuntimeError as error:

@@ -177,11 +177,11 @@ def report_the_end(job: Job) -> None:
     """A script that raises says so to the other processes; one that just ends, or leaves the loop, leaves them."""
     before = sys.excepthook
 
-    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         try:
             job.fail(error)
         finally:
             before(kind, error, trace)
 
-    sys.excepthook = tell
+    sys.excepthook = report
     atexit.register(job.script_ended)

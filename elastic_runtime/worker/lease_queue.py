@@ -40,8 +40,8 @@ class LeasesAhead:
         self._taken: set[int] = set()
         self._done: list[int] = []
         self._goal = 2 * _LEAST_AHEAD
-        self._asked_seconds = self._empty_seconds = -_REPORT_SECONDS
-        self._wants = self._empty = False
+        self._question_seconds = self._empty_seconds = -_REPORT_SECONDS
+        self._leasing = self._empty = False
 
     def begin(self, generation: int) -> None:
         """Lease of this generation from now on; what was held of another is forgotten."""
@@ -50,7 +50,7 @@ class LeasesAhead:
         self._done.clear()
         self._taken.clear()
         self._empty = self.finished = False
-        self._wants = True
+        self._leasing = True
 
     def take(self) -> SampleLease | None:
         """The next batch; None if none is held."""
@@ -72,13 +72,13 @@ class LeasesAhead:
 
     def stop(self) -> None:
         """Want nothing more, and tell what is done."""
-        self._wants = False
+        self._leasing = False
         self.must_ask = True
         self.ahead.clear()
 
     def question(self, now: float) -> tuple[int, tuple[int, ...], int]:
         """What to ask: the generation, the leases that are done, and how many batches are to be held then."""
-        return self.generation, tuple(self._done), self._wanted(now)
+        return self.generation, tuple(self._done), self._desired(now)
 
     def on_answer(
         self,
@@ -94,28 +94,30 @@ class LeasesAhead:
             if not batches and set(reported) >= set(self._done):
                 self.must_ask = False
             self._take_up(reported, leases, batches, finished=finished, reached=True, now=now)
-        self._asked_seconds = now
+        self._question_seconds = now
 
     def on_silence(self, question: tuple[int, Sequence[int], int], now: float) -> None:
         """The coordinator was not reached, or had no room: nothing was told."""
         generation, _, batches = question
         if generation == self.generation:
             self._take_up((), (), batches, finished=False, reached=False, now=now)
-        self._asked_seconds = now
+        self._question_seconds = now
 
     def is_due(self, now: float) -> bool:
         """Whether the coordinator is to be asked now."""
         if not self.generation:
             return False
-        pause_seconds = now - self._asked_seconds
+        pause_seconds = now - self._question_seconds
         soon = self.must_ask or (bool(self._done) and not self.ahead)
         telling = pause_seconds >= (_AGAIN_SECONDS if soon else _REPORT_SECONDS) and (soon or bool(self._done))
-        return self._wanted(now) > 0 or telling
+        return self._desired(now) > 0 or telling
 
     @property
     def pause_seconds(self) -> float:
         """After how long to look again whether it is time to ask."""
-        return _AGAIN_SECONDS if self.must_ask or self._done or (self._wants and not self.finished) else _REPORT_SECONDS
+        return (
+            _AGAIN_SECONDS if self.must_ask or self._done or (self._leasing and not self.finished) else _REPORT_SECONDS
+        )
 
     def _take_up(
         self,
@@ -130,7 +132,7 @@ class LeasesAhead:
         known = {one.id for one in self.ahead} | self._taken | {*reported, *self._done}
         new = [one for one in leases if one.id not in known]
         self._done = [lease for lease in self._done if lease not in reported]
-        if self._wants:
+        if self._leasing:
             self.ahead.extend(new)
         self.finished = finished
         if batches or not reached:
@@ -141,15 +143,15 @@ class LeasesAhead:
 
     def _pace(self, now: float) -> None:
         """Hold twice as much if half of it lasted a short time, half as much if it lasted long."""
-        lasted = now - self._asked_seconds
+        lasted = now - self._question_seconds
         if lasted < _AHEAD_SECONDS / 4:
             self._goal = min(self._goal * 2, _MOST_AHEAD)
         elif lasted > _AHEAD_SECONDS * 2:
             self._goal = max(self._goal // 2, _LEAST_AHEAD)
 
-    def _wanted(self, now: float) -> int:
+    def _desired(self, now: float) -> int:
         """How many batches are to be held, the one in hand included; 0: none are asked for now."""
-        wanting = self._wants and not self.finished and len(self.ahead) <= self._goal // 2
+        wanting = self._leasing and not self.finished and len(self.ahead) <= self._goal // 2
         return self._goal + len(self._taken) if wanting and now - self._empty_seconds >= _AGAIN_SECONDS else 0
 
 

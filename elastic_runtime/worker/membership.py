@@ -1,4 +1,4 @@
-"""A worker's place in its job: its data plane, its line to the coordinator, the newest view, and the way out.
+"""A worker's place in its job: its data plane, its connection to the coordinator, the newest view, and the way out.
 
 A container gets SIGTERM before it is ended: the worker asks to be let go, and works until it is.
 
@@ -131,7 +131,7 @@ class Membership:
             waited_seconds: how long it has got nothing of what it needs.
 
         Raises:
-            ElasticError: the line to the coordinator is lost, or this worker was taken for dead.
+            ElasticError: the connection to the coordinator is lost, or this worker was taken for dead.
             CoordinatorUnreachable: it has waited for long, and the coordinator was as long silent.
         """
         silent = self.link.coordinator_silent_seconds
@@ -192,15 +192,17 @@ class Eviction:
     Args:
         ask: tells the coordinator that this worker wants to go; called in a thread.
         grace_seconds: how long to wait to be let go; then the process ends as by a second SIGTERM.
-        tell: tells the coordinator that the script's own handler is called; called in a thread.
+        report: tells the coordinator that the script's own handler is called; called in a thread.
     """
 
-    def __init__(self, ask: Callable[[], None], grace_seconds: float, tell: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, ask: Callable[[], None], grace_seconds: float, report: Callable[[], None] = lambda: None
+    ) -> None:
         self._ask = ask
-        self._tell = tell
+        self._report = report
         self._grace_seconds = grace_seconds
         self._process = os.getpid()
-        self._asked = self._closed = False
+        self._leave_requested = self._closed = False
         # A handler may come upon any lock of its own thread: it only fills a queue made for that.
         self._news: queue.SimpleQueue[bool | threading.Event] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -239,11 +241,11 @@ class Eviction:
     def _take(self, number: int, frame: FrameType | None) -> None:
         del frame
         # A child that was forked with this handler has no thread that would act on it.
-        if self._asked or self._closed or os.getpid() != self._process:
+        if self._leave_requested or self._closed or os.getpid() != self._process:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         else:
-            self._asked = True
+            self._leave_requested = True
             self._news.put(True)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -258,7 +260,7 @@ class Eviction:
 
     def _wait(self) -> None:
         while isinstance(news := self._news.get(), threading.Event):
-            self._tell()
+            self._report()
             news.set()
         if not news:
             return

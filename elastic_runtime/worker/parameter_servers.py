@@ -336,14 +336,14 @@ class WorkerWaits:
 
     def _wait(self, goes_on: Callable[[View], bool]) -> bool:
         ask_seconds = _ASK_FIRST_SECONDS
-        began = asked = self._clock()
+        began = last_question = self._clock()
         lost = self._member.view().lost_servers
         while not self._expected.is_complete:
             kept = self._outbox.flush()
             event = self._member.endpoint.receive(_RETRY_SECONDS if kept else _RECEIVE_SECONDS)
             if isinstance(event, Message):
                 self._take(event)
-                asked, ask_seconds = self._clock(), _ASK_FIRST_SECONDS
+                last_question, ask_seconds = self._clock(), _ASK_FIRST_SECONDS
                 continue
             view = self._member.view()
             if not goes_on(view):
@@ -352,10 +352,10 @@ class WorkerWaits:
             waited = now - began
             if view.lost_servers != lost:  # what one owed others owe now, who do not know what was delivered
                 lost, ask_seconds = view.lost_servers, 0.0
-            if now - asked >= ask_seconds:
+            if now - last_question >= ask_seconds:
                 ask_seconds = max(ask_seconds, _ASK_FIRST_SECONDS / 2)
                 self._outbox.send(self._expected.ask())
-                asked, ask_seconds = now, min(ask_seconds * 2, _ASK_MOST_SECONDS)
+                last_question, ask_seconds = now, min(ask_seconds * 2, _ASK_MOST_SECONDS)
             if waited >= _SUSPECT_SECONDS:
                 self._suspected = True
                 self._member.link.report(suspects=tuple(sorted(self._expected.owners_waited_for())))

@@ -321,7 +321,7 @@ class ParameterWatch:
     def check(self, when: str) -> None:
         """Whether anything was written since `mark`.
 
-        Values on an accelerator are compared there, which is not waited for; see `settle`.
+        Values on an accelerator are compared there, which is not waited for; see `await_comparisons`.
 
         Raises:
             BadInput: naming the first such parameter.
@@ -335,7 +335,7 @@ class ParameterWatch:
             elif not torch.equal(values, copy):
                 raise self._refusal(index, when)
 
-    def settle(self) -> None:
+    def await_comparisons(self) -> None:
         """Wait for what accelerators have compared.
 
         Raises:

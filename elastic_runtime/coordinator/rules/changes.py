@@ -31,7 +31,7 @@ _MOST_CHANGES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PlannedChange:
     """A change as a rule wants it; number and clock are found when it is proposed.
 
     Attributes:
@@ -46,18 +46,18 @@ class Wanted:
     minimum_bytes: int = 0
 
 
-def propose(job: CoordinatedJob, wanted: Wanted, clock: int, now: float) -> None:
+def propose(job: CoordinatedJob, planned: PlannedChange, clock: int, now: float) -> None:
     """Publish a proposal with a clock (`next_clock`); a halt is at the last step at the latest."""
     total = job.model.total_steps if job.model is not None else None
-    if total is not None and wanted.halt:
+    if total is not None and planned.halt:
         clock = min(clock, total)
-    checkpoint = wanted.checkpoint and not (wanted.halt and job.is_asynchronous)  # there it follows the halt
-    change = Change(_next_number(job), clock, wanted.stages, checkpoint, wanted.halt, wanted.barrier)
+    checkpoint = planned.checkpoint and not (planned.halt and job.is_asynchronous)  # there it follows the halt
+    change = Change(_next_number(job), clock, planned.stages, checkpoint, planned.halt, planned.barrier)
     if job.is_asynchronous:
         # Nobody has to agree: whoever works goes on at once, and asks the new owners as soon as these have the blocks.
-        _confirm(job, change, now, purpose=wanted.purpose, minimum_bytes=wanted.minimum_bytes)
+        _confirm(job, change, now, purpose=planned.purpose, minimum_bytes=planned.minimum_bytes)
     else:
-        publish_proposal(job.state, change, wanted.purpose, wanted.minimum_bytes)
+        publish_proposal(job.state, change, planned.purpose, planned.minimum_bytes)
         job.timers.clear("vote")
 
 
@@ -131,15 +131,10 @@ def watch_moving(job: CoordinatedJob, now: float) -> None:
             if name not in staying and job.is_alive(name) and job.report(name).step >= change.clock
         ],
     )
-    if not all(_past(job, name, change) for name in working):
-        return
-    if _all_arrived(job, change, now):
+    reports = [job.report(name) for name in working if job.has_reported(name)]
+    past = [report for report in reports if report.finished or report.step >= last_step(change)]
+    if len(past) == len(working) and _all_arrived(job, change, now):
         _commit(job, change, now)
-
-
-def _past(job: CoordinatedJob, name: str, change: Change) -> bool:
-    report = job.report(name)
-    return job.has_reported(name) and (report.finished or report.step >= last_step(change))
 
 
 def _all_arrived(job: CoordinatedJob, change: Change, now: float) -> bool:

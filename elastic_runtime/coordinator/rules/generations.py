@@ -35,9 +35,11 @@ def assemble(job: CoordinatedJob, now: float) -> None:
         _await_servers(job, now)
         return
     dismiss(job, spares(job))
-    _replace_missing(job, now)
-    _initialise(job)
     target = job.state.course.target
+    for role, count in ((TaskRole.SERVER, target.servers), (TaskRole.WORKER, target.workers)):
+        coming = job.tasks(role, TaskState.LIVE, TaskState.WANTED)
+        replace_missing(job, role, count - len(coming), now)
+    _initialise(job)
     here = Size(len(job.live(TaskRole.SERVER)), len(job.live(TaskRole.WORKER)))
     everybody = here.servers >= target.servers and here.workers >= target.workers
     if everybody and job.state.checkpoints.durable:
@@ -90,13 +92,6 @@ def _too_few(job: CoordinatedJob, here: Size) -> str:
     return f"only {here} of {target} came within {seconds:g} s; see the output of the missing ones"
 
 
-def _replace_missing(job: CoordinatedJob, now: float) -> None:
-    target = job.state.course.target
-    for role, count in ((TaskRole.SERVER, target.servers), (TaskRole.WORKER, target.workers)):
-        coming = job.tasks(role, TaskState.LIVE, TaskState.WANTED)
-        replace_missing(job, role, count - len(coming), now)
-
-
 def _initialise(job: CoordinatedJob) -> None:
     """Have the first worker write the job's first checkpoint; if it is lost, the next one."""
     course, checkpoints = job.state.course, job.state.checkpoints
@@ -125,12 +120,12 @@ def _form(job: CoordinatedJob) -> None:
     name, step = job.state.checkpoints.durable[-1]
     servers = _chosen(list(plan.servers), job.live(TaskRole.SERVER), target.servers)
     workers = _chosen(list(dict.fromkeys(plan.workers)), job.live(TaskRole.WORKER), target.workers)
-    held = assign(model.layout, servers, plan, job.settings.replicas)
+    holders = assign(model.layout, servers, plan, job.settings.replicas)
     job.state.generation = Generation(
         number=before.number + 1,
         start_step=step,
         start_checkpoint=name,
-        start_plan=replace(held, workers=tuple(workers)),
+        start_plan=replace(holders, workers=tuple(workers)),
         committed=job.state.numbers.change,
     )
     spare = [*job.live(TaskRole.SERVER), *job.live(TaskRole.WORKER)]

@@ -36,11 +36,11 @@ def lend(
         return (), False
     if generation != job.state.generation.number:
         return (), False
-    stops = {mine.id: mine.stop for mine in book.held(worker)}
+    stops = {mine.id: mine.stop for mine in book.leases_of(worker)}
     changed = sum(book.done(number, stops[number]) for number in done if number in stops) > 0
     over = job.state.generation.ends_at is not None
     if worker in job.plan().workers and job.halt() is None and not over:
-        short = batches - len(book.held(worker))
+        short = batches - len(book.leases_of(worker))
         while short > 0 and book.lease(worker, 1) is not None:
             short -= 1
             changed = True
@@ -49,7 +49,7 @@ def lend(
     if book.finished:
         withdraw_proposal(job.state)
         job.state.set_generation(ended=True)
-    return tuple(book.held(worker)), book.finished or over
+    return tuple(book.leases_of(worker)), book.finished or over
 
 
 def on_worker_lost(job: CoordinatedJob, worker: str) -> None:

@@ -99,7 +99,7 @@ class CoordinatorMachine:
     def on_register(self, newcomer: Newcomer, now: float) -> tuple[str, EventOutcome]:
         """Let a task join; the line is why it may not."""
         refusal = registering.register(self._job, newcomer, now)
-        return refusal, self._settle(now)
+        return refusal, self._run_rules(now)
 
     def is_not_needed(self, task: str) -> bool:
         """Whether a task was refused only because the job does without it by now."""
@@ -108,14 +108,14 @@ class CoordinatorMachine:
     def on_report(self, report: MemberReport, now: float) -> tuple[bool, EventOutcome]:
         """Take a member's report; False if it is no member."""
         known = members.on_report(self._job, report, now)
-        return known, self._settle(now)
+        return known, self._run_rules(now)
 
     def on_stream(self, task: str, incarnation: int, opened: bool, now: float) -> EventOutcome:
         """A member's stream of views was opened or closed."""
         known = self._job.task(task)
         if known is not None and known.live and known.incarnation == incarnation:
             self._job.reports.on_stream(task, opened, now)
-        return self._settle(now)
+        return self._run_rules(now)
 
     def on_task_ended(self, task: str, exit_code: int, last_line: str, now: float, epoch: int = 0) -> EventOutcome:
         """Take note of the end of a task's process, which its launcher saw.
@@ -125,7 +125,7 @@ class CoordinatorMachine:
         """
         requests.admit(self._job, epoch)
         members.on_process_ended(self._job, task, exit_code, last_line, now)
-        return self._settle(now)
+        return self._run_rules(now)
 
     def on_request(self, request: RequestState, now: float, epoch: int = 0) -> tuple[RequestState, EventOutcome]:
         """Take a scheduler's request.
@@ -135,7 +135,7 @@ class CoordinatorMachine:
         """
         requests.admit(self._job, epoch)
         row = requests.submit(self._job, request)
-        outcome = self._settle(now)
+        outcome = self._run_rules(now)
         return requests.find(self._job, row.request_id) or row, outcome
 
     def on_lease(
@@ -143,19 +143,19 @@ class CoordinatorMachine:
     ) -> tuple[tuple[tuple[SampleLease, ...], bool], EventOutcome]:
         """See `leases.lend`."""
         answer = leases.lend(self._job, worker, incarnation, generation, done, batches)
-        return answer, self._settle(now)
+        return answer, self._run_rules(now)
 
     def on_checkpoint_completed(self, order: ManifestOrder, error: str, now: float) -> EventOutcome:
         """A manifest order was carried out; `error` is why not."""
         checkpointing.on_checkpoint_completed(self._job, order, error)
-        return self._settle(now)
+        return self._run_rules(now)
 
     def on_checkpoint_searched(
         self, order: SearchOrder, search: SearchResult | None, error: str, now: float
     ) -> EventOutcome:
         """A search order was carried out; `error` is why not."""
         members.on_checkpoint_searched(self._job, order, search, error, now)
-        return self._settle(now)
+        return self._run_rules(now)
 
     def on_tick(self, now: float, missed_seconds: float = 0.0) -> EventOutcome:
         """Let time pass.
@@ -166,13 +166,13 @@ class CoordinatorMachine:
         if missed_seconds:
             members.on_gap(self._job, now, missed_seconds)
         members.watch(self._job, now)
-        return self._settle(now)
+        return self._run_rules(now)
 
     def status(self, now: float) -> JobStatus:
         """See `views.status`."""
         return status(self._job, now)
 
-    def _settle(self, now: float) -> EventOutcome:
+    def _run_rules(self, now: float) -> EventOutcome:
         for _ in range(_MOST_ROUNDS):
             before = replace(self._job.state)
             self._advance(now)

@@ -157,7 +157,7 @@ def on_report(job: CoordinatedJob, report: MemberReport, now: float) -> bool:
     if report.failure and job.state.course.phase not in ENDED and not report.signalled:
         on_failure(job, report.task, report.failure, now, bad_input=report.bad_input, raised=True)
         return False
-    if report.finished and report.generation > 0 and not _current(job, report):
+    if report.finished and report.generation > 0 and not _is_of_now(job, report):
         # Its loop ended before the job went back: steps that are done again are done by others.
         lose(job, report.task, "it had finished before the job went back")
         return False
@@ -174,7 +174,7 @@ def on_report(job: CoordinatedJob, report: MemberReport, now: float) -> bool:
     return True
 
 
-def _current(job: CoordinatedJob, report: MemberReport) -> bool:
+def _is_of_now(job: CoordinatedJob, report: MemberReport) -> bool:
     """Whether a report is of what goes on now, and not of what the job went back from."""
     gathering = job.state.course.phase in GATHERING and not job.state.course.formed
     return report.generation == job.state.generation.number and not gathering

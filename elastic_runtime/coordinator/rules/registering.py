@@ -37,8 +37,8 @@ def register(job: CoordinatedJob, newcomer: Newcomer, now: float) -> str:
         lose(job, name, "another process registered under its name")
         task = job.task(name)
     if task is None or task.state is TaskState.GONE or task.role is not newcomer.role:
-        wanted = ", ".join(task.name for task in job.tasks(newcomer.role, TaskState.WANTED))
-        return f"{name} is not wanted in job {job.settings.job}" + (f", which waits for {wanted}" if wanted else "")
+        awaited = ", ".join(task.name for task in job.tasks(newcomer.role, TaskState.WANTED))
+        return f"{name} is not wanted in job {job.settings.job}" + (f", which waits for {awaited}" if awaited else "")
     refusal = _address_refusal(job, newcomer) or _model_refusal(job, newcomer)
     if refusal:
         return refusal

@@ -82,8 +82,8 @@ def running(job: CoordinatedJob) -> RequestState | None:
 
 def is_stopping(job: CoordinatedJob) -> bool:
     """Whether a suspend is carried out: what ends meanwhile ends with the job, and nothing is started in its place."""
-    current = running(job)
-    return current is not None and current.kind == "suspend"
+    request = running(job)
+    return request is not None and request.kind == "suspend"
 
 
 def queued(job: CoordinatedJob) -> RequestState | None:
@@ -196,7 +196,7 @@ class _Measures:
         self.moments.clear()
         self.assignment_seconds = 0.0
 
-    def between(self, first: str, second: str) -> float:
+    def seconds_from(self, first: str, second: str) -> float:
         """Seconds from one moment to another; 0 if one has not come."""
         return self.moments[second] - self.moments[first] if {first, second} <= self.moments.keys() else 0.0
 
@@ -224,19 +224,19 @@ def note_proposal(job: CoordinatedJob, now: float, purpose: Purpose) -> None:
 
 def note_begin(job: CoordinatedJob, change: Change, now: float) -> None:
     """Remember where the running request's change begins, as one is confirmed."""
-    current = running(job)
+    request = running(job)
     generation = job.state.generation
-    if current is not None and generation.purpose in {Purpose.RESIZE, Purpose.RESTART, Purpose.SUSPEND}:
-        row = replace(current, clock=change.clock, minimum_bytes=generation.minimum_bytes, steps=len(change.stages))
+    if request is not None and generation.purpose in {Purpose.RESIZE, Purpose.RESTART, Purpose.SUSPEND}:
+        row = replace(request, clock=change.clock, minimum_bytes=generation.minimum_bytes, steps=len(change.stages))
         measures = job.own(_Measures)
         if measures.moments:
             measures.moments["confirmed"] = now
             row = replace(
                 row,
-                start_seconds=measures.between("began", "registered"),
-                registration_seconds=measures.between("registered", "ready"),
+                start_seconds=measures.seconds_from("began", "registered"),
+                registration_seconds=measures.seconds_from("registered", "ready"),
                 assignment_seconds=measures.assignment_seconds,
-                agreement_seconds=measures.between("proposed", "confirmed"),
+                agreement_seconds=measures.seconds_from("proposed", "confirmed"),
             )
         _put(job, row)
         measures.moved_before = _moved_bytes(job)
@@ -244,12 +244,12 @@ def note_begin(job: CoordinatedJob, change: Change, now: float) -> None:
 
 def note_end(job: CoordinatedJob, change: Change, now: float) -> None:
     """Remember what the running request's change moved, as one is over."""
-    current = running(job)
-    if current is not None and current.clock == change.clock:
+    request = running(job)
+    if request is not None and request.clock == change.clock:
         measures = job.own(_Measures)
         seconds = now - measures.moments.get("confirmed", now)
         moved_bytes = max(0, _moved_bytes(job) - measures.moved_before)
-        _put(job, replace(current, moved_bytes=moved_bytes, migration_seconds=seconds))
+        _put(job, replace(request, moved_bytes=moved_bytes, migration_seconds=seconds))
 
 
 def _moved_bytes(job: CoordinatedJob) -> int:

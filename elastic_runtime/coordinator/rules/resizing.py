@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from elastic_runtime.control.messages import RequestState, ResizeMode, Size
-from elastic_runtime.coordinator.rules.changes import Wanted, last_step, next_clock, propose
+from elastic_runtime.coordinator.rules.changes import PlannedChange, last_step, next_clock, propose
 from elastic_runtime.coordinator.rules.job import CoordinatedJob, Timers
 from elastic_runtime.coordinator.rules.moves import assign, stages
 from elastic_runtime.coordinator.rules.requests import (
@@ -24,7 +24,7 @@ from elastic_runtime.coordinator.rules.requests import (
 )
 from elastic_runtime.coordinator.rules.settings import CoordinatorSettings
 from elastic_runtime.coordinator.rules.state import JobModel, Purpose, TaskState, task_number
-from elastic_runtime.coordinator.rules.tasks import dismiss, new_names, replace_missing, spares, want
+from elastic_runtime.coordinator.rules.tasks import dismiss, new_names, replace_missing, request_tasks, spares
 from elastic_runtime.protocol.plan import ChangeStage, Plan, TaskRole
 
 
@@ -148,7 +148,7 @@ class ResizeDecision:
         aborts: why it is given up; empty: it is not.
     """
 
-    change: Wanted | None = None
+    change: PlannedChange | None = None
     members: Members | None = None
     is_complete: bool = False
     aborts: str = ""
@@ -165,7 +165,7 @@ def decide(job: CoordinatedJob, now: float) -> None:
     change, members = decision.change, decision.members
     for role, count in members.new.items() if members is not None else ():
         if at.running is not None:
-            want(job, role, count)
+            request_tasks(job, role, count)
         else:
             replace_missing(job, role, count, now)
     dismiss(job, at.spares)
@@ -184,7 +184,7 @@ def decide_on(at: JobSituation) -> ResizeDecision:
     """Decision: what is needed most; of changes the most pressing one for which there is time."""
     running = at.running
     if running is not None and running.kind == "suspend":
-        return ResizeDecision(Wanted(Purpose.SUSPEND, checkpoint=True, halt=True))
+        return ResizeDecision(PlannedChange(Purpose.SUSPEND, checkpoint=True, halt=True))
     change = _first(at, _repair(at), _replicate(at))
     if change is not None:
         return ResizeDecision(change)
@@ -193,12 +193,12 @@ def decide_on(at: JobSituation) -> ResizeDecision:
     return _keep(at) if at.queued is None else ResizeDecision()
 
 
-def _first(at: JobSituation, *wanted: Iterator[Wanted]) -> Wanted | None:
+def _first(at: JobSituation, *changes: Iterator[PlannedChange]) -> PlannedChange | None:
     """The first change for which there is time; one is only looked for if there is none before it."""
-    return next((change for change in chain(*wanted) if _fits(at, change)), None)
+    return next((change for change in chain(*changes) if _fits(at, change)), None)
 
 
-def _fits(at: JobSituation, change: Wanted) -> bool:
+def _fits(at: JobSituation, change: PlannedChange) -> bool:
     """Whether training goes on until a change's last stage; it may well end with a halt."""
     return change.halt or at.steps_left is None or max(len(change.stages), 1) <= at.steps_left
 
@@ -218,7 +218,7 @@ def _resize(at: JobSituation, running: RequestState) -> ResizeDecision:
     if (set(members.servers), members.workers) == (set(at.plan.servers), at.plan.workers):
         return ResizeDecision(members=members, is_complete=True)
     if restart:
-        return ResizeDecision(Wanted(Purpose.RESTART, checkpoint=True, halt=True), members)
+        return ResizeDecision(PlannedChange(Purpose.RESTART, checkpoint=True, halt=True), members)
     # In turn with checkpoints, or requests that follow each other would leave the job without.
     checkpoint = iter(()) if at.purpose is Purpose.CHECKPOINT else _checkpoint(at)
     change = _first(at, checkpoint, _change_to(at, members.servers, members.workers, running.mode))
@@ -228,7 +228,7 @@ def _resize(at: JobSituation, running: RequestState) -> ResizeDecision:
 def _keep(at: JobSituation) -> ResizeDecision:
     """Decision where nothing is asked for: replace who was lost, or is about to go; write checkpoints in time."""
     members = None
-    replacing: Iterator[Wanted] = iter(())
+    replacing: Iterator[PlannedChange] = iter(())
     if at.size != at.target or at.draining:
         members = choose_members(at, at.target, at.draining)
         if at.draining:
@@ -246,16 +246,16 @@ def choose_members(at: JobSituation, target: Size, victims: Sequence[str] = ()) 
     chosen: dict[TaskRole, tuple[str, ...]] = {}
     new: dict[TaskRole, int] = {}
     missing: list[str] = []
-    for role, current, count in (
+    for role, planned, count in (
         (TaskRole.SERVER, at.plan.servers, target.servers),
         (TaskRole.WORKER, tuple(dict.fromkeys(at.plan.workers)), target.workers),
     ):
         live = at.live[role]
-        staying = [name for name in current if name in live and name not in victims]
+        staying = [name for name in planned if name in live and name not in victims]
         oldest = sorted(staying, key=task_number)[:count]
         staying = [name for name in staying if name in oldest]
         need = count - len(staying)
-        fresh = [name for name in live if name not in current and name not in victims]
+        fresh = [name for name in live if name not in planned and name not in victims]
         warm = [name for name in fresh if name in at.warm][:need]
         coming = [*(name for name in fresh if name not in warm), *at.coming[role]]
         lacking = max(0, need - len(warm))
@@ -267,18 +267,18 @@ def choose_members(at: JobSituation, target: Size, victims: Sequence[str] = ()) 
     return Members(chosen[TaskRole.SERVER], chosen[TaskRole.WORKER], tuple(missing), registered, new)
 
 
-def _checkpoint(at: JobSituation) -> Iterator[Wanted]:
+def _checkpoint(at: JobSituation) -> Iterator[PlannedChange]:
     if at.timers.passed("next checkpoint", at.now, at.settings.checkpoint_seconds) and not at.writing:
-        yield Wanted(Purpose.CHECKPOINT, checkpoint=True)
+        yield PlannedChange(Purpose.CHECKPOINT, checkpoint=True)
 
 
-def _repair(at: JobSituation) -> Iterator[Wanted]:
+def _repair(at: JobSituation) -> Iterator[PlannedChange]:
     """Take lost workers out of the plan, so that their stand-ins are not slower than the others for long."""
     if at.working and at.working != at.plan.workers:
-        yield Wanted(Purpose.REPAIR, (ChangeStage({}, at.working),))
+        yield PlannedChange(Purpose.REPAIR, (ChangeStage({}, at.working),))
 
 
-def _replicate(at: JobSituation) -> Iterator[Wanted]:
+def _replicate(at: JobSituation) -> Iterator[PlannedChange]:
     """Give blocks that lost one of their holders another one, of the servers that are there."""
     if _lacks_replicas(at):
         yield from _change_to(at, at.plan.servers, at.plan.workers, ResizeMode.ROLLING, Purpose.REPAIR)
@@ -291,7 +291,7 @@ def _lacks_replicas(at: JobSituation) -> bool:
     return not at.plan.replicas or not all(at.plan.replicas)
 
 
-def _relieve(at: JobSituation, members: Members) -> Iterator[Wanted]:
+def _relieve(at: JobSituation, members: Members) -> Iterator[PlannedChange]:
     """Take tasks that want to go out of the plan, once others can have their part; the rest stays as it is."""
     servers, workers = at.plan.servers, at.plan.workers
     if _can_do_without(at, TaskRole.SERVER, servers, members.servers):
@@ -322,7 +322,7 @@ def _change_to(
     workers: tuple[str, ...],
     mode: ResizeMode,
     purpose: Purpose = Purpose.RESIZE,
-) -> Iterator[Wanted]:
+) -> Iterator[PlannedChange]:
     if at.model is None:
         return
     layout, after = at.model.layout, at.plan
@@ -335,4 +335,4 @@ def _change_to(
         budget_bytes = max(int(layout.total_bytes * at.settings.stage_fraction), at.settings.stage_bytes)
     new_workers = workers if workers != at.plan.workers else None
     cut, moved_bytes = stages(layout, at.named, at.plan, after, new_workers, budget_bytes)
-    yield Wanted(purpose, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)
+    yield PlannedChange(purpose, cut, barrier=at_once and moved_bytes > 0, minimum_bytes=moved_bytes)

@@ -33,7 +33,7 @@ def new_names(role: TaskRole, first: int, count: int) -> list[str]:
     return [f"{TASK_PREFIXES[role]}-{number}" for number in range(first, first + count)]
 
 
-def want(job: CoordinatedJob, role: TaskRole, count: int) -> None:
+def request_tasks(job: CoordinatedJob, role: TaskRole, count: int) -> None:
     """Ask for new tasks."""
     roster = job.state.roster
     first = roster.next_number[role]
@@ -54,7 +54,7 @@ def pause(job: CoordinatedJob, seconds: float, now: float) -> None:
 def replace_missing(job: CoordinatedJob, role: TaskRole, count: int, now: float) -> None:
     """Ask for new tasks in the place of others, unless that is to wait."""
     if role is TaskRole.SERVER or now >= job.memory.paused_until_seconds:
-        want(job, role, count)
+        request_tasks(job, role, count)
 
 
 def dismiss(job: CoordinatedJob, names: Iterable[str]) -> None:
@@ -103,7 +103,9 @@ def lose(job: CoordinatedJob, name: str, why: str) -> None:
     if task is None:
         return
     course = job.state.course
-    worked = job.is_training and task.role is TaskRole.WORKER and name in _all_workers(job)
+    moving = job.moving_change()
+    workers = {*job.plan().workers, *(job.plan_before(moving).workers if moving is not None else ())}
+    worked = job.is_training and task.role is TaskRole.WORKER and name in workers
     missed = (
         task.state is not TaskState.LEAVING and course.phase not in ENDED and not (worked and not _is_needed(job, name))
     )
@@ -138,11 +140,6 @@ def _is_needed(job: CoordinatedJob, name: str) -> bool:
     if name in job.plan().workers:
         return True
     return moving is not None and name in job.plan_before(moving).workers and step < moving.clock
-
-
-def _all_workers(job: CoordinatedJob) -> set[str]:
-    moving = job.moving_change()
-    return {*job.plan().workers, *(job.plan_before(moving).workers if moving is not None else ())}
 
 
 def _withdraw_for(job: CoordinatedJob, name: str) -> None:
@@ -223,7 +220,7 @@ def survives(job: CoordinatedJob, lost: Collection[str]) -> bool:
     return all(_goes_on(after, before, arrived, block, lost) for block in range(len(after.owners)))
 
 
-def doubly_held(job: CoordinatedJob) -> int:
+def count_replicated(job: CoordinatedJob) -> int:
     """Number of blocks that outlive the loss of any one server; a copy that is still on its way counts as none."""
     plan, moving = job.plan(), job.moving_change()
     if moving is None or not moving.stages:

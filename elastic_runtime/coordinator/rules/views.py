@@ -10,7 +10,7 @@ from elastic_runtime.coordinator.rules.job import CoordinatedJob
 from elastic_runtime.coordinator.rules.leases import samples_done
 from elastic_runtime.coordinator.rules.requests import stall_seconds
 from elastic_runtime.coordinator.rules.state import CoordinatorState, Task, TaskState
-from elastic_runtime.coordinator.rules.tasks import doubly_held
+from elastic_runtime.coordinator.rules.tasks import count_replicated
 from elastic_runtime.protocol.plan import ENDED, JobPhase, Plan, TaskRole, View
 
 _STANDS_SECONDS = 10.0
@@ -81,15 +81,11 @@ def status(job: CoordinatedJob, now: float) -> JobStatus:
         mode="synchronous" if model is None or model.training.synchronous else "asynchronous",
         replicas=job.settings.replicas,
         blocks=len(plan.owners),
-        blocks_with_replica=doubly_held(job) if plan.owners else 0,
+        blocks_with_replica=count_replicated(job) if plan.owners else 0,
         failures=course.failures.total,
-        failures_in_a_row=course.failures.in_a_row if _no_progress(job) else 0,
+        failures_in_a_row=course.failures.in_a_row if job.durable_step() <= course.failures.progress else 0,
         last_failure=course.last_failure,
     )
-
-
-def _no_progress(job: CoordinatedJob) -> bool:
-    return job.durable_step() <= job.state.course.failures.progress
 
 
 def _speed(job: CoordinatedJob, report: MemberReport, now: float) -> float:

@@ -180,8 +180,9 @@ def _delete(jobs: Path, job: JobFolder) -> tuple[dict[str, Any], str]:
             launcher_lock(jobs, name).unlink(missing_ok=True)  # of an agent that is gone; the name is free of it too
             JobFolder(doomed).record_file.unlink()
             shutil.rmtree(doomed)
-            for left in _left_half_removed(jobs):
-                shutil.rmtree(left, ignore_errors=True)  # whoever removes it at the same time is as welcome
+            for left in jobs.glob(".deleted-*"):
+                if not JobFolder(left).record_file.exists():  # of a deletion that was killed, or goes on right now
+                    shutil.rmtree(left, ignore_errors=True)
         except KeyboardInterrupt:
             print(f"{doomed}: is half removed; the next `elastic-run delete` removes the rest", file=sys.stderr)
             raise
@@ -202,11 +203,6 @@ def _who_needs(jobs: Path, job: JobFolder) -> str | None:
         if other.path.resolve() != own and isinstance(named, str) and Path(named).resolve().is_relative_to(own):
             return other.name
     return None
-
-
-def _left_half_removed(jobs: Path) -> list[Path]:
-    """What deletions have left that were killed, or that go on right now."""
-    return [left for left in jobs.glob(".deleted-*") if not JobFolder(left).record_file.exists()]
 
 
 def _checkpoints_elsewhere(job: JobFolder) -> Path | None:

@@ -53,10 +53,10 @@ def _facts(facts: Facts) -> Iterator[tuple[str, str]]:
     size = facts["size"]
     target = facts.get("target") or size
     over = facts["phase"] in ENDED
-    wanted = "" if size == target or over else f" (wanted: {_size(target)})"
+    desired = "" if size == target or over else f" (wanted: {_size(target)})"
     yield "job", facts["job"]
     yield "phase", facts["phase"]
-    yield "size", _size(size) + wanted
+    yield "size", _size(size) + desired
     yield "step", f"{_steps(facts)}, durable {facts.get('durable_step', 0)}"
     if facts.get("total_epochs"):
         yield "epoch", f"{facts.get('epoch', 0.0):.2f} of {facts['total_epochs']:g}"

@@ -210,9 +210,9 @@ def run(
     _check_tls(spec)
     if not joins_elsewhere:
         check_joins(script)
-    _say_whose(script, arguments or ())
+    _report_script_options(script, arguments or ())
     job = create(jobs, name, script, spec.record())
-    _look_after(job, output, None, quiet)
+    _supervise(job, output, None, quiet)
 
 
 def resume(
@@ -255,7 +255,7 @@ def resume(
         check_script(spec.script)
         _check_tls(spec)
         size = None if servers is None or workers is None else Size(servers, workers)
-        _look_after(job, output, first_request, quiet, size)
+        _supervise(job, output, first_request, quiet, size)
         return
     with client_of(job, CALL_SECONDS) as client:
         status = client.status()
@@ -273,7 +273,7 @@ def _size_before(status: JobStatus, spec: JobSpec) -> Size:
     return sizes[-1] if sizes else Size(spec.servers, spec.workers)
 
 
-def _look_after(
+def _supervise(
     job: JobFolder, output: Form, first_request: FirstRequest | None, quiet: bool, size: Size | None = None
 ) -> None:
     from elastic_runtime.launcher.display import Display  # noqa: PLC0415
@@ -289,7 +289,7 @@ def _look_after(
         display = Display(
             PROGRAM, sys.stdout if output.for_people else sys.stderr, sys.stderr, settings.shown_lines, quiet
         )
-        display.tell(f"job {job.name} in {job.path}")
+        display.report(f"job {job.name} in {job.path}")
         try:
             phase = Supervisor(programs, credentials_of(job, spec), display, settings).run(first_request)
         finally:
@@ -305,7 +305,7 @@ def _look_after(
     show(output, facts, line, lambda: jobs_table([facts]))
 
 
-def _say_whose(script: Path, arguments: Sequence[str]) -> None:
+def _report_script_options(script: Path, arguments: Sequence[str]) -> None:
     """Say which options that read like ours go to the script, as all do that stand behind it."""
     options = [option for parameter in click.get_current_context().command.params for option in parameter.opts]
     if theirs := own_words(script, arguments, options):

@@ -110,8 +110,8 @@ def _use_threads(count: int, environment: Mapping[str, str]) -> None:
 
 
 def _stated(environment: Mapping[str, str], variable: str) -> int:
-    said = environment.get(variable, "")
-    return int(said) if said.isdigit() else 0
+    text = environment.get(variable, "")
+    return int(text) if text.isdigit() else 0
 
 
 _THREAD_CALLS = (
@@ -145,13 +145,13 @@ def _begin_anew_at_random() -> None:
         process.current_process().authkey = os.urandom(32)
 
 
-def show_variable(room: str, name: str, value: str) -> bool:
+def show_variable(placeholder: str, name: str, value: str) -> bool:
     """Show a variable among those that this process began with, in the place of one that makes room for it.
 
     What a process sets later is seen by itself and what it starts alone; those it began with are in `/proc`.
 
     Args:
-        room: the variable whose place is taken; it is gone, too.
+        placeholder: the variable whose place is taken; it is gone, too.
 
     Returns:
         whether there was room.
@@ -161,14 +161,14 @@ def show_variable(room: str, name: str, value: str) -> bool:
     start = _stat_field(_ENV_START)
     offset, length = 0, 0
     for entry in block.split(b"\0"):
-        if entry.startswith(os.fsencode(room) + b"="):
+        if entry.startswith(os.fsencode(placeholder) + b"="):
             length = len(entry)
             break
         offset += len(entry) + 1
     shown = os.fsencode(f"{name}={value}")
     if not start or not length or len(shown) > length:
         return False
-    os.environ.pop(room, None)
+    os.environ.pop(placeholder, None)
     ctypes.memmove(start + offset, shown.ljust(length, b"\0"), length)
     return True
 

@@ -22,7 +22,7 @@ from elastic_runtime.launcher.script_source import BASE, MORE_VARIABLE, Import, 
 from elastic_runtime.launcher.settings import RestartLimit
 from elastic_runtime.launcher.warm.forked_task import THREAD_VARIABLES
 from elastic_runtime.launcher.warm.server_process import ForkServerProcess, ServerGone
-from elastic_runtime.launcher.warm.serving import ROOM_VARIABLE
+from elastic_runtime.launcher.warm.serving import PLACEHOLDER_VARIABLE
 from foundation.files import open_ordinary
 
 _UNBUFFERED = "PYTHONUNBUFFERED"
@@ -30,7 +30,7 @@ _READ_WHEN_USED = ("ELASTIC_", _UNBUFFERED, "CUDA_VISIBLE_DEVICES", *THREAD_VARI
 """How variables begin that may differ between the server and a launcher: nothing that is loaded has looked at them, or
 it is told anew. Buffers are off in the server, and in all tasks."""
 _LOG = "launcher-server.log"
-ROOM_BYTES = 4096
+PLACEHOLDER_BYTES = 4096
 """For the variable by which launchers are found, with its name."""
 _LONGEST_COMMAND_BYTES = 1024
 _MOST_SETS = 6
@@ -59,7 +59,7 @@ class LauncherStarter:
 
     Args:
         shown: the variable by which others find a launcher, and what it started.
-        tell: is told in a line why launchers start without the server.
+        report: is told in a line why launchers start without the server.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LauncherStarter:
         environment: Mapping[str, str],
         folder: Path,
         shown: str,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         settings: StarterSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -78,7 +78,7 @@ class LauncherStarter:
         }
         self._folder = folder
         self._shown = shown
-        self._tell = tell
+        self._report = report
         self._settings = settings or StarterSettings()
         self._clock = clock
         self._base: ForkServerProcess | None = None
@@ -179,7 +179,7 @@ class LauncherStarter:
             log = open_ordinary(self._folder / _LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             self._base = ForkServerProcess.begun(
                 [" " * _LONGEST_COMMAND_BYTES],
-                {**self._environment, ROOM_VARIABLE: "-" * ROOM_BYTES},
+                {**self._environment, PLACEHOLDER_VARIABLE: "-" * PLACEHOLDER_BYTES},
                 FileIO(log, "wb"),
                 now + self._settings.start_seconds,
                 self._settings.answer_seconds,
@@ -225,7 +225,7 @@ class LauncherStarter:
     def _fits(self, command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> bool:
         if list(command[:2]) != [sys.executable, "-m"] or not folder.is_dir():
             return False
-        if len(os.fsencode(f"{self._shown}={environment.get(self._shown, '')}")) > ROOM_BYTES:
+        if len(os.fsencode(f"{self._shown}={environment.get(self._shown, '')}")) > PLACEHOLDER_BYTES:
             return False
         # They are set anew by one number, so they have to be one.
         threads = {environment.get(name, "") for name in THREAD_VARIABLES}
@@ -246,7 +246,7 @@ class LauncherStarter:
         self._start_at = self._clock() + _WINDOW_SECONDS if again is None else again
         if why not in self._reported:
             self._reported.add(why)
-            self._tell(f"{why}; see {self._folder / _LOG}")
+            self._report(f"{why}; see {self._folder / _LOG}")
 
 
 def _added_by(script: Path, environment: Mapping[str, str]) -> frozenset[Import]:

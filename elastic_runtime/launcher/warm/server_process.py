@@ -130,7 +130,7 @@ class ForkServerProcess:
         """Its process number, if it is a child of this process."""
         return None if self._process is None else self._process.pid
 
-    def tell(self, request: Mapping[str, Any], descriptors: tuple[int, ...], deadline_seconds: float) -> None:
+    def prepare(self, request: Mapping[str, Any], descriptors: tuple[int, ...], deadline_seconds: float) -> None:
         """Have it import more; it is not ready before it has.
 
         Raises:

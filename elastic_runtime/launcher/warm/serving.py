@@ -40,7 +40,7 @@ _OF_LAUNCHERS = (
     "elastic_runtime.launcher.supervisor",
     "elastic_runtime.coordinator.__main__",
 )
-ROOM_VARIABLE = "ELASTIC_ROOM_FOR_A_MARK"
+PLACEHOLDER_VARIABLE = "ELASTIC_ROOM_FOR_A_MARK"
 _DRIVERS = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
@@ -85,7 +85,7 @@ class ForkServer:
         tops = {name.partition(".")[0] for name in sys.modules} - self._at_start
         self._loaded = {name: getattr(sys.modules.get(name), "__file__", None) or "" for name in tops}
         share_memory()
-        _tell(self._channel, {"ready": True})
+        _send(self._channel, {"ready": True})
         return True
 
     def _goes_on(self, imports: Sequence[Import]) -> bool:
@@ -124,8 +124,8 @@ class ForkServer:
         else:
             sys.stdout.flush()
             sys.stderr.flush()
-            between = os.fork()
-            if between == 0:
+            middle = os.fork()
+            if middle == 0:
                 forker = os.getpid()
                 if os.fork():
                     os._exit(0)
@@ -135,7 +135,7 @@ class ForkServer:
                 forked_task.hold(descriptors[2:], request.get("descriptors", []))
                 forked_task.show_as([task.python, *task.command])
                 return task
-            os.waitpid(between, 0)
+            os.waitpid(middle, 0)
         leash.close()
         for number in descriptors:
             os.close(number)
@@ -155,7 +155,7 @@ def serve_tasks(channel: socket.socket, launcher: int, at_start: frozenset[str])
     """Be the fork server of a launcher, from the beginning; see `ForkServer`."""
     import_base()
     if found := obstacle():
-        _tell(channel, {"obstacle": found})
+        _send(channel, {"obstacle": found})
         return None
     return ForkServer(channel, launcher, at_start).answer()
 
@@ -201,7 +201,7 @@ def _is_made_ready(channel: socket.socket) -> bool:
     if not found:
         share_memory()
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what is forked here
-    _tell(channel, {"obstacle": found} if found else {"ready": True})
+    _send(channel, {"obstacle": found} if found else {"ready": True})
     return not found
 
 
@@ -213,7 +213,7 @@ def _born(request: dict[str, Any], descriptors: list[int], at_start: frozenset[s
     """
     leash = socket.socket(fileno=descriptors[0])
     os.setsid()
-    if not forked_task.show_variable(ROOM_VARIABLE, *request["shown"]):
+    if not forked_task.show_variable(PLACEHOLDER_VARIABLE, *request["shown"]):
         os._exit(1)  # nobody could find what is left of it
     try:
         os.chdir(request["folder"])
@@ -247,7 +247,7 @@ def _born(request: dict[str, Any], descriptors: list[int], at_start: frozenset[s
     return command
 
 
-def _tell(channel: socket.socket, message: object) -> None:
+def _send(channel: socket.socket, message: object) -> None:
     with suppress(OSError):
         wire.send(channel, message)
 

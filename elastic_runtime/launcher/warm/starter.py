@@ -38,7 +38,7 @@ _READ_WHEN_USED = (
 RESTARTS = 3
 """How often a server that ended is started again in `_WINDOW_SECONDS`."""
 _WINDOW_SECONDS = 600.0
-_LEAST_ROOM = 256
+_LEAST_COMMAND_BYTES = 256
 """Bytes of a command line that a server has at least."""
 
 
@@ -67,13 +67,13 @@ class WarmStarter:
         self,
         server: ProcessSpec,
         settings: LauncherSettings,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         wake: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         self._spec = server
         self._settings = settings
-        self._tell = tell
+        self._report = report
         self._wake = wake
         self._clock = clock
         self._server: ForkServerProcess | None = None
@@ -102,7 +102,7 @@ class WarmStarter:
             if self._start_at is None or self._clock() < self._start_at:
                 return
             launcher = str(os.getpid())
-            longest = max(len(b"\0".join(os.fsencode(word) for word in self._spec.command)), _LEAST_ROOM)
+            longest = max(len(b"\0".join(os.fsencode(word) for word in self._spec.command)), _LEAST_COMMAND_BYTES)
             try:
                 self._server = ForkServerProcess.begun(
                     [launcher, " " * longest],
@@ -128,7 +128,7 @@ class WarmStarter:
         deadline = self._clock() + self._settings.warm_start_seconds
         try:
             with self._log() as log:
-                server.tell(request, (log.fileno(), log.fileno()), deadline)
+                server.prepare(request, (log.fileno(), log.fileno()), deadline)
         except (OSError, ServerGone) as error:
             self._on_death(str(error))
             return
@@ -229,7 +229,7 @@ class WarmStarter:
     def _report_once(self, why: str) -> None:
         if why not in self._reported:
             self._reported.add(why)
-            self._tell(f"tasks start cold: {why}")
+            self._report(f"tasks start cold: {why}")
 
 
 def _read_at_once(environment: Mapping[str, str]) -> dict[str, str]:

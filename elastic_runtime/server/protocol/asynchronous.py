@@ -119,8 +119,8 @@ class AppliedUpdates:
             mark = self._marks[block].get(header.incarnation)
             before = self._merged_samples[block]
             others = before - (mark.samples if mark is not None else 0)
-            held = self._store.view(block).parameters.clone()
-            self._store.apply([block], [[held, numbers]], version, (others, header.samples))
+            own = self._store.view(block).parameters.clone()
+            self._store.apply([block], [[own, numbers]], version, (others, header.samples))
             self._merged_samples[block] = before + header.samples
             self._marks[block][header.incarnation] = Mark(header.incarnation, header.sequence, before + header.samples)
 
@@ -193,11 +193,11 @@ class LiveHandover(MovingBlocks):
         if not waiting:
             return []
         on_the_way = self.migration.on_the_way()
-        room_bytes = _WINDOW_BYTES - sum(self._layout.blocks[block].size_bytes for block in on_the_way)
+        free_bytes = _WINDOW_BYTES - sum(self._layout.blocks[block].size_bytes for block in on_the_way)
         chosen: list[int] = []
         for block in waiting:
-            room_bytes -= self._layout.blocks[block].size_bytes
-            if room_bytes < 0 and (chosen or on_the_way):
+            free_bytes -= self._layout.blocks[block].size_bytes
+            if free_bytes < 0 and (chosen or on_the_way):
                 break
             chosen.append(block)
         return self._send(chosen)
@@ -228,9 +228,9 @@ class LiveHandover(MovingBlocks):
             arrival = self.migration.arrival(block.index)
             if arrival is not None and arrival.source != peer:
                 raise ProtocolError(f"{peer} sent block {block.index}, which {arrival.source} is to send")
-        asked = [one.since_seconds for block in coming for one in self._waiting.get(block.index, {}).values()]
-        if asked:
-            self.stall_seconds += self._clock() - min(asked)  # the longest: they wait at the same time
+        waiting = [one.since_seconds for block in coming for one in self._waiting.get(block.index, {}).values()]
+        if waiting:
+            self.stall_seconds += self._clock() - min(waiting)  # the longest: they wait at the same time
         for block in coming:
             self._store.adopt(block.index, *tensors[block.index], header.version)
             self._updates.take_over(block.index, header)
@@ -326,7 +326,7 @@ class AsynchronousPart(ServerPart):
             case Update() | Fetch():
                 if header.after > self._plans.newest:
                     return self._keep(peer, header, payload)
-                return self._on_asked(peer, header, payload)
+                return self._on_request(peer, header, payload)
             case Handover():
                 came = self._handover.on_handover(peer, header, payload)
                 if came is None:
@@ -338,7 +338,7 @@ class AsynchronousPart(ServerPart):
             case _:
                 raise ProtocolError(f"{peer} sent a {type(header).__name__} message, which no server gets here")
 
-    def _on_asked(self, peer: str, header: Update | Fetch, payload: Payload) -> list[Outgoing]:
+    def _on_request(self, peer: str, header: Update | Fetch, payload: Payload) -> list[Outgoing]:
         """A worker pushes to blocks, or asks for them: they are here, still to come, or have left."""
         blocks = run_of(self.layout.blocks, header.first, header.count)
         numbers: Tensor | None = None

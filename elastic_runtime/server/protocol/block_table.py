@@ -44,13 +44,13 @@ class BlockTable:
         self._merge = MergeRule(rules.merge_steps, rules.total_steps)
         self._timeline: Timeline | None = None
         self._samples: dict[int, dict[int, int]] = {}
-        self._wants: dict[int, dict[str, int]] = defaultdict(dict)
+        self._waiting: dict[int, dict[str, int]] = defaultdict(dict)
 
     def start(self, view: View) -> None:
         """A generation begins."""
         self.generation = view.generation
         self._merge = MergeRule(self.rules.merge_steps, self.rules.total_steps, view.start_step)
-        self._wants.clear()
+        self._waiting.clear()
         self.follow(view)
 
     def follow(self, view: View) -> None:
@@ -115,16 +115,16 @@ class BlockTable:
         ]
         return [*self.values(peer, owned), *confirmed]
 
-    def want(self, peer: str, block: int, version: int) -> None:
+    def add_waiting(self, peer: str, block: int, version: int) -> None:
         """Somebody waits for a block at this version."""
-        self._wants[block][peer] = version
+        self._waiting[block][peer] = version
 
-    def take_wanting(self, block: int) -> list[str]:
+    def take_waiting(self, block: int) -> list[str]:
         """Who waited for the block as it is now; they are taken off the list."""
-        wants = self._wants.get(block)
-        if not wants:
+        waiting = self._waiting.get(block)
+        if not waiting:
             return []
-        served = [peer for peer, version in wants.items() if version <= self.store.version(block)]
+        served = [peer for peer, version in waiting.items() if version <= self.store.version(block)]
         for peer in served:
-            del wants[peer]
+            del waiting[peer]
         return served

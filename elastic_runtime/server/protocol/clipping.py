@@ -88,12 +88,12 @@ class Clipping:
         table = self._table
         table.store.reduce(blocks, gradients)
         self._reduced[step].update(blocks)
-        if self._reduced[step] != set(table.plans.at(step).held_by(table.name)) - table.buffers:
+        if self._reduced[step] != set(table.plans.at(step).all_blocks_of(table.name)) - table.buffers:
             return []
         norms = tuple(sorted(table.store.squared_norms().items()))
         self._own_norms = {known: n for known, n in self._own_norms.items() if known >= step - 1} | {step: norms}
         self._exchange.add(step, dict(norms))
-        return self._tell(step)
+        return self._norm_messages(step)
 
     def on_norms(self, peer: str, header: Norms) -> list[Outgoing]:
         """Another server's part of the global norm; the answer, if it still waits for a step that is applied here."""
@@ -104,7 +104,7 @@ class Clipping:
 
     def report_again(self) -> list[Outgoing]:
         """Steps that still wait: somebody's norms are missing here, or ours are missing there."""
-        return [message for step in self._own_norms if self._reduced.get(step) for message in self._tell(step)]
+        return [message for step in self._own_norms if self._reduced.get(step) for message in self._norm_messages(step)]
 
     def apply(self, step: int) -> list[int]:
         """Scale and apply what waits, if all norms are here and nobody reads a block; the blocks that have seen it."""
@@ -130,7 +130,7 @@ class Clipping:
         self._answered_seconds = kept | {(peer, step): now}
         return [(peer, Norms(self._table.generation, step, self._own_norms[step]))]
 
-    def _tell(self, step: int) -> list[Outgoing]:
+    def _norm_messages(self, step: int) -> list[Outgoing]:
         table = self._table
         plan = table.plans.at(step)
         trained = (block for block in range(len(plan.owners)) if block not in table.buffers)

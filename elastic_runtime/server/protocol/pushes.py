@@ -147,13 +147,13 @@ class StepPushes:
 
     def _ask(self, blocks: Iterable[int]) -> list[Outgoing]:
         """Ask owners for those of these blocks that they merge; whoever has not come so far answers then."""
-        asked: dict[tuple[str, int], list[int]] = defaultdict(list)
+        by_owner: dict[tuple[str, int], list[int]] = defaultdict(list)
         for block in blocks:
             if self._could_apply(block) and self._is_left_to_owner(block, step := self._steps[block]):
-                asked[self._table.plans.at(step).owners[block], step].append(block)
+                by_owner[self._table.plans.at(step).owners[block], step].append(block)
         return [
             (owner, Pull(self._table.generation, step + 1, runs_of(sorted(some))))
-            for (owner, step), some in asked.items()
+            for (owner, step), some in by_owner.items()
         ]
 
     def _is_left_to_owner(self, block: int, step: int) -> bool:
@@ -166,7 +166,7 @@ class StepPushes:
         out: list[Outgoing] = []
         for block, at in blocks.items():
             plan = table.plans.at(at)
-            for reader in table.take_wanting(block):
+            for reader in table.take_waiting(block):
                 out += table.messages_about(reader, [block], plan)
             step = self._steps.get(block)
             if step is not None and table.store.version(block) > table.due(block, step):
@@ -239,7 +239,7 @@ class StepPushes:
             while table.store.version(block) <= step:  # buffers: the steps since the last merge
                 table.store.pass_over([block])
             owned_later = now.owners[block] != table.name and next_plan.owners[block] == table.name
-            for peer in table.take_wanting(block):
+            for peer in table.take_waiting(block):
                 if peer not in workers or owned_later:
                     askers[peer].append(block)
         out = [message for peer in workers for message in table.messages_about(peer, blocks, now)]

@@ -73,7 +73,7 @@ class SynchronousPart(ServerPart):
         self._table.start(view)
         self._handover.start()
         self._pushes = StepPushes(self._table, self._handover, self._snapshots, self._clock)
-        return view.start_plan.held_by(self.name)
+        return view.start_plan.all_blocks_of(self.name)
 
     def _on_view(self, view: View) -> list[Outgoing]:
         table = self._table
@@ -133,7 +133,7 @@ class SynchronousPart(ServerPart):
                 if block in self._store.owned and self._store.version(block) >= table.due(block, header.version):
                     have.append(block)
                     continue
-                table.want(peer, block, header.version)
+                table.add_waiting(peer, block, header.version)
                 if step < table.plans.start_step or not table.holds(block, step):
                     continue
                 for k in table.plans.at(step).slices_of(peer):

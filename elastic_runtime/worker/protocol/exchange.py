@@ -116,32 +116,32 @@ class WorkerExchange(WorkerPart):
 
     def ask(self) -> list[Outgoing]:
         """Ask owners for everything that is outstanding, replicas for their word; they answer also what they lack."""
-        asked: dict[str, set[int]] = defaultdict(set)
+        by_server: dict[str, set[int]] = defaultdict(set)
         for block in sorted(self._outstanding):
             for owner in self._owners(block):
-                asked[owner].add(block)
+                by_server[owner].add(block)
         for server, blocks in self._unconfirmed.items():
-            asked[server] |= blocks
-        return [(name, Pull(self.generation, self.version, runs_of(sorted(some)))) for name, some in asked.items()]
+            by_server[server] |= blocks
+        return [(name, Pull(self.generation, self.version, runs_of(sorted(some)))) for name, some in by_server.items()]
 
     def owners_waited_for(self) -> frozenset[str]:
         """The parameter servers from which blocks, or their word about them, are outstanding."""
         owners = frozenset(owner for block in self._outstanding for owner in self._owners(block))
         return owners | self._unconfirmed.keys()
 
-    def _pushes(self, slice_index: int, blocks: Iterable[int], asked_by: str = "") -> list[Outgoing]:
+    def _pushes(self, slice_index: int, blocks: Iterable[int], requester: str = "") -> list[Outgoing]:
         """Messages to all that hold these blocks at the step in hand; to one of them only, if it asked."""
         step = self.version - 1
         plan = self._plans.at(step)
         by_server: dict[str, list[int]] = defaultdict(list)
         for block in blocks:
             holders = plan.holders(block)
-            for server in (asked_by,) if asked_by in holders else holders:
+            for server in (requester,) if requester in holders else holders:
                 by_server[server].append(block)
         return [
             (server, Push(self.generation, step, slice_index, plan.after, first, count))
-            for server, held in by_server.items()
-            for first, count in block_runs(self._layout.blocks, held)
+            for server, numbers in by_server.items()
+            for first, count in block_runs(self._layout.blocks, numbers)
         ]
 
     def _expected_blocks(self) -> set[int]:

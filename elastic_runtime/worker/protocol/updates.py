@@ -75,7 +75,7 @@ class Updates(WorkerPart):
         return min((self._versions[block] for block in self._parameters), default=0)
 
     @property
-    def settled(self) -> int:
+    def routed_change(self) -> int:
         """Number of the newest change after which nothing is asked of a former owner."""
         timeline = self._plans
         owners = timeline.at(LAST).owners
@@ -93,7 +93,7 @@ class Updates(WorkerPart):
         moved += [block for block, change in self._left.items() if change <= timeline.newest]
         return self._turn(moved)
 
-    def settle(self) -> list[Outgoing]:
+    def reroute(self) -> list[Outgoing]:
         """Ask nothing of former owners any more: for a worker that has nothing to push."""
         owners = self._plans.at(LAST).owners
         return self._turn([block for block, route in enumerate(self._routes) if route != owners[block]])
@@ -101,7 +101,7 @@ class Updates(WorkerPart):
     def _act(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
         match header:
             case Current():
-                self._current(peer, header, payload)
+                self._take_values(peer, header, payload)
                 return []
             case Moved():
                 return self._moved(peer, header)
@@ -152,7 +152,7 @@ class Updates(WorkerPart):
             return []
         return self._turn(here)
 
-    def _current(self, peer: str, header: Current, payload: Payload) -> None:
+    def _take_values(self, peer: str, header: Current, payload: Payload) -> None:
         segment, blocks, values = self._read(header, payload)
         # Of an owner that was left nothing is taken: it may have given the block's memory back since.
         fresh = [b for b in blocks if b.index in self._outstanding and self._routes[b.index] == peer]

@@ -108,13 +108,13 @@ class AllReduceMode(TrainingMode):
                 batch = self._batches.batch(self.global_step, rank, size)
                 self._batches.expect(self.global_step + 1, (rank,), size)
                 return batch
-            self._buckets.begin(stop=self._stop_wanted)
+            self._buckets.begin(stop=self._stop_requested)
             self._apply(self.global_step, samples=0)
         return None
 
     def step(self, batch: Batch, loss: torch.Tensor | None, value: float | None) -> None:  # noqa: ARG002  # nobody asks
         """Sum the gradients of all slices by their share in the step, and apply them."""
-        self._buckets.begin(batch.weight, stop=self._stop_wanted)
+        self._buckets.begin(batch.weight, stop=self._stop_requested)
         if loss is not None:
             (loss * batch.weight).backward()  # type: ignore[no-untyped-call]  # torch's
         self._apply(batch.step, batch.size)
@@ -132,8 +132,8 @@ class AllReduceMode(TrainingMode):
         self._group.close()
 
     @property
-    def _stop_wanted(self) -> bool:
-        return self._keeper is not None and self._keeper.stop_wanted
+    def _stop_requested(self) -> bool:
+        return self._keeper is not None and self._keeper.stop_requested
 
     def _has_samples(self, step: int) -> bool:
         bounds = slice_bounds(self._batches.order.batch_size(step), self._group.size, self._training.min_worker_batch)

@@ -73,12 +73,12 @@ class RankKeeper:
         self._is_first = group.rank == 0
 
     @property
-    def stop_wanted(self) -> bool:
+    def stop_requested(self) -> bool:
         """Whether this process was told that all are to stop: by a file the first one, as a pod any.
 
         The others hear it from that one.
         """
-        return (self._is_first and self._files.stop_wanted) or (self._pod is not None and self._pod.stop_wanted)
+        return (self._is_first and self._files.stop_requested) or (self._pod is not None and self._pod.stop_requested)
 
     def begin(self) -> int:
         """Go on from the newest checkpoint, if there is one; the steps that are done.
@@ -92,7 +92,7 @@ class RankKeeper:
         first = int(self._group.bytes_of_first(str(step).encode()))
         if not self._group.all_true(step == first):
             raise CheckpointError(f"{self._files.checkpoint_file}: another process has read another checkpoint")
-        self._tell(step, finished=step >= self._order.total_steps)
+        self._report(step, finished=step >= self._order.total_steps)
         return step
 
     def after_step(self, step: int, *, finished: bool, stopped: bool) -> None:
@@ -108,9 +108,9 @@ class RankKeeper:
                 self._files.save(self._state.content(step))
             except CheckpointError as error:  # the one before stands, and the next one may be written
                 _log.warning("checkpoint-not-written", error=str(error))
-        self._tell(step, finished=finished, stopped=stopped)
+        self._report(step, finished=finished, stopped=stopped)
 
-    def _tell(self, step: int, *, finished: bool, stopped: bool = False) -> None:
+    def _report(self, step: int, *, finished: bool, stopped: bool = False) -> None:
         order = self._order
         epochs, steps = divmod(step, order.steps_per_epoch)
         in_epoch = order.steps_per_epoch * order.global_batch if order.drop_last else order.samples
@@ -124,6 +124,6 @@ class RankKeeper:
             finished=finished,
         )
         if self._is_first:
-            self._files.tell(progress, at_once=finished or stopped)
+            self._files.report(progress, at_once=finished or stopped)
         if self._pod is not None:
-            self._pod.tell(progress, order.total_steps, stopped=stopped)
+            self._pod.report(progress, order.total_steps, stopped=stopped)

@@ -142,16 +142,16 @@ class RankPod:
         size = Size(0, processes)
         self.status = JobStatus(place.job, JobPhase.STARTING, generation=int(unix_clock()), size=size, target=size)
         self._began: tuple[float, int] | None = None
-        self.stop_wanted = False
-        self._said = ""
+        self.stop_requested = False
+        self._end_line = ""
         self._take_signal()
         self.port = self._serve() if rank == 0 else 0
 
-    def tell(self, progress: RankProgress, total_steps: int, *, stopped: bool = False) -> None:
+    def report(self, progress: RankProgress, total_steps: int, *, stopped: bool = False) -> None:
         """Take how far the job is; at its end, or when all stop, after the checkpoint is written."""
         began, self._began = self._began, self._began or (self._clock(), progress.samples)
         seconds = self._clock() - began[0] if began is not None else 0.0
-        going = JobPhase.SUSPENDING if self.stop_wanted or stopped else JobPhase.RUNNING
+        going = JobPhase.SUSPENDING if self.stop_requested or stopped else JobPhase.RUNNING
         phase = JobPhase.STARTING if began is None else going
         self.status = replace(
             self.status,
@@ -165,7 +165,7 @@ class RankPod:
         )
         if progress.finished or stopped:
             word = JobPhase.FINISHED.value if progress.finished else STOPPED
-            self._say(f"{word}: {progress.epoch:g} epochs, {progress.samples} samples")
+            self._write_end(f"{word}: {progress.epoch:g} epochs, {progress.samples} samples")
 
     def _serve(self) -> int:
         place = self._place
@@ -188,11 +188,11 @@ class RankPod:
         atexit.register(lambda: server.stop(None).wait(_CLOSE_SECONDS))
         return port
 
-    def _say(self, line: str) -> None:
+    def _write_end(self, line: str) -> None:
         """Written in its place: who reads the file has mounted it."""
-        if self._place.end_file is None or line == self._said:
+        if self._place.end_file is None or line == self._end_line:
             return
-        self._said = line
+        self._end_line = line
         try:
             self._place.end_file.write_text(line, encoding="utf-8")
         except OSError as error:  # whoever looks after the job sees the exit code all the same
@@ -205,10 +205,10 @@ class RankPod:
         before = signal.getsignal(signal.SIGTERM)
 
         def on_signal(number: int, frame: FrameType | None) -> None:
-            self.stop_wanted = True
+            self.stop_requested = True
             if callable(before):
-                if not self._said:  # it may end this process before all have stopped: that is no end of the job's
-                    self._say(f"{STOPPED}: it was told to end")
+                if not self._end_line:  # it may end this process before all have stopped: that is no end of the job's
+                    self._write_end(f"{STOPPED}: it was told to end")
                 before(number, frame)
 
         signal.signal(signal.SIGTERM, on_signal)

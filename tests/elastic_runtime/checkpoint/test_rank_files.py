@@ -17,7 +17,7 @@ from elastic_runtime.errors import CheckpointError
 def test_half_a_hint_of_one_that_was_killed_does_not_stay(tmp_path: Path) -> None:
     (tmp_path / "progress.json.partial").write_text('{"step": 3, "sam', encoding="utf-8")
     files = RankFiles(tmp_path)
-    files.tell(RankProgress(step=4), at_once=True)
+    files.report(RankProgress(step=4), at_once=True)
     assert files.progress() == RankProgress(step=4)
     assert [path.name for path in tmp_path.iterdir()] == ["progress.json"]
 

@@ -13,7 +13,7 @@ import pytest
 from reserved_port import ReservedPort
 
 from elastic_runtime.control.messages import JobStatus
-from elastic_runtime.coordinator.__main__ import tell_end
+from elastic_runtime.coordinator.__main__ import write_end
 from elastic_runtime.errors import BadInput
 from elastic_runtime.protocol.plan import JobPhase
 
@@ -84,12 +84,12 @@ def test_the_file_is_written_in_place_and_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "end"
     path.write_text("before, and longer than what comes")
     number = path.stat().st_ino
-    tell_end(path, JobStatus("digits", JobPhase.FAILED, failure="two\nlines\x1b[31m"))
+    write_end(path, JobStatus("digits", JobPhase.FAILED, failure="two\nlines\x1b[31m"))
     assert path.read_text() == "failed: two lines\\x1b[31m\n"
     assert path.stat().st_ino == number, "in a container it is a mounted file"
-    tell_end(None, JobStatus("digits", JobPhase.FAILED))
+    write_end(None, JobStatus("digits", JobPhase.FAILED))
 
 
 def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"how the job has ended cannot be written to .*Is a directory"):
-        tell_end(tmp_path, JobStatus("digits", JobPhase.FINISHED))
+        write_end(tmp_path, JobStatus("digits", JobPhase.FINISHED))

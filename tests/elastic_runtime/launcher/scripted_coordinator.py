@@ -20,7 +20,7 @@ from elastic_runtime.control.call_check import CallCheck, CallRefused
 from elastic_runtime.control.conversions import status_to_message, to_message
 from elastic_runtime.control.credentials import SERVER_OPTIONS
 from elastic_runtime.control.messages import JobStatus, Size
-from elastic_runtime.coordinator.passing_on import PassingOn
+from elastic_runtime.coordinator.connection_forwarder import ConnectionForwarder
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.generated import elastic_pb2_grpc as rpc
 from elastic_runtime.protocol.plan import JobPhase, Member, Plan, TaskRole, View
@@ -161,7 +161,7 @@ def main() -> None:
         sys.exit(2)  # as a coordinator does that cannot use what it was given
     server.start()
     if options.listener is not None:
-        PassingOn(options.listener, own.partition(":")[2])
+        ConnectionForwarder(options.listener, own.partition(":")[2])
     file = Path(options.address_file)
     new = file.with_suffix(".new")
     new.write_text(json.dumps({"address": options.bind, "pid": os.getpid()}), encoding="utf-8")

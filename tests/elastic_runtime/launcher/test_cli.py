@@ -414,7 +414,7 @@ def test_a_job_is_suspended_resumed_and_stopped(typed: Typed, running: Launcher)
 def test_an_option_of_ours_behind_the_script_is_said_to_go_to_it(
     typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch, "_look_after", lambda *_: None)  # it need not train
+    monkeypatch.setattr(launch, "_supervise", lambda *_: None)  # it need not train
     script = tmp_path / "train.py"
     script.write_text("import elastic_runtime")
     for words, says in (

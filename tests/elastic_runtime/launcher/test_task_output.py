@@ -155,7 +155,7 @@ def test_the_lowest_worker_is_shown_and_another_takes_its_place() -> None:
     assert [display.shows(worker) for worker in ("worker-9", "worker-10")] == [True, False]
     display.on_workers(["worker-10"], {"worker-10"})
     display.show("worker-10", Stream.ERROR, b"oh")
-    display.tell("done")
+    display.report("done")
     display.close()
     assert out.getvalue() == "worker-9 | nine\n"
     assert errors.getvalue() == "worker-10 | oh\nelastic-run: done\n"

@@ -170,7 +170,7 @@ class World:
             s.server_part.arrived_change >= number and s.view is self.views[-1] for s in self.servers.values()
         )
         working = [w for w in self.workers.values() if w.state in ("entering", "ready", "pushed")]
-        return arrived and all(w.view is self.views[-1] and w.updates.settled >= number for w in working)
+        return arrived and all(w.view is self.views[-1] and w.updates.routed_change >= number for w in working)
 
     def kill(self, name: str) -> None:
         worker = self.workers[name]
@@ -282,7 +282,7 @@ class World:
     def _push(self, worker: Worker) -> None:
         worker.lease = self.leases.lease(worker.name, 1)
         if worker.lease is None:
-            self.send(worker.name, worker.updates.settle())
+            self.send(worker.name, worker.updates.reroute())
             return
         worker.number = len(self.pushed)
         assert worker.number < MOST_UPDATES

@@ -20,16 +20,16 @@ class Coordinator:
 
     def __call__(self, generation: int, done: tuple[int, ...], batches: int) -> tuple[tuple[SampleLease, ...], bool]:
         with self.lock:
-            stops = {one.id: one.stop for one in self.leases.held("worker-0")}
+            stops = {one.id: one.stop for one in self.leases.leases_of("worker-0")}
             for number in done:
                 if number in stops:
                     self.leases.done(number, stops[number])
-            for _ in range(batches - len(self.leases.held("worker-0"))):
+            for _ in range(batches - len(self.leases.leases_of("worker-0"))):
                 self.leases.lease("worker-0", 1)
             self.questions += 1
             if self.questions in self._lost:
                 raise CoordinatorUnreachable("the answer is lost")
-            held = tuple(self.leases.held("worker-0"))
+            held = tuple(self.leases.leases_of("worker-0"))
             return held, self.leases.finished
 
 

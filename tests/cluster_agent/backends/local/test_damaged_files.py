@@ -131,7 +131,7 @@ def ring_job(folder: Path) -> JobProcesses:
     made.write(script)
     made.write(ScriptState(phase=JobPhase.RUNNING, workers=1, target=1))
     made.write(Target(request_id="", workers=1))
-    RankFiles(made.path).tell(RankProgress(1, 1, 10, 640, 1.0, 2.0), at_once=True)
+    RankFiles(made.path).report(RankProgress(1, 1, 10, 640, 1.0, 2.0), at_once=True)
     return job
 
 

@@ -133,13 +133,13 @@ def test_progress_is_told_every_so_often_and_at_once_where_it_matters(tmp_path: 
     now = 100.0
     files = RankFiles(tmp_path, checkpoint_seconds=5.0, clock=lambda: now)
     assert files.progress() == RankProgress()
-    files.tell(RankProgress(processes=1, step=1))
-    files.tell(RankProgress(processes=1, step=2))
+    files.report(RankProgress(processes=1, step=1))
+    files.report(RankProgress(processes=1, step=2))
     assert files.progress().step == 1
-    files.tell(RankProgress(processes=1, step=3), at_once=True)
+    files.report(RankProgress(processes=1, step=3), at_once=True)
     assert files.progress().step == 3
     now = 101.0
-    files.tell(RankProgress(processes=1, step=4))
+    files.report(RankProgress(processes=1, step=4))
     assert files.progress().step == 4
     assert not files.checkpoint_due
     now = 106.0

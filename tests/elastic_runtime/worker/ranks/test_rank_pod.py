@@ -91,9 +91,9 @@ def test_the_first_process_says_how_far_it_is_to_who_has_the_token(
     with asked(place, ca_of(environment)) as client:
         status = client.status()
         assert (status.phase, status.size, status.generation) == (JobPhase.STARTING, Size(0, 3), 1_800_000_000)
-        pod.tell(RankProgress(3, 1, 10, 100, 1.0, 4.0), 40)
+        pod.report(RankProgress(3, 1, 10, 100, 1.0, 4.0), 40)
         now = 102.0
-        pod.tell(RankProgress(3, 1, 20, 200, 2.0, 4.0), 40)
+        pod.report(RankProgress(3, 1, 20, 200, 2.0, 4.0), 40)
         status = client.status()
         assert (status.phase, status.step, status.total_steps, status.samples) == (JobPhase.RUNNING, 20, 40, 200)
         assert (status.epoch, status.total_epochs, status.samples_per_second) == (2.0, 4.0, 50.0)
@@ -103,7 +103,7 @@ def test_the_first_process_says_how_far_it_is_to_who_has_the_token(
             client.suspend("r2")
         with pytest.raises(BadInput, match="takes no requests itself"):
             client.resume("r3", Size(0, 2))
-        pod.tell(RankProgress(3, 1, 40, 400, 4.0, 4.0, finished=True), 40)
+        pod.report(RankProgress(3, 1, 40, 400, 4.0, 4.0, finished=True), 40)
         assert client.status().phase is JobPhase.FINISHED
     with asked(place, ca_of(environment), "another-job-s-token") as stranger, pytest.raises(CoordinatorUnproven):
         stranger.status()
@@ -113,7 +113,7 @@ def test_the_first_process_says_how_far_it_is_to_who_has_the_token(
 def test_what_has_finished_stays_so_whatever_signal_comes(place: RankPlace) -> None:
     signal.signal(signal.SIGTERM, lambda *_: None)
     pod = RankPod(place, 1, 3)
-    pod.tell(RankProgress(3, 1, 40, 400, 4.0, 4.0, finished=True), 40)
+    pod.report(RankProgress(3, 1, 40, 400, 4.0, 4.0, finished=True), 40)
     os.kill(os.getpid(), signal.SIGTERM)
     assert (place.end_file or Path()).read_text() == "finished: 4 epochs, 400 samples"
 
@@ -122,14 +122,14 @@ def test_a_signal_is_a_wish_to_stop_and_what_was_there_before_hears_it_too(place
     heard: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
     pod = RankPod(place, 1, 3)
-    assert not pod.stop_wanted
+    assert not pod.stop_requested
     os.kill(os.getpid(), signal.SIGTERM)
-    assert pod.stop_wanted
+    assert pod.stop_requested
     assert heard == [signal.SIGTERM]
-    pod.tell(RankProgress(3, 1, 1, 10, 0.25, 4.0), 40)
+    pod.report(RankProgress(3, 1, 1, 10, 0.25, 4.0), 40)
     assert place.end_file is not None
     assert place.end_file.read_text() == "stopped: it was told to end", "that handler may have ended it"
-    pod.tell(RankProgress(3, 1, 2, 20, 0.5, 4.0), 40, stopped=True)
+    pod.report(RankProgress(3, 1, 2, 20, 0.5, 4.0), 40, stopped=True)
     assert pod.status.phase is JobPhase.SUSPENDING
     assert place.end_file.read_text() == "stopped: 0.5 epochs, 20 samples"
 
@@ -141,7 +141,7 @@ def test_a_port_that_is_taken_costs_the_progress_and_not_the_training(place: Ran
 
 def test_an_end_that_cannot_be_said_is_logged(place: RankPlace, tmp_path: Path, capsys: Any) -> None:
     nowhere = RankPlace(place.address, place.job, place.credentials, tmp_path / "nowhere" / "end")
-    RankPod(nowhere, 1, 1).tell(RankProgress(1, 1, 1, 1, 1.0, 1.0, finished=True), 1)
+    RankPod(nowhere, 1, 1).report(RankProgress(1, 1, 1, 1, 1.0, 1.0, finished=True), 1)
     assert "end-not-said" in capsys.readouterr().out
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from elastic_runtime.coordinator.passing_on import PassingOn
+from elastic_runtime.coordinator.connection_forwarder import ConnectionForwarder
 
 BIG = 8 * 1024 * 1024
 
@@ -67,7 +67,7 @@ def asked(address: tuple[str, int], data: bytes) -> bytes:
 
 
 def test_all_bytes_of_many_connections_get_through_both_ways(echo: Echo, listener: socket.socket) -> None:
-    passing = PassingOn(listener.dup().detach(), echo.name)
+    passing = ConnectionForwarder(listener.dup().detach(), echo.name)
     sent = [secrets.token_bytes(size) for size in (0, 1, 1000, BIG, 70_000, BIG)]
     with ThreadPoolExecutor(len(sent)) as threads:
         assert list(threads.map(lambda data: asked(listener.getsockname(), data), sent)) == sent
@@ -75,19 +75,19 @@ def test_all_bytes_of_many_connections_get_through_both_ways(echo: Echo, listene
 
 
 def test_who_connects_while_nobody_serves_waits_for_the_next(echo: Echo, listener: socket.socket) -> None:
-    first = PassingOn(listener.fileno(), echo.name)
+    first = ConnectionForwarder(listener.fileno(), echo.name)
     assert asked(listener.getsockname(), b"first") == b"first"
     first.close()
     with socket.create_connection(listener.getsockname(), 100.0) as one:
         one.sendall(b"between")
         one.shutdown(socket.SHUT_WR)
-        second = PassingOn(listener.fileno(), echo.name)
+        second = ConnectionForwarder(listener.fileno(), echo.name)
         assert one.recv(100) == b"between"
     second.close()
 
 
 def test_who_goes_away_in_the_middle_costs_the_others_nothing(echo: Echo, listener: socket.socket) -> None:
-    passing = PassingOn(listener.fileno(), echo.name)
+    passing = ConnectionForwarder(listener.fileno(), echo.name)
     for _ in range(50):
         gone = socket.create_connection(listener.getsockname(), 100.0)
         gone.send(b"x" * 1000)
@@ -98,7 +98,7 @@ def test_who_goes_away_in_the_middle_costs_the_others_nothing(echo: Echo, listen
 
 
 def test_where_nobody_is_behind_it_connections_end(listener: socket.socket) -> None:
-    passing = PassingOn(listener.fileno(), f"fedl2-test-{secrets.token_hex(8)}")
+    passing = ConnectionForwarder(listener.fileno(), f"fedl2-test-{secrets.token_hex(8)}")
     assert asked_or_cut(listener.getsockname()) == b""
     passing.close()
 

@@ -32,7 +32,7 @@ class _End:
     other: _End = field(init=False)
 
 
-class PassingOn:
+class ConnectionForwarder:
     """Runs in a thread of its own until it is closed.
 
     Args:
@@ -76,12 +76,12 @@ class PassingOn:
                     except OSError:
                         self._drop(end)
 
-    def _listen(self, wanted: bool) -> None:
-        if wanted and not self._listening:
+    def _listen(self, listens: bool) -> None:
+        if listens and not self._listening:
             self._selector.register(self._listener, selectors.EVENT_READ)
-        elif self._listening and not wanted:
+        elif self._listening and not listens:
             self._selector.unregister(self._listener)
-        self._listening = wanted
+        self._listening = listens
 
     def _accept(self) -> None:
         try:
