@@ -44,7 +44,7 @@ def applies(policy: str, cell: Cell) -> bool:
         return False
     if isinstance(cell, SyntheticCell):
         return True
-    return policy not in PS_ONLY and not policy.endswith("-authors")
+    return policy not in PS_ONLY
 
 
 def _shows_priors(cell: Cell) -> bool:

@@ -23,12 +23,3 @@ register_policy_of(
     },
 )
 register_policy_of("policy_net.baselines.marginal", {"marginal": "build_marginal", "oracle": "build_oracle"})
-register_policy_of(
-    "policy_net.baselines.authors",
-    {
-        "drf-authors": "DrfAuthorsPolicy",
-        "srtf-authors": "SrtfAuthorsPolicy",
-        "tetris-authors": "TetrisAuthorsPolicy",
-        "optimus-authors": "build_optimus_authors",
-    },
-)

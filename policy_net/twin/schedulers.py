@@ -33,11 +33,7 @@ class Scheduler(IntEnum):
     OPTIMUS = 9
     OPTIMUS_SR = 10
     MARGINAL = 11
-    DRF_AUTHORS = 12
-    SRTF_AUTHORS = 13
-    TETRIS_AUTHORS = 14
-    OPTIMUS_AUTHORS = 15
-    DL2 = 16
+    DL2 = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +108,6 @@ _HEURISTICS: dict[tuple[str, str], Callable[[Any], Heuristic | None]] = {
     (f"{_BASELINES}.optimus", "OptimusPolicy"): _planning(Scheduler.OPTIMUS, _FIT),
     (f"{_BASELINES}.optimus", "OptimusSrPolicy"): _planning(Scheduler.OPTIMUS_SR, _FIT),
     (f"{_BASELINES}.marginal", "MarginalPolicy"): _planning(Scheduler.MARGINAL, _GAUSSIAN),
-    (f"{_BASELINES}.authors", "DrfAuthorsPolicy"): _unlearning(Scheduler.DRF_AUTHORS),
-    (f"{_BASELINES}.authors", "SrtfAuthorsPolicy"): _unlearning(Scheduler.SRTF_AUTHORS),
-    (f"{_BASELINES}.authors", "TetrisAuthorsPolicy"): _unlearning(Scheduler.TETRIS_AUTHORS),
-    (f"{_BASELINES}.authors", "OptimusAuthorsPolicy"): lambda policy: Heuristic(
-        Scheduler.OPTIMUS_AUTHORS, speeds=policy.speeds
-    ),
     ("policy_net.dl2.policy", "LearnedPolicy"): lambda policy: Heuristic(Scheduler.DL2, network=policy),
 }
 """By module and class: what describes such a policy; None of one that is for the reference."""

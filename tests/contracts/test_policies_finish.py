@@ -20,8 +20,7 @@ from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
 
 POLICIES: dict[str, Callable[[PolicyContext], SchedulerPolicy]] = {
-    # The `authors` variants know neither all-reduce jobs nor minimum sizes, as the code that they follow.
-    **{name: partial(build_policy, name) for name in policy_names() if not name.endswith("-authors")},
+    **{name: partial(build_policy, name) for name in policy_names()},
     "sample: job selection": build_job_selection,
     "sample: event-driven": build_event_driven,
 }

@@ -199,8 +199,7 @@ def test_a_registered_policy_bears_the_name_it_is_registered_under(name: str) ->
     assert build_policy(name, context()).name == name
 
 
-# The `authors` variants end a decision with the first grant that fails, as published: that may be the very first.
-@pytest.mark.parametrize("name", [name for name in policy_names() if not name.endswith("-authors")])
+@pytest.mark.parametrize("name", policy_names())
 @examples
 @given(state=drawn_states())
 def test_a_registered_policy_lets_somebody_train_wherever_a_job_fits(name: str, state: ClusterState) -> None:

@@ -25,7 +25,6 @@ from policy_net.laboratory.speeds.placement_effect import (
 )
 from policy_net.laboratory.speeds.speed import TableSpeedModel, default_speeds, write_speed_table
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Workload
 
 CLUSTERS = (
     *(f"itp-{number:02d}" for number in range(1, 11)),
@@ -73,14 +72,6 @@ def write_expected(reference: Path) -> None:
                 rows.append((trace, nodes, policy, f"{average_jct_slots(jobs, decide, nodes):.4f}", "", ""))
             rows.append((trace, nodes, "floor", f"{floor_slots(jobs):.4f}", "", ""))
     _write(reference / "expected.csv", "trace,nodes,policy,avg_jct_slots,max_jct_slots,makespan_slots", rows)
-
-
-def plain_jobs(workload: Workload) -> list[PlainJob]:
-    """Its jobs for the plain schedulers."""
-    return [
-        _plain(job.job_id, round(job.submit_time_seconds / SLOT_SECONDS), job.job_type, job.total_epochs)
-        for job in workload.jobs
-    ]
 
 
 def _plain(job_id: object, arrival_slot: object, model: object, epochs: object) -> PlainJob:

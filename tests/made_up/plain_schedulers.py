@@ -114,52 +114,6 @@ def optimus_fitted(jobs: Sequence[PlainJob], left: Sequence[float], room: Room) 
     return optimus([replace(job, per_slot=job.fitted) for job in jobs], left, room)
 
 
-def drf_authors(jobs: Sequence[PlainJob], _: Sequence[float], room: Room) -> Grants:
-    """A server and a worker to who has the least share, both on the least loaded node, until they do not fit there."""
-    grants, nodes = [[0, 0] for _ in jobs], _empty_nodes(room)
-
-    def share(index: int) -> float:
-        gpus = grants[index][1] if jobs[index].on_gpu else 0
-        return max(sum(grants[index]) / room.tasks, gpus / room.gpus)
-
-    while taking := [index for index in range(len(jobs)) if grants[index][1] < MOST]:
-        index = min(taking, key=share)
-        if not _take_least_loaded(nodes, jobs[index], 1, 1):
-            break
-        grants[index] = [grants[index][0] + 1, grants[index][1] + 1]
-    return grants
-
-
-def optimus_authors(jobs: Sequence[PlainJob], left: Sequence[float], room: Room) -> Grants:
-    """A worker and a server to each, then a task at a time where it saves most, until one does not fit on its node."""
-    grants, nodes = [[0, 0] for _ in jobs], _empty_nodes(room)
-
-    def saved(index: int, ps: int, workers: int) -> float:
-        job, now = jobs[index], grants[index]
-        then = (now[0] + ps, now[1] + workers)
-        if not all(now):
-            return float("inf") if (workers if now[1] == 0 else ps) else 0.0
-        return _slots(job, left[index], *now) - _slots(job, left[index], *then) if max(then) <= MOST else 0.0
-
-    while jobs:
-        best = max(range(len(jobs)), key=lambda index: max(saved(index, 1, 0), saved(index, 0, 1)))
-        by_server, by_worker = saved(best, 1, 0), saved(best, 0, 1)
-        ps, workers = (1, 0) if by_server >= by_worker else (0, 1)
-        if max(by_server, by_worker) <= 0 or not _take_least_loaded(nodes, jobs[best], ps, workers):
-            break
-        grants[best] = [grants[best][0] + ps, grants[best][1] + workers]
-    return [grant if all(grant) else [0, 0] for grant in grants]
-
-
-def _empty_nodes(room: Room) -> list[Room]:
-    return [Room(TASKS_PER_NODE, GPUS_PER_NODE) for _ in range(room.tasks // TASKS_PER_NODE)]
-
-
-def _take_least_loaded(nodes: list[Room], job: PlainJob, ps: int, workers: int) -> bool:
-    """On the first of the nodes that have most left, a task being two units and a GPU four."""
-    return max(nodes, key=lambda node: 2 * node.tasks + 4 * node.gpus).take(job, ps, workers)
-
-
 def _slots(job: PlainJob, left: float, ps: int, workers: int) -> float:
     speed = job.per_slot[ps][workers]
     return left / speed if speed > 0 else float("inf")

@@ -25,10 +25,6 @@ _LABELS = {
     "optimus-fitted": "Optimus, fitted",
     "optimus-true-table": "Optimus, true speeds",
     "optimus-sr": "Optimus, shortest first",
-    "drf-authors": "DRF, authors’ code",
-    "srtf-authors": "SRTF, authors’ code",
-    "tetris-authors": "Tetris, authors’ code",
-    "optimus-authors": "Optimus, authors’ code",
     "marginal": "Marginal",
     "oracle": "Oracle",
     "set": "Set",
@@ -53,10 +49,6 @@ _WORDS = {
     "optimus-fitted": "Optimus with speeds fitted to measured points before it starts.",
     "optimus-true-table": "Optimus, but told the true speeds, which no real scheduler knows.",
     "optimus-sr": "like Optimus, but the job with the shortest time left is admitted first.",
-    "drf-authors": "DRF as DL2’s authors published it.",
-    "srtf-authors": "SRTF as DL2’s authors published it.",
-    "tetris-authors": "Tetris as DL2’s authors published it.",
-    "optimus-authors": "Optimus as DL2’s authors published it.",
     "marginal": "every further task goes to the job whose remaining time it shortens most in proportion, looking past"
     " sizes that do not help by themselves. Uses what is known of the work left; learns the speeds while the jobs run.",
     "set": "like Marginal, with what a trained model adds about who comes first, and speeds observed in"

@@ -58,12 +58,9 @@ static void renew(Twin *twin) {
         pool_renew(twin);
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
-        State *job = &twin->job[index];
-        job->sized = false;
+        twin->job[index].sized = false;
         if (twin->pool)
             twin->pool->lie[index].count = renamed(twin, twin->pool->lie[index].share, twin->pool->lie[index].count);
-        if (twin->places)
-            job->lay = renamed(twin, twin->lay + (int64_t)index * LIES, job->lay);
     }
 }
 
@@ -77,20 +74,13 @@ bool nodes_advance(Twin *twin, double until) {
     return true;
 }
 
-/* Where the tasks of a job lie after the decision in force, on the nodes of then. */
-static const Share *shares_of(const Twin *twin, int index, int *count) {
-    const Lie *lie = twin->pool ? &twin->pool->lie[index] : &twin->lain[index];
-    *count = twin->places ? twin->job[index].lying : lie->count;
-    return twin->places ? twin->lies + (int64_t)index * LIES : lie->share;
-}
-
 static void find_losses(Twin *twin, int index, double until) {
     const Case *in = twin->in;
     const Job *spec = &in->job[index];
     State *job = &twin->job[index];
-    int count;
-    const Share *share = shares_of(twin, index, &count);
-    for (int i = 0; i < count; i++) {
+    const Lie *lie = twin->pool ? &twin->pool->lie[index] : &twin->lain[index]; /* on the nodes of before */
+    const Share *share = lie->share;
+    for (int i = 0; i < lie->count; i++) {
         double lost_at = in->lost_at[twin->node_before[share[i].node]];
         if (lost_at == INFINITY)
             continue;
@@ -113,7 +103,7 @@ bool nodes_change(Twin *twin, double until) {
         twin->job[twin->present[at]].lost = (Split){0, 0};
         twin->job[twin->present[at]].lost_gpu_seconds = 0.0;
     }
-    if (twin->keeps_lies && !twin->pool && !twin->places && !place(twin, twin->lain))
+    if (twin->keeps_lies && !twin->pool && !place(twin, twin->lain))
         return false;
     if (!change(twin, until))
         return false;

@@ -267,7 +267,7 @@ void engine_step(Twin *twin) {
     int first = twin->present[0], present = twin->presents;
     int64_t ended = out->ended_jobs;
     bool decided = twin->decide(twin);
-    if (decided && in->distance_matters && !twin->places)
+    if (decided && in->distance_matters)
         decided = in->plans_places ? place_as_planned(twin) : place(twin, NULL);
     if (!decided) {
         out->status = OUT_OF_MEMORY;

@@ -56,7 +56,7 @@ static bool sooner(const Loaded *a, const Loaded *b) {
 }
 
 /* Let a load that has grown find its place in a heap, the least on top. */
-void loads_sink(Loaded *heap, int count, int parent) {
+static void loads_sink(Loaded *heap, int count, int parent) {
     Loaded item = heap[parent];
     for (int child = 2 * parent + 1; child < count; child = 2 * parent + 1) {
         if (child + 1 < count && sooner(&heap[child + 1], &heap[child]))

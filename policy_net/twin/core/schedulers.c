@@ -18,10 +18,6 @@ static bool (*const DECIDES[SCHEDULERS])(Twin *twin) = {
     [OPTIMUS] = optimus,
     [OPTIMUS_SR] = optimus_sr,
     [MARGINAL] = marginal,
-    [DRF_AUTHORS] = drf_authors,
-    [SRTF_AUTHORS] = srtf_authors,
-    [TETRIS_AUTHORS] = tetris_authors,
-    [OPTIMUS_AUTHORS] = optimus_authors,
     [DL2] = dl2,
 };
 

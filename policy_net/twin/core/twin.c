@@ -33,7 +33,7 @@ void twin_close(Twin *twin) {
                      twin->queue,   twin->used,    twin->refusal,  twin->loads,   twin->left_cpu,
                      twin->left_gpu, twin->room,   twin->placed,   twin->stamp,   twin->piece,  twin->gathered, twin->bin,
                      twin->hull,    twin->sharing, twin->key,      twin->order,   twin->waiting, twin->per_round,
-                     twin->lies,    twin->lay,     twin->lain,     twin->node_before, twin->place_of};
+                     twin->lain,    twin->node_before, twin->place_of};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     pool_close(twin);
@@ -77,9 +77,6 @@ Twin *twin_open(Case *in, Standing *out) {
     twin->order = malloc(jobs * sizeof(int));
     twin->waiting = malloc(jobs * sizeof(bool));
     twin->per_round = malloc((size_t)in->classes * sizeof(int64_t));
-    twin->places = in->scheduler >= DRF_AUTHORS && in->scheduler <= OPTIMUS_AUTHORS;
-    twin->lies = malloc((twin->places ? jobs * LIES : 1) * sizeof(Share));
-    twin->lay = malloc((twin->places ? jobs * LIES : 1) * sizeof(Share));
     twin->keeps_lies = in->distance_matters || (in->changes_nodes && !in->pooled);
     twin->lain = malloc((in->changes_nodes ? jobs : 1) * sizeof(Lie));
     twin->node_before = malloc(nodes * sizeof(int));
@@ -87,7 +84,7 @@ Twin *twin_open(Case *in, Standing *out) {
     bool changes = twin->lain && twin->node_before && twin->place_of;
     bool rooms = room_create(&twin->plan, in) && room_create(&twin->then, in);
     bool pool = !in->plans_places || pool_open(twin);
-    bool heuristics = twin->sharing && twin->key && twin->order && twin->waiting && twin->per_round && twin->lies && twin->lay;
+    bool heuristics = twin->sharing && twin->key && twin->order && twin->waiting && twin->per_round;
     if (!(rooms && changes && heuristics && pool && twin->decide && twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->scratch && twin->length && twin->hidden &&
           twin->queue && twin->refusal && twin->used && twin->loads && twin->left_cpu &&
           twin->left_gpu && twin->room && twin->stamp && twin->placed && twin->piece && twin->bin && twin->gathered)) {

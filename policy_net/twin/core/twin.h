@@ -36,10 +36,6 @@ enum {
     OPTIMUS,
     OPTIMUS_SR,
     MARGINAL,
-    DRF_AUTHORS,
-    SRTF_AUTHORS,
-    TETRIS_AUTHORS,
-    OPTIMUS_AUTHORS,
     DL2,
     SCHEDULERS
 };
@@ -194,7 +190,6 @@ typedef struct {
     int segment;       /* the next one of its hull */
     Split probe, most; /* most: beyond that it does not grow */
     bool grows, next_is_worker;
-    int lying, lay; /* nodes on which it has tasks, of this decision and the one before, where a decision says it */
     bool moved;     /* has other nodes, and no other number of tasks */
     /* of the present interval */
     bool runs, finished;
@@ -297,12 +292,10 @@ typedef struct Twin {
     double *key; /* of every present job */
     int *order;
     bool *waiting;
-    Share *lies, *lay; /* of every job LIES, where decisions say where their tasks go */
-    Lie *lain;         /* of every job, where its tasks lay when nodes were lost and decisions do not say it */
+    Lie *lain;       /* of every job, where its tasks lay when nodes were lost, without a pool */
     int *node_before, *place_of; /* numbers of the nodes before the latest change; by number their places since, negative: none */
     bool keeps_lies; /* it counts where tasks lie */
     bool changed;    /* nodes come or go in the present interval */
-    bool places; /* decisions say where their tasks go */
     int64_t *per_round;
     int64_t *used;
     Split *refusal; /* of every present job: up to CELLS */
@@ -388,7 +381,6 @@ bool room_change(Twin *twin, Room *room, int at, Split target);
 void room_settle(Twin *twin, Room *room, int at, const Split *candidates, int count);
 void room_grow(Twin *twin, Room *room, int at, const Split *candidates, int count);
 void room_grant(Twin *twin, const Room *room);
-void loads_sink(Loaded *heap, int count, int parent);
 int64_t spread_class(Twin *twin, int64_t class, int64_t count, int *placed);
 void nodes_clear(Twin *twin);
 bool place(Twin *twin, Lie *lies);

@@ -26,7 +26,7 @@ from policy_net.policy import policy_names
 from policy_net.set_policy.planner import SetSamples
 from policy_net.set_policy.policy import SetPolicy, default_set_file
 
-NEEDS_MORE = {"oracle", "optimus-true-table", "optimus-fitted", "optimus-authors"}
+NEEDS_MORE = {"oracle", "optimus-true-table", "optimus-fitted"}
 """Policies that plan on speeds which no agent has."""
 POLICIES = sorted(set(policy_names()) - NEEDS_MORE)
 FEW = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -34,7 +34,6 @@ pytestmark = pytest.mark.skipif(notice() is not None, reason=str(notice()))
 
 COVERED = (
     "drf",
-    "drf-authors",
     "drf-peak",
     "fifo",
     "fifo-backfill",
@@ -42,15 +41,12 @@ COVERED = (
     "las",
     "marginal",
     "optimus",
-    "optimus-authors",
     "optimus-fitted",
     "optimus-sr",
     "optimus-true-table",
     "oracle",
     "srtf",
-    "srtf-authors",
     "tetris",
-    "tetris-authors",
 )
 
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(notice() is not None, reason=str(notice()))
 
 SPEEDS = drawn_speeds(0)
 EFFECT = default_placement_effect()
-POLICIES = ("fifo", "las", "drf-peak", "optimus", "drf-authors", "tetris-authors", "set")
+POLICIES = ("fifo", "las", "drf-peak", "optimus", "set")
 
 
 def built(name: str) -> SchedulerPolicy:

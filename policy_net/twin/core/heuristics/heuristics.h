@@ -20,20 +20,7 @@ bool tetris(Twin *twin);
 bool marginal(Twin *twin);
 bool optimus(Twin *twin);
 bool optimus_sr(Twin *twin);
-bool drf_authors(Twin *twin);
-bool srtf_authors(Twin *twin);
-bool tetris_authors(Twin *twin);
-bool optimus_authors(Twin *twin);
 bool dl2(Twin *twin);
-
-void authors_open(Twin *twin);
-bool authors_grant(Twin *twin, int at, Split tasks);
-bool authors_grant_on(Twin *twin, int64_t node, int at, Split tasks);
-void authors_decide(Twin *twin);
-Split bundle_of(const Job *spec);
-int most_bundles(const Job *spec);
-double share_left(const State *job);
-double pairwise_sum(const double *value, int count);
 
 Split first_grant(const Job *spec);
 Split requested_size(Twin *twin, int job);

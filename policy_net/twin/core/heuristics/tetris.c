@@ -10,7 +10,7 @@
 #define ROUNDING 1e-9
 
 /* As numpy adds up: in pairs of halves, and within 128 of them eight sums side by side. */
-double pairwise_sum(const double *value, int count) {
+static double pairwise_sum(const double *value, int count) {
     if (count > 128) {
         int half = count / 2;
         half -= half % 8;
