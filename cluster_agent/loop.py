@@ -26,7 +26,7 @@ from policy_net.domain import ClusterState, DecisionOrigin, Job, JobKind, Progre
 from policy_net.errors import InvalidAllocation
 from policy_net.learning.replay import Experience
 from policy_net.policy import Samples
-from policy_net.throughput.kinds_apart import measured_kinds, type_of_kind
+from policy_net.throughput.beliefs import measured_kinds, type_of_kind
 from policy_net.throughput.parametric import OnlineFit
 
 _log = structlog.get_logger()

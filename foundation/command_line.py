@@ -1,23 +1,26 @@
 """The boundary between a command line and everything below it: one clear line on stderr, and an exit code.
 
-All of fedl2's programs run their typer application through `run`, so that every one of them fails alike: 0 done,
-1 failed, 2 wrong usage or bad input, 3 server not reachable. A traceback is printed with `--debug` only.
+All of fedl2's programs run their typer application through `run`, so that every one of them fails alike: 0 done, 1
+failed, 2 wrong usage or bad input, 3 server not reachable. A traceback is printed with `--debug` only. Commands that
+share options name them once, in a frozen dataclass (`with_option_groups`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import errno
+import functools
+import inspect
 import math
 import os
 import re
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 import click
 import typer
@@ -67,7 +70,7 @@ def run(
     return result if isinstance(result, int) else DONE
 
 
-@cache
+@functools.cache
 def _built(application: typer.Typer, program: str) -> click.Command:
     """The program's commands, built once: that takes longer than most of them, where a process runs many."""
     command = command_of(application)
@@ -304,3 +307,40 @@ def exit_code(error: BaseException) -> int:
 def _say(program: str, message: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # nobody can be told that nobody can be told
         print(f"{program}: {plain_line(message, LONGEST_ERROR_CHARACTERS)}", file=sys.stderr, flush=True)
+
+
+def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option for every field of a dataclass, in the place of the parameter that has its type.
+
+    The command is given the dataclass with what was typed; typer sees, and calls, a command of single options. Raises
+    TypeError if no parameter's type is a dataclass; ValueError if an option's name is a parameter's too.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and dataclasses.is_dataclass(kind)}
+    if not groups:
+        raise TypeError(f"{command.__name__}: no parameter's type is a dataclass of options")
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in groups:
+            parameters += _options(groups[name])
+        else:
+            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name]))
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        gathered = {
+            name: group(**{item.name: values.pop(item.name) for item in dataclasses.fields(group)})
+            for name, group in groups.items()
+        }
+        command(**gathered, **values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # where typer looks
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _options(group: Any) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for item in dataclasses.fields(group):
+        default = inspect.Parameter.empty if item.default is dataclasses.MISSING else item.default
+        yield inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[item.name])

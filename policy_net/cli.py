@@ -1,10 +1,11 @@
-"""Program `policy-net`: its commands are the laboratory's, but for `inspect`, which reads a policy file only.
+"""Program `policy-net`: its commands are the laboratory's, but for those on a policy file alone: `inspect`, `extend`.
 
 What a command needs is loaded when it is at its work: help and refusals of what was typed wait for none of it.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,6 @@ from foundation.completion import COMMAND, completion_command
 from foundation.output import Form, Output, show
 from foundation.program_life import end
 from policy_net.errors import PolicyFileError
-from policy_net.laboratory.commands.extend import extend
 from policy_net.laboratory.commands.fit_speed import fit_speed
 from policy_net.laboratory.commands.replay import replay_command
 from policy_net.laboratory.commands.reproduce import reproduce
@@ -89,6 +89,38 @@ def _shape_of(spec: PolicySpec | SetSpec) -> dict[str, int]:
     if isinstance(spec, SetSpec):
         return {"features": SET_INPUTS}
     return {"features": spec.feature_count, "actions": spec.action_count}
+
+
+class PolicyExtra(StrEnum):
+    """Further groups of numbers of a `set` policy's file."""
+
+    PRICES = "prices"
+    SESSIONS = "sessions"
+
+
+def extend(
+    file: Annotated[Path, typer.Argument(help="A policy file of kind set; or `set` or `set-taught`, which ship.")],
+    groups: Annotated[
+        list[PolicyExtra],
+        typer.Option("--with", help="What it gets (repeatable); policy-net inspect says what it has."),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the new file goes.")],
+    output: Output = Form.TABLE,
+) -> None:
+    """Give a set policy's file further numbers that a fleet can learn: prices, or the model of sessions."""
+    from policy_net.exchange.policy_file import (  # noqa: PLC0415  (help and refusals of options wait for none of it)
+        check_writable,
+        read_policy_file,
+        write_policy_file,
+    )
+    from policy_net.set_policy.policy import extended, file_of  # noqa: PLC0415
+
+    check_writable(out)
+    content = extended(read_policy_file(file_of(file)), str(file), {str(each) for each in groups})
+    write_policy_file(out, content)
+    added = content.card["extended_with"]
+    facts = {"file": str(out), "with": str(added).split(", "), "parameters": content.spec.parameter_count}
+    show(output, facts, f"written: {out}, with {added}", [facts])
 
 
 def policy_sheet(facts: dict[str, Any]) -> FactSheet:

@@ -43,7 +43,7 @@ from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.policy import DEFAULT_POLICY, SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.policy import SetPolicy
-from policy_net.throughput.kinds_apart import measured_kinds, type_of_kind
+from policy_net.throughput.beliefs import measured_kinds, type_of_kind
 from policy_net.throughput.parametric import OnlineFit
 
 NEW = "the-job-that-is-asked-about"

@@ -18,8 +18,7 @@ from deploy.local.configs import REAL_JOBS, learner_content, real_agent
 from deploy.local.frame import DemoLearner, Demonstration, LearnerWatch, demonstration, shipped_start
 from deploy.local.processes import DemoFailed
 from deploy.local.waiting import ProgressDeadline
-from foundation.command_line import run
-from foundation.option_groups import with_option_groups
+from foundation.command_line import run, with_option_groups
 from foundation.program_life import end
 from policy_net.laboratory.report import prepare_folder
 

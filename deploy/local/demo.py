@@ -20,8 +20,7 @@ from deploy.local.plan import ClusterPlan, make_plan
 from deploy.local.processes import DemoFailed
 from deploy.local.report import Report, print_report, write_report
 from deploy.local.rollouts import contradiction
-from foundation.command_line import run
-from foundation.option_groups import with_option_groups
+from foundation.command_line import run, with_option_groups
 from foundation.program_life import end
 from global_learner.report.learning import LessonCurve
 from policy_net.exchange.spec import SET

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from foundation.marked_processes import end_marked
+from foundation.kinship import end_marked
 
 VARIABLE = "FEDL2_DEMO_RUN"
 _SWEEPS = 100

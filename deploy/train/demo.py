@@ -23,8 +23,7 @@ from deploy.local.processes import DemoFailed
 from deploy.train.jobs import ARRIVALS, Arrival, arrivals, free_cores, said, share_of_work
 from deploy.train.page import write_training_page
 from deploy.train.story import JobWatch, Story, decisions, gradients, resizes
-from foundation.command_line import run
-from foundation.option_groups import with_option_groups
+from foundation.command_line import run, with_option_groups
 from foundation.program_life import end
 from policy_net.laboratory.report import prepare_folder
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import typer
 
+from foundation.command_line import with_option_groups
 from foundation.files import check_replaceable, write_whole
-from foundation.option_groups import with_option_groups
 from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.errors import AuditUnsound, BadLearnerConfig, LearnerError
 from global_learner.policyctl.options import CallOptions, PollOptions, moment_of

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from foundation.command_line import group_with_habits, run
+from foundation.command_line import group_with_habits, run, with_option_groups
 from foundation.completion import COMMAND, completion_command
-from foundation.option_groups import with_option_groups
 from foundation.program_life import end
 from foundation.tables import FactSheet
 from global_learner.errors import BadLearnerConfig

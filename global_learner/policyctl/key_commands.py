@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foundation.option_groups import with_option_groups
+from foundation.command_line import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadLearnerConfig, ChangedSince, StateUnusable
 from global_learner.policyctl.options import CallOptions, PollOptions

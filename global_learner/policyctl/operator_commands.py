@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from foundation.command_line import with_option_groups
 from foundation.figures import counted
-from foundation.option_groups import with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
 from global_learner.errors import BadLearnerConfig, ChangedSince
 from global_learner.policyctl.options import (

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
+from foundation.command_line import with_option_groups
 from foundation.files import check_replaceable
-from foundation.option_groups import with_option_groups
 from foundation.tables import FactSheet
 from global_learner.errors import BadLearnerConfig, StateUnusable
 from global_learner.policyctl.options import CallOptions, DryRun, PollOptions, Reason, Yes, confirm

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foundation.backoff import Backoff
-from foundation.command_line import group_with_habits
-from foundation.option_groups import with_option_groups
+from foundation.command_line import group_with_habits, with_option_groups
 from foundation.output import Form
 from global_learner.errors import BadLearnerConfig, ChangedSince, LearnerError, RolledBack, Unknown, Unreachable
 from global_learner.policyctl.options import (

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foundation.command_line import group_with_habits
-from foundation.option_groups import with_option_groups
+from foundation.command_line import group_with_habits, with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
 from foundation.text import parse_json
 from global_learner.errors import BadLearnerConfig, LearnerError, StateUnusable, VersionsUnsound

@@ -17,7 +17,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.domain import SUSPENDED, Allocation, SpeedModel
+from policy_net.baselines.needs import remaining_samples
+from policy_net.domain import SUSPENDED, Allocation, Job, SpeedModel
 from policy_net.throughput.beliefs import TypeCache
 
 FAIRNESS_EXPONENT = 0.25
@@ -83,6 +84,11 @@ def _unbeaten_splits(speeds: NDArray[np.float64]) -> list[tuple[float, Allocatio
 
 def _slope(start: Corner, end: Corner) -> float:
     return (end[1] - start[1]) / (end[0] - start[0])
+
+
+def urgency(job: Job, work_exponent: float = FAIRNESS_EXPONENT) -> float:
+    """Factor of a job's slopes: its remaining samples to the power of −b."""
+    return float(remaining_samples(job) ** -work_exponent)
 
 
 class HullCache(TypeCache[SplitHull]):

@@ -13,9 +13,8 @@ import heapq
 from collections.abc import Sequence
 
 from policy_net.baselines.decision_capacity import DecisionCapacity
-from policy_net.baselines.hull import FAIRNESS_EXPONENT, HullCache
-from policy_net.baselines.needs import remaining_samples
-from policy_net.domain import ClusterState, Decision, Job, PolicyContext, Progress, SpeedModel, Trigger
+from policy_net.baselines.hull import HullCache, urgency
+from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, SpeedModel, Trigger
 from policy_net.policy import true_speeds_for
 from policy_net.throughput.beliefs import Beliefs
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
@@ -36,7 +35,7 @@ class MarginalPolicy:
         if self.beliefs is not None:
             self.beliefs.introduce(state.jobs)
         hulls = [self._hulls.of(job) for job in state.jobs]
-        urgencies = [_urgency(job) for job in state.jobs]
+        urgencies = [urgency(job) for job in state.jobs]
         free_capacity = DecisionCapacity(state)
         probing = self._probe(state, free_capacity)
         queue = [
@@ -65,11 +64,6 @@ class MarginalPolicy:
         """Sharpen the beliefs, if this policy plans on beliefs."""
         if self.beliefs is not None:
             self.beliefs.observe(progress)
-
-
-def _urgency(job: Job) -> float:
-    samples = remaining_samples(job)
-    return float(samples**-FAIRNESS_EXPONENT) if samples > 0 else 0.0
 
 
 def build_marginal(context: PolicyContext) -> MarginalPolicy:  # noqa: ARG001  (plans on its own beliefs, no truth)

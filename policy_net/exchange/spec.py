@@ -67,7 +67,7 @@ PRICES_VERSION = 1
 """Raised whenever the meaning of one of them changes."""
 
 PRICE_COUNT = 6
-"""See `policy_net.set_policy.prices`."""
+"""See `policy_net.set_policy.steps`."""
 
 SESSIONS = "sessions"
 """The tensor of the numbers of the model of sessions."""

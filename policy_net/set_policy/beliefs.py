@@ -27,18 +27,19 @@ from policy_net.baselines.needs import remaining_samples
 from policy_net.domain import MAX_TASKS_PER_ROLE, ClusterState, Job, JobKind, Progress, speed_at
 from policy_net.errors import BadInput
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.set_policy.length_bins import (
+from policy_net.set_policy.restarts import Restarts
+from policy_net.set_policy.sessions import (
     BINS,
     PRIOR_HAZARDS,
     PRIOR_JOBS,
     STARTS,
     WIDTHS,
     Array,
+    Sessions,
+    SessionTerms,
     bin_of,
     counts_of,
 )
-from policy_net.set_policy.restarts import Restarts
-from policy_net.set_policy.sessions import Sessions, SessionTerms
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs, hoped_for_speeds
 from policy_net.throughput.place_effects import PlaceBeliefs
 

@@ -1,6 +1,6 @@
 """The planner: greedy grants by the slope of the best step, the base of the `set` policy, complete without learning.
 
-The score of a step is slope × remaining work^−b × exp(what the residual says of it), b a quarter or what `prices.py`
+The score of a step is slope × remaining work^−b × exp(what the residual says of it), b a quarter or what `steps.py`
 says. Of a job that holds tasks, the first step counts as if it were two restarts nearer to its end (see `restarts.py`);
 of one that holds none it counts less where others end soon, as it then starts without a restart of anybody. Grants go
 to the highest score until nothing gains or nothing fits. As a job's slope only rises on the way to a target, whole
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.baselines.decision_capacity import DecisionCapacity
-from policy_net.baselines.hull import FAIRNESS_EXPONENT
+from policy_net.baselines.hull import FAIRNESS_EXPONENT, urgency
 from policy_net.baselines.needs import LEAST_REMAINING_SHARE, remaining_samples
 from policy_net.dl2.action import GRANT_KINDS, Grant
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job
@@ -152,11 +152,6 @@ def _waiting(remaining: Sequence[float | None], restart_seconds: float) -> float
     if slowest == math.inf:
         return 1.0
     return 1.0 / (1.0 + (ends_per_second - slowest) * restart_seconds)
-
-
-def urgency(job: Job, work_exponent: float = FAIRNESS_EXPONENT) -> float:
-    """The factor of this job's slopes: its remaining samples to the power of −b."""
-    return float(remaining_samples(job) ** -work_exponent)
 
 
 class Granting(Protocol):

@@ -36,11 +36,10 @@ from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.places import PlacedGrants, PlaceView, dealt
 from policy_net.set_policy.planner import Array, Chance, SetSamples, Tilt, Weighed, drawn_plan, plan
 from policy_net.set_policy.pools import PlaceTables
-from policy_net.set_policy.prices import PriceTerms
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
 from policy_net.set_policy.restarts import NO_COST, ResizeCost, keeping
 from policy_net.set_policy.sessions import SessionTerms
-from policy_net.set_policy.steps import Prices, StepTable, StepTables
+from policy_net.set_policy.steps import Prices, PriceTerms, StepTable, StepTables
 
 DEFAULT_SET_FILE = Path(__file__).with_name("default.safetensors")
 SHIPPED_FILES: Mapping[str, Path] = MappingProxyType(

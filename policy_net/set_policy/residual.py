@@ -22,8 +22,7 @@ from policy_net.baselines.needs import remaining_samples
 from policy_net.domain import ClusterState, Job, Resources
 from policy_net.exchange.spec import PRICES, SESSIONS, SET_INPUTS, SetSpec, Weights, split_weights
 from policy_net.set_policy.planner import Tilt
-from policy_net.set_policy.prices import wanted_share
-from policy_net.set_policy.steps import StepTable
+from policy_net.set_policy.steps import StepTable, wanted_share
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
 Array = NDArray[np.float64]

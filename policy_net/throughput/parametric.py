@@ -115,14 +115,6 @@ class OnlineFit(BeliefsByType[TypeFit]):
     def __init__(self) -> None:
         super().__init__(TypeFit)
 
-    def coefficients(self, job_type: str) -> tuple[float, ...]:
-        """The fitted seconds per sample of the form's terms, as of the last fit."""
-        fit = self._types.get(job_type)
-        if fit is None:
-            return tuple(FORMS[self._kinds.get(job_type, JobKind.PS)].unseen_coefficients.tolist())
-        fit.grid()
-        return tuple(fit.coefficients.tolist())
-
 
 @dataclass(frozen=True, slots=True)
 class SpeedPoint:
@@ -143,7 +135,6 @@ class MeasuredFit:
             BadInput: a type has too few points that can be used.
         """
         self._origin = origin
-        self._coefficients: dict[str, tuple[float, ...]] = {}
         self._grids: dict[str, NDArray[np.float64]] = {}
         for job_type, of_type in points.items():
             # The points do not say which type is asynchronous.
@@ -154,9 +145,7 @@ class MeasuredFit:
                     f"{origin}: model {job_type!r} has {len(usable)} points with a speed above 0;"
                     f" the fit needs {form.terms} or more"
                 )
-            coefficients = _fit_points(form, usable)
-            self._coefficients[job_type] = tuple(coefficients.tolist())
-            grid = self._grids[job_type] = form_grid(form, coefficients)
+            grid = self._grids[job_type] = form_grid(form, _fit_points(form, usable))
             grid.setflags(write=False)
 
     def require(self, job_types: Iterable[str]) -> None:
@@ -174,10 +163,6 @@ class MeasuredFit:
         if grid is None:
             raise BadInput(f"no points for model {job_type!r} in {self._origin}: it has {', '.join(self._grids)}")
         return grid
-
-    def coefficients(self, job_type: str) -> tuple[float, ...]:
-        """The fitted seconds per sample of the form's terms; KeyError for a type without points."""
-        return self._coefficients[job_type]
 
 
 def _fit_points(form: SpeedForm, points: Sequence[SpeedPoint]) -> NDArray[np.float64]:

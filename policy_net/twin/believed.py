@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, JobKind
 from policy_net.set_policy.beliefs import LIFETIMES_KEY, PLACES_KEY, RESTARTS_KEY, SetBeliefs
-from policy_net.set_policy.length_bins import BINS, bin_of
+from policy_net.set_policy.sessions import BINS, bin_of
 from policy_net.throughput.form import FORMS, form_grid
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs, hoped_for_speeds
 from policy_net.throughput.process_prior import SPREADS, Prior, prior_of_kind

@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.exchange.spec import SET_INPUTS, SetSpec
-from policy_net.set_policy.length_bins import BINS
-from policy_net.set_policy.prices import PriceTerms
 from policy_net.set_policy.residual import LOUDNESS_ON_ONE_MACHINE, Residual
-from policy_net.set_policy.sessions import SessionTerms
+from policy_net.set_policy.sessions import BINS, SessionTerms
+from policy_net.set_policy.steps import PriceTerms
 
 CELL = np.dtype([("samples", "f8"), ("seconds", "f8"), ("ps", "i8"), ("workers", "i8"), ("count", "i8")])
 """What was seen of a split."""

@@ -22,7 +22,7 @@ from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestS
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, write_json
 from elastic_runtime.launcher.job_status import status_record
 from elastic_runtime.protocol.plan import JobPhase
-from foundation.marked_processes import marked_processes
+from foundation.kinship import marked_processes
 
 ROOT = Path(__file__).parents[2]
 

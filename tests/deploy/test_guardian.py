@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.guardian import VARIABLE, Guardian, end_leftovers
-from foundation.marked_processes import marked_processes
+from foundation.kinship import marked_processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,8 @@ import click
 import pytest
 import typer
 
-from foundation.command_line import run
+from foundation.command_line import run, with_option_groups
 from foundation.errors import BAD_INPUT, DONE
-from foundation.option_groups import with_option_groups
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from policy_net.domain import SUSPENDED, Allocation, Job, JobKind, Resources, Sp
 from policy_net.errors import BadInput
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.policy import SetPolicy
-from policy_net.throughput.kinds_apart import measured_kinds, type_of_kind
+from policy_net.throughput.beliefs import measured_kinds, type_of_kind
 from policy_net.throughput.parametric import OnlineFit
 
 SHIPPED = "set"

@@ -18,7 +18,7 @@ import structlog
 
 from elastic_runtime.launcher.job_folder import AGENT_MARK, launcher_lock
 from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter
-from foundation import marked_processes
+from foundation import kinship
 from foundation.files import PRIVATE, open_ordinary
 from foundation.locks import lock_holder
 
@@ -123,11 +123,11 @@ class Launchers:
 
     def processes(self, job: str) -> list[int]:
         """Process numbers of all that run for a job."""
-        return marked_processes.marked_processes(AGENT_MARK, self._mark(job))
+        return kinship.marked_processes(AGENT_MARK, self._mark(job))
 
     def cpu_seconds(self, job: str) -> float:
         """Processor time that the processes which run for a job have used."""
-        return marked_processes.cpu_seconds(self.processes(job))
+        return kinship.cpu_seconds(self.processes(job))
 
     def _spawn_cold(
         self, job: str, command: list[str], folder: Path, environment: Mapping[str, str], log: int, lock: int
@@ -162,7 +162,7 @@ class Launchers:
 
 def end_marked(mark: str) -> int:
     """Kill all processes of this user that carry a job's mark; how many there were. Linux only."""
-    ended = marked_processes.end_marked(AGENT_MARK, mark)
+    ended = kinship.end_marked(AGENT_MARK, mark)
     if ended:
         _log.warning("leftovers-ended", job=Path(mark).name, processes=ended)
     return ended

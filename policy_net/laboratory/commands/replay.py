@@ -16,8 +16,8 @@ import typer
 
 import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register policies' names)
+from foundation.command_line import with_option_groups
 from foundation.figures import duration, shown
-from foundation.option_groups import with_option_groups
 from foundation.output import Form, Output, console_of, show
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.errors import BadInput

@@ -122,19 +122,17 @@ def _runs_in_csv(runs: Sequence[TrainingRun]) -> FittedTable:
 def runs_table(runs: Sequence[TrainingRun], report: Path | None) -> FittedTable:
     """Runs side by side: ends of their curves, final figures, and differing settings."""
     from foundation.tables import Column, FittedTable, in_words  # noqa: PLC0415
-    from policy_net.laboratory.run_words import (  # noqa: PLC0415
-        heading_of,
-        name_of,
-        said,
-        settings_that_count,
-        unit_of,
-    )
-    from policy_net.laboratory.training_runs import (  # noqa: PLC0415
+    from policy_net.laboratory.training_runs import (  # noqa: PLC0415  # noqa: PLC0415
         WARM_START,
         differing,
         final_figures,
+        heading_of,
         last_value,
+        name_of,
+        said,
+        settings_that_count,
         steps_done,
+        unit_of,
     )
 
     figures = list(dict.fromkeys(curve.figure for run in runs for curve in run.curves))

@@ -15,7 +15,7 @@ import typer
 
 import policy_net.baselines
 import policy_net.set_policy  # noqa: F401  (both register names that can be imitated)
-from foundation.option_groups import with_option_groups
+from foundation.command_line import with_option_groups
 from foundation.output import Form, Output, show
 from policy_net.domain import RewardKind
 from policy_net.errors import BadInput

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foundation.option_groups import with_option_groups
+from foundation.command_line import with_option_groups
 from foundation.output import Form, Output
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import BadInput

@@ -12,8 +12,18 @@ from foundation.figures import counted, shown
 from policy_net.laboratory.report.charts import OTHER_COLOURS, PROPOSED_COLOUR, TODAY_COLOUR, Chart
 from policy_net.laboratory.report.page import pictures_of, rendered
 from policy_net.laboratory.report.tables import TableRow, TextTable
-from policy_net.laboratory.run_words import heading_of, is_unset, name_of, said, settings_that_count, unit_of
-from policy_net.laboratory.training_runs import TrainingRun, differing, final_figures, last_value
+from policy_net.laboratory.training_runs import (
+    TrainingRun,
+    differing,
+    final_figures,
+    heading_of,
+    is_unset,
+    last_value,
+    name_of,
+    said,
+    settings_that_count,
+    unit_of,
+)
 
 _COLOURS = (PROPOSED_COLOUR, *OTHER_COLOURS, TODAY_COLOUR)
 _LINES = ("-", "--", ":", "-.")

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from policy_net.baselines.hull import urgency
 from policy_net.domain import SUSPENDED, Allocation
 from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.laboratory.logged import LoggedDecision
-from policy_net.set_policy.planner import Grants, urgency
+from policy_net.set_policy.planner import Grants
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
 from policy_net.set_policy.steps import StepTable, StepTables
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs

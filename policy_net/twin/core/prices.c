@@ -1,6 +1,6 @@
 /* Prices that the planner counts in, which follow from how full the cluster is.
 
-   Follows policy_net.set_policy.prices. */
+   Follows policy_net.set_policy.steps. */
 
 #include "twin.h"
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from policy_net.errors import BadInput
 from policy_net.set_policy.beliefs import Lifetimes
-from policy_net.set_policy.length_bins import BINS, FIRST_EDGE_SECONDS, PRIOR_JOBS
+from policy_net.set_policy.sessions import BINS, FIRST_EDGE_SECONDS, PRIOR_JOBS
 
 HOUR = 3600.0
 HALF_YEAR = 180 * 24 * HOUR

@@ -13,9 +13,8 @@ from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
 from policy_net.exchange.spec import PRICE_COUNT, SetSpec
 from policy_net.set_policy.policy import DEFAULT_SET_FILE, SetPolicy, default_set_file, set_policy_of
-from policy_net.set_policy.prices import PriceTerms, contention_of
 from policy_net.set_policy.residual import initial_residual
-from policy_net.set_policy.steps import USUAL_PRICES, Prices, StepTable, StepTables
+from policy_net.set_policy.steps import USUAL_PRICES, Prices, PriceTerms, StepTable, StepTables, contention_of
 
 PLAIN, PRICED = SetSpec(), SetSpec(prices=1)
 

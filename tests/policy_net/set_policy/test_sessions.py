@@ -16,9 +16,8 @@ from policy_net.errors import BadInput, PolicyFileError
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file, spec_from_json
 from policy_net.exchange.spec import SESSION_COUNT, SetSpec
 from policy_net.set_policy.beliefs import LIFETIMES_KEY, Lifetimes
-from policy_net.set_policy.length_bins import BINS, EDGE_RATIO, FIRST_EDGE_SECONDS, STARTS, WIDTHS, bin_of
 from policy_net.set_policy.policy import SetPolicy, default_set_file, set_policy_of
-from policy_net.set_policy.sessions import SessionTerms
+from policy_net.set_policy.sessions import BINS, EDGE_RATIO, FIRST_EDGE_SECONDS, STARTS, WIDTHS, SessionTerms, bin_of
 
 SPEC = SetSpec(sessions=1)
 

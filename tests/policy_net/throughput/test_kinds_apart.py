@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy_net.domain import JobKind
-from policy_net.throughput.kinds_apart import type_of_kind
+from policy_net.throughput.beliefs import type_of_kind
 
 PS, ASYNC, RING = JobKind.PS, JobKind.ASYNC, JobKind.ALLREDUCE
 KINDS = st.sampled_from(JobKind)

@@ -16,7 +16,7 @@ from started_tasks import DEADLINE_SECONDS, gone, wait_for
 
 from elastic_runtime.launcher.warm.forked_task import THREAD_VARIABLES
 from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter, StarterSettings
-from foundation.marked_processes import end_marked, marked_processes
+from foundation.kinship import end_marked, marked_processes
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 

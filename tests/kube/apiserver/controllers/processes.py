@@ -26,7 +26,7 @@ from apiserver.controllers.stepping import pair_of
 from apiserver.controllers.volumes import Volumes
 from apiserver.store import Store
 from elastic_runtime.launcher import parent_death
-from foundation.marked_processes import end_marked
+from foundation.kinship import end_marked
 
 Json = dict[str, Any]
 MARK = "FEDL2_TEST_CLUSTER"
@@ -34,7 +34,7 @@ _LONGEST_WORDS, _LOG_END_CHARACTERS = 4096, 2048
 _CHECKOUT = Path(__file__).parents[4]
 _GUARD = """
 import shutil, sys
-from foundation.marked_processes import end_marked
+from foundation.kinship import end_marked
 sys.stdin.read()
 end_marked(*sys.argv[1:3])
 shutil.rmtree(sys.argv[3], ignore_errors=True)
