@@ -42,15 +42,15 @@ class AwakeClock:
     def __init__(self, most_seconds: float, clock: Callable[[], float] = boot_seconds) -> None:
         self._most_seconds, self._clock = most_seconds, clock
         self._lock = threading.RLock()  # a handler comes upon its own thread in the middle of a look
-        self._looked = self._counted = clock()
+        self._polled = self._counted = clock()
         self._missed = 0.0
 
     def __call__(self) -> float:
         """Look: the seconds so far."""
         with self._lock:
             now = self._clock()
-            passed = max(now - self._looked, 0.0)
-            self._looked += passed
+            passed = max(now - self._polled, 0.0)
+            self._polled += passed
             counted = min(passed, self._most_seconds)
             self._counted += counted
             self._missed += passed - counted

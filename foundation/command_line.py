@@ -249,8 +249,8 @@ def _drop_output() -> None:
 def _version_option(program: str) -> click.Option:
     """The option `--version` of a program; of a program with commands it stands before their names."""
 
-    def show(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
-        if asked and not context.resilient_parsing:
+    def show(context: click.Context, _parameter: click.Parameter, given: bool) -> None:
+        if given and not context.resilient_parsing:
             # Takes longer to load than the rest of what a refusal needs.
             from importlib.metadata import version  # noqa: PLC0415
 
@@ -272,8 +272,8 @@ def _guarded(command: click.Command) -> click.Command:
         for child in command.commands.values():
             _guarded(child)
     else:  # it does nothing with it: `_ended` looks for the flag
-        said = "Print the traceback of an error."
-        command.params.append(TyperOption(param_decls=[_DEBUG], is_flag=True, expose_value=False, help=said))
+        help_text = "Print the traceback of an error."
+        command.params.append(TyperOption(param_decls=[_DEBUG], is_flag=True, expose_value=False, help=help_text))
     for parameter in command.params:
         if isinstance(parameter.type, (click.types.FloatParamType, click.Path)):
             parameter.type = _checked(parameter.type)

@@ -65,7 +65,7 @@ class CompletionPlace:
         words: sub-commands, or words that an argument may be, each with its meaning.
         default: the sub-command that is meant where none is named.
         files: whether an argument is the name of a file or a folder.
-        asks: whether only the program knows what an argument may be.
+        dynamic: whether only the program knows what an argument may be.
     """
 
     path: tuple[str, ...]
@@ -74,7 +74,7 @@ class CompletionPlace:
     groups: bool = False
     default: str | None = None
     files: bool = False
-    asks: bool = False
+    dynamic: bool = False
 
     @property
     def name(self) -> str:
@@ -113,7 +113,7 @@ def places(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[Compl
             {word: "" for argument in arguments for word in _choices(argument)},
             options,
             files=any(isinstance(argument.type, click.Path) for argument in arguments),
-            asks=any(getattr(argument, "_custom_shell_complete", None) is not None for argument in arguments),
+            dynamic=any(getattr(argument, "_custom_shell_complete", None) is not None for argument in arguments),
         )
         return
     shown = {name: child for name, child in command.commands.items() if not child.hidden}
@@ -154,7 +154,7 @@ def _first_sentence(text: str) -> str:
 def _bash(program: str, found: list[CompletionPlace]) -> str:
     """The script for Bash; variables have names that mean nothing to Zsh."""
     function = f"_{program.replace('-', '_')}_completion"
-    asking = f"_{program.replace('-', '_').upper()}_COMPLETE=complete_bash"
+    variable = f"_{program.replace('-', '_').upper()}_COMPLETE=complete_bash"
     lines = [
         f"{function}() {{",
         '    local typed="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}"',
@@ -187,9 +187,9 @@ def _bash(program: str, found: list[CompletionPlace]) -> str:
         '    COMPREPLY=($(compgen -W "$names" -- "$typed"))',
         '    case "$place" in',
     ]
-    if asks := [place for place in found if place.asks]:
-        asked = f'COMP_WORDS="${{COMP_WORDS[*]}}" COMP_CWORD="$COMP_CWORD" {asking} {program} 2>/dev/null'
-        lines.append(f"        {_either(place.name for place in asks)}) COMPREPLY=($({asked})) ;;")
+    if dynamic := [place for place in found if place.dynamic]:
+        query = f'COMP_WORDS="${{COMP_WORDS[*]}}" COMP_CWORD="$COMP_CWORD" {variable} {program} 2>/dev/null'
+        lines.append(f"        {_either(place.name for place in dynamic)}) COMPREPLY=($({query})) ;;")
     if files := [place for place in found if place.files]:
         lines.append(f"        {_either(place.name for place in files)}) {function}_files ;;")
     lines += [
@@ -260,11 +260,11 @@ def _fish(program: str, found: list[CompletionPlace]) -> str:
     for place in found:
         here = f"complete -c {program} -n {_quoted(f'{name}_at {_quoted(place.name)}')}"
         lines += [f"{here} -a {_quoted(word)}{_described(meaning)}" for word, meaning in place.words.items()]
-        if place.asks:
-            asked = "env COMP_WORDS=(commandline -opc | string join ' ')' '(commandline -ct)"
-            asked += " COMP_CWORD=(commandline -opc | count)"
-            asked += f" _{program.replace('-', '_').upper()}_COMPLETE=complete_bash {program} 2>/dev/null"
-            lines.append(f"{here} -a {_quoted(f'({asked})')}")
+        if place.dynamic:
+            query = "env COMP_WORDS=(commandline -opc | string join ' ')' '(commandline -ct)"
+            query += " COMP_CWORD=(commandline -opc | count)"
+            query += f" _{program.replace('-', '_').upper()}_COMPLETE=complete_bash {program} 2>/dev/null"
+            lines.append(f"{here} -a {_quoted(f'({query})')}")
         if place.files:
             lines.append(f"{here} -F")
         for option in place.options:

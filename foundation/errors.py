@@ -18,7 +18,7 @@ UNREACHABLE: Final = 3
 INTERRUPTED: Final = 130
 """Ctrl-C, as shells count it."""
 
-NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """A full disk. A quota or a limit on a file's size refuses in the same way, and is lifted in the same way."""
 MISNAMED: Final = frozenset(
     {

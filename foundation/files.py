@@ -110,14 +110,14 @@ def _open_folder(folder: Path, below: Path | None) -> int:
 
 def _other_kind(error: OSError, path: Path, *, follow: bool = False) -> OSError:
     """The error with the whole path, and with what stands there where the system says that in other words."""
-    said = error.strerror
+    reason = error.strerror
     if path.is_symlink() and not follow:
-        said = "it is a link, which is not followed"
+        reason = "it is a link, which is not followed"
     elif error.errno == errno.EISDIR:
-        said = "it is a folder, and no file"
+        reason = "it is a folder, and no file"
     elif error.errno == errno.ENXIO:
-        said = "it is a pipe or a socket, and no file"
-    return OSError(error.errno, said, str(path))
+        reason = "it is a pipe or a socket, and no file"
+    return OSError(error.errno, reason, str(path))
 
 
 def write_whole(
@@ -298,11 +298,11 @@ def near_file(path: Path) -> Path | None:
     Names are alike without their ending, as every csv is like another by that; one of the same ending comes first.
     """
     try:
-        beside = sorted(each.name for each in path.parent.iterdir() if each.is_file() and not each.name.startswith("."))
+        names = sorted(each.name for each in path.parent.iterdir() if each.is_file() and not each.name.startswith("."))
     except (OSError, ValueError):  # no such folder, or a name that none can have
         return None
-    same = {Path(name).stem: name for name in beside if Path(name).suffix == path.suffix}
-    others = {Path(name).stem: name for name in beside}
+    same = {Path(name).stem: name for name in names if Path(name).suffix == path.suffix}
+    others = {Path(name).stem: name for name in names}
     for known in (same, others):
         stem = nearest(path.stem, known)
         if stem is not None:

@@ -107,5 +107,5 @@ def _has_mark(number: int, variable: str, mark: str, prefix: bool) -> bool:
         variables = Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
-    wanted = f"{variable}={mark}".encode()
-    return any(found.startswith(wanted) if prefix else found == wanted for found in variables)
+    entry = f"{variable}={mark}".encode()
+    return any(found.startswith(entry) if prefix else found == entry for found in variables)

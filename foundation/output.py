@@ -184,9 +184,9 @@ def what_fits(drawn: RenderableType, console: Console) -> RenderableType:
     from rich.segment import Segment, Segments  # noqa: PLC0415
 
     lines = console.render_lines(drawn, pad=False)
-    room = max(1, console.height - 2)
-    if len(lines) <= room:
+    height = max(1, console.height - 2)
+    if len(lines) <= height:
         return drawn
-    above = len(lines) - room
+    above = len(lines) - height
     kept = [segment for line in lines[above:] for segment in (*line, Segment.line())]
     return Group(f"… {above} lines above", Segments(kept[:-1]))

@@ -141,8 +141,8 @@ class PodSecrets:
     def _check(self, status: int, answer: Mapping[str, Any], name: str, verb: str) -> None:
         if status < HTTPStatus.BAD_REQUEST:
             return
-        said = " ".join(str(answer.get("message") or "no reason given").split())
-        where = f"secret {name} in namespace {self.namespace}: {status}, {said}"
+        message = " ".join(str(answer.get("message") or "no reason given").split())
+        where = f"secret {name} in namespace {self.namespace}: {status}, {message}"
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
             raise ApiServerAway(f"{where}; come again")
         raise SecretRefused(f"{where}; give this pod's service account the right to {verb} it")

@@ -96,26 +96,26 @@ class FittedTable:
         width = options.max_width
         kept, widths = self._fitted(width)
         rule = figures = self._needed(kept, widths)
-        beside = 0
-        if self._words_fit_beside(kept, widths, width):
-            beside = width - figures - len(_GAP)
-            rule += len(_GAP) + min(beside, max(map(cell_len, self._said())))
+        words_width = 0
+        if self._words_fit(kept, widths, width):
+            words_width = width - figures - len(_GAP)
+            rule += len(_GAP) + min(words_width, max(map(cell_len, self._sentences())))
         yield from _wrapped(self.title, console, width, style="bold")
         headings = [self._columns[index].heading.split("\n") for index in kept]
         height = max(map(len, headings))
         for line in range(-height, 0):
             cells = [heading[line] if len(heading) + line >= 0 else "" for heading in headings]
             text = self._line(kept, widths, cells)
-            if beside and line == -1:
+            if words_width and line == -1:
                 text = set_cell_size(text, figures) + _GAP + (self._words or "")
             yield _one_line(text, "bold")
         yield _one_line(("-" if options.ascii_only else "─") * rule, "dim")
         for row in self.rows:
-            yield from self._row(row, kept, widths, beside, console, width)
+            yield from self._row(row, kept, widths, words_width, console, width)
         left_out = ", ".join(self.left_out(width))
         yield from _wrapped(f"no room for: {left_out}" if left_out else "", console, width, style="dim")
-        for said in self.below:
-            yield from _wrapped(said, console, width)
+        for text in self.below:
+            yield from _wrapped(text, console, width)
 
     def left_out(self, width: int) -> list[str]:
         """The headings of the columns that a terminal of so many columns has no room for."""
@@ -124,15 +124,21 @@ class FittedTable:
         return [_on_one_line(heading) for heading in headings]
 
     def _row(
-        self, row: Sequence[str], kept: Sequence[int], widths: Sequence[int], beside: int, console: Console, width: int
+        self,
+        row: Sequence[str],
+        kept: Sequence[int],
+        widths: Sequence[int],
+        words_width: int,
+        console: Console,
+        width: int,
     ) -> Iterator[Text]:
         figures = self._line(kept, widths, [row[index] for index in kept])
-        said = row[-1] if self._words is not None else ""
-        if not beside:
+        text = row[-1] if self._words is not None else ""
+        if not words_width:
             yield _one_line(figures)
-            yield from _wrapped(_INDENT + said if said else "", console, width)
+            yield from _wrapped(_INDENT + text if text else "", console, width)
             return
-        lines = Text(said).wrap(console, beside, overflow="fold") if said else [Text("")]
+        lines = Text(text).wrap(console, words_width, overflow="fold") if text else [Text("")]
         for number, line in enumerate(lines):
             start = figures if not number else ""
             yield _one_line((set_cell_size(start, self._needed(kept, widths)) + _GAP + line.plain).rstrip())
@@ -180,16 +186,16 @@ class FittedTable:
     def _needed(kept: Sequence[int], widths: Sequence[int]) -> int:
         return sum(widths[index] for index in kept) + len(_GAP) * (len(kept) - 1)
 
-    def _words_fit_beside(self, kept: Sequence[int], widths: Sequence[int], width: int) -> bool:
+    def _words_fit(self, kept: Sequence[int], widths: Sequence[int], width: int) -> bool:
         """Whether there are words, and every one of them has room beside all figures."""
-        said = self._said()
-        if not any(said[1:]) or len(kept) < len(self._columns):
+        sentences = self._sentences()
+        if not any(sentences[1:]) or len(kept) < len(self._columns):
             return False
-        room = width - self._needed(kept, widths) - len(_GAP)
-        longest_word = max(cell_len(word) for text in said for word in text.split())
-        return room >= max(map(cell_len, said)) or room >= max(_LEAST_WORDS, longest_word)
+        width_left = width - self._needed(kept, widths) - len(_GAP)
+        longest_word = max(cell_len(word) for text in sentences for word in text.split())
+        return width_left >= max(map(cell_len, sentences)) or width_left >= max(_LEAST_WORDS, longest_word)
 
-    def _said(self) -> list[str]:
+    def _sentences(self) -> list[str]:
         return [] if self._words is None else [self._words, *(row[-1] for row in self.rows)]
 
 
@@ -223,19 +229,19 @@ class FactSheet:
         width = options.max_width
         yield from _wrapped(self.title, console, width, style="bold")
         labels = min(max((cell_len(label) for label, _ in self.facts), default=0), _LONGEST_LABEL)
-        room = max(width - labels - len(_GAP), 1)
+        width_left = max(width - labels - len(_GAP), 1)
         for label, value in self.facts:
             longest_word = max(map(cell_len, value.split()), default=0)
-            if room < longest_word <= width - len(_INDENT):  # whole, as a digest that is to be copied
+            if width_left < longest_word <= width - len(_INDENT):  # whole, as a digest that is to be copied
                 yield from _wrapped(label, console, width, style="bold")
                 yield from _wrapped(_INDENT + value, console, width)
                 continue
             names = Text(label).wrap(console, max(labels, 1), overflow="fold")
-            values = Text(value).wrap(console, room, overflow="fold")
+            values = Text(value).wrap(console, width_left, overflow="fold")
             for number in range(max(len(names), len(values))):
                 name = names[number].plain.rstrip() if number < len(names) else ""
-                said = values[number].plain.rstrip() if number < len(values) else ""
-                line = Text.assemble((set_cell_size(name, labels), "bold"), _GAP, said)
+                text = values[number].plain.rstrip() if number < len(values) else ""
+                line = Text.assemble((set_cell_size(name, labels), "bold"), _GAP, text)
                 line.rstrip()
                 yield _whole(line)
         for below in self.below:
@@ -305,9 +311,9 @@ def _shortened(name: str, longest: int) -> str:
 def _wrapped(text: str, console: Console, width: int, style: str = "") -> Iterator[Text]:
     """Lines of words; the ones after the first keep the first one's indentation."""
     indent = min(len(text) - len(text.lstrip()), width // 2)
-    said = _plain(text)
-    if said:
-        for line in Text(said).wrap(console, max(width - indent, 1), overflow="fold"):
+    text = _plain(text)
+    if text:
+        for line in Text(text).wrap(console, max(width - indent, 1), overflow="fold"):
             yield _one_line(" " * indent + line.plain.rstrip(), style)
 
 

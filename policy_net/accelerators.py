@@ -42,7 +42,7 @@ _PARTS = re.compile(
     re.IGNORECASE,
 )
 _NOT_PARTS = re.compile(r".*(mem(ory)?|core\.percentage|percent(age)?)$", re.IGNORECASE)
-_BESIDE = re.compile(r"gpu\.intel\.com/(\w+_monitoring|tiles|millicores|memory\.max)", re.IGNORECASE)
+_COMPANIONS = re.compile(r"gpu\.intel\.com/(\w+_monitoring|tiles|millicores|memory\.max)", re.IGNORECASE)
 """What is asked for together with a device, and says nothing without it."""
 _LIKE_ONE = re.compile(
     r"(?<![a-z])(v?[gntxp]pu|[dg]cu|s?mlu)|gaudi|ascend|neuron|vcuda|qaic|accelerator|davinci"
@@ -56,7 +56,7 @@ NOT_COUNTED = "asked for an accelerator that is not counted"
 @lru_cache(maxsize=4096)
 def counted_as(resource: str) -> Counted | None:
     """What a number of an extended resource of Kubernetes counts; None of what is no accelerator."""
-    if "/" not in resource or _BESIDE.fullmatch(resource):
+    if "/" not in resource or _COMPANIONS.fullmatch(resource):
         return None
     if _PARTS.fullmatch(resource) and not _NOT_PARTS.fullmatch(resource):
         return Counted.PARTS

@@ -91,9 +91,9 @@ class JobKind(StrEnum):
         """The most parameter servers that such a job may ask for."""
         return MAX_TASKS_PER_ROLE if self.uses_ps else 0
 
-    def usual_max_workers(self, asked: int) -> int:
+    def usual_max_workers(self, requested: int) -> int:
         """The most workers of a job of which nobody says it: the usual number, or what it asked for if that is more."""
-        return min(max(asked, MAX_TASKS_PER_ROLE), self.most_workers)
+        return min(max(requested, MAX_TASKS_PER_ROLE), self.most_workers)
 
 
 class CapacityMode(StrEnum):

@@ -66,11 +66,11 @@ class OtherFile:
 
     Attributes:
         names: settings that it has, and this program's has not, at its top.
-        said: whose it is, and which program reads it.
+        message: whose it is, and which program reads it.
     """
 
     names: frozenset[str]
-    said: str
+    message: str
 
 
 AGENTS_FILE: Final = OtherFile(
@@ -95,7 +95,7 @@ def read_settings_file(path: Path, model: type[Model], least: str, other: OtherF
         raise BadInput(f"{path}: holds no settings; it needs at least {least}")
     needed = {field.alias or name for name, field in model.model_fields.items() if field.is_required()}
     if other is not None and other.names & content.keys() and not (needed - {"state_dir", "policy"}) & content.keys():
-        raise BadInput(f"{path}: {other.said}")
+        raise BadInput(f"{path}: {other.message}")
     constants = list(_taken_out(content, model, ""))
     if constants:
         _LOGGER.warning(

@@ -85,7 +85,7 @@ SETTINGS = FileWords()
 def first_problems(error: ValidationError, model: type[BaseModel], words: FileWords = SETTINGS) -> str:
     """The first problems in words, and how many more there are; one for each setting, unknown names first."""
     known: Settings = dict(_all_settings(model))
-    said: dict[str, str] = {}
+    messages: dict[str, str] = {}
     meant: set[str] = set()
     for problem in sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden"):
         kind, place = problem["type"], list(problem["loc"])
@@ -96,23 +96,23 @@ def first_problems(error: ValidationError, model: type[BaseModel], words: FileWo
         path = _path([part for part in place if not _TYPE_IN_PLACE.fullmatch(str(part))], known)
         path += last
         where = ".".join(brief.repr(part)[1:-1] if isinstance(part, str) else str(part) for part in path)
-        if any(where == other or where.startswith(f"{other}.") for other in said):
+        if any(where == other or where.startswith(f"{other}.") for other in messages):
             continue
         if kind == "missing" and where in meant:
             continue
-        if kind == "too_short" and any(other.startswith(f"{where}.") for other in said):
+        if kind == "too_short" and any(other.startswith(f"{where}.") for other in messages):
             continue
         if kind == "extra_forbidden":
             near, advice = _suggestion([str(part) for part in path], known)
             meant.add(near)
-            said[where] = f"unknown {words.noun} {where}{advice}"
+            messages[where] = f"unknown {words.noun} {where}{advice}"
         else:
             found = known.get(tuple(part for part in path if isinstance(part, str)))
-            said[where] = _in_words(problem, where, found, model, words)
-    first, *others = list(said.values())[:_MOST_PROBLEMS]
+            messages[where] = _in_words(problem, where, found, model, words)
+    first, *others = list(messages.values())[:_MOST_PROBLEMS]
     for other in others:
         first += f" Also {other}" if first.endswith("?") else f"; also {other}"
-    return first + (f" (and {len(said) - _MOST_PROBLEMS} more)" if len(said) > _MOST_PROBLEMS else "")
+    return first + (f" (and {len(messages) - _MOST_PROBLEMS} more)" if len(messages) > _MOST_PROBLEMS else "")
 
 
 def _path(place: list[int | str], known: Settings) -> list[int | str]:
@@ -132,13 +132,13 @@ def _in_words(
     kind, value, details = problem["type"], problem["input"], problem.get("ctx", {})
     subject, last, sections = f"{words.noun} {where}", where.rpartition(".")[2], _sections_of(field)
     name = "" if last.isdigit() else f"{words.written(last)}: "
-    a_section, wants_section = "an object" if words.json else "a section", kind.startswith(("model_", "dict_"))
+    a_section, is_section = "an object" if words.json else "a section", kind.startswith(("model_", "dict_"))
     shown = in_yaml(value) if isinstance(value, bool) else "nothing" if value is None else brief.repr(value)
     if kind == "value_error" or not where:
-        said = f"no JSON ({details['error']})" if kind == "json_invalid" else problem["msg"]
-        if wants_section:
-            said = f"{shown} is not {a_section}; write {_section_for(None, [model], words)}"
-        return (f"{subject}: " if where else "") + said.removeprefix("Value error, ")
+        message = f"no JSON ({details['error']})" if kind == "json_invalid" else problem["msg"]
+        if is_section:
+            message = f"{shown} is not {a_section}; write {_section_for(None, [model], words)}"
+        return (f"{subject}: " if where else "") + message.removeprefix("Value error, ")
     if kind.startswith("union_tag_"):
         tags = ", ".join(repr(tag) for section in sections for tag in _kinds(section))
         found = f"= {brief.repr(details['tag'])}" if "tag" in details else "is missing"
@@ -147,9 +147,9 @@ def _in_words(
     if kind == "missing":
         annotation = None if field is None else field.annotation
         to_write = f"; write {name}{f'[{example}]' if get_origin(annotation) is tuple else example}" if example else ""
-        to_give = [f"; give {what}" for wanted, what, *_ in _TYPES.values() if wanted is annotation]
+        to_give = [f"; give {what}" for expected, what, *_ in _TYPES.values() if expected is annotation]
         return f"{subject} is missing{to_write or ''.join(to_give)}"
-    if wants_section:
+    if is_section:
         usual = f"{{{words.written('NAME')}: {words.written('VALUE')}}}"
         advice = f"is {a_section}; write {name}{example or usual}"
     elif kind in ("tuple_type", "list_type"):
@@ -177,10 +177,10 @@ def _advice(problem: ErrorDetails, field: FieldInfo | None, words: FileWords) ->
     first = kind.partition("_")[0]
     if first not in _TYPES or kind == "string_pattern_mismatch":
         return problem["msg"].replace("Input should", "it should")
-    wanted, what, defaults, example = _TYPES[first]
+    expected, what, defaults, example = _TYPES[first]
     if example := _default_in_yaml(field, *defaults) or example:
         return f"use {what}, such as {example}"
-    quoted = wanted is not bool and isinstance(value, (int, float))
+    quoted = expected is not bool and isinstance(value, (int, float))
     return f'use {what}, in quotes where it is a number: "{brief.repr(value)}"' if quoted else f"use {what}"
 
 
@@ -202,9 +202,11 @@ def _section_for(value: Any, sections: list[type[BaseModel]], words: FileWords) 
 def _taking(section: type[BaseModel], value: Any) -> list[str]:
     """The setting of a section that somebody meant who wrote its value alone: the first, or one of few words."""
     for place, (name, field) in enumerate(settings_of(section).items()):
-        wanted, parts = field.annotation, get_args(field.annotation)
+        expected, parts = field.annotation, get_args(field.annotation)
         of_few_words = (
-            issubclass(wanted, (bool, Enum)) if isinstance(wanted, type) else isinstance(next(iter(parts), None), str)
+            issubclass(expected, (bool, Enum))
+            if isinstance(expected, type)
+            else isinstance(next(iter(parts), None), str)
         )
         if not isinstance(value, _SCALARS) or value == "" or (place and not of_few_words):
             continue

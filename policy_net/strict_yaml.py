@@ -73,40 +73,40 @@ class _StrictLoader(yaml.SafeLoader):
             ) from error
 
 
-def said_path(path: Path) -> str:
+def shown_path(path: Path) -> str:
     """How a file is called in messages."""
     return "standard input" if str(path) == "-" else str(path)
 
 
-def read_yaml(path: Path, wanted: str, largest_bytes: int) -> Any:
+def read_yaml(path: Path, expected: str, largest_bytes: int) -> Any:
     """Read a file of one document.
 
     Args:
-        wanted: what it should be, for the messages, such as `a job file`.
+        expected: what it should be, for the messages, such as `a job file`.
 
     Raises:
         BadInput: not there, too long, no text, no YAML, a key that stands twice, an anchor, a second document.
     """
-    return _parsed(path, wanted, largest_bytes, lambda text: yaml.load(text, Loader=_StrictLoader))  # noqa: S506  (safe)
+    return _parsed(path, expected, largest_bytes, lambda text: yaml.load(text, Loader=_StrictLoader))  # noqa: S506  (safe)
 
 
-def read_yaml_documents(path: Path, wanted: str, largest_bytes: int) -> list[Any]:
+def read_yaml_documents(path: Path, expected: str, largest_bytes: int) -> list[Any]:
     """Read all documents of a file, as `read_yaml`; `-` is standard input.
 
     Raises:
         BadInput: as `read_yaml`; none of them is returned then.
     """
-    return list(_parsed(path, wanted, largest_bytes, lambda text: list(yaml.load_all(text, Loader=_StrictLoader))))
+    return list(_parsed(path, expected, largest_bytes, lambda text: list(yaml.load_all(text, Loader=_StrictLoader))))
 
 
-def _parsed(path: Path, wanted: str, largest_bytes: int, parse: Callable[[str], Any]) -> Any:
-    source = said_path(path)
+def _parsed(path: Path, expected: str, largest_bytes: int, parse: Callable[[str], Any]) -> Any:
+    source = shown_path(path)
     try:
-        return parse(_text(path, wanted, largest_bytes))
+        return parse(_text(path, expected, largest_bytes))
     except OSError as error:
-        raise BadInput(f"{source}: cannot be read ({error.strerror}); name {wanted}") from error
+        raise BadInput(f"{source}: cannot be read ({error.strerror}); name {expected}") from error
     except UnicodeDecodeError as error:
-        raise BadInput(f"{source}: is no UTF-8 text; name {wanted}") from error
+        raise BadInput(f"{source}: is no UTF-8 text; name {expected}") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
@@ -114,10 +114,10 @@ def _parsed(path: Path, wanted: str, largest_bytes: int, parse: Callable[[str], 
         raise BadInput(f"{source}{where}: no valid YAML ({problem})") from error
 
 
-def _text(path: Path, wanted: str, largest_bytes: int) -> str:
-    source = said_path(path)
+def _text(path: Path, expected: str, largest_bytes: int) -> str:
+    source = shown_path(path)
     with sys.stdin.buffer if source != str(path) else path.open("rb") as stream:
         data = stream.read(largest_bytes + 1)
     if len(data) > largest_bytes:
-        raise BadInput(f"{source}: is larger than {largest_bytes} bytes; name {wanted}")
+        raise BadInput(f"{source}: is larger than {largest_bytes} bytes; name {expected}")
     return data.decode("utf-8-sig")

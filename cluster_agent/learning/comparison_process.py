@@ -16,7 +16,7 @@ from cluster_agent.errors import StateDamaged
 from cluster_agent.learning.own_past import acting_of, log_of, machines_of
 from cluster_agent.recording.load_history import LoadCurve, ReplayedPast
 from cluster_agent.recording.log_reading import last_decision
-from foundation.asked_process import be_modest
+from foundation.question_process import be_modest
 from policy_net.domain import PolicyContext
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.wire import MOST_TIMES_OFF, times_off

@@ -26,7 +26,7 @@ from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.twin_lesson import LessonQuestion, TwinAnswer, head_file
 from cluster_agent.settings import AgentSettings, LearningSettings
 from cluster_agent.telemetry import AgentTelemetry
-from foundation.asked_process import POLL_SECONDS, ask_process
+from foundation.question_process import POLL_SECONDS, ask_process
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.spec import SetSpec, WeightSpec

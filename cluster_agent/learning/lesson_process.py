@@ -14,7 +14,7 @@ from cluster_agent.errors import StateDamaged
 from cluster_agent.learning.own_past import acting_of, log_of, machines_of
 from cluster_agent.learning.twin_lesson import LessonQuestion, TwinAnswer
 from cluster_agent.recording.log_reading import last_decision
-from foundation.asked_process import be_modest
+from foundation.question_process import be_modest
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import SetSpec

@@ -221,10 +221,10 @@ def weighed_steps(policy: SetPolicy, state: ClusterState) -> list[WeighedStep]:
     steps = []
     for rank, step in enumerate(weighed):
         table = tables[step.job]
-        before, after = table.speed(step.held), table.speed(step.target)
+        before, after = table.speed(step.granted), table.speed(step.size)
         times = after / before if before > 0 else 0.0
         job_id = state.jobs[step.job].job_id
-        steps.append(WeighedStep(job_id, step.target, after, times, step.score, step.taken, rank))
+        steps.append(WeighedStep(job_id, step.size, after, times, step.score, step.taken, rank))
     return steps
 
 

@@ -29,7 +29,7 @@ from cluster_agent.rollout.block_question import (
     TwinJob,
 )
 from cluster_agent.settings import PolicySettings
-from foundation.asked_process import LOWEST_PRIORITY, be_modest
+from foundation.question_process import LOWEST_PRIORITY, be_modest
 from policy_net.domain import JobKind, PolicyContext, Trigger
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, Environment

@@ -32,7 +32,7 @@ from cluster_agent.rollout.block_question import (
     TwinJob,
 )
 from cluster_agent.settings import AgentSettings, PolicySettings
-from foundation.asked_process import POLL_SECONDS, ask_process
+from foundation.question_process import POLL_SECONDS, ask_process
 from policy_net.domain import ClusterState, Job, Progress, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.set_policy.policy import SetPolicy

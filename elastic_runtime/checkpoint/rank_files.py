@@ -36,7 +36,7 @@ import structlog
 from elastic_runtime.checkpoint.object_store import StorePath, place_of
 from elastic_runtime.checkpoint.shard import cannot_read
 from elastic_runtime.errors import BadInput, CheckpointDamaged, CheckpointError
-from foundation.errors import NO_ROOM
+from foundation.errors import DISK_FULL
 from foundation.files import PRIVATE, open_ordinary, read_ordinary, sync_folder, write_whole
 from foundation.text import parse_json, plain_line
 
@@ -244,7 +244,7 @@ class RankFiles:
         try:
             write_whole(new, data, mode=PRIVATE, alone=True)
         except OSError as error:
-            if error.errno not in NO_ROOM or not self._file_before.exists():
+            if error.errno not in DISK_FULL or not self._file_before.exists():
                 raise
             self._file_before.unlink(missing_ok=True)  # where there is room for two alone, the older one makes it
             write_whole(new, data, mode=PRIVATE, alone=True)

@@ -30,7 +30,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from elastic_runtime.coordinator.rules.state import CoordinatorState
 from elastic_runtime.errors import BadInput, ElasticError
-from foundation.errors import NO_ROOM
+from foundation.errors import DISK_FULL
 from foundation.files import open_ordinary, sync_folder, write_at
 from foundation.locks import FileLock, LockHeld
 
@@ -127,7 +127,7 @@ class Journal:
         try:
             self._write(body)
         except OSError as error:
-            if error.errno in NO_ROOM:  # reserved room that is none: file systems that copy on write, quotas
+            if error.errno in DISK_FULL:  # reserved room that is none: file systems that copy on write, quotas
                 self._unwritten = True
                 self._note(True)
                 return False
@@ -229,7 +229,7 @@ class Journal:
         try:
             self._allocate(self._file, self._reserved, size)
         except OSError as error:
-            if error.errno not in NO_ROOM:
+            if error.errno not in DISK_FULL:
                 raise JournalUnusable(f"no room can be reserved for the journal {self._path}: {error}") from error
             self._note(True)
             return False

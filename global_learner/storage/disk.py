@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 
-from foundation.errors import NO_ROOM
+from foundation.errors import DISK_FULL
 from global_learner.postgres.server import is_full as is_server_full
 from global_learner.telemetry import LearnerTelemetry
 
@@ -28,7 +28,7 @@ RETRY_SECONDS = 1.0
 def is_disk_full(error: BaseException) -> bool:
     """Whether this error says that there is no room, and nothing worse."""
     if isinstance(error, OSError):
-        return error.errno in NO_ROOM
+        return error.errno in DISK_FULL
     if isinstance(error, DBAPIError):
         if is_server_full(error):
             return True

@@ -24,7 +24,7 @@ from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event, 
 from sqlalchemy.exc import DatabaseError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from foundation.errors import NO_ROOM
+from foundation.errors import DISK_FULL
 from foundation.files import PRIVATE
 from global_learner.errors import StateUnusable
 from global_learner.storage.commits import Commits
@@ -124,7 +124,7 @@ class SqliteFile(Database):
             wal = self.path.with_name(f"{self.path.name}-wal")
             largest = max((file.stat().st_size for file in (self.path, wal) if file.exists()), default=0)
             refused = _refusal(self.path.parent, largest)
-            if refused is None or refused.errno not in NO_ROOM:
+            if refused is None or refused.errno not in DISK_FULL:
                 raise
             raise OSError(refused.errno, refused.strerror, str(self.path)) from error
 

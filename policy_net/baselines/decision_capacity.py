@@ -13,11 +13,11 @@ from policy_net.placement.capacity import Capacity, open_capacity
 
 
 class DecisionCapacity:
-    """What the jobs of one decision hold so far; every change keeps to the cluster's capacity."""
+    """What was granted to the jobs of one decision so far; every change keeps to the cluster's capacity."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._held: list[Allocation] = [SUSPENDED] * len(state.jobs)
+        self._granted: list[Allocation] = [SUSPENDED] * len(state.jobs)
         total = state.total
         self._free_cpu, self._free_gpu = total.cpu_milli, total.gpu
         self._capacity: Capacity | None = None if state.capacity_mode is CapacityMode.POOLED else open_capacity(state)
@@ -25,55 +25,55 @@ class DecisionCapacity:
 
     @property
     def free(self) -> tuple[int, int]:
-        """CPU in millicores and GPUs that nobody holds, by the cluster's sums."""
+        """CPU in millicores and GPUs that were granted to nobody, by the cluster's sums."""
         return self._free_cpu, self._free_gpu
 
     def decision(self) -> Decision:
-        """What the jobs hold, as a decision."""
+        """What was granted, as a decision."""
         return Decision(
-            {job.job_id: held for job, held in zip(self._state.jobs, self._held, strict=True) if held.tasks}
+            {job.job_id: granted for job, granted in zip(self._state.jobs, self._granted, strict=True) if granted.tasks}
         )
 
-    def change(self, index: int, target: Allocation) -> bool:
-        """Give the index-th job `target` in place of what it holds, if that fits; says whether it did."""
+    def change(self, index: int, size: Allocation) -> bool:
+        """Give the index-th job `size` in place of what it was granted, if that fits; says whether it did."""
         job = self._state.jobs[index]
-        held = self._held[index]
-        workers, ps = target.workers - held.workers, target.ps - held.ps
+        granted = self._granted[index]
+        workers, ps = size.workers - granted.workers, size.ps - granted.ps
         # Plain integers, here and in `settle`: this is where a planner spends its time.
         free_cpu = self._free_cpu - workers * job.worker_demand.cpu_milli - ps * job.ps_demand.cpu_milli
         free_gpu = self._free_gpu - workers * job.worker_demand.gpu - ps * job.ps_demand.gpu
         if free_cpu < 0 or free_gpu < 0:
             return False
-        if self._capacity is not None and not self._place(index, target, workers, ps):
+        if self._capacity is not None and not self._place(index, size, workers, ps):
             return False
         self._free_cpu, self._free_gpu = free_cpu, free_gpu
-        self._held[index] = target
+        self._granted[index] = size
         return True
 
     def grow(self, index: int, candidates: Sequence[Allocation]) -> None:
-        """Add what the index-th job lacks to the first candidate that contains what it holds, and fits."""
-        held = self._held[index]
-        self.settle(index, [one for one in candidates if one.workers >= held.workers and one.ps >= held.ps])
+        """Add what the index-th job lacks to the first candidate that contains what it was granted, and fits."""
+        granted = self._granted[index]
+        self.grant_first(index, [one for one in candidates if one.workers >= granted.workers and one.ps >= granted.ps])
 
-    def settle(self, index: int, candidates: Sequence[Allocation]) -> None:
-        """Give the index-th job the first candidate that fits in place of what it holds, or that comes to the same."""
+    def grant_first(self, index: int, candidates: Sequence[Allocation]) -> None:
+        """Grant the index-th job the first candidate that fits in place of its grant, or that comes to the same."""
         job = self._state.jobs[index]
-        held = self._held[index]
+        granted = self._granted[index]
         worker_cpu, worker_gpu = job.worker_demand.cpu_milli, job.worker_demand.gpu
         ps_cpu, ps_gpu = job.ps_demand.cpu_milli, job.ps_demand.gpu
-        most_cpu = self._free_cpu + held.workers * worker_cpu + held.ps * ps_cpu
-        most_gpu = self._free_gpu + held.workers * worker_gpu + held.ps * ps_gpu
+        most_cpu = self._free_cpu + granted.workers * worker_cpu + granted.ps * ps_cpu
+        most_gpu = self._free_gpu + granted.workers * worker_gpu + granted.ps * ps_gpu
         for candidate in candidates:
             workers, ps = candidate.workers, candidate.ps
             if workers * worker_cpu + ps * ps_cpu > most_cpu or workers * worker_gpu + ps * ps_gpu > most_gpu:
                 continue
-            if candidate == held or self.change(index, candidate):
+            if candidate == granted or self.change(index, candidate):
                 return
 
-    def _place(self, index: int, target: Allocation, workers: int, ps: int) -> bool:
-        """Whether the nodes have room too; takes it."""
+    def _place(self, index: int, size: Allocation, workers: int, ps: int) -> bool:
+        """Whether the nodes have free capacity too; takes it."""
         if workers < 0 or ps < 0:
-            return self._exchange(index, target)
+            return self._exchange(index, size)
         assert self._capacity is not None  # noqa: S101  (only called in nodes mode; narrows the type)
         job = self._state.jobs[index]
         # Room only shrinks while tasks are added, so what was refused once is refused for at least as many tasks.
@@ -87,12 +87,12 @@ class DecisionCapacity:
         self._capacity.take(*demands)
         return True
 
-    def _exchange(self, index: int, target: Allocation) -> bool:
+    def _exchange(self, index: int, size: Allocation) -> bool:
         """Place everything anew with another split for one job, as tasks cannot be given back one by one."""
         capacity = open_capacity(self._state)
-        holdings = [*self._held[:index], target, *self._held[index + 1 :]]
-        for job, holding in zip(self._state.jobs, holdings, strict=True):
-            demands = (job.worker_demand,) * holding.workers + (job.ps_demand,) * holding.ps
+        sizes = [*self._granted[:index], size, *self._granted[index + 1 :]]
+        for job, of_job in zip(self._state.jobs, sizes, strict=True):
+            demands = (job.worker_demand,) * of_job.workers + (job.ps_demand,) * of_job.ps
             if not capacity.fits(*demands):
                 return False
             capacity.take(*demands)
@@ -144,7 +144,7 @@ def _cut(state: ClusterState, job: Job) -> Allocation:
 
 
 def is_running(job: Job, size: Allocation) -> bool:
-    """Whether the job holds its size already."""
+    """Whether the job runs at its size already."""
     return job.current == size and size.tasks > 0
 
 

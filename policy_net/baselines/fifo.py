@@ -2,7 +2,7 @@
 
 With `fifo`, the job at the head of the queue holds up all others until it fits; with `fifo-backfill`, later jobs that
 fit start. With `fifo-easy`, the head has a reservation: the earliest time at which, by what is estimated of the running
-jobs, there is room for it. A later job starts if it fits, and either ends by then, or takes nothing that the head needs
+jobs, it fits. A later job starts if it fits, and either ends by then, or takes nothing that the head needs
 then. Non-preemptive, not elastic; only `fifo-easy` needs durations and speeds.
 Source: DL2 §6.1 (FIFO among the schedulers in use); the default of Slurm, YARN and Kubernetes queues. Lifka (JSSPP
 1995), Mu'alem and Feitelson (IEEE TPDS 2001): EASY backfilling, of which kind Slurm's is.
@@ -77,7 +77,7 @@ def build_fifo_backfill(context: PolicyContext) -> FifoPolicy:  # noqa: ARG001  
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """When the head of the queue is expected to start, and what is expected to be held then, the head included."""
+    """When the head of the queue is expected to start, and what is expected to be granted then, the head included."""
 
     seconds: float
     free_capacity: DecisionCapacity
@@ -101,24 +101,26 @@ class EasyPolicy:
         self._beliefs.introduce(state.jobs)
         sizes = self._sizes.of(state)
         free_capacity = DecisionCapacity(state)
-        running = [is_running(job, size) for job, size in zip(state.jobs, sizes, strict=True)]
+        runs = [is_running(job, size) for job, size in zip(state.jobs, sizes, strict=True)]
         # Nodes may have been lost: then those that arrived last go back into the queue.
-        held = [index for index, runs in enumerate(running) if runs and free_capacity.change(index, sizes[index])]
+        running = [index for index, keeps in enumerate(runs) if keeps and free_capacity.change(index, sizes[index])]
         head: Reservation | None = None
         for index, size in enumerate(sizes):
-            if running[index] or not size.tasks:
+            if runs[index] or not size.tasks:
                 continue
             if head is not None:
                 self._pass(state, sizes, index, free_capacity, head)
             elif free_capacity.change(index, size):
-                held.append(index)
+                running.append(index)
             else:
-                head = self._reserve(state, sizes, held, index)
+                head = self._reserve(state, sizes, running, index)
         return free_capacity.decision()
 
-    def _reserve(self, state: ClusterState, sizes: Sequence[Allocation], held: Sequence[int], head: int) -> Reservation:
-        """The earliest end of a running job after which there is room for the head."""
-        ends = sorted((self.estimate_seconds(state, index, sizes[index], started=True), index) for index in held)
+    def _reserve(
+        self, state: ClusterState, sizes: Sequence[Allocation], running: Sequence[int], head: int
+    ) -> Reservation:
+        """The earliest end of a running job after which the head fits."""
+        ends = sorted((self.estimate_seconds(state, index, sizes[index], started=True), index) for index in running)
         for count, (end, _) in enumerate(ends, start=1):
             if count < len(ends) and ends[count][0] == end:
                 continue  # they end together

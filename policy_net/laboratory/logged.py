@@ -52,7 +52,7 @@ LATEST_SECONDS = 1e12
 """Thirty thousand years either way."""
 _MILLI = 1000
 _IN_JSON = FileWords("field", json=True)
-_CURRENT = "decisions.jsonl"
+_OPEN_FILE = "decisions.jsonl"
 _CLOSED = re.compile(r"^decisions-(\d{6,})\.jsonl$")
 _SLOT_SECONDS = 600.0
 """Of plain logs, which do not say it; no speed depends on it."""
@@ -187,7 +187,7 @@ def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     closed = sorted(file for file in path.iterdir() if _CLOSED.match(file.name))
-    return closed + [file for file in (path / _CURRENT,) if file.exists()]
+    return closed + [file for file in (path / _OPEN_FILE,) if file.exists()]
 
 
 # The plain log: an object a decision, of nodes, jobs, and what each got. Every field but a job's id and type, the time,
@@ -318,7 +318,7 @@ class _PlainMemory:
                 f" {kind.most_workers}"
             )
         granted = self._granted.get(entry.id, SUSPENDED)
-        asked_workers = _first(
+        requested_workers = _first(
             entry.requested_workers, before.requested.workers if before is not None else None, entry.workers or 1
         )
         known = entry.remaining is not None
@@ -334,7 +334,7 @@ class _PlainMemory:
             total_epochs=total if known else 2 * remaining,
             remaining_epochs=remaining,
             requested=Allocation(
-                asked_workers,
+                requested_workers,
                 _first(
                     entry.requested_ps,
                     before.requested.ps if before is not None else None,
@@ -342,7 +342,7 @@ class _PlainMemory:
                 ),
             ),
             max_workers=max(
-                entry.max_workers or kind.usual_max_workers(asked_workers), min(entry.workers, kind.most_workers)
+                entry.max_workers or kind.usual_max_workers(requested_workers), min(entry.workers, kind.most_workers)
             ),
             max_ps=entry.max_ps if kind.uses_ps else 0,
             run_seconds=(before.run_seconds if before is not None else 0.0) + (elapsed if granted.workers else 0.0),

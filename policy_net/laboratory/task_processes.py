@@ -121,7 +121,7 @@ class _Worker:
             self.end()
             return index, Unanswered("it did not end in time")
         try:
-            said, raised = self.connection.recv()
+            answered, raised = self.connection.recv()
         except (EOFError, ConnectionResetError):
             return index, Unanswered(self._death())
         self.index = None
@@ -129,7 +129,7 @@ class _Worker:
             raise raised
         if raised is not None:
             raise TaskFailed(f"a task ended by {raised}")
-        return index, said
+        return index, answered
 
     def end(self) -> None:
         """Kill the process."""
@@ -176,15 +176,15 @@ def _serve(connection: Connection[Any, Any], work: Callable[[Any], Any], parent:
             task = connection.recv()
         except EOFError:
             return
-        said: Any = None
+        answered: Any = None
         raised: ExpectedError | str | None = None
         try:
-            said = work(task)
+            answered = work(task)
         except ExpectedError as error:
             raised = error
         except Exception as error:
             raised = f"{type(error).__name__}: {error}"
-        connection.send((said, raised))
+        connection.send((answered, raised))
 
 
 @contextmanager

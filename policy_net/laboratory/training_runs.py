@@ -29,7 +29,7 @@ FORMAT = 1
 POINTS = 200
 """Of a curve at most; each is the mean of a stretch of steps."""
 _LARGEST_FILE_BYTES = 64 << 20
-_ASKED = ("evolution", "seed", "workloads", "imitated", "imitation_steps", "learning_rate", "reward", "file")
+_REQUESTED = ("evolution", "seed", "workloads", "imitated", "imitation_steps", "learning_rate", "reward", "file")
 """On the card of a policy what was asked for, which stands among the settings."""
 
 WARM_START: Final = "imitation:"
@@ -120,13 +120,13 @@ class RunRecorder:
         found = read_run(self._folder)
         if found.final:
             raise BadInput(f"--resume: the run in {self._folder} has ended; name another folder to train anew")
-        asked = json.loads(json.dumps(self._settings))
-        names = [name for name in {**asked, **found.settings} if asked.get(name) != found.settings.get(name)]
+        requested = json.loads(json.dumps(self._settings))
+        names = [name for name in {**requested, **found.settings} if requested.get(name) != found.settings.get(name)]
         other = next((name for name in names if name != "max_seconds"), None)
         if other is not None:
             raise BadInput(
                 f"--resume: the run in {self._folder} was begun with {other} {found.settings.get(other)}, not"
-                f" {asked.get(other)}; give the options that it was begun with"
+                f" {requested.get(other)}; give the options that it was begun with"
             )
 
     def point(self, figure: str, step: int, steps: int, value: float) -> None:
@@ -228,11 +228,11 @@ def steps_done(run: TrainingRun) -> tuple[int, int] | None:
     The warm start's own steps are none of these. A curve has at most `POINTS` stretches, the last of which may not be
     written yet.
     """
-    wanted = run.settings.get("steps")
-    if not isinstance(wanted, int):
+    steps = run.settings.get("steps")
+    if not isinstance(steps, int):
         return None
     counting = [curve for curve in run.curves if not curve.figure.startswith(WARM_START) and curve.points]
-    return max((curve.points[-1][0] for curve in counting), default=0), wanted
+    return max((curve.points[-1][0] for curve in counting), default=0), steps
 
 
 def named_apart(found: Sequence[tuple[Path, TrainingRun]]) -> list[TrainingRun]:
@@ -245,7 +245,7 @@ def final_figures(runs: Sequence[TrainingRun]) -> list[str]:
     """Names of what came of the runs, without what repeats a setting; what says most is first."""
     names = dict.fromkeys([*_REPORTING, *(name for run in runs for name in run.final)])
     names = dict.fromkeys(name for name in names if any(name in run.final for run in runs))
-    return [name for name in names if name.partition(".")[0] not in _ASKED and name not in runs[0].settings]
+    return [name for name in names if name.partition(".")[0] not in _REQUESTED and name not in runs[0].settings]
 
 
 def differing(runs: Sequence[TrainingRun]) -> list[str]:
@@ -320,7 +320,7 @@ def unit_of(key: str, values: Sequence[Any]) -> Unit | None:
     return unit_for(*known) if known else None
 
 
-def said(key: str, value: Any, unit: Unit | None = None) -> str:
+def shown_value(key: str, value: Any, unit: Unit | None = None) -> str:
     """A value in words: a time as a number of this unit, or with its own where there is none."""
     if is_unset(value):
         return NOT_SET

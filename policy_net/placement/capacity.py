@@ -195,4 +195,4 @@ def _sum_of(counts: Mapping[Resources, int]) -> Resources:
 
 def _does_not_fit(demands: tuple[Resources, ...]) -> InvalidAllocation:
     listed = " and ".join(f"{demand.cpu_milli / 1000:g} CPU + {demand.gpu} GPU" for demand in demands)
-    return InvalidAllocation(f"no room left for {listed}: ask fits() before take()")
+    return InvalidAllocation(f"no capacity left for {listed}: ask fits() before take()")

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 
 from policy_net.domain import Allocation, Resources, Share
 from policy_net.placement.layout import NodeLayout, placing_order
-from policy_net.placement.spread import SpreadPlan, Wanted
+from policy_net.placement.spread import SpreadPlan, TaskRequest
 
 Tasks = list[tuple[int, int]]
 """(node index, number of tasks there)."""
@@ -25,14 +25,14 @@ Tasks = list[tuple[int, int]]
 class PackPlan:
     """Where the tasks of an allocation go, packed; spread if they do not all fit that way."""
 
-    def __init__(self, layout: NodeLayout, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, layout: NodeLayout, requests: Sequence[TaskRequest]) -> None:
         self._layout = layout
-        self._wanted = wanted
-        self._spread = SpreadPlan(layout, wanted)
+        self._requests = requests
+        self._spread = SpreadPlan(layout, requests)
 
     @property
     def unplaced(self) -> Mapping[str, Allocation]:
-        """What no node has room for, per job: exactly what `spread` would leave."""
+        """What fits into no node, per job: exactly what `spread` would leave."""
         return self._spread.unplaced
 
     @cached_property
@@ -42,11 +42,11 @@ class PackPlan:
         return self._spread.shares if packed is None else packed
 
     def _pack(self) -> dict[str, tuple[Share, ...]] | None:
-        """The packed placement; None if some task finds no room."""
+        """The packed placement; None if some task does not fit."""
         free = _FreeNodes(self._layout)
         tasks: dict[str, dict[int, list[int]]] = {}
-        pieces = [(job_id, 0, worker, held.workers) for job_id, worker, _, held in self._wanted]
-        pieces += [(job_id, 1, ps, held.ps) for job_id, _, ps, held in self._wanted]
+        pieces = [(job_id, 0, worker, counts.workers) for job_id, worker, _, counts in self._requests]
+        pieces += [(job_id, 1, ps, counts.ps) for job_id, _, ps, counts in self._requests]
         # Sorting is stable: among equals, earlier jobs choose first.
         for job_id, role, demand, count in sorted(pieces, key=lambda piece: (*placing_order(piece[2]), -piece[3])):
             placed = free.pack(demand, count)
@@ -56,8 +56,8 @@ class PackPlan:
                 tasks.setdefault(job_id, {}).setdefault(node, [0, 0])[role] += number
         nodes = self._layout.nodes
         return {
-            job_id: tuple(Share(nodes[node].node_id, Allocation(*held)) for node, held in sorted(per_node.items()))
-            for job_id, _, _, _ in self._wanted
+            job_id: tuple(Share(nodes[node].node_id, Allocation(*counts)) for node, counts in sorted(per_node.items()))
+            for job_id, _, _, _ in self._requests
             if (per_node := tasks.get(job_id))
         }
 
@@ -75,7 +75,7 @@ class _FreeNodes:
             self._alike.setdefault(gpu, {}).setdefault(cpu_milli, []).append(node)
 
     def pack(self, demand: Resources, count: int) -> Tasks | None:
-        """Take room for so many tasks on as few nodes as possible; None if there is too little in all."""
+        """Take capacity for so many tasks on as few nodes as possible; None if there is too little in all."""
         placed: Tasks = []
         while count:
             chosen = self._choose(demand, count)
@@ -90,26 +90,26 @@ class _FreeNodes:
         return placed
 
     def _choose(self, demand: Resources, count: int) -> tuple[int, int, int] | None:
-        """Free GPUs and CPU of the node that goes next, and how many tasks it is given; None if none has room.
+        """Free GPUs and CPU of the node that goes next, and how many tasks it is given; None if none fits.
 
         The fullest that holds them all, in what these tasks are short of, or else the one that holds most; among equals
         the first.
         """
-        wanted_gpu, wanted_cpu_milli = demand.gpu, demand.cpu_milli
+        needed_gpu, needed_cpu_milli = demand.gpu, demand.cpu_milli
         most = 0
         best: tuple[int, int] | None = None
         chosen = None
         for gpu, by_cpu in self._alike.items():
-            capacity_by_gpu = min(count, gpu // wanted_gpu) if wanted_gpu else count
+            capacity_by_gpu = min(count, gpu // needed_gpu) if needed_gpu else count
             if capacity_by_gpu < max(most, 1):
                 continue
             for cpu_milli, nodes in by_cpu.items():
                 free_capacity = (
-                    min(capacity_by_gpu, cpu_milli // wanted_cpu_milli) if wanted_cpu_milli else capacity_by_gpu
+                    min(capacity_by_gpu, cpu_milli // needed_cpu_milli) if needed_cpu_milli else capacity_by_gpu
                 )
                 if free_capacity < max(most, 1):
                     continue
-                rank = ((gpu if wanted_gpu else cpu_milli) if free_capacity == count else 0, nodes[0])
+                rank = ((gpu if needed_gpu else cpu_milli) if free_capacity == count else 0, nodes[0])
                 if best is None or free_capacity > most or rank < best:
                     most, best, chosen = free_capacity, rank, (gpu, cpu_milli, free_capacity)
         return chosen

@@ -57,7 +57,7 @@ def _fill_class(layout: NodeLayout, used_cpu: IntArray, used_gpu: IntArray, dema
     return order // levels
 
 
-Wanted = tuple[str, Resources, Resources, Allocation]
+TaskRequest = tuple[str, Resources, Resources, Allocation]
 """A job, its worker's and its PS's demand, and what it should get."""
 
 
@@ -67,15 +67,15 @@ class SpreadPlan:
     Most allocations can be shown to fit by their volume alone, so nodes are chosen only when somebody asks for them.
     """
 
-    def __init__(self, layout: NodeLayout, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, layout: NodeLayout, requests: Sequence[TaskRequest]) -> None:
         self._layout = layout
-        self._wanted = wanted
+        self._requests = requests
 
     @cached_property
     def unplaced(self) -> Mapping[str, Allocation]:
-        """What no node has room for, per job; empty if everything can be placed."""
+        """What fits into no node, per job; empty if everything can be placed."""
         counts: dict[Resources, int] = {}
-        for _, worker_demand, ps_demand, allocation in self._wanted:
+        for _, worker_demand, ps_demand, allocation in self._requests:
             counts[worker_demand] = counts.get(worker_demand, 0) + allocation.workers
             counts[ps_demand] = counts.get(ps_demand, 0) + allocation.ps
         bound = VolumeBound(self._layout, tuple(counts))
@@ -109,20 +109,20 @@ class SpreadPlan:
 
     @cached_property
     def _pieces(self) -> list[tuple[str, bool, int, IntArray]]:
-        """(job, whether workers, tasks wanted, nodes of those placed), class by class."""
-        requests: dict[Resources, list[tuple[str, bool, int]]] = {}
-        for job_id, worker_demand, ps_demand, allocation in self._wanted:
+        """(job, whether workers, tasks requested, nodes of those placed), class by class."""
+        by_class: dict[Resources, list[tuple[str, bool, int]]] = {}
+        for job_id, worker_demand, ps_demand, allocation in self._requests:
             if allocation.workers:
-                requests.setdefault(worker_demand, []).append((job_id, True, allocation.workers))
+                by_class.setdefault(worker_demand, []).append((job_id, True, allocation.workers))
             if allocation.ps:
-                requests.setdefault(ps_demand, []).append((job_id, False, allocation.ps))
+                by_class.setdefault(ps_demand, []).append((job_id, False, allocation.ps))
         classes = [
-            (demand, sum(count for _, _, count in requests[demand])) for demand in sorted(requests, key=placing_order)
+            (demand, sum(count for _, _, count in by_class[demand])) for demand in sorted(by_class, key=placing_order)
         ]
         pieces = []
         for (demand, _), chosen in zip(classes, fill(self._layout, classes), strict=True):
             start = 0
-            for job_id, is_worker, count in requests[demand]:
+            for job_id, is_worker, count in by_class[demand]:
                 pieces.append((job_id, is_worker, count, chosen[start : start + count]))
                 start += count
         return pieces

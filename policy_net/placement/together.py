@@ -37,22 +37,22 @@ class Placed:
     stays: tuple[Share, ...] = ()
 
 
-def place_together(layout: NodeLayout, wanted: Sequence[Placed]) -> dict[str, tuple[Share, ...]] | None:
-    """The nodes of every job's tasks, in the nodes' order; None if some task finds no room this way."""
+def place_together(layout: NodeLayout, jobs: Sequence[Placed]) -> dict[str, tuple[Share, ...]] | None:
+    """The nodes of every job's tasks, in the nodes' order; None if some task does not fit this way."""
     free = _Free(layout)
     found: dict[str, tuple[Share, ...]] = {}
-    for job in wanted:
+    for job in jobs:
         if job.stays:
             if not free.take_shares(job):
                 return None
             found[job.job_id] = job.stays
-    tasks: dict[str, dict[int, list[int]]] = {job.job_id: {} for job in wanted if not job.stays}
+    tasks: dict[str, dict[int, list[int]]] = {job.job_id: {} for job in jobs if not job.stays}
     for role in (0, 1):
-        for job in wanted:
+        for job in jobs:
             if job.stays:
                 continue
-            held = job.allocation
-            demand, count = (job.worker_demand, held.workers) if role == 0 else (job.ps_demand, held.ps)
+            desired = job.allocation
+            demand, count = (job.worker_demand, desired.workers) if role == 0 else (job.ps_demand, desired.ps)
             placed = free.pack(demand, count, whole=role == 0 and not job.loose)
             if sum(number for _, number in placed) < count:
                 return None
@@ -66,27 +66,27 @@ def place_together(layout: NodeLayout, wanted: Sequence[Placed]) -> dict[str, tu
 
 
 def place_around(
-    layout: NodeLayout, wanted: Sequence[Placed], others: Sequence[Placed] = ()
+    layout: NodeLayout, jobs: Sequence[Placed], others: Sequence[Placed] = ()
 ) -> dict[str, tuple[Share, ...]]:
-    """The nodes of every job's tasks where those that lie somewhere stay, whatever room that leaves.
+    """The nodes of every job's tasks where those that lie somewhere stay, whatever capacity that leaves.
 
-    What is new goes first to the nodes where its job lies. A task that finds no room has no node: the cluster, which
+    What is new goes first to the nodes where its job lies. A task that fits nowhere has no node: the cluster, which
     counts more exactly, may have one for it. A job may lie on nodes of others, too.
 
     Args:
         others: jobs that are not to be placed, and lie on some of these nodes.
     """
     free = _Free(layout)
-    for job in (*others, *wanted):
+    for job in (*others, *jobs):
         free.occupy(job)
     tasks: dict[str, dict[str, list[int]]] = {
         job.job_id: {share.node_id: [share.allocation.workers, share.allocation.ps] for share in job.stays}
-        for job in wanted
+        for job in jobs
     }
     for role in (0, 1):
-        for job in wanted:
-            shares_now, held = tasks[job.job_id], job.allocation
-            demand, size = (job.worker_demand, held.workers) if role == 0 else (job.ps_demand, held.ps)
+        for job in jobs:
+            shares_now, desired = tasks[job.job_id], job.allocation
+            demand, size = (job.worker_demand, desired.workers) if role == 0 else (job.ps_demand, desired.ps)
             near = [layout.index[node] for node, counts in shares_now.items() if counts[role] and node in layout.index]
             count = max(size - sum(counts[role] for counts in shares_now.values()), 0)
             for node, number in free.pack(demand, count, whole=role == 0 and not job.loose, near=near):
@@ -126,7 +126,7 @@ class _Free:
                 self._gpu[node] = max(self._gpu[node] - needed.gpu, 0)
 
     def pack(self, demand: Resources, count: int, *, whole: bool, near: Sequence[int] = ()) -> list[tuple[int, int]]:
-        """Take room for so many tasks, or for as many as there is any, if possible on one node.
+        """Take capacity for so many tasks, or for as many as there is any, if possible on one node.
 
         Args:
             whole: whether they go together to the fullest node that holds all.

@@ -112,9 +112,9 @@ class Declared:
     clip_norm: float
     noise_multiplier: float
 
-    def covers(self, wanted: NoiseSettings) -> bool:
+    def covers(self, settings: NoiseSettings) -> bool:
         """Whether such an update costs no more than the settings count, and is bounded as they say."""
-        return self.noise_multiplier >= wanted.noise_multiplier and self.clip_norm <= wanted.clip_norm
+        return self.noise_multiplier >= settings.noise_multiplier and self.clip_norm <= settings.clip_norm
 
 
 def declaration(settings: NoiseSettings) -> dict[str, float]:

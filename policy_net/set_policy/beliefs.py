@@ -177,8 +177,8 @@ class SetBeliefs(GaussianProcessBeliefs):
         lifetimes = Lifetimes.restored(snapshot[LIFETIMES_KEY]) if LIFETIMES_KEY in snapshot else Lifetimes()
         restarts = Restarts.restored(snapshot[RESTARTS_KEY]) if RESTARTS_KEY in snapshot else Restarts()
         places = PlaceBeliefs.restored(snapshot[PLACES_KEY]) if PLACES_KEY in snapshot else PlaceBeliefs()
-        beside = (LIFETIMES_KEY, RESTARTS_KEY, PLACES_KEY)
-        super().restore({key: entry for key, entry in snapshot.items() if key not in beside})
+        others = (LIFETIMES_KEY, RESTARTS_KEY, PLACES_KEY)
+        super().restore({key: entry for key, entry in snapshot.items() if key not in others})
         self.lifetimes, self.restarts, self.places = lifetimes, restarts, places
         self._medians.clear()
         self.lifetimes.use_sessions(self._session_terms)
@@ -214,8 +214,8 @@ class SetBeliefs(GaussianProcessBeliefs):
         have does not change it.
         """
         grid = self.grid(job.job_type)
-        asked = speed_at(grid, job.requested.ps, job.requested.workers)
-        return asked if asked > 0.0 else float(grid[:, : max(job.max_workers, MAX_TASKS_PER_ROLE) + 1].max())
+        requested = speed_at(grid, job.requested.ps, job.requested.workers)
+        return requested if requested > 0.0 else float(grid[:, : max(job.max_workers, MAX_TASKS_PER_ROLE) + 1].max())
 
 
 class Lifetimes:

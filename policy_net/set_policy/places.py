@@ -88,13 +88,13 @@ class PlaceView:
                 continue
             for share in self.shares_now[job.job_id]:
                 if share.node_id not in self.pools[home].gpu_types:
-                    held = job.worker_demand * share.allocation.workers + job.ps_demand * share.allocation.ps
+                    used = job.worker_demand * share.allocation.workers + job.ps_demand * share.allocation.ps
                     for taken in (lent, more[home]):
-                        taken[share.node_id] = taken.get(share.node_id, Resources(0)) + held
+                        taken[share.node_id] = taken.get(share.node_id, Resources(0)) + used
         if not lent:
             return tuple(pool.nodes for pool in self.pools)
         return tuple(
-            (*(_less(node, lent) for node in pool.nodes), *(Node(name, held) for name, held in beyond.items()))
+            (*(_less(node, lent) for node in pool.nodes), *(Node(name, used) for name, used in beyond.items()))
             for pool, beyond in zip(self.pools, more, strict=True)
         )
 
@@ -111,8 +111,8 @@ class PlaceView:
         gpu_types = self.pools[pool].gpu_types
         if any(share.node_id not in gpu_types for share in shares):
             gpu_types = {node.node_id: node.gpu_type for node in self.state.nodes}
-        held = [(gpu_types[share.node_id], share.allocation.workers) for share in shares if share.allocation.workers]
-        return self.effect.relative_speed(job.job_type, held)
+        places = [(gpu_types[share.node_id], share.allocation.workers) for share in shares if share.allocation.workers]
+        return self.effect.relative_speed(job.job_type, places)
 
 
 def _less(node: Node, lent: Mapping[str, Resources]) -> Node:
@@ -181,10 +181,10 @@ class PlacedGrants:
         ]
         return self._offer(index)[1]
 
-    def held(self, index: int) -> Allocation:
+    def granted(self, index: int) -> Allocation:
         """See `Granting`."""
         pool = self._chosen.get(index)
-        return SUSPENDED if pool is None else self._in_pools[pool].held(index)
+        return SUSPENDED if pool is None else self._in_pools[pool].granted(index)
 
     def take(self, index: int, step: SplitStep) -> SplitStep | None:
         """See `Granting`."""
@@ -193,21 +193,23 @@ class PlacedGrants:
             return self._in_pools[chosen].take(index, step)
         pool = self._offer(index)[0]
         following = self._in_pools[pool].take(index, step)
-        if self._in_pools[pool].held(index).tasks:
+        if self._in_pools[pool].granted(index).tasks:
             self._chosen[index] = pool
             return following
         self._offers[index][pool] = following
         return self._offer(index)[1]
 
     def decision(self) -> Decision:
-        """What all jobs hold, and where."""
+        """Sizes that were granted to all jobs, and where."""
         sizes = {
-            job.job_id: self.held(index) for index, job in enumerate(self._view.state.jobs) if self.held(index).tasks
+            job.job_id: self.granted(index)
+            for index, job in enumerate(self._view.state.jobs)
+            if self.granted(index).tasks
         }
         placement: dict[str, tuple[Share, ...]] = {}
         for pool in range(len(self._in_pools)):
             members = [index for index in range(len(self._view.state.jobs)) if self._chosen.get(index) == pool]
-            placement |= placed(self._view, pool, [(index, self.held(index)) for index in members])
+            placement |= placed(self._view, pool, [(index, self.granted(index)) for index in members])
         return Decision(sizes, placement)
 
     def _offer(self, index: int) -> tuple[int, SplitStep | None]:
@@ -236,11 +238,11 @@ def placed(view: PlaceView, pool: int, sizes: Sequence[tuple[int, Allocation]]) 
     return anew
 
 
-def _lasting(job: Job, shares_now: Mapping[str, tuple[Share, ...]], wanted: Placed) -> tuple[Share, ...]:
+def _lasting(job: Job, shares_now: Mapping[str, tuple[Share, ...]], placed_job: Placed) -> tuple[Share, ...]:
     """Where tasks lie that stay there; of one that shrinks, those on the first of its nodes."""
-    size, shares = wanted.allocation, shares_now.get(job.job_id, ())
-    held = Allocation(sum(each.allocation.workers for each in shares), sum(each.allocation.ps for each in shares))
-    if job.moves is not Moves.NEVER and held != size:
+    size, shares = placed_job.allocation, shares_now.get(job.job_id, ())
+    running = Allocation(sum(each.allocation.workers for each in shares), sum(each.allocation.ps for each in shares))
+    if job.moves is not Moves.NEVER and running != size:
         return ()
     found, workers, ps = [], size.workers, size.ps
     for share in shares:
@@ -298,14 +300,14 @@ Found = Mapping[str, tuple[Share, ...]]
 
 def _loses(view: PlaceView, pool: int, ordered: Ordered, found: Found) -> bool:
     """Whether some job lies on more nodes than it needs, and is believed to be slower for it."""
-    for index, wanted in ordered:
+    for index, placed_job in ordered:
         job = view.state.jobs[index]
-        fewest = view.pools[pool].fewest(job.worker_demand, wanted.allocation.workers)
-        spanned = sum(share.allocation.workers > 0 for share in found[wanted.job_id])
+        fewest = view.pools[pool].fewest(job.worker_demand, placed_job.allocation.workers)
+        spanned = sum(share.allocation.workers > 0 for share in found[placed_job.job_id])
         if fewest is None or spanned <= len(fewest):
             continue
         best = view.effect.relative_speed(job.job_type, fewest)
-        if view.relative_speed(pool, job, found[wanted.job_id]) < (1.0 - LEAST_LOSS) * best:
+        if view.relative_speed(pool, job, found[placed_job.job_id]) < (1.0 - LEAST_LOSS) * best:
             return True
     return False
 
@@ -313,17 +315,17 @@ def _loses(view: PlaceView, pool: int, ordered: Ordered, found: Found) -> bool:
 def _pays(view: PlaceView, pool: int, ordered: Ordered, staying: Found, anew: Found) -> bool:
     """Whether the time that jobs save by other places is longer than the restarts of those that move for it."""
     saved = 0.0
-    for index, wanted in ordered:
+    for index, placed_job in ordered:
         job = view.state.jobs[index]
-        before, after = staying[wanted.job_id], anew[wanted.job_id]
+        before, after = staying[placed_job.job_id], anew[placed_job.job_id]
         if set(before) == set(after):
             continue
         seconds = [
-            remaining_samples(job) / max(view.tables[pool][index].speed(wanted.allocation) * effect, 1e-9)
+            remaining_samples(job) / max(view.tables[pool][index].speed(placed_job.allocation) * effect, 1e-9)
             for effect in (view.relative_speed(pool, job, before), view.relative_speed(pool, job, after))
         ]
         # The table's speed has the effect of the fewest nodes in it, the same in both.
-        fewest = view.pools[pool].fewest(job.worker_demand, wanted.allocation.workers)
+        fewest = view.pools[pool].fewest(job.worker_demand, placed_job.allocation.workers)
         least = 1.0 if fewest is None else view.effect.relative_speed(job.job_type, fewest)
         saved += (seconds[0] - seconds[1]) * least
         if before == view.shares_now.get(job.job_id):
@@ -332,6 +334,6 @@ def _pays(view: PlaceView, pool: int, ordered: Ordered, staying: Found, anew: Fo
 
 
 def _spread(layout: NodeLayout, ordered: Ordered) -> dict[str, tuple[Share, ...]]:
-    """As `spread` places them, for which there was room when the grants were made."""
-    wanted = [(job.job_id, job.worker_demand, job.ps_demand, job.allocation) for _, job in ordered]
-    return dict(SpreadPlan(layout, wanted).shares)
+    """As `spread` places them, as they fitted when the grants were made."""
+    requests = [(job.job_id, job.worker_demand, job.ps_demand, job.allocation) for _, job in ordered]
+    return dict(SpreadPlan(layout, requests).shares)

@@ -3,7 +3,7 @@
 The score of a step is slope × remaining work^−b × exp(what the residual says of it), b a quarter or what `steps.py`
 says. Of a job that holds tasks, the first step counts as if it were two restarts nearer to its end (see `restarts.py`);
 of one that holds none it counts less where others end soon, as it then starts without a restart of anybody. Grants go
-to the highest score until nothing gains or nothing fits. As a job's slope only rises on the way to a target, whole
+to the highest score until nothing gains or nothing fits. As a job's slope only rises on the way to a larger size, whole
 steps are granted at once; the result is that of granting task by task inside the 3J + 1 actions.
 
 The same with chance (`drawn_plan`): which job gets its next step is drawn, and every pick recorded with its
@@ -47,13 +47,13 @@ class Weighed:
     """A step that the planner looked at.
 
     Attributes:
-        held: what the job had been granted before.
+        granted: what the job had been granted before.
         score: the higher, the sooner it was looked at.
     """
 
     job: int
-    held: Allocation
-    target: Allocation
+    granted: Allocation
+    size: Allocation
     score: float
     taken: bool
 
@@ -82,17 +82,17 @@ def plan(
 
     def push(index: int, step: SplitStep | None) -> None:
         if step is not None:
-            score = score_of(step, urgencies.of(index, grants.held(index)), None if tilts is None else tilts[index])
+            score = score_of(step, urgencies.of(index, grants.granted(index)), None if tilts is None else tilts[index])
             heapq.heappush(queue, (-score, index, step))
 
     for index in range(len(state.jobs)):
         push(index, grants.first(index))
     while queue:
         score, index, step = heapq.heappop(queue)
-        held = grants.held(index)
+        granted = grants.granted(index)
         push(index, grants.take(index, step))
         if weighed is not None:
-            weighed.append(Weighed(index, held, step.target, -score, grants.held(index) == step.target))
+            weighed.append(Weighed(index, granted, step.size, -score, grants.granted(index) == step.size))
     return grants.decision()
 
 
@@ -125,9 +125,9 @@ class Urgencies:
                 for factor, seconds in zip(self._usual, remaining, strict=True)
             ]
 
-    def of(self, index: int, held: Allocation) -> float:
+    def of(self, index: int, granted: Allocation) -> float:
         """The factor of the index-th job's next step, once it was granted this much."""
-        return self._usual[index] if held.tasks else self._first[index]
+        return self._usual[index] if granted.tasks else self._first[index]
 
 
 def _nearer(remaining_seconds: float, seconds: float, work_exponent: float) -> float:
@@ -155,13 +155,13 @@ def _waiting(remaining: Sequence[float | None], restart_seconds: float) -> float
 
 
 class Granting(Protocol):
-    """One decision in the making: what the next step of each job is, and whether there is room for it."""
+    """One decision in the making: what the next step of each job is, and whether it fits into the free capacity."""
 
     def first(self, index: int) -> SplitStep | None:
         """The first step of the index-th job, with no limit but its caps; None if nothing gains."""
         ...
 
-    def held(self, index: int) -> Allocation:
+    def granted(self, index: int) -> Allocation:
         """What the index-th job has been granted."""
         ...
 
@@ -173,38 +173,38 @@ class Granting(Protocol):
         ...
 
     def decision(self) -> Decision:
-        """What all jobs hold."""
+        """Sizes that were granted to all jobs."""
         ...
 
 
 class Grants:
-    """`Granting` by the cluster's room, wherever tasks lie."""
+    """`Granting` by the cluster's free capacity, wherever tasks lie."""
 
     def __init__(self, state: ClusterState, tables: Sequence[StepTable]) -> None:
         """Args: `tables` are of every job."""
         self._jobs = state.jobs
         self._tables = tables
         self._free_capacity = DecisionCapacity(state)
-        self._held: list[Allocation] = [SUSPENDED] * len(state.jobs)
+        self._granted: list[Allocation] = [SUSPENDED] * len(state.jobs)
         self._refused: dict[int, list[Allocation]] = {}
 
     def first(self, index: int) -> SplitStep | None:
         """See `Granting`."""
         return self._tables[index].step(SUSPENDED)
 
-    def held(self, index: int) -> Allocation:
+    def granted(self, index: int) -> Allocation:
         """See `Granting`."""
-        return self._held[index]
+        return self._granted[index]
 
     def take(self, index: int, step: SplitStep) -> SplitStep | None:
         """See `Granting`."""
-        if self._free_capacity.change(index, step.target):
-            self._held[index] = step.target
+        if self._free_capacity.change(index, step.size):
+            self._granted[index] = step.size
             if index in self._refused:
                 return self._limited(index)
-            return self._tables[index].step(step.target)
-        # What was refused stays so, with everything that contains it: room only shrinks.
-        self._refused.setdefault(index, []).append(step.target)
+            return self._tables[index].step(step.size)
+        # What was refused stays so, with everything that contains it: free capacity only shrinks.
+        self._refused.setdefault(index, []).append(step.size)
         return self._limited(index)
 
     def decision(self) -> Decision:
@@ -212,19 +212,19 @@ class Grants:
         return self._free_capacity.decision()
 
     def _limited(self, index: int) -> SplitStep | None:
-        """The best of what still fits, by the cluster's sums; whether nodes have room is seen when it is tried."""
-        job, held = self._jobs[index], self._held[index]
-        if not self._least_fits(job, held):
+        """The best of what still fits, by the cluster's sums; whether nodes have it free is seen when it is tried."""
+        job, granted = self._jobs[index], self._granted[index]
+        if not self._least_fits(job, granted):
             return None
         free_cpu, free_gpu = self._free_capacity.free
         table = self._tables[index]
-        fits = table.fitting(job, held, free_cpu, free_gpu, self._refused[index])
-        return table.limited_step(held, fits)
+        fits = table.fitting(job, granted, free_cpu, free_gpu, self._refused[index])
+        return table.limited_step(granted, fits)
 
-    def _least_fits(self, job: Job, held: Allocation) -> bool:
-        """Whether the sums leave room for anything at all; cheap, as at the end of a plan it mostly is not."""
+    def _least_fits(self, job: Job, granted: Allocation) -> bool:
+        """Whether the sums leave capacity for anything at all; cheap, as at the end of a plan it mostly is not."""
         free = self._free_capacity.free
-        for workers, ps in _least_grants(job, held):
+        for workers, ps in _least_grants(job, granted):
             cpu = workers * job.worker_demand.cpu_milli + ps * job.ps_demand.cpu_milli
             gpu = workers * job.worker_demand.gpu + ps * job.ps_demand.gpu
             if cpu <= free[0] and gpu <= free[1]:
@@ -232,9 +232,9 @@ class Grants:
         return False
 
 
-def _least_grants(job: Job, held: Allocation) -> tuple[tuple[int, int], ...]:
+def _least_grants(job: Job, granted: Allocation) -> tuple[tuple[int, int], ...]:
     """The smallest (workers, PSs) that could help a job from here."""
-    if not held.tasks:
+    if not granted.tasks:
         return ((max(job.min_workers, 1), job.min_ps),)
     return ((1, 0), (0, 1)) if job.kind.uses_ps else ((1, 0),)
 
@@ -336,9 +336,9 @@ def drawn_plan(
         step = field_of_steps.steps[index]
         assert step is not None  # noqa: S101  (only jobs with a step have a probability)
         chosen = probability < 1.0
-        action = GRANT_KINDS * index + _grant(grants.held(index), step.target)
+        action = GRANT_KINDS * index + _grant(grants.granted(index), step.size)
         following_step = grants.take(index, step)
-        field_of_steps.put(index, following_step, urgencies.of(index, grants.held(index)))
+        field_of_steps.put(index, following_step, urgencies.of(index, grants.granted(index)))
         following = (float(field_of_steps.log_score_J[index]), float(field_of_steps.log_share_J[index]))
         record.add(index, action, probability, chosen, following)
     decision = grants.decision()
@@ -404,10 +404,10 @@ def _pick(steps: _Steps, chance: Chance, generator: np.random.Generator) -> tupl
     return index, float(probability_J[index])
 
 
-def _grant(held: Allocation, target: Allocation) -> Grant:
-    if target.ps == held.ps:
+def _grant(granted: Allocation, size: Allocation) -> Grant:
+    if size.ps == granted.ps:
         return Grant.WORKER
-    return Grant.PS if target.workers == held.workers else Grant.BUNDLE
+    return Grant.PS if size.workers == granted.workers else Grant.BUNDLE
 
 
 @dataclass(slots=True)

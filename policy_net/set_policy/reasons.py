@@ -55,7 +55,7 @@ def _size_of(policy: SetPolicy, state: ClusterState, job: Job) -> list[str]:
 
 def _planned(policy: SetPolicy, state: ClusterState, job: Job, cost: ResizeCost) -> Allocation:
     index = next(number for number, each in enumerate(state.jobs) if each.job_id == job.job_id)
-    taken = [step.target for step in policy.weighed(state, cost)[0] if step.job == index and step.taken]
+    taken = [step.size for step in policy.weighed(state, cost)[0] if step.job == index and step.taken]
     return taken[-1] if taken else SUSPENDED
 
 

@@ -22,7 +22,7 @@ from policy_net.baselines.needs import remaining_samples
 from policy_net.domain import ClusterState, Job, Resources
 from policy_net.exchange.spec import PRICES, SESSIONS, SET_INPUTS, SetSpec, Weights, split_weights
 from policy_net.set_policy.planner import Tilt
-from policy_net.set_policy.steps import StepTable, wanted_share
+from policy_net.set_policy.steps import StepTable, desired_share
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
 Array = NDArray[np.float64]
@@ -45,7 +45,7 @@ class Residual:
             for layer in range(len(spec.hidden) + 1)
         ]
         self._bound = spec.bound
-        self._weights_beside = spec.parameter_count - sum(weight.size + bias.size for weight, bias in self._layers)
+        self._other_weights = spec.parameter_count - sum(weight.size + bias.size for weight, bias in self._layers)
         last_weight, last_bias = self._layers[-1]
         self.silent = not (last_weight.any() or last_bias.any())
 
@@ -80,7 +80,7 @@ class Residual:
             pieces = [(back.T @ entering[layer]).ravel(), back.sum(axis=0), *pieces]
             if layer:
                 back = (back @ self._layers[layer][0]) * (entering[layer] > 0.0)
-        return np.concatenate([*pieces, np.zeros(self._weights_beside)])
+        return np.concatenate([*pieces, np.zeros(self._other_weights)])
 
     def _forward(self, inputs_JF: Array) -> tuple[list[Array], Array]:
         """What enters every layer, and what leaves the last one before it is bounded."""
@@ -154,7 +154,7 @@ def _own_features(
         0.0 if job.work_known else 1.0,
         uncertainty,
         math.log(table.best_speed / first) / 2.0 if first > 0 else 0.0,
-        wanted_share(job, table, total),  # becomes its log
+        desired_share(job, table, total),  # becomes its log
         math.log1p(job.run_seconds / (slots_left * slot_seconds)) / 2.0,
         job.current.tasks / best.tasks,
         0.0,  # becomes the rank of the length

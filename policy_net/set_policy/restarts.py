@@ -98,7 +98,7 @@ class Restarts:
         self._training: dict[str, Allocation | None] = {}  # and at which size; None: of an older snapshot
         self._resizes = 0.0
         self._resize_seconds = 0.0
-        self._held_seconds = 0.0
+        self._observed_seconds = 0.0
 
     @property
     def seconds(self) -> float:
@@ -112,7 +112,7 @@ class Restarts:
         if seconds < LEAST_SECONDS:
             return NO_COST
         # As if one resize an hour had been seen before.
-        interval = (self._held_seconds + NO_COST.interval_seconds) / (self._resizes + 1.0)
+        interval = (self._observed_seconds + NO_COST.interval_seconds) / (self._resizes + 1.0)
         return ResizeCost(seconds, interval)
 
     def observe(self, progress: Sequence[Progress]) -> None:
@@ -138,7 +138,7 @@ class Restarts:
 
     def _observe_training(self, entry: Progress) -> None:
         """Learn from a job that has trained since it was started: has it another size, and does it train again?"""
-        self._held_seconds += entry.paused_seconds + entry.seconds
+        self._observed_seconds += entry.paused_seconds + entry.seconds
         paused = self._starting.pop(entry.job_id, 0.0)
         before = self._training[entry.job_id]
         if before is None:
@@ -154,7 +154,7 @@ class Restarts:
             if self._resizes >= _MOST_RESIZES:
                 self._resizes /= 2.0
                 self._resize_seconds /= 2.0
-                self._held_seconds /= 2.0
+                self._observed_seconds /= 2.0
 
     def without_futile_growth(self, state: ClusterState, speeds: SpeedModel) -> ClusterState:
         """The state with no room to grow for jobs that would lose more by a restart than they gain by any size."""
@@ -189,7 +189,7 @@ class Restarts:
             "mean_seconds": self._mean_seconds,
             "starting": sorted(self._starting.items()),
             "training": sorted(self._training),
-            "resizes": [self._resizes, self._resize_seconds, self._held_seconds],
+            "resizes": [self._resizes, self._resize_seconds, self._observed_seconds],
             "sizes": sorted(
                 [job_id, size.workers, size.ps] for job_id, size in self._training.items() if size is not None
             ),
@@ -210,7 +210,7 @@ class Restarts:
             restarts._training = {str(job_id): None for job_id in entry["training"]}
             # Snapshots from before resizes were learned have none.
             resizes = [_seconds(value) for value in entry.get("resizes", (0.0, 0.0, 0.0))]
-            restarts._resizes, restarts._resize_seconds, restarts._held_seconds = resizes
+            restarts._resizes, restarts._resize_seconds, restarts._observed_seconds = resizes
             for job_id, workers, ps in entry.get("sizes", ()):
                 if job_id in restarts._training:
                     restarts._training[job_id] = Allocation(_count(workers), _count(ps))

@@ -2,9 +2,9 @@
 
 Steps are the monotone concave hull of a job's speeds, corner by corner. From a split (p, w), the step worth taking is
 the one to the larger split with the highest gain in utility per cost. Any single grant on the way there raises the
-slope of what is left, so a planner that grants one task at a time by these slopes keeps to its target; and a step that
+slope of what is left, so a planner that grants one task at a time by these slopes keeps to its size; and a step that
 pays only with several tasks is not overlooked. Source: our own; the utility is `baselines.hull`'s. Deviation from its
-hull: tasks are only ever added, as inside DL2's 3J + 1 actions, so a hull starts from what a job holds.
+hull: tasks are only ever added, as inside DL2's 3J + 1 actions, so a hull starts from what a job was granted.
 
 Prices say how speed and work weigh, and what a parameter server costs beside a worker. What a task is worth to a job
 follows from its speeds; what it costs the others, and how much more a short job's end is worth than a long one's,
@@ -66,10 +66,10 @@ class SplitStep:
 
     Attributes:
         slope: gain in utility per worker, or what costs as much, above 0.
-        speed_share: speed at the target over the type's best speed within the job's caps.
+        speed_share: speed at that size over the type's best speed within the job's caps.
     """
 
-    target: Allocation
+    size: Allocation
     slope: float
     speed_share: float
 
@@ -105,20 +105,20 @@ class StepTable:
         self._known.clear()
         self._kept.clear()
 
-    def keeping(self, held: Allocation | None, share: float) -> StepTable:
-        """These steps, for a job to which every size but the one it holds is worth only this share of its utility.
+    def keeping(self, granted: Allocation | None, share: float) -> StepTable:
+        """These steps, for a job to which every size but its own is worth only this share of its utility.
 
         Args:
-            held: within the caps; None where all sizes are worth the share.
+            granted: within the caps; None where all sizes are worth the share.
         """
-        found = self._kept.get((held, share))
+        found = self._kept.get((granted, share))
         if found is None:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            found = self._kept[held, share] = copy.copy(self)
+            found = self._kept[granted, share] = copy.copy(self)
             found._utility = self._utility * share
-            if held is not None:
-                found._utility[held.ps, held.workers] = self._utility[held.ps, held.workers]
+            if granted is not None:
+                found._utility[granted.ps, granted.workers] = self._utility[granted.ps, granted.workers]
             found._known, found._kept = {}, {}
         return found
 
@@ -127,22 +127,22 @@ class StepTable:
         ps, workers = self._speeds.shape
         return float(self._speeds[split.ps, split.workers]) if split.ps < ps and split.workers < workers else 0.0
 
-    def step(self, held: Allocation) -> SplitStep | None:
+    def step(self, granted: Allocation) -> SplitStep | None:
         """The best step from here with no limit but the caps; None if nothing gains."""
-        if held not in self._known:
-            self._known[held] = self._best(held, None)
-        return self._known[held]
+        if granted not in self._known:
+            self._known[granted] = self._best(granted, None)
+        return self._known[granted]
 
-    def limited_step(self, held: Allocation, fits: NDArray[np.bool_]) -> SplitStep | None:
+    def limited_step(self, granted: Allocation, fits: NDArray[np.bool_]) -> SplitStep | None:
         """The best step among the targets that fit, shape as the caps allow, [ps, workers]."""
-        return self._best(held, fits)
+        return self._best(granted, fits)
 
     def fitting(
-        self, job: Job, held: Allocation, free_cpu_milli: int, free_gpu: int, refused: list[Allocation]
+        self, job: Job, granted: Allocation, free_cpu_milli: int, free_gpu: int, refused: list[Allocation]
     ) -> NDArray[np.bool_]:
-        """Which splits fit the free resources on top of what is held, and do not contain a refused one."""
+        """Which splits fit the free resources on top of what was granted, and do not contain a refused one."""
         ps, workers = np.ogrid[: self._speeds.shape[0], : self._speeds.shape[1]]
-        more_ps, more_workers = ps - held.ps, workers - held.workers
+        more_ps, more_workers = ps - granted.ps, workers - granted.workers
         cpu = more_workers * job.worker_demand.cpu_milli + more_ps * job.ps_demand.cpu_milli
         gpu = more_workers * job.worker_demand.gpu + more_ps * job.ps_demand.gpu
         fits: NDArray[np.bool_] = (cpu <= free_cpu_milli) & (gpu <= free_gpu)
@@ -150,13 +150,13 @@ class StepTable:
             fits[split.ps :, split.workers :] = False
         return fits
 
-    def _best(self, held: Allocation, fits: NDArray[np.bool_] | None) -> SplitStep | None:
-        part = (slice(held.ps, None), slice(held.workers, None))
-        more = self._cost[part] - self._cost[held.ps, held.workers]
+    def _best(self, granted: Allocation, fits: NDArray[np.bool_] | None) -> SplitStep | None:
+        part = (slice(granted.ps, None), slice(granted.workers, None))
+        more = self._cost[part] - self._cost[granted.ps, granted.workers]
         if not more.size:
             return None
         more[0, 0] = 1.0
-        gain = (self._utility[part] - self._utility[held.ps, held.workers]) / more
+        gain = (self._utility[part] - self._utility[granted.ps, granted.workers]) / more
         if fits is not None:
             gain = np.where(fits[part], gain, 0.0)
         index = int(gain.argmax())
@@ -164,8 +164,8 @@ class StepTable:
         if slope <= 0.0:
             return None
         ps, workers = divmod(index, gain.shape[1])
-        target = Allocation(workers=held.workers + workers, ps=held.ps + ps)
-        return SplitStep(target, slope, float(self._speeds[target.ps, target.workers]) / self.best_speed)
+        size = Allocation(workers=granted.workers + workers, ps=granted.ps + ps)
+        return SplitStep(size, slope, float(self._speeds[size.ps, size.workers]) / self.best_speed)
 
 
 class StepTables(TypeCache[StepTable]):
@@ -230,13 +230,13 @@ def contention_of(state: ClusterState, tables: Sequence[StepTable]) -> float:
     """Half the log of what all jobs could use over what there is, from −1.5 to 1.5, in steps of an eighth."""
     demand, total = 0.0, state.total
     for job, table in zip(state.jobs, tables, strict=True):
-        demand += wanted_share(job, table, total)
+        demand += desired_share(job, table, total)
     contention = math.log(max(demand, 1e-3)) / 2.0
     clipped = min(max(contention, -LARGEST_CONTENTION), LARGEST_CONTENTION)
     return math.floor(clipped / CONTENTION_STEP + 0.5) * CONTENTION_STEP
 
 
-def wanted_share(job: Job, table: StepTable, total: Resources) -> float:
+def desired_share(job: Job, table: StepTable, total: Resources) -> float:
     """The dominant share of a cluster that a job would use alone, at most 100; 0 of a job that cannot train."""
     if table.best_speed <= 0.0:
         return 0.0

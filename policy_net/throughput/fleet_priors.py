@@ -45,7 +45,7 @@ CELL_DEVIATION = 0.1
 ENOUGH_CLUSTERS = 3
 """From so many reporters of a type on, a cell that only one of them saw must agree with what the others' cells say."""
 _ROUNDS = 20
-_SETTLED = 1e-3
+_CONVERGED = 1e-3
 """Scales that move by less than 0.1% are as good as found."""
 _DEVIATIONS = 3.0
 
@@ -165,17 +165,17 @@ class _Table:
             allowed = _DEVIATIONS * np.sqrt(NOISE**2 / self._counts_CI + CELL_DEVIATION**2)
         # Two against each other, or two halves: their middle is nobody's, and nothing is said of the cell.
         agree = np.where(np.abs(aligned - self._levels_I) <= allowed, self._counts_CI, 0.0).sum(axis=0)
-        settled = 2 * agree >= self._counts_CI.sum(axis=0)
-        held = self._levels_I + np.clip(aligned - self._levels_I, -allowed, allowed)
+        agreed = 2 * agree >= self._counts_CI.sum(axis=0)
+        clipped = self._levels_I + np.clip(aligned - self._levels_I, -allowed, allowed)
         weights = self._counts_CI.sum(axis=0)
-        means = np.where(self._counts_CI > 0, held * self._counts_CI, 0.0).sum(axis=0) / weights
+        means = np.where(self._counts_CI > 0, clipped * self._counts_CI, 0.0).sum(axis=0) / weights
         merged = [
             SpeedStatistic(job_type, kind, ps, workers, _sayable(float(mean)), int(min(weight, MOST_COUNT)))
             for (ps, workers), mean, weight in zip(self._cells, means, weights, strict=True)
         ]
         if len(self._clusters) < ENOUGH_CLUSTERS:
-            return [entry for entry, sound in zip(merged, settled.tolist(), strict=True) if sound]
-        return _believable(merged, (self._reporters_I > 1).tolist(), settled.tolist())
+            return [entry for entry, sound in zip(merged, agreed.tolist(), strict=True) if sound]
+        return _believable(merged, (self._reporters_I > 1).tolist(), agreed.tolist())
 
     def _polished(self) -> tuple[Array, Array]:
         """Scales of the clusters, median 0 over those that share a cell with another; levels of the cells."""
@@ -189,7 +189,7 @@ class _Table:
             scales = np.nan_to_num(weighted_medians(off.T, self._counts_CI[:, shared].T))
             scales[comparable] -= np.median(scales[comparable])
             levels = self._levels(scales)
-            if np.abs(scales - before).max() < _SETTLED:
+            if np.abs(scales - before).max() < _CONVERGED:
                 break
         return scales, levels
 
@@ -198,10 +198,10 @@ class _Table:
 
 
 def _believable(
-    merged: list[SpeedStatistic], confirmed: Sequence[bool], settled: Sequence[bool]
+    merged: list[SpeedStatistic], confirmed: Sequence[bool], agreed: Sequence[bool]
 ) -> list[SpeedStatistic]:
     """Cells on which several clusters agree, and those single reports that fit in with them."""
-    rows = list(zip(merged, confirmed, settled, strict=True))
+    rows = list(zip(merged, confirmed, agreed, strict=True))
     firm = tuple(entry for entry, several, sound in rows if several and sound)
     if not firm:
         return [entry for entry, _, sound in rows if sound]
@@ -249,11 +249,11 @@ def _kinds(
     for _, entries in sorted(reports.items()):
         for job_type, kind in sorted({(entry.job_type, entry.kind) for entry in entries}):
             votes.setdefault(job_type, Counter())[kind] += 1
-    said = [{entry.job_type: entry.kind for entry in version} for version in (before, base)]
+    stated = [{entry.job_type: entry.kind for entry in version} for version in (before, base)]
     kinds: dict[str, JobKind | None] = {}
     for job_type, of_type in votes.items():
         most = [kind for kind, clusters in of_type.items() if clusters == max(of_type.values())]
-        known = [version[job_type] for version in said if job_type in version and version[job_type] in most]
+        known = [version[job_type] for version in stated if job_type in version and version[job_type] in most]
         kinds[job_type] = most[0] if len(most) == 1 else next(iter(known), None)
     return kinds
 

@@ -36,8 +36,8 @@ from policy_net.throughput.type_belief import (
     Cells,
     TypeBelief,
     cell_rows,
+    clipped,
     flat_cells,
-    held,
     read_cells,
     speeds_from_logs,
 )
@@ -140,7 +140,7 @@ class TypeProcess(TypeBelief):
         ).T
         noise = NOISE**2 / counts
         # The mean of the log lies below the log of the mean, by half the variance.
-        residual = np.log(held(speeds)) - noise / 2 - prior.mean[seen]
+        residual = np.log(clipped(speeds)) - noise / 2 - prior.mean[seen]
         # What others have reported of a type says its scale too, so that a few noisy reports here only correct it.
         unit = 0.0 if prior.of_type else np.average(residual, weights=1 / (spread.smooth**2 + noise))
         farthest = math.log(FARTHEST)

@@ -106,28 +106,28 @@ def nonnegative_of_moments(moments: Matrix, target: Sequence[float]) -> list[flo
         added = _steepest(moments, target, found, {*positive, *refused})
         if added is None:
             return found if all(math.isfinite(value) for value in found) else None
-        wanted = sorted([*positive, added])
-        solution = _solved(moments, target, wanted)
+        candidates = sorted([*positive, added])
+        solution = _solved(moments, target, candidates)
         if solution is None:
             return None
         if solution[added] <= 0.0:  # by rounding alone
             refused.add(added)
             continue
-        while any(solution[one] <= 0.0 for one in wanted):
+        while any(solution[one] <= 0.0 for one in candidates):
             share, first = math.inf, -1
-            for one in wanted:
+            for one in candidates:
                 if solution[one] <= 0.0 and found[one] / (found[one] - solution[one]) < share:
                     share, first = found[one] / (found[one] - solution[one]), one
             if first < 0:
                 return None
-            for one in wanted:
+            for one in candidates:
                 found[one] = found[one] + share * (solution[one] - found[one])
             found[first] = 0.0
-            wanted = [one for one in wanted if found[one] > 0.0]
-            solution = _solved(moments, target, wanted)
+            candidates = [one for one in candidates if found[one] > 0.0]
+            solution = _solved(moments, target, candidates)
             if solution is None:
                 return None
-        found, positive = solution, wanted
+        found, positive = solution, candidates
         refused.clear()
     return None
 

@@ -24,7 +24,7 @@ from policy_net.errors import BadInput
 from policy_net.throughput.beliefs import BeliefsByType
 from policy_net.throughput.form import FORMS, SpeedForm, form_grid
 from policy_net.throughput.nonnegative import nonnegative_fit, nonnegative_of_moments
-from policy_net.throughput.type_belief import FARTHEST, NOISE, TypeBelief, held
+from policy_net.throughput.type_belief import FARTHEST, NOISE, TypeBelief, clipped
 
 Array = NDArray[np.float64]
 
@@ -55,7 +55,7 @@ class TypeFit(TypeBelief):
         # are taken in the order of the cells, as the compiled twin takes them.
         chosen = [row for row, _, _ in seen]
         features, expected = self.form.cell_features[chosen], self.form.expected_times[chosen]
-        times = held(np.array([time for _, time, _ in seen]))
+        times = clipped(np.array([time for _, time, _ in seen]))
         counts = np.array([count for *_, count in seen], dtype=np.float64)
         precision = 1 / (SHAPE_ERROR * SHAPE_ERROR + NOISE * NOISE / counts)
         # The prior says how speeds relate to each other; how fast the type is, only observations say.
@@ -72,8 +72,8 @@ class TypeFit(TypeBelief):
         found = nonnegative_of_moments(moments.tolist(), target.tolist())
         if found is None:  # squares of figures that lie too far apart
             root, (pseudo_rows, pseudo_targets) = np.sqrt(precision), self.form.prior_rows
-            matrix, wanted = np.vstack([rows * root[:, None], pseudo_rows]), np.append(root, pseudo_targets)
-            found = nonnegative_fit(matrix, wanted).tolist()
+            matrix, targets = np.vstack([rows * root[:, None], pseudo_rows]), np.append(root, pseudo_targets)
+            found = nonnegative_fit(matrix, targets).tolist()
         self.coefficients = np.array(found) * unit
 
     def _fitted_speeds(self) -> Array:

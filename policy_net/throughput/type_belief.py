@@ -36,7 +36,7 @@ is a fault in the report or the cluster, and would drown all others."""
 _LARGEST = math.exp(LARGEST_LOG_SPEED)
 
 
-def held(speeds: Array) -> Array:
+def clipped(speeds: Array) -> Array:
     """Speeds in samples/s, or their inverse, none beyond what a statistic can say: their logarithms can be fitted."""
     return np.clip(speeds, 1 / _LARGEST, _LARGEST)
 

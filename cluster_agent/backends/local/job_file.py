@@ -30,7 +30,7 @@ from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, Allocat
 from policy_net.errors import BadInput
 from policy_net.settings import Section
 from policy_net.settings_problems import FileWords, first_problems
-from policy_net.strict_yaml import read_yaml_documents, said_path
+from policy_net.strict_yaml import read_yaml_documents, shown_path
 
 NAME = r"^[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?$"
 _MODEL_TYPE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
@@ -226,7 +226,7 @@ def read_job_files(path: Path) -> list[dict[str, Any]]:
     Raises:
         BadJobFile: it cannot be read, or is no mapping in YAML; none is returned then.
     """
-    source = said_path(path)
+    source = shown_path(path)
     try:
         found = read_yaml_documents(path, "a job file", _LARGEST_BYTES)
     except BadInput as error:

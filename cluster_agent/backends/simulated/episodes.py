@@ -119,7 +119,7 @@ def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int
         nodes=machines.nodes,
         gpus_per_node=machines.gpus_per_node,
         cpus_per_node=machines.cpus_per_node,
-        machines_said_by=_SAID_BY,
+        machine_options=_SAID_BY,
         arrival_scale=chosen.arrival_scale,
         strict=chosen.strict,
         speeds=speeds,

@@ -89,10 +89,10 @@ def _factory_of(name: str) -> PolicyFactory:
             f"--policy {name}: module {module_name} cannot be imported ({type(error).__name__}: {error}); it is looked"
             " for in the current folder and among what is installed"
         ) from error
-    beside = Path(here, *module_name.split(".")).with_suffix(".py")
-    if is_file(beside) and not _is_of(module, beside):
+    local = Path(here, *module_name.split(".")).with_suffix(".py")
+    if is_file(local) and not _is_of(module, local):
         raise BadInput(
-            f"--policy {name}: Python has a module {module_name} already, and does not import {beside.name} from here;"
+            f"--policy {name}: Python has a module {module_name} already, and does not import {local.name} from here;"
             " rename the file, such as my_scheduler.py"
         )
     found = getattr(module, function, None)

@@ -84,7 +84,7 @@ def reproduce(
     from policy_net.laboratory.reproduction.runner import ExperimentRunner, crew  # noqa: PLC0415
 
     names = [experiment.name for experiment in EXPERIMENTS]
-    wanted = _wanted(only, names)
+    chosen = _chosen(only, names)
     scale = SCALES["quick" if quick else "full"]
     if seeds is not None:
         scale = replace(scale, seeds=seeds)
@@ -99,7 +99,7 @@ def reproduce(
     console = Console(stderr=True)
     with lock, closing(workers), training_progress(console) as progress:
         folder = Folder(out, scale, seed)
-        bar = progress.add_task(f"{len(wanted)} figures", total=None, figure="")
+        bar = progress.add_task(f"{len(chosen)} figures", total=None, figure="")
         figures = []
 
         def on_task(stage: str, done: int, total: int) -> None:
@@ -107,7 +107,7 @@ def reproduce(
 
         runner = ExperimentRunner(EXPERIMENTS, folder.tasks, scale, seed, workers, on_task)
         for experiment in EXPERIMENTS:
-            if experiment.name not in wanted:
+            if experiment.name not in chosen:
                 continue
             if not folder.is_whole(experiment):
                 folder.add(experiment, runner.run(experiment))
@@ -142,22 +142,22 @@ def verdicts_table(figures: Sequence[Mapping[str, Any]], summary: str) -> Fitted
     columns = [Column("figure"), Column("rows", 1), *(Column(words, 1) for words in _WORDS.values())]
     rows = [[str(figure["figure"]), str(figure["rows"]), *(str(figure[name]) for name in _WORDS)] for figure in figures]
     sums = {name: sum(figure[name] for figure in figures) for name in ("rows", *_WORDS)}
-    said = (
+    sentence = (
         f"of {counted(sums['rows'], 'row')} beside the paper's {sums['same_direction']} in its direction,"
         f" {sums['opposite_direction']} in the opposite, {sums['no_difference']} without a difference shown"
     )
     if others := sums["other"]:
-        said += f"; {others} without a direction or a figure"
-    below = [said, f"page: {summary}, with a csv and a picture of each figure beside it"]
+        sentence += f"; {others} without a direction or a figure"
+    below = [sentence, f"page: {summary}, with a csv and a picture of each figure beside it"]
     return FittedTable("", columns, rows, below)
 
 
-def _wanted(only: str | None, names: list[str]) -> set[str]:
+def _chosen(only: str | None, names: list[str]) -> set[str]:
     """Figures of `--only`; raises BadInput for an unknown one."""
     if only is None:
         return set(names)
-    wanted = [name.strip() for name in only.split(",")]
-    for name in wanted:
+    chosen = [name.strip() for name in only.split(",")]
+    for name in chosen:
         if name not in names:
             close = nearest(name, names)
             where = (
@@ -168,4 +168,4 @@ def _wanted(only: str | None, names: list[str]) -> set[str]:
                 else "there is no such figure"
             )
             raise BadInput(f"--only {name!r}: {where}; use some of {', '.join(names)}")
-    return set(wanted)
+    return set(chosen)

@@ -44,7 +44,7 @@ def runs_command(
     if watch and report is not None:
         raise BadInput("--report and --watch do not go together: a page is written once")
     if watch:
-        show_again(_looks(folders, every_seconds), lambda runs: runs_table(runs, None), output, _runs_in_csv, _facts)
+        show_again(_polls(folders, every_seconds), lambda runs: runs_table(runs, None), output, _runs_in_csv, _facts)
         return
     runs = _read(folders)
     if report is not None:
@@ -58,7 +58,7 @@ def _read(folders: Sequence[Path]) -> list[TrainingRun]:
     return named_apart([(folder, read_run(folder)) for folder in folders])
 
 
-def _looks(folders: Sequence[Path], every_seconds: float) -> Iterator[list[TrainingRun]]:
+def _polls(folders: Sequence[Path], every_seconds: float) -> Iterator[list[TrainingRun]]:
     while True:
         runs = _read(folders)
         yield runs
@@ -80,13 +80,13 @@ def run_facts(run: TrainingRun) -> dict[str, Any]:
     """A run as JSON shows it."""
     from policy_net.laboratory.training_runs import steps_done  # noqa: PLC0415
 
-    done, wanted = steps_done(run) or (None, None)
+    done, steps = steps_done(run) or (None, None)
     return {
         "run": run.name,
         "ended": bool(run.final),
         "state": state_of(run),
         "steps_done": done,
-        "steps": wanted,
+        "steps": steps,
         "settings": dict(run.settings),
         "final": dict(run.final),
         "curves": {
@@ -122,15 +122,15 @@ def _runs_in_csv(runs: Sequence[TrainingRun]) -> FittedTable:
 def runs_table(runs: Sequence[TrainingRun], report: Path | None) -> FittedTable:
     """Runs side by side: ends of their curves, final figures, and differing settings."""
     from foundation.tables import Column, FittedTable, in_words  # noqa: PLC0415
-    from policy_net.laboratory.training_runs import (  # noqa: PLC0415  # noqa: PLC0415
+    from policy_net.laboratory.training_runs import (  # noqa: PLC0415
         WARM_START,
         differing,
         final_figures,
         heading_of,
         last_value,
         name_of,
-        said,
         settings_that_count,
+        shown_value,
         steps_done,
         unit_of,
     )
@@ -157,9 +157,9 @@ def runs_table(runs: Sequence[TrainingRun], report: Path | None) -> FittedTable:
     rows = []
     for run, counts in zip(runs, counting, strict=True):
         ends = {curve.figure: last_value(curve) for curve in run.curves}
-        differs = ", ".join(f"{name_of(name)} {said(name, counts[name])}" for name in names if name in counts)
+        differs = ", ".join(f"{name_of(name)} {shown_value(name, counts[name])}" for name in names if name in counts)
         curves = [in_words(ends.get(figure)) for figure in figures]
-        came = [said(name, run.final.get(name), units[name]) for name in finals]
+        came = [shown_value(name, run.final.get(name), units[name]) for name in finals]
         steps = steps_done(run)
         done = ["–" if steps is None else f"{steps[0]:,} of {steps[1]:,}"] if going_on else []
         rows.append([run.name, state_of(run), *done, *curves, *came, differs])

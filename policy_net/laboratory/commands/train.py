@@ -159,7 +159,7 @@ def train(
     if not sources and (log is None or steps):
         raise BadInput("--workload is missing: name what to train on; only a log can be imitated without")
     # Bad input is said before any work is done.
-    said = [line for source in sources for line in assumptions(*load(source, 0), world, for_people=output.for_people)]
+    notes = [line for source in sources for line in assumptions(*load(source, 0), world, for_people=output.for_people)]
     from rich.console import Console  # noqa: PLC0415
 
     from policy_net.exchange.policy_file import check_writable, write_policy_file  # noqa: PLC0415
@@ -170,7 +170,7 @@ def train(
     check_start(start, settings.policy)
     recorder = checkpoint = kept = None
     if run is not None:
-        asked = {
+        requested = {
             "policy": settings.policy,
             "workloads": sources,
             "steps": steps,
@@ -181,9 +181,9 @@ def train(
             "training": settings.model_dump(mode="json")[settings.policy],
             "world": dataclasses.asdict(world),
         }
-        recorder = RunRecorder(run, asked, resume=resume)
+        recorder = RunRecorder(run, requested, resume=resume)
         checkpoint, kept = _checkpoint(run, resume, recorder)
-    print(*said, sep="\n", end="\n" if said else "", file=sys.stderr)
+    print(*notes, sep="\n", end="\n" if notes else "", file=sys.stderr)
     console = Console(stderr=True)
     try:
         order = _kind(settings.policy)(

@@ -147,7 +147,7 @@ class SetTraining(TrainingOrder):
         self, begun: PolicyFile, worlds: NumberedWorlds, spec: SetSpec, progress: Progress, stop: Callable[[], bool]
     ) -> tuple[Weights, int, dict[str, Any]]:
         """Weights, generations, and facts for the card."""
-        wanted = self.settings.set
+        settings = self.settings.set
         before = 0 if self.kept is None else self.kept.done  # on whose draws and worlds no other follow
         evolving = progress.add_task("evolution", total=self.steps, figure="")
         done = before
@@ -163,16 +163,16 @@ class SetTraining(TrainingOrder):
 
         weights = evolve(
             begun.weights if self.kept is None else self.kept.policy.weights,
-            log_losses(worlds, spec, begun.priors, FIRST_EVOLUTION_WORLD + before * wanted.pairs),
-            wanted,
+            log_losses(worlds, spec, begun.priors, FIRST_EVOLUTION_WORLD + before * settings.pairs),
+            settings,
             self.seed + before,
             generations=max(0, self.steps - before),
             on_average=on_average,
             stop=stop,
             on_generation=on_generation,
         )
-        asked = wanted.model_dump(include={"pairs", "sigma", "learning_rate"}) | {"seed": self.seed + before}
-        return weights, done, {"generations": done, "evolution": asked}
+        used = settings.model_dump(include={"pairs", "sigma", "learning_rate"}) | {"seed": self.seed + before}
+        return weights, done, {"generations": done, "evolution": used}
 
     def _taught(
         self, begun: PolicyFile, progress: Progress, stop: Callable[[], bool]
@@ -197,18 +197,18 @@ class SetTraining(TrainingOrder):
             progress.update(teaching, completed=update, figure=f"pairs differ by {difference:.2%}")
             self.point("twin: half the log ratio of a pair", update, difference)
 
-        wanted = self.settings.set.twin
+        settings = self.settings.set.twin
         weights = teach(
             begun,
             draw,
-            wanted,
+            settings,
             self.seed,
             updates=self.steps,
             stop=stop,
             on_update=on_update,
             reached=None if self.kept is None else (done, self.kept.policy.weights),
         )
-        return weights, done, {"updates": done, "twin": wanted.model_dump(mode="json")}
+        return weights, done, {"updates": done, "twin": settings.model_dump(mode="json")}
 
     def _episode(self, number: int) -> Episode:
         """World by number: the sources in turn, each with its seed moved on by the whole number."""

@@ -31,7 +31,7 @@ class _Lines(Progress):
         self._newest: TaskID | None = None
         self._reporting = threading.Lock()
         self._over = threading.Event()
-        self._watch = threading.Thread(target=self._look, name="progress", daemon=True)
+        self._watch = threading.Thread(target=self._poll, name="progress", daemon=True)
 
     def start(self) -> None:
         """As Progress does."""
@@ -52,19 +52,19 @@ class _Lines(Progress):
     def update(self, task_id: TaskID, *values: Any, **fields: Any) -> None:
         """As Progress does."""
         super().update(task_id, *values, **fields)
-        self._tell(task_id)
+        self._report(task_id)
 
     def advance(self, task_id: TaskID, advance: float = 1) -> None:
         """As Progress does."""
         super().advance(task_id, advance)
-        self._tell(task_id)
+        self._report(task_id)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         while not self._over.wait(self._poll_seconds):
             if self._newest is not None:
-                self._tell(self._newest, f", {duration(self._clock() - self._began)} so far")
+                self._report(self._newest, f", {duration(self._clock() - self._began)} so far")
 
-    def _tell(self, task_id: TaskID, more: str = "") -> None:
+    def _report(self, task_id: TaskID, more: str = "") -> None:
         with self._reporting:
             now = self._clock()
             self._newest = task_id

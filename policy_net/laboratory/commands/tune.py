@@ -163,7 +163,7 @@ def tune_command(
     if machine.max_seconds is not None and not math.isfinite(machine.max_seconds):
         raise BadInput(f"--max-seconds is {machine.max_seconds}; use a finite number")
     plan = _plan(policy, workload, trial, world)
-    said = [*_assumed(plan.worlds, world, for_people=output.for_people)]  # bad input is said before any work is done
+    notes = [*_assumed(plan.worlds, world, for_people=output.for_people)]  # bad input is said before any work is done
     from contextlib import closing  # noqa: PLC0415
 
     from rich.console import Console  # noqa: PLC0415
@@ -185,9 +185,9 @@ def tune_command(
         raise BadInput(f"{out}: another run (process {error.holder}) tunes there; wait for its end") from error
     try:
         with lock, closing(StudyFile(out, plan.space, _identity(plan, workload, trial, world))) as study:
-            print(*said, sep="\n", end="\n" if said else "", file=sys.stderr)
+            print(*notes, sep="\n", end="\n" if notes else "", file=sys.stderr)
             if study.trials():
-                console.print(_where_it_stands(study, trial.trials), soft_wrap=True, markup=False)
+                console.print(_standing_of(study, trial.trials), soft_wrap=True, markup=False)
             write_space_file(out, plan.space)
             with closing(_engine(machine)) as engine, training_progress(console) as progress:
                 task = progress.add_task("trials", total=trial.trials, figure="")
@@ -209,11 +209,11 @@ def tune_command(
         raise
 
 
-def _where_it_stands(study: StudyFile, wanted: int) -> str:
+def _standing_of(study: StudyFile, trials: int) -> str:
     ended = sum(trial.report is not None for trial in study.trials())
-    if ended >= wanted:
-        return f"{study.path.parent}: its {wanted} trials have ended; nothing of them is made again"
-    return f"{study.path.parent}: goes on at trial {ended + 1} of {wanted}"
+    if ended >= trials:
+        return f"{study.path.parent}: its {trials} trials have ended; nothing of them is made again"
+    return f"{study.path.parent}: goes on at trial {ended + 1} of {trials}"
 
 
 def _plan(policy: str, sources: list[str], trial: TrialOptions, world: WorldOptions) -> StudyPlan:

@@ -78,8 +78,8 @@ def _show_table(plan: StudyPlan, outcome: StudyOutcome, written: Path | None, co
         if trial.report is not None and trial.report.failure is not None:
             failed = f"trial {trial.number} failed: {trial.report.failure}"
             console.print(failed, highlight=False, markup=False, soft_wrap=True)
-    said = _in_words(outcome)
-    console.print(f"{said[0].upper()}{said[1:]}.", highlight=False, soft_wrap=True)
+    result = _in_words(outcome)
+    console.print(f"{result[0].upper()}{result[1:]}.", highlight=False, soft_wrap=True)
     if written is not None:
         console.print(f"{written}: for policy-net train --config", highlight=False, markup=False, soft_wrap=True)
 

@@ -20,8 +20,8 @@ from policy_net.laboratory.training_runs import (
     is_unset,
     last_value,
     name_of,
-    said,
     settings_that_count,
+    shown_value,
     unit_of,
 )
 
@@ -47,7 +47,9 @@ def runs_page(runs: Sequence[TrainingRun]) -> str:
         settings=TextTable(
             ("Setting", *(shown(run.name) for run in runs)),
             tuple(
-                TableRow(heading_of(name, unit), tuple(said(name, counts.get(name), unit) for counts in counting))
+                TableRow(
+                    heading_of(name, unit), tuple(shown_value(name, counts.get(name), unit) for counts in counting)
+                )
                 for name in names
                 for unit in [unit_of(name, [counts.get(name) for counts in counting])]
             ),
@@ -55,12 +57,16 @@ def runs_page(runs: Sequence[TrainingRun]) -> str:
         figures=TextTable(
             ("Run", *(heading_of(name, units[name]) for name in figures)),
             tuple(
-                TableRow(shown(run.name), tuple(said(name, run.final.get(name), units[name]) for name in figures))
+                TableRow(
+                    shown(run.name), tuple(shown_value(name, run.final.get(name), units[name]) for name in figures)
+                )
                 for run in runs
             ),
         ),
         same=[
-            {"name": name_of(name), "value": said(name, value)} for name, value in same.items() if not is_unset(value)
+            {"name": name_of(name), "value": shown_value(name, value)}
+            for name, value in same.items()
+            if not is_unset(value)
         ],
         unset=[name_of(name) for name, value in same.items() if is_unset(value)],
         pictures=pictures_of(charts_of_runs(runs)),

@@ -77,7 +77,7 @@ OWN = PolicyTraining(Dl2Settings())
 OFFLINE_RL = PolicyTraining(_settings(), truth=Truth.ANALYTICAL)
 REWARDS_ONLY = PolicyTraining(_settings(), teacher=None)
 
-_LOOKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_TRAINED_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 _FIRST_FOUR, _FIRST_SIX = MODEL_NAMES[:4], MODEL_NAMES[:6]
 
 
@@ -85,7 +85,7 @@ def _against(
     of: str,
     against: str,
     paper: float | None = None,
-    said: str = "",
+    words: str = "",
     direction: int = 0,
     *,
     at: float | None = None,
@@ -93,11 +93,11 @@ def _against(
     measure: Measure = Measure.AVG_JCT,
 ) -> Claim:
     """Claim on one line against another, both at the same place of their curves."""
-    return Claim(text or f"{of} against {against}", (of, at), (against, at), paper, said, measure, direction)
+    return Claim(text or f"{of} against {against}", (of, at), (against, at), paper, words, measure, direction)
 
 
 def _curve(label: str, training: PolicyTraining) -> tuple[ExperimentLine, ...]:
-    return tuple(ExperimentLine(label, training, at=look, look=look) for look in _LOOKS)
+    return tuple(ExperimentLine(label, training, at=share, trained_share=share) for share in _TRAINED_SHARES)
 
 
 def _in_worlds(label: str, policy: str | PolicyTraining, worlds: dict[float, World]) -> tuple[ExperimentLine, ...]:
@@ -114,9 +114,9 @@ def _panel(name: str, title: str, axis: str, key: str, values: dict[int, dict[st
         ExperimentLine(key, PolicyTraining(_settings(**changes)), at=float(value)) for value, changes in values.items()
     )
     others = [value for value in values if value != best]
-    said = f"{best} is the best"
+    words = f"{best} is the best"
     claims = tuple(
-        Claim(f"{key} {best} against {value}", (key, float(best)), (key, float(value)), said=said, direction=-1)
+        Claim(f"{key} {best} against {value}", (key, float(best)), (key, float(value)), words=words, direction=-1)
         for value in others
     )
     points = tuple((key, float(value)) for value in values)
@@ -141,9 +141,9 @@ FIGURE_9 = Experiment(
         _against("DL2", "DRF", -0.441),
         _against("DL2", "Optimus", -0.175),
         _against("DL2", "OfflineRL", -0.379),
-        _against("DL2", "Tetris", said="better than Tetris", direction=-1),
-        _against("Tetris", "DRF", said="Tetris is better than DRF", direction=-1),
-        _against("DL2, this project's settings", "DRF", said="–", text="this project's settings against DRF"),
+        _against("DL2", "Tetris", words="better than Tetris", direction=-1),
+        _against("Tetris", "DRF", words="Tetris is better than DRF", direction=-1),
+        _against("DL2, this project's settings", "DRF", words="–", text="this project's settings against DRF"),
     ),
     "Optimus is written from its paper and fits speeds online; the paper's assumed a model that its testbed did not"
     " follow. " + _WHY_SHORT,
@@ -155,9 +155,9 @@ FIGURE_10 = Experiment(
     "fig10",
     "Progress of training",
     (
-        *(ExperimentLine("DRF", "drf", at=look) for look in (0.0, 1.0)),
+        *(ExperimentLine("DRF", "drf", at=share) for share in (0.0, 1.0)),
         *(
-            ExperimentLine("imitation only", PolicyTraining(_settings(), imitation=share), at=share, look=0.0)
+            ExperimentLine("imitation only", PolicyTraining(_settings(), imitation=share), at=share, trained_share=0.0)
             for share in (0.0625, 0.25, 1.0)
         ),
         *_curve("rewards only", REWARDS_ONLY)[1:],  # to replay a network that knows nothing takes minutes
@@ -165,7 +165,7 @@ FIGURE_10 = Experiment(
     ),
     (
         _against("imitation only", "DRF", 0.0, at=1.0),
-        _against("rewards only", "DRF", said="as good after hundreds of slots", at=1.0),
+        _against("rewards only", "DRF", words="as good after hundreds of slots", at=1.0),
         _against(_BOTH, "imitation only", None, "improves a lot", -1, at=1.0, text="both against imitation only"),
         _against(_BOTH, "DRF", 0.258, at=1.0, text="GPU utilisation against DRF", measure=Measure.GPU_UTILIZATION),
         _against(_BOTH, "DRF", None, "smaller", -1, at=1.0, text="makespan against DRF", measure=Measure.MAKESPAN),
@@ -223,7 +223,7 @@ FIGURE_16 = Experiment(
     (
         *(
             Claim(
-                f"DL2 at {at:.0%} against no error", ("DL2", at), ("DL2", 0.0), said="increases slightly", direction=1
+                f"DL2 at {at:.0%} against no error", ("DL2", at), ("DL2", 0.0), words="increases slightly", direction=1
             )
             for at in (0.1, 0.2, 0.3)
         ),
@@ -262,7 +262,7 @@ FIGURE_18 = Experiment(
         for label, (name, training) in _TEACHERS.items()
         for line in (
             ExperimentLine(f"{label} itself", name),
-            ExperimentLine(f"{label}, imitated", training, look=0.0),
+            ExperimentLine(f"{label}, imitated", training, trained_share=0.0),
             ExperimentLine(f"{label}, then rewards", training),
         )
     ),
@@ -298,10 +298,10 @@ FIGURE_19D = Experiment(
     tuple(
         line
         for label, training in _LOSSES.items()
-        for line in (ExperimentLine(f"{label}, imitated", training, look=0.0), ExperimentLine(label, training))
+        for line in (ExperimentLine(f"{label}, imitated", training, trained_share=0.0), ExperimentLine(label, training))
     ),
     tuple(
-        _against("cross-entropy", label, said="the best, by little", direction=-1)
+        _against("cross-entropy", label, words="the best, by little", direction=-1)
         for label in ("mean square", "absolute difference")
     ),
     "Targets are soft here, so that a sharp loss has less to gain.",
@@ -346,7 +346,7 @@ TABLE_2 = Experiment(
     "table2",
     "Training techniques left out, one at a time",
     (ExperimentLine("all", DL2), *(ExperimentLine(label, training) for label, (training, _) in _WITHOUT.items())),
-    tuple(_against(label, "all", paper, said="–" if paper is None else "") for label, (_, paper) in _WITHOUT.items()),
+    tuple(_against(label, "all", paper, words="–" if paper is None else "") for label, (_, paper) in _WITHOUT.items()),
     "The paper's full training is 44% below DRF, so there is much to lose; what has not learned much loses little."
     " Actions that do not fit are masked here, and a job must run before others are filled up, which does part of what"
     " bundles and exploration do.",

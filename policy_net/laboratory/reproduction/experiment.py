@@ -93,13 +93,13 @@ class ExperimentLine:
 
     Attributes:
         at: where on a curve it stands.
-        look: share of the updates after which a trained policy is judged; 0: after its warm start.
+        trained_share: share of the updates after which a trained policy is judged; 0: after its warm start.
     """
 
     label: str
     policy: str | PolicyTraining
     at: float | None = None
-    look: float = 1.0
+    trained_share: float = 1.0
     judged: World = World()
 
 
@@ -110,7 +110,7 @@ class Claim:
     Attributes:
         of, against: the lines (label, at); the claim is the change from the second to the first, and where there is no
             second it is the first's figure itself.
-        paper: that figure in the paper; None where it gives no number, but `said` something.
+        paper: that figure in the paper; None where it gives no number, but `words` something.
         direction: -1 where that means less, 1 where it means more, 0 where it is nothing that can be compared.
     """
 
@@ -118,7 +118,7 @@ class Claim:
     of: tuple[str, float | None]
     against: tuple[str, float | None] | None
     paper: float | None = None
-    said: str = ""
+    words: str = ""
     measure: Measure = Measure.AVG_JCT
     direction: int = 0
 

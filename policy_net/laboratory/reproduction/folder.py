@@ -169,8 +169,8 @@ class ClaimFinding:
         """Our figure in words."""
         if self.failure is not None:
             return f"none: {self.failure}"
-        found, asked = self.seeds
-        only = f" ({found} of {asked} seeds)" if found < asked else ""
+        found, planned = self.seeds
+        only = f" ({found} of {planned} seeds)" if found < planned else ""
         return (str(self.change) if self.change is not None else f"{self.value:.2f}") + only
 
     @property
@@ -178,7 +178,7 @@ class ClaimFinding:
         """The paper's figure in words."""
         paper = self.claim.paper
         if paper is None:
-            return self.claim.said
+            return self.claim.words
         return f"{paper:.2f}" if self.claim.against is None else "the same" if paper == 0.0 else f"{paper:+.1%}"
 
 
@@ -291,12 +291,12 @@ class Folder:
         self._scale = asdict(scale)
         # How many seeds there are is what may grow: those that are there are the same in any number.
         of_results = {name: value for name, value in self._scale.items() if name != _SEEDS}
-        wanted: dict[str, Any] = {"version": VERSION, "paper": "dl2", "seed": seed, "scale": of_results}
+        settings: dict[str, Any] = {"version": VERSION, "paper": "dl2", "seed": seed, "scale": of_results}
         try:
             path.mkdir(parents=True, exist_ok=True)
             if not os.access(path, os.W_OK | os.X_OK):
                 raise PermissionError(13, "not writable", str(path))
-            self._check(wanted)
+            self._check(settings)
             self.tasks.mkdir(exist_ok=True)
         except OSError as error:
             raise BadInput(f"--out {path}: cannot be written ({error.strerror}); name another folder") from error
@@ -354,15 +354,15 @@ class Folder:
         write_whole(self.path / "summary.md", markdown(self._scale, figures), durable=False)
         write_whole(self.path / "summary.csv", claims_csv(figures), durable=False)
 
-    def _check(self, wanted: dict[str, Any]) -> None:
+    def _check(self, settings: dict[str, Any]) -> None:
         """See that the folder is empty or holds results of the same settings, and say of an empty one what it holds."""
         found = self._read(_SETTINGS)
         if not found:
             if any(entry.name != "lock" for entry in self.path.iterdir()):
                 raise BadInput(f"--out {self.path}: holds something else than results of this command; name another")
-            write_whole(self.path / _SETTINGS, json.dumps(wanted, indent=2) + "\n", durable=False)
-        elif (found := _without_seeds(found)) != wanted:
-            differing = [name for name in wanted if found.get(name) != wanted[name]]
+            write_whole(self.path / _SETTINGS, json.dumps(settings, indent=2) + "\n", durable=False)
+        elif (found := _without_seeds(found)) != settings:
+            differing = [name for name in settings if found.get(name) != settings[name]]
             raise BadInput(
                 f"--out {self.path}: holds results of other settings ({', '.join(differing)}); use the same --quick and"
                 " --seed, or another folder"

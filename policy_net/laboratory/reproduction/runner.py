@@ -31,7 +31,7 @@ class ExperimentRunner:
     """Runs experiments of one catalogue.
 
     Attributes:
-        catalogue: all experiments, as how often a shared training is looked at must not depend on which are run.
+        catalogue: all experiments, as how often a shared training is judged must not depend on which are run.
         seed: of the first training.
         on_task: gets how many tasks of a stage were done, and of how many: 0 at its beginning, then each.
     """
@@ -62,21 +62,25 @@ class ExperimentRunner:
             self._do(f"{experiment.name}, {stage}", [task for task in tasks if not _needs(task, lost)], lost)
         return [self._point(line, tasks, lost) for line, tasks in zip(experiment.lines, by_line, strict=True)]
 
-    def looks_of(self, training: PolicyTraining) -> tuple[float, ...]:
-        """The shares of its updates after which any line of the catalogue looks at this training."""
+    def trained_shares_of(self, training: PolicyTraining) -> tuple[float, ...]:
+        """Shares of its updates after which any line of the catalogue judges this training."""
         lines = [line for experiment in self.catalogue for line in experiment.lines]
-        return tuple(sorted({line.look for line in lines if self._training(line) == training and line.look > 0.0}))
+        return tuple(
+            sorted(
+                {line.trained_share for line in lines if self._training(line) == training and line.trained_share > 0.0}
+            )
+        )
 
     def _judging(self, line: ExperimentLine, experiment: Experiment) -> list[Judging]:
         training = self._training(line)
-        common = (line.look, line.judged, self.scale, experiment.timeline_of)
+        common = (line.trained_share, line.judged, self.scale, experiment.timeline_of)
         if training is None:
             return [Judging(self.folder, str(line.policy), *common)]
         tasks = []
         for seed in range(self.seed, self.seed + self.scale.seeds):
             policy: Imitating | Learning = Imitating(self.folder, training, self.scale, seed)
-            if line.look > 0.0:
-                policy = Learning(self.folder, training, self.scale, seed, self.looks_of(training))
+            if line.trained_share > 0.0:
+                policy = Learning(self.folder, training, self.scale, seed, self.trained_shares_of(training))
             tasks.append(Judging(self.folder, policy, *common))
         return tasks
 
@@ -87,13 +91,13 @@ class ExperimentRunner:
 
     def _do(self, stage: str, tasks: Sequence[Task], lost: dict[str, str]) -> None:
         """Do what is not done yet; what lost its process is noted, and tried again by the next run."""
-        wanted = list({task.name: task for task in tasks if not is_done(task)}.values())
-        if wanted:  # before the first, which may take long, it is known what goes on
-            self.on_task(stage, 0, len(wanted))
-        for done, (index, answer) in enumerate(self.processes.answers(wanted), start=1):
+        missing = list({task.name: task for task in tasks if not is_done(task)}.values())
+        if missing:  # before the first, which may take long, it is known what goes on
+            self.on_task(stage, 0, len(missing))
+        for done, (index, answer) in enumerate(self.processes.answers(missing), start=1):
             if isinstance(answer, Unanswered):
-                lost[wanted[index].name] = answer.reason
-            self.on_task(stage, done, len(wanted))
+                lost[missing[index].name] = answer.reason
+            self.on_task(stage, done, len(missing))
 
     def _point(self, line: ExperimentLine, tasks: Sequence[Judging], lost: dict[str, str]) -> Point:
         by_seed: dict[Measure, list[list[float]]] = {measure: [] for measure in Measure}

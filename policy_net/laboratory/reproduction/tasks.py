@@ -154,13 +154,13 @@ class Learning:
     training: PolicyTraining
     scale: Scale
     seed: int
-    looks: tuple[float, ...]
+    trained_shares: tuple[float, ...]
 
     @property
     def name(self) -> str:
         """The same for the same work."""
         scale = {key: value for key, value in asdict(self.scale).items() if key not in ("name", "seeds", "workloads")}
-        content = [self.training.to_json(), scale, self.seed, self.looks]
+        content = [self.training.to_json(), scale, self.seed, self.trained_shares]
         return f"learned-{digest_of_json(content)}"
 
     @property
@@ -169,18 +169,18 @@ class Learning:
         return Imitating(self.folder, self.training, self.scale, self.seed)
 
     def do(self) -> None:
-        """Learn, and keep what the looks ask for."""
+        """Learn, and keep the policies that are to be judged."""
         start = read_policy_file(policy_path(self.folder, self.start.name, 0.0))
         updates = self.scale.updates
-        looks_at = [(max(1, round(look * updates)), look) for look in self.looks]
+        judged_after = [(max(1, round(share * updates)), share) for share in self.trained_shares]
         done = 0
 
         def on_step(step: int, weights: Weights) -> None:
             nonlocal done
             done = step
-            for look in [look for at, look in looks_at if at == step]:
+            for share in [share for at, share in judged_after if at == step]:
                 check_finite(weights)
-                write_policy_file(policy_path(self.folder, self.name, look), PolicyFile(start.spec, weights.copy()))
+                write_policy_file(policy_path(self.folder, self.name, share), PolicyFile(start.spec, weights.copy()))
 
         content = {}
         try:
@@ -235,11 +235,11 @@ class Learning:
 
 @dataclass(frozen=True)
 class Judging:
-    """Replays of the judging workloads under a scheduler, or what a training came to by its start or a look."""
+    """Replays of the judging workloads under a scheduler, or a training's policy after a share of its updates."""
 
     folder: Path
     policy: str | Imitating | Learning
-    look: float
+    trained_share: float
     world: World
     scale: Scale
     timeline_of: str = ""
@@ -249,7 +249,7 @@ class Judging:
         """The same for the same work."""
         policy = self.policy if isinstance(self.policy, str) else self.policy.name
         sizes = [self.scale.workloads, self.scale.jobs, self.scale.nodes]
-        return f"judged-{digest_of_json([policy, self.look, asdict(self.world), sizes, self.timeline_of])}"
+        return f"judged-{digest_of_json([policy, self.trained_share, asdict(self.world), sizes, self.timeline_of])}"
 
     def do(self) -> None:
         """Replay every workload to its end."""
@@ -280,7 +280,7 @@ class Judging:
     def _policy(self) -> SchedulerPolicy:
         if isinstance(self.policy, str):
             return build_policy(self.policy, PolicyContext(true_speeds=speeds_of(Truth.SIMULATED)))
-        content = read_policy_file(policy_path(self.folder, self.policy.name, self.look))
+        content = read_policy_file(policy_path(self.folder, self.policy.name, self.trained_share))
         return LearnedPolicy(content.network_spec, content.weights)
 
     def _of_model(self, run: ReplayResult) -> list[list[tuple[float, int, int]]]:
@@ -317,9 +317,9 @@ def result_of(folder: Path, name: str) -> dict[str, Any]:
     return content
 
 
-def policy_path(folder: Path, name: str, look: float) -> Path:
+def policy_path(folder: Path, name: str, trained_share: float) -> Path:
     """Where a trained policy lies."""
-    return folder / f"{name}-{round(look * 1000):04d}.safetensors"
+    return folder / f"{name}-{round(trained_share * 1000):04d}.safetensors"
 
 
 def _result_path(folder: Path, name: str) -> Path:

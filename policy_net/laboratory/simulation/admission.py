@@ -160,10 +160,10 @@ def check_placement(decision: Decision, present: Mapping[str, SimulatedJob], nod
                         f"node {share.node_id!r} has {_text(free[share.node_id])} left, too little for job {job_id!r}"
                     )
                 free[share.node_id] -= needed
-        wanted = decision.of(job_id)
-        if (workers, ps) != (wanted.workers, wanted.ps):
+        desired = decision.of(job_id)
+        if (workers, ps) != (desired.workers, desired.ps):
             raise InvalidAllocation(
-                f"job {job_id!r} is allocated {wanted.workers} workers and {wanted.ps} PSs, but {workers} and {ps}"
+                f"job {job_id!r} is allocated {desired.workers} workers and {desired.ps} PSs, but {workers} and {ps}"
                 " are placed"
             )
 

@@ -96,13 +96,13 @@ class TaskPlacing:
             unplaced: Mapping[str, Allocation] = {}
         else:
             allocation = decision.allocation
-            wanted = [
+            requests = [
                 (job_id, job.worker_demand, job.ps_demand, allocation[job_id])
                 for job_id, job in present.items()
                 if job_id in allocation
             ]
             build = PackPlan if self._environment.placement is PlacementStrategy.PACK else SpreadPlan
-            plan = build(layout_of(nodes), wanted)
+            plan = build(layout_of(nodes), requests)
             self._plan, self._given = plan, None
             unplaced = plan.unplaced
         if self._effect is not None:
@@ -222,13 +222,13 @@ class Simulation:
         """
         check_decision(decision, self.jobs.present, self.environment, layout_of(self.nodes.nodes).total)
         moved = self._placing.moved_by(decision)
-        held = self._place(decision)
+        granted = self._place(decision)
         counters, now, placing = self.counters, self._time, self._placing
         running: list[tuple[SimulatedJob, float]] = []
         completion = math.inf
         for job_id, job in self.jobs.present.items():
-            allocation = held.get(job_id, SUSPENDED)
-            job.hold(allocation, counters, moved=job_id in moved)
+            allocation = granted.get(job_id, SUSPENDED)
+            job.set_allocation(allocation, counters, moved=job_id in moved)
             if not job.can_train:
                 if allocation.tasks:
                     counters.unusable_allocations += 1
@@ -284,12 +284,12 @@ class Simulation:
         unplaced = self._placing.place(decision, self.jobs.present, self.nodes.nodes)
         if not unplaced:
             return decision.allocation
-        held = dict(decision.allocation)
+        granted = dict(decision.allocation)
         for job_id, missing in unplaced.items():
             self.counters.trimmed_tasks += missing.tasks
-            asked = held[job_id]
-            held[job_id] = Allocation(asked.workers - missing.workers, asked.ps - missing.ps)
-        return held
+            desired = granted[job_id]
+            granted[job_id] = Allocation(desired.workers - missing.workers, desired.ps - missing.ps)
+        return granted
 
     def _change_nodes(self, until: float) -> tuple[dict[str, float], dict[str, Allocation], dict[str, float]]:
         """Let nodes come and go up to a time.
@@ -341,7 +341,7 @@ class Simulation:
             self.nodes.advance(self._time)
             self.jobs.admit(self._time)
             for job in self.jobs.present.values():
-                job.hold(SUSPENDED, self.counters)
+                job.set_allocation(SUSPENDED, self.counters)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that has happened so far, as JSON-able values; `restore` continues exactly from it."""

@@ -162,7 +162,7 @@ class Environment:
     @property
     def notes(self) -> tuple[str, ...]:
         """What disturbs the jobs here, in plain words, to be printed with every result; nothing where nothing does."""
-        said = {
+        notes = {
             f"a job's speed varies by {self.speed_noise:.0%} from interval to interval": self.speed_noise,
             f"a job's speed varies by {self.job_noise:.0%} from run to run": self.job_noise,
             f"a running job that is resized pauses {self.resize_seconds:g} s": self.resize_seconds,
@@ -176,7 +176,7 @@ class Environment:
             f"nodes come and go by plan, {len(self.node_changes)} times": self.node_changes,
             "a job's workers are packed on few nodes": self.placement is PlacementStrategy.PACK,
         }
-        return tuple(note for note, holds in said.items() if holds)
+        return tuple(note for note, applies in notes.items() if applies)
 
     @cached_property
     def as_json(self) -> dict[str, Any]:

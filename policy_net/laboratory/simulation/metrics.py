@@ -300,15 +300,15 @@ def load_of(workload: Workload, gpus: int, timeline: Timeline) -> Load:
     changes: list[tuple[float, int, int]] = []
     for job in workload.jobs:
         # A decision at the start of a slot is noted with the slot's beginning, also for a job that came in it.
-        held = [(job.submit_time_seconds, 0, 0)]
-        held += [(max(at, job.submit_time_seconds), workers, ps) for at, workers, ps in timeline[job.job_id]]
-        used = [workers * job.worker_demand.gpu + ps * job.ps_demand.gpu for _, workers, ps in held]
-        waits = [int(not workers and not ps) for _, workers, ps in held]
+        sizes = [(job.submit_time_seconds, 0, 0)]
+        sizes += [(max(at, job.submit_time_seconds), workers, ps) for at, workers, ps in timeline[job.job_id]]
+        used = [workers * job.worker_demand.gpu + ps * job.ps_demand.gpu for _, workers, ps in sizes]
+        waits = [int(not workers and not ps) for _, workers, ps in sizes]
         waits[-1] = 0
-        for index, (seconds, _, _) in enumerate(held):
+        for index, (seconds, _, _) in enumerate(sizes):
             before = (used[index - 1], waits[index - 1]) if index else (0, 0)
             changes.append((seconds, used[index] - before[0], waits[index] - before[1]))
-    return _of_changes(changes, gpus, [held[-1][0] for held in timeline.values()])
+    return _of_changes(changes, gpus, [sizes[-1][0] for sizes in timeline.values()])
 
 
 def recorded_load(workload: Workload, gpus: int) -> Load | None:

@@ -71,14 +71,14 @@ def uncovered(
         given, found, places_of_plan = heuristic.speeds, _of_another_kind(workload, heuristic), None
         if heuristic.network is not None:
             found = uncovered_network(heuristic.network)
-    said = {
+    reasons = {
         "the cluster is beyond measure": _beyond_measure(environment),
         "the effect of places is not the fitted one": places
         and not all(type(each) is FittedPlacementEffect for each in (effect, places_of_plan or effect)),
         "GPUs are of several types": places
         and (bool(environment.gpu_types) or any(change.gpu_type for change in environment.node_changes)),
     }
-    found = found or next((reason for reason, holds in said.items() if holds), None)
+    found = found or next((reason for reason, applies in reasons.items() if applies), None)
     found = found or _unusual_jobs(workload) or _unusual_speeds(workload, given, speeds)
     if type(policy) is SetPolicy:
         found = found or _unready(workload, policy, places=places)
@@ -86,11 +86,11 @@ def uncovered(
 
 
 def _unlike_the_twin(policy: SetPolicy) -> str | None:
-    said = {
+    reasons = {
         "decisions are drawn": not policy.chance.greedy or policy.chance.exploration > 0.0,
         "a weight is not finite": not np.isfinite(_numbers_of(policy)).all(),
     }
-    return next((reason for reason, holds in said.items() if holds), None)
+    return next((reason for reason, applies in reasons.items() if applies), None)
 
 
 def _of_another_kind(workload: Workload, heuristic: Heuristic) -> str | None:
@@ -129,7 +129,7 @@ def _unusual_jobs(workload: Workload) -> str | None:
     for job in workload.jobs:
         amounts = [job.total_epochs, job.samples_per_epoch, job.total_epochs * job.samples_per_epoch]
         amounts += [] if job.declared_epochs is None else [job.declared_epochs]
-        said = {
+        reasons = {
             f"jobs of type {job.job_type!r} are of two kinds": kinds.setdefault(job.job_type, job.kind) is not job.kind,
             f"job {job.job_id!r} has an extreme amount of work": not all(LEAST <= amount <= MOST for amount in amounts),
             f"job {job.job_id!r} comes in thousands of years": job.submit_time_seconds > LONGEST_SECONDS,
@@ -139,8 +139,8 @@ def _unusual_jobs(workload: Workload) -> str | None:
             > MOST_RESOURCES,
             f"job {job.job_id!r} asks for less than nothing": min(job.requested.workers, job.requested.ps) < 0,
         }
-        for reason, holds in said.items():
-            if holds:
+        for reason, applies in reasons.items():
+            if applies:
                 return reason
     return None
 
@@ -388,9 +388,9 @@ def _record(
     by_job = {entry.job_id: entry for entry in progress}
     for job_id in present:
         entry = by_job.get(job_id)
-        held = SUSPENDED if entry is None else entry.allocation
+        running = SUSPENDED if entry is None else entry.allocation
         history = timeline.setdefault(job_id, [])
-        if not history or history[-1][1:] != (held.workers, held.ps):
-            history.append((now, held.workers, held.ps))
+        if not history or history[-1][1:] != (running.workers, running.ps):
+            history.append((now, running.workers, running.ps))
         if entry is not None and entry.finished:
             history.append((now + entry.paused_seconds + entry.seconds, 0, 0))

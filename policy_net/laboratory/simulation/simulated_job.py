@@ -90,7 +90,7 @@ class SimulatedJob:
             return spec.total_epochs - self.done_epochs
         return max(spec.declared_epochs - self.done_epochs, OVERRUN_SHARE * spec.declared_epochs)
 
-    def hold(self, allocation: Allocation, counters: RunCounters, *, moved: bool = False) -> None:
+    def set_allocation(self, allocation: Allocation, counters: RunCounters, *, moved: bool = False) -> None:
         """Change the allocation; a job with another size or place, or that runs again, may have to pause."""
         spec, could_train = self.spec, self.can_train
         # As `Job.can_train`; a specification has at least one worker as its minimum.

@@ -105,7 +105,7 @@ class PickCollector:
             right = {
                 index
                 for index, step in steps.items()
-                if nearness(step.target, wanted[index]) > nearness(grants.held(index), wanted[index])
+                if nearness(step.size, wanted[index]) > nearness(grants.granted(index), wanted[index])
             }
             if not right:
                 break
@@ -139,7 +139,7 @@ def nearest_on_steps(table: StepTable, wanted: Allocation) -> Allocation:
     """Of the allocations on the planner's own steps, the nearest to a logged one, whatever capacity there is."""
     best, held, step = SUSPENDED, SUSPENDED, table.step(SUSPENDED)
     while step is not None:
-        held = step.target
+        held = step.size
         if nearness(held, wanted) > nearness(best, wanted):
             best = held
         step = table.step(held)

@@ -148,10 +148,10 @@ def space_of(
 
 def _chosen(known: Sequence[TunedParameter], vary: Iterable[str], policy: str) -> tuple[TunedParameter, ...]:
     names = [item.name for item in known]
-    wanted = set(vary)
-    for name in sorted(wanted - set(names)):
+    chosen = set(vary)
+    for name in sorted(chosen - set(names)):
         raise BadInput(f"--vary {name}: a {policy} policy has no such parameter; {_meant(name, names)}")
-    return tuple(item for item in known if not wanted or item.name in wanted)
+    return tuple(item for item in known if not chosen or item.name in chosen)
 
 
 def _meant(name: str, names: Iterable[str]) -> str:
@@ -210,15 +210,15 @@ def write_space_file(folder: Path, space: Space) -> Path:
     return path
 
 
-def _narrowed(item: TunedParameter, said: Any, default: Value, where: str) -> TunedParameter:
+def _narrowed(item: TunedParameter, value: Any, default: Value, where: str) -> TunedParameter:
     if item.choices:
-        return replace(item, choices=_choices(item, said, default, where))
-    if not isinstance(said, Mapping) or set(said) - set(_NUMBER) or not {"low", "high"} <= set(said):
+        return replace(item, choices=_choices(item, value, default, where))
+    if not isinstance(value, Mapping) or set(value) - set(_NUMBER) or not {"low", "high"} <= set(value):
         raise BadInput(
             f"{where}: is a number; say {{low: {item.low:g}, high: {item.high:g}}}, with log: true or without"
         )
-    low, high = (_number(item, said[name], f"{where}.{name}") for name in ("low", "high"))
-    log = said.get("log", item.log)
+    low, high = (_number(item, value[name], f"{where}.{name}") for name in ("low", "high"))
+    log = value.get("log", item.log)
     if not isinstance(log, bool):
         raise BadInput(f"{where}.log: say true or false")
     if not low < high:
@@ -230,14 +230,14 @@ def _narrowed(item: TunedParameter, said: Any, default: Value, where: str) -> Tu
     return replace(item, low=low, high=high, log=log)
 
 
-def _choices(item: TunedParameter, said: Any, default: Value, where: str) -> tuple[Value, ...]:
+def _choices(item: TunedParameter, value: Any, default: Value, where: str) -> tuple[Value, ...]:
     shown = ", ".join(map(_in_yaml, item.choices))
-    if not isinstance(said, list) or len(said) < 2:
+    if not isinstance(value, list) or len(value) < 2:
         raise BadInput(f"{where}: say a list of two or more of {shown}")
     # Of equal types too: true is no 1.
     known = [(type(choice), choice) for choice in item.choices]
-    chosen = [(type(choice), choice) for choice in said if isinstance(choice, (bool, int, float, str))]
-    if len(chosen) < len(said) or any(choice not in known for choice in chosen):
+    chosen = [(type(choice), choice) for choice in value if isinstance(choice, (bool, int, float, str))]
+    if len(chosen) < len(value) or any(choice not in known for choice in chosen):
         raise BadInput(f"{where}: use some of {shown}")
     if len(set(chosen)) < len(chosen):
         raise BadInput(f"{where}: says a value twice")
@@ -246,13 +246,13 @@ def _choices(item: TunedParameter, said: Any, default: Value, where: str) -> tup
     return tuple(choice for choice in item.choices if (type(choice), choice) in chosen)
 
 
-def _number(item: TunedParameter, said: Any, where: str) -> float:
-    fits = isinstance(said, int) or (isinstance(said, float) and not item.whole and math.isfinite(said))
-    if isinstance(said, bool) or not fits:
+def _number(item: TunedParameter, value: Any, where: str) -> float:
+    fits = isinstance(value, int) or (isinstance(value, float) and not item.whole and math.isfinite(value))
+    if isinstance(value, bool) or not fits:
         raise BadInput(f"{where}: use a {'whole ' if item.whole else ''}number from {item.low:g} to {item.high:g}")
-    if not item.low <= said <= item.high:
-        raise BadInput(f"{where}: {said:g} is not from {item.low:g} to {item.high:g}, what is searched at most")
-    return int(said) if item.whole else float(said)
+    if not item.low <= value <= item.high:
+        raise BadInput(f"{where}: {value:g} is not from {item.low:g} to {item.high:g}, what is searched at most")
+    return int(value) if item.whole else float(value)
 
 
 def _in_yaml(value: Value) -> str:

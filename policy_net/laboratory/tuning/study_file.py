@@ -180,17 +180,17 @@ class StudyFile:
         self.path = folder / FILE
         self._space = space
         self._distributions = distributions_of(space)
-        wanted = {"version": VERSION, "space": space.to_json(), **identity}
+        identity = {"version": VERSION, "space": space.to_json(), **identity}
         if "?" in str(self.path):
             raise BadInput(f"{folder}: a study's folder has no question mark in its name; use another")
         with self._translated():
             if not self.path.exists():
-                self._make(wanted)
+                self._make(identity)
             self._check_file()
             self._storage = _storage(self.path)
             self._study = self._storage.get_study_id_from_name(_STUDY)
             found = self._storage.get_study_user_attrs(self._study).get(_IDENTITY)
-        _check_identity(self.path, found, wanted)
+        _check_identity(self.path, found, identity)
 
     def trials(self) -> list[Trial]:
         """All trials by number."""
@@ -315,15 +315,15 @@ def _trial(frozen: Any) -> Trial:
     return Trial(frozen.number, frozen.params, report)
 
 
-def _check_identity(path: Path, found: Any, wanted: Mapping[str, Any]) -> None:
+def _check_identity(path: Path, found: Any, identity: Mapping[str, Any]) -> None:
     # As the file has it: tuples are lists there.
-    wanted = json.loads(json.dumps(wanted))
-    if found == wanted:
+    identity = json.loads(json.dumps(identity))
+    if found == identity:
         return
     if not isinstance(found, dict) or found.get("version") != VERSION:
         what = f"version {found['version']}" if isinstance(found, dict) and "version" in found else "somebody else"
         raise BadInput(f"{path}: is a study of {what}, and this program's are of version {VERSION}; use another --out")
-    for name, value in wanted.items():
+    for name, value in identity.items():
         if found.get(name) != value:
             raise BadInput(
                 f"{path}: {_difference(name, found.get(name), value)}; say the same again, or use another --out"
@@ -331,12 +331,12 @@ def _check_identity(path: Path, found: Any, wanted: Mapping[str, Any]) -> None:
     raise BadInput(f"{path}: is a study of something else; use another --out")
 
 
-def _difference(name: str, found: Any, wanted: Any) -> str:
+def _difference(name: str, found: Any, identity: Any) -> str:
     if name != "space" or not isinstance(found, dict):
-        return f"is a study with {name.replace('_', ' ')} {json.dumps(found)}, and this one has {json.dumps(wanted)}"
-    if found.get("policy") != wanted["policy"]:
-        return f"is a study of {found.get('policy')} policies, and this one is of {wanted['policy']} policies"
-    names = [[item["name"] for item in space["parameters"]] for space in (found, wanted)]
+        return f"is a study with {name.replace('_', ' ')} {json.dumps(found)}, and this one has {json.dumps(identity)}"
+    if found.get("policy") != identity["policy"]:
+        return f"is a study of {found.get('policy')} policies, and this one is of {identity['policy']} policies"
+    names = [[item["name"] for item in space["parameters"]] for space in (found, identity)]
     if names[0] != names[1]:
         return f"is a study of {', '.join(names[0])}, and this one is of {', '.join(names[1])}"
     return "is a study with other bounds or defaults than this one"

@@ -118,20 +118,20 @@ def _confirm(
     if best is None or best.number == 0 or not plan.confirms:
         return None
     confirmed = study.confirmed()
-    wanted = [
+    missing = [
         (number, seed)
         for seed in plan.confirming_seeds
         for number in (0, best.number)
         if (number, seed) not in confirmed
     ]
-    if wanted and is_over():
+    if missing and is_over():
         return None
     values = {0: plan.space.defaults, best.number: best.values}
     budget = Budget(plan.budget.steps, 1, CONFIRMING_TIMES * plan.budget.worlds)
     tasks = [
-        TrialTask(plan.worlds, plan.space, budget, values[number], seed, WorldPart.JUDGING) for number, seed in wanted
+        TrialTask(plan.worlds, plan.space, budget, values[number], seed, WorldPart.JUDGING) for number, seed in missing
     ]
     for index, report in engine.reports(tasks):
         if report.failure is None:
-            study.confirm(*wanted[index], report.by_world)
+            study.confirm(*missing[index], report.by_world)
     return confirmation(best.number, plan.confirming_seeds, study.confirmed())

@@ -32,7 +32,7 @@ class _Seen:
 
     Attributes:
         since_samples: trained since the last state that shows it; `samples` likewise since the first.
-        held: seconds with each allocation.
+        seconds_by_size: seconds with each allocation.
         finished: whether it was seen to end by itself, and `ended_seconds` when.
         reported: whether the log says what became of it after that.
     """
@@ -40,15 +40,15 @@ class _Seen:
     job: Job
     since_samples: float = 0.0
     samples: float = 0.0
-    held: dict[Allocation, float] = field(default_factory=dict)
+    seconds_by_size: dict[Allocation, float] = field(default_factory=dict)
     finished: bool = False
     ended_seconds: float | None = None
     present: bool = True
     reported: bool = False
 
-    def hold(self, allocation: Allocation, seconds: float) -> None:
+    def add_time(self, allocation: Allocation, seconds: float) -> None:
         if allocation != SUSPENDED and seconds > 0.0:
-            self.held[allocation] = self.held.get(allocation, 0.0) + seconds
+            self.seconds_by_size[allocation] = self.seconds_by_size.get(allocation, 0.0) + seconds
 
     def show(self, job: Job) -> None:
         """Take what another state says; of a job that may have nothing any more, its sizes stay what they were."""
@@ -129,7 +129,7 @@ def read_recorded(path: Path) -> RecordedJobs:
                 seen[key].show(job)
             else:
                 seen[key] = _Seen(job)
-                seen[key].hold(job.current, job.run_seconds)
+                seen[key].add_time(job.current, job.run_seconds)
             there[job.job_id] = seen[key]
         before = logged
     if before is None:
@@ -231,7 +231,7 @@ def _take_interval(
         known.since_samples += entry.samples
         known.samples += entry.samples
         known.reported = True
-        known.hold(entry.allocation, seconds)
+        known.add_time(entry.allocation, seconds)
         if entry.finished:
             known.finished = True
             until = began + entry.paused_seconds + entry.seconds if entry.seconds > 0.0 else ended
@@ -245,16 +245,16 @@ def _epochs(known: _Seen, speeds: OnlineFit) -> float | None:
     if not job.max_workers:
         return None  # it never might have anything
     done = max(0.0, job.total_epochs - job.remaining_epochs) + known.since_samples / job.samples_per_epoch
-    if not job.work_known and not known.samples and known.finished and known.held:
+    if not job.work_known and not known.samples and known.finished and known.seconds_by_size:
         ran = sum(
             seconds * speeds.samples_per_second(job.job_type, size.ps, size.workers)
-            for size, seconds in known.held.items()
+            for size, seconds in known.seconds_by_size.items()
         )
         return max(ran / job.samples_per_epoch, _LEAST_EPOCHS)
     if known.finished:
         # What a job trains while it is being resized is in no interval: what it said stands where that explains it.
-        said = job.work_known and abs(job.total_epochs - done) <= _UNCOUNTED_SHARE * job.total_epochs
-        return job.total_epochs if said else max(done, _LEAST_EPOCHS)
+        declared = job.work_known and abs(job.total_epochs - done) <= _UNCOUNTED_SHARE * job.total_epochs
+        return job.total_epochs if declared else max(done, _LEAST_EPOCHS)
     return job.total_epochs if (known.present or not known.reported) and job.work_known else None
 
 

@@ -137,7 +137,7 @@ def workload_of(recording: Recording, options: WorkloadOptions) -> Workload:
         f"load: {load:.1f} GPUs on average (durations clipped at the last submission), largest request"
         f" {max(request.gpus for request in requests)}; a load of 0.9 suggests"
         f" {counted(nodes_for(requests, load, machines.gpus_per_node), 'node')}",
-        *_notes_on_machines(machines, seen, options.machines_said_by),
+        *_notes_on_machines(machines, seen, options.machine_options),
     ]
     if too_large:
         notes.append(
@@ -179,7 +179,7 @@ def machines_for(options: WorkloadOptions, seen: ClusterSize | None) -> Machines
     return Machines(nodes, gpus, cpus, nodes_by, gpus_by, cpus_by)
 
 
-def _notes_on_machines(machines: Machines, seen: ClusterSize | None, said_by: str) -> list[str]:
+def _notes_on_machines(machines: Machines, seen: ClusterSize | None, options_named: str) -> list[str]:
     notes = []
     if seen is not None:
         shown = f"{counted(seen.nodes, 'node')}, on one of which {seen.gpus_per_node} GPUs were held at a time at most"
@@ -197,7 +197,7 @@ def _notes_on_machines(machines: Machines, seen: ClusterSize | None, said_by: st
     assumed += [f"{machines.cpus_per_node} CPU cores each"] if machines.cpus_by is FigureOrigin.ASSUMED else []
     assumed += ["their number by the load"] if machines.nodes_by is FigureOrigin.ASSUMED else []
     if assumed:
-        notes.append(f"machines assumed: {', '.join(assumed)}; say {said_by}")
+        notes.append(f"machines assumed: {', '.join(assumed)}; say {options_named}")
     return notes
 
 

@@ -37,7 +37,7 @@ from policy_net.laboratory.workloads.loaders.openb import read_openb
 from policy_net.laboratory.workloads.loaders.pai import read_pai
 from policy_net.laboratory.workloads.loaders.philly import read_philly
 from policy_net.laboratory.workloads.loaders.record import Intake, RecordedJob, Recording, even_shares
-from policy_net.laboratory.workloads.loaders.sacct import looks_like_sacct, read_sacct
+from policy_net.laboratory.workloads.loaders.sacct import is_sacct_header, read_sacct
 from policy_net.laboratory.workloads.loaders.values import is_json
 from policy_net.laboratory.workloads.recorded import trace_of, workload_of
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob, WorkloadOptions, job_of, take_window
@@ -128,7 +128,7 @@ def shown_path(path: Path) -> str:
 def _columns_in(path: Path) -> tuple[bool, bool]:
     """Whether the first line has our own columns, and whether those of `sacct`, however it divides them."""
     header = _header_of(path)
-    return set(re.split(r"[,\s\"]+", header)) >= set(COLUMNS), looks_like_sacct(header)
+    return set(re.split(r"[,\s\"]+", header)) >= set(COLUMNS), is_sacct_header(header)
 
 
 def _header_of(path: Path) -> str:

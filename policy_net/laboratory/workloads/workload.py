@@ -246,7 +246,7 @@ class WorkloadOptions:
         seed: assigns models to the jobs of a real trace; also the generator's, unless its text names one.
         limit_jobs, window: which run of how many consecutive jobs to take; None for all.
         job_kind: how the jobs of a real trace train; most of today's exchange gradients by all-reduce.
-        nodes, machines_said_by: the user's; only the answer's words depend on them.
+        nodes, machine_options: the user's; only the answer's words depend on them.
         gpus_per_node, cpus_per_node: of one node; a suggested size depends on them. None: what a recording shows, else
             2 GPUs, and 4 CPU cores for each, at least 8.
         arrival_scale: every time between two arrivals is multiplied by this: 2 halves the arrival rate. The suggested
@@ -262,7 +262,7 @@ class WorkloadOptions:
     nodes: int | None = None
     gpus_per_node: int | None = None
     cpus_per_node: int | None = None
-    machines_said_by: str = "--nodes, --gpus-per-node and --cpus-per-node"
+    machine_options: str = "--nodes, --gpus-per-node and --cpus-per-node"
     arrival_scale: float = 1.0
     strict: bool = False
     speeds: SpeedModel = field(default_factory=_usual_speeds)

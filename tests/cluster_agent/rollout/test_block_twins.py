@@ -19,7 +19,7 @@ from cluster_agent.rollout.block_question import BlockQuestion, Figures, PolicyA
 from cluster_agent.rollout.block_twins import AskedBlock, BlockTwins, TwinRecord, TwinWorker, twin_command
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.settings import PolicySettings
-from foundation.asked_process import CoreShare
+from foundation.question_process import CoreShare
 
 DEADLINE_SECONDS = 180.0
 Found = TypeVar("Found")

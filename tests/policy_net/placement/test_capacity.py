@@ -107,7 +107,7 @@ def test_fragments_count_as_room_only_when_pooled() -> None:
 def test_taking_what_does_not_fit_is_refused_and_takes_nothing(mode: CapacityMode) -> None:
     capacity = open_capacity(make_state([], nodes=1, mode=mode))
     capacity.take(GPU_WORKER, GPU_WORKER)
-    with pytest.raises(InvalidAllocation, match="no room left for 2 CPU \\+ 1 GPU and 2 CPU \\+ 0 GPU"):
+    with pytest.raises(InvalidAllocation, match="no capacity left for 2 CPU \\+ 1 GPU and 2 CPU \\+ 0 GPU"):
         capacity.take(GPU_WORKER, CPU_TASK)
     capacity.take(CPU_TASK, CPU_TASK)
     assert not capacity.fits(CPU_TASK)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from policy_net.domain import Allocation, Node, Resources, Share
 from policy_net.placement.layout import layout_of, placing_order
 from policy_net.placement.pack import PackPlan
-from policy_net.placement.spread import SpreadPlan, Wanted
+from policy_net.placement.spread import SpreadPlan, TaskRequest
 
 GPU, CPU = Resources(2000, 1), Resources(2000, 0)
 
@@ -58,7 +58,7 @@ NODES = st.lists(
 
 @given(NODES, WANTED)
 def test_pack_places_everything_that_spread_places_and_no_node_holds_too_much(
-    nodes: tuple[Node, ...], wanted: list[Wanted]
+    nodes: tuple[Node, ...], wanted: list[TaskRequest]
 ) -> None:
     plan, spread = PackPlan(layout_of(nodes), wanted), SpreadPlan(layout_of(nodes), wanted)
     assert plan.unplaced == spread.unplaced
@@ -73,7 +73,7 @@ def test_pack_places_everything_that_spread_places_and_no_node_holds_too_much(
     assert all(used[node.node_id].fits_in(node.capacity) for node in nodes)
 
 
-def plainly(nodes: tuple[Node, ...], wanted: list[Wanted]) -> dict[tuple[str, int], dict[int, int]] | None:
+def plainly(nodes: tuple[Node, ...], wanted: list[TaskRequest]) -> dict[tuple[str, int], dict[int, int]] | None:
     """The rule of the module's docstring, node by node; None if some task finds no room."""
     free = [node.capacity for node in nodes]
     found: dict[tuple[str, int], dict[int, int]] = {}
@@ -105,7 +105,7 @@ MANY_NODES = st.lists(
 
 @given(MANY_NODES, WANTED)
 def test_nodes_that_are_alike_are_looked_at_once_and_chosen_as_if_each_were(
-    nodes: tuple[Node, ...], wanted: list[Wanted]
+    nodes: tuple[Node, ...], wanted: list[TaskRequest]
 ) -> None:
     plan, expected = PackPlan(layout_of(nodes), wanted), plainly(nodes, wanted)
     if plan.unplaced or expected is None:

@@ -58,13 +58,13 @@ def test_a_step_is_the_steepest_way_up_to_any_larger_split() -> None:
     table = StepTable(grid, 16, 16, Allocation(1, 1))
     first = table.step(SUSPENDED)
     assert first is not None
-    assert first.target == Allocation(1, 1)  # 4 over 2 tasks beats 8 over 6
+    assert first.size == Allocation(1, 1)  # 4 over 2 tasks beats 8 over 6
     assert first.slope == pytest.approx(2.0)
-    second = table.step(first.target)
+    second = table.step(first.size)
     assert second is not None
-    assert second.target == Allocation(2, 4)  # past (2, 1), which alone brings next to nothing
+    assert second.size == Allocation(2, 4)  # past (2, 1), which alone brings next to nothing
     assert second.slope == pytest.approx(1.0)
-    assert table.step(second.target) is None
+    assert table.step(second.size) is None
 
 
 @settings(max_examples=60, deadline=None)
@@ -75,10 +75,10 @@ def test_slopes_only_rise_on_the_way_to_a_target(seed: int, workers: int, ps: in
     step = table.step(held)
     if step is None:
         return
-    for between_workers in range(workers, step.target.workers + 1):
-        for between_ps in range(ps, step.target.ps + 1):
+    for between_workers in range(workers, step.size.workers + 1):
+        for between_ps in range(ps, step.size.ps + 1):
             between = Allocation(between_workers, between_ps)
-            if between in (held, step.target):
+            if between in (held, step.size):
                 continue
             onward = table.step(between)
             assert onward is not None

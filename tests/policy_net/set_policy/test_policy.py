@@ -128,7 +128,7 @@ def test_of_jobs_that_are_alike_the_one_that_came_first_is_looked_at_first(
     weighed, _ = policy.weighed(replace(state, jobs=jobs, placement=None))
     steps: dict[int, list[tuple[Allocation, float]]] = {}
     for at, step in enumerate(weighed):
-        steps.setdefault(step.job, []).append((step.held, step.score))
+        steps.setdefault(step.job, []).append((step.granted, step.score))
         if step.job % times:
             before = step.job - 1
             assert before in steps, f"step {at} is of a job before whom one like it was not looked at"

@@ -86,15 +86,15 @@ def test_a_step_is_the_steepest_for_what_it_costs() -> None:
     table = StepTable(grid, 16, 16, Allocation(1, 1))
     first = table.step(SUSPENDED)
     assert first is not None
-    assert (first.target, first.slope) == (Allocation(1, 1), pytest.approx(4.0 / 2.0))  # (4·2 − 0) / 5 is less
+    assert (first.size, first.slope) == (Allocation(1, 1), pytest.approx(4.0 / 2.0))  # (4·2 − 0) / 5 is less
     table.count_in(Prices(0.25, 0.25, 0.25))
     first = table.step(SUSPENDED)
     assert first is not None
-    assert (first.target, first.slope) == (Allocation(1, 4), pytest.approx(8.0 / 2.0))  # 4 / 1.25 is less
+    assert (first.size, first.slope) == (Allocation(1, 4), pytest.approx(8.0 / 2.0))  # 4 / 1.25 is less
     table.count_in(Prices(1.0, 0.25, 1.0))
     first = table.step(SUSPENDED)
     assert first is not None
-    assert (first.target, first.slope) == (Allocation(1, 4), pytest.approx(16.0 / 5.0))
+    assert (first.size, first.slope) == (Allocation(1, 4), pytest.approx(16.0 / 5.0))
 
 
 def test_contention_is_half_the_log_of_what_could_be_used_over_what_there_is() -> None:

@@ -79,7 +79,7 @@ def test_a_job_that_keeps_its_size_as_resizes_cost_time_says_so() -> None:
     one, two = (Allocation(workers, 1) for workers in (1, 2))
     running = replace(make_job(0, "vgg-16", remaining_epochs=10.0), current=two)
     state = make_state([running])
-    assert asked.weighed(state)[0][-1].target != two
+    assert asked.weighed(state)[0][-1].size != two
     assert reasons_of(asked, state, "job-0") == []
     before = Progress("other", "resnet-50", one, 10.0, 1.0, 1.0, 0.0, False, 0.0)
     asked.beliefs.restarts.observe([before])

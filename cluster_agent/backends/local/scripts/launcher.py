@@ -47,7 +47,7 @@ from elastic_runtime.launcher.warm.starter import WarmStarter
 from elastic_runtime.protocol.plan import OVER, JobPhase
 from elastic_runtime.telemetry import configure_logging
 from foundation.backoff import Failures
-from foundation.errors import BAD_INPUT, NO_ROOM
+from foundation.errors import BAD_INPUT, DISK_FULL
 from foundation.text import describe_end
 
 _HOST = "127.0.0.1"
@@ -305,7 +305,7 @@ class ScriptSupervisor:
             )
         except OSError as error:
             line = f"no process can be started: {error.strerror or error}"
-            if error.errno not in NO_ROOM:
+            if error.errno not in DISK_FULL:
                 self._note(JobPhase.FAILED, target=0, failure=line)
                 return
             self._coming, self._again_at = target, self._clock() + _RETRY_SECONDS  # there may be room by then
@@ -440,7 +440,7 @@ class ScriptSupervisor:
                 if phase not in OVER:
                     return
                 _log.warning("state-not-written", folder=str(self._folder.path), error=str(error))
-                if error.errno not in NO_ROOM:  # its folder is gone, say: that will not pass
+                if error.errno not in DISK_FULL:  # its folder is gone, say: that will not pass
                     return
                 time.sleep(1.0)
             else:

@@ -36,7 +36,7 @@ def read_helios(path: Path, strict: bool = False, vc: str | None = None) -> Reco
     ends: Counter[str] = Counter()
     for row in read_rows(path, COLUMNS, intake.on_malformed, whole_lines=True):
         with intake.one():
-            if not selection.wants(row.optional("vc") or ""):
+            if not selection.includes(row.optional("vc") or ""):
                 continue
             intake.keep(_record(row, intake), row.optional("cluster") or "")
             ends[row.optional("state") or "unstated"] += 1

@@ -125,8 +125,8 @@ def _add(pod: Item, jobs: dict[_Key, _Job]) -> None:
     meta = pod.part("metadata")
     seconds = meta.stated_moment("creationTimestamp")
     spec = pod.part("spec")
-    asked = _gpus(spec)
-    gpus = sum(asked.values())
+    requested = _gpus(spec)
+    gpus = sum(requested.values())
     status = pod.part("status")
     phase = status.text("phase")
     if phase not in PHASES:
@@ -139,9 +139,9 @@ def _add(pod: Item, jobs: dict[_Key, _Job]) -> None:
     job = jobs.setdefault(_job_id(meta), _Job(pod.number, seconds))
     job.created_seconds = min(job.created_seconds, seconds)
     job.gpus += gpus
-    job.parts |= any(counted_as(name) is Counted.PARTS for name in asked)
+    job.parts |= any(counted_as(name) is Counted.PARTS for name in requested)
     job.uncounted |= _uncounted(meta, spec)
-    job.too_many = next((name for name, number in asked.items() if number > MOST_ON_A_NODE), job.too_many)
+    job.too_many = next((name for name, number in requested.items() if number > MOST_ON_A_NODE), job.too_many)
     if gpus and phase not in ENDED_PHASES:
         job.unfinished = True
     elif gpus and lost:
@@ -176,13 +176,13 @@ def _record(job_id: str, job: _Job) -> RecordedJob:
         raise LeftOut(TIMES_LOST)
     if not job.pieces:
         raise LeftOut(NEVER_STARTED)
-    held = as_one_request(job.pieces)
+    whole = as_one_request(job.pieces)
     return RecordedJob(
         job.first_pod,
         job_id,
         job.created_seconds,
-        held.seconds,
-        round(held.gpus),
+        whole.seconds,
+        round(whole.gpus),
         start_seconds=min(piece.start_seconds for piece in job.pieces),
         end_seconds=max(piece.end_seconds for piece in job.pieces),
         account=job_id.partition("/")[0],
@@ -216,12 +216,12 @@ def _gpus(spec: Item) -> Mapping[str, int]:
     """
     together: Counter[str] = Counter()
     before: Counter[str] = Counter()
-    for _, asked in _asked(spec.parts("containers")):
-        together.update(asked)
-    for container, asked in _asked(spec.parts("initContainers", needed=False)):
+    for _, requested in _requested(spec.parts("containers")):
+        together.update(requested)
+    for container, requested in _requested(spec.parts("initContainers", needed=False)):
         if container.fields.get("restartPolicy") == "Always":
-            together.update(asked)
-        before |= Counter(asked)  # the most of each
+            together.update(requested)
+        before |= Counter(requested)  # the most of each
     return together | before
 
 
@@ -236,7 +236,7 @@ def _uncounted(meta: Item, spec: Item) -> set[str]:
     return found
 
 
-def _asked(containers: Iterable[Item]) -> Iterator[tuple[Item, Mapping[str, int]]]:
+def _requested(containers: Iterable[Item]) -> Iterator[tuple[Item, Mapping[str, int]]]:
     """Each container, and what it asks for of every kind that is counted."""
     for container in containers:
         resources = container.part("resources", needed=False)
@@ -250,13 +250,13 @@ def _names(resources: Item) -> list[str]:
 def _quantity(resources: Item, name: str) -> int:
     """The request or, as Kubernetes has it, the limit where no request is stated."""
     for kind in ("requests", "limits"):
-        asked = resources.part(kind, needed=False)
-        value = asked.fields.get(name)
+        requested = resources.part(kind, needed=False)
+        value = requested.fields.get(name)
         if value is None:
             continue
         text = str(value) if isinstance(value, (str, int)) else ""
         if not (text.isascii() and text.isdigit() and len(text) <= len(str(MOST_GPUS)) and int(text) <= MOST_GPUS):
-            raise asked.bad(name, f"is {shown(value)}", f"use a whole number from 0 to {MOST_GPUS}")
+            raise requested.bad(name, f"is {shown(value)}", f"use a whole number from 0 to {MOST_GPUS}")
         return int(text)
     return 0
 
@@ -313,9 +313,9 @@ def _ends_by_conditions(status: Item) -> tuple[float | None, float | None]:
         since = moment_if_any(condition.word("lastTransitionTime"))
         if since is None:
             continue
-        kind, holds = condition.fields.get("type"), condition.fields.get("status")
-        if (kind, holds) == ("DisruptionTarget", "True"):
+        kind, value = condition.fields.get("type"), condition.fields.get("status")
+        if (kind, value) == ("DisruptionTarget", "True"):
             disrupted = since
-        elif kind in ("Ready", "ContainersReady") and holds == "False":
+        elif kind in ("Ready", "ContainersReady") and value == "False":
             unready = since if unready is None else max(unready, since)
     return disrupted, unready

@@ -65,14 +65,14 @@ def read_pai(path: Path, strict: bool = False, job_table: str | None = None) -> 
             if name is not None:
                 jobs.setdefault(name, _Job(row.line)).incomplete = True
     unknown = fractions = 0
-    asked = given = 0.0
+    requested = given = 0.0
     for name in list(jobs):
         with intake.one():
             record, gpus = _record(name, jobs.pop(name), submitted, users)
             intake.keep(record)
             unknown += name not in submitted
             fractions += gpus < record.gpus
-            asked += gpus
+            requested += gpus
             given += record.gpus
     notes = ["GPUs: the most that a job's tasks held at one time; duration: their GPU-seconds over that"]
     if job_table is None:
@@ -82,7 +82,7 @@ def read_pai(path: Path, strict: bool = False, job_table: str | None = None) -> 
     if fractions:
         notes.append(
             f"{fractions} jobs ask for a fraction of a GPU, and count as the next whole number:"
-            f" {asked:.1f} GPUs asked for became {given:.0f}"
+            f" {requested:.1f} GPUs asked for became {given:.0f}"
         )
     return intake.recording(*notes)
 
@@ -138,18 +138,18 @@ def _record(name: str, job: _Job, submitted: dict[str, float], users: dict[str, 
         raise LeftOut(job.left_out)
     if not job.pieces:
         raise LeftOut(NO_GPU)
-    held = as_one_request(job.pieces)
+    whole = as_one_request(job.pieces)
     submit = submitted.get(name, min(piece.start_seconds for piece in job.pieces))
-    gpus = max(1, math.ceil(held.gpus - _ROUNDING))
+    gpus = max(1, math.ceil(whole.gpus - _ROUNDING))
     known = name in submitted  # else the wait is not: the job counts as submitted when its first task starts
     record = RecordedJob(
         job.line,
         name,
         submit,
-        held.seconds,
+        whole.seconds,
         gpus,
         start_seconds=min(piece.start_seconds for piece in job.pieces) if known else None,
         end_seconds=max(piece.end_seconds for piece in job.pieces) if known else None,
         user=users.get(name, ""),
     )
-    return record, held.gpus
+    return record, whole.gpus

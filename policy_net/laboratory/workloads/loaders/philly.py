@@ -47,7 +47,7 @@ def read_philly(path: Path, strict: bool = False, vc: str | None = None) -> Reco
         with intake.one():
             job = item(path, number, UNIT, value)
             job = replace(job, name=job.text("jobid"))
-            if not selection.wants(job.text_or_none("vc") or ""):
+            if not selection.includes(job.text_or_none("vc") or ""):
                 continue
             record, gaps = _record(job)
             intake.keep(record)
@@ -76,15 +76,15 @@ def _record(job: Item) -> tuple[RecordedJob, int]:
         raise LeftOut(UNFINISHED)
     if not pieces:
         raise LeftOut("no attempt has both a start and an end")
-    held = as_one_request(pieces)
-    if not held.gpus:
+    whole = as_one_request(pieces)
+    if not whole.gpus:
         raise LeftOut(NO_GPU)
     record = RecordedJob(
         job.number,
         job.name,
         submit,
-        held.seconds,
-        round(held.gpus),
+        whole.seconds,
+        round(whole.gpus),
         start_seconds=min(piece.start_seconds for piece in pieces),
         end_seconds=max(piece.end_seconds for piece in pieces),
         user=job.word("user"),
@@ -101,9 +101,9 @@ def _pieces(attempts: Sequence[Item]) -> tuple[list[HeldGpus], list[NodeShare], 
     end: float | None = None
     for attempt in attempts:
         start, end = attempt.moment("start_time"), attempt.moment("end_time")
-        held = [(server.word("ip"), len(server.a_list("gpus"))) for server in attempt.parts("detail")]
+        by_server = [(server.word("ip"), len(server.a_list("gpus"))) for server in attempt.parts("detail")]
         if start is not None and end is not None:
             span(start, end, ("start_time", "end_time"), attempt)
-            pieces.append(HeldGpus(start, end, sum(gpus for _, gpus in held)))
-            shares += [NodeShare(ip, gpus, start, end) for ip, gpus in held if ip]
+            pieces.append(HeldGpus(start, end, sum(gpus for _, gpus in by_server)))
+            shares += [NodeShare(ip, gpus, start, end) for ip, gpus in by_server if ip]
     return pieces, shares, end

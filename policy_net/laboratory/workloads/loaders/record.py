@@ -135,10 +135,10 @@ def as_one_request(pieces: Sequence[HeldGpus]) -> WholeRequest:
         return WholeRequest(max((piece.gpus for piece in pieces), default=0.0), 0.0)
     changes = [(piece.start_seconds, piece.gpus) for piece in lasting]
     changes += [(piece.end_seconds, -piece.gpus) for piece in lasting]
-    peak = held = 0.0
+    peak = gpus_now = 0.0
     for _, gpus in sorted(changes):  # at the same moment what ends comes first
-        held += gpus
-        peak = max(peak, held)
+        gpus_now += gpus
+        peak = max(peak, gpus_now)
     gpu_seconds = sum(piece.gpus * (piece.end_seconds - piece.start_seconds) for piece in lasting)
     return WholeRequest(peak, gpu_seconds / peak)
 
@@ -248,7 +248,7 @@ class Intake:
             found.apart += 1
             found.most_seconds = max(found.most_seconds, apart)
 
-    def stands_twice(self, job_id: str, number: int, first: int) -> MalformedRow:
+    def duplicate(self, job_id: str, number: int, first: int) -> MalformedRow:
         """The error of a job whose id stood in an earlier row."""
         remedy = "give every job its own id"
         return MalformedRow(
@@ -269,7 +269,7 @@ class Intake:
             record = replace(record, job_id=f"{cluster}/{record.job_id}")
         first = self._numbers.setdefault(record.job_id, record.number)
         if first != record.number:
-            raise self.stands_twice(record.job_id, record.number, first)
+            raise self.duplicate(record.job_id, record.number, first)
         if record.gpus <= 0:
             raise LeftOut(NO_GPU)
         if record.duration_seconds < SHORTEST_SECONDS:
@@ -324,13 +324,13 @@ class Selection:
     """The rows with one value of a field, or all of them."""
 
     of_field: str
-    wanted: str | None
+    value: str | None
     _others: set[str] = field(default_factory=set)
     _found: int = 0
 
-    def wants(self, value: str) -> bool:
+    def includes(self, value: str) -> bool:
         """Whether a row with this value belongs to the part."""
-        if self.wanted is None or value == self.wanted:
+        if self.value is None or value == self.value:
             self._found += 1
             return True
         if len(self._others) < _MOST_LISTED:
@@ -343,9 +343,9 @@ class Selection:
         Raises:
             BadInput: no row has the value.
         """
-        if self.wanted is None:
+        if self.value is None:
             return ()
         if not self._found:
             known = ", ".join(sorted(shown(value) for value in self._others))
-            raise BadInput(f"{path}: no row with {self.of_field} {self.wanted!r}; it has {known or 'no such field'}")
-        return (f"only {self.of_field} {self.wanted}",)
+            raise BadInput(f"{path}: no row with {self.of_field} {self.value!r}; it has {known or 'no such field'}")
+        return (f"only {self.of_field} {self.value}",)

@@ -95,7 +95,7 @@ _GRES = re.compile(r"gres/(?P<name>[^:=]+)(?::(?P<type>[^=]+))?=(?P<count>.*)")
 _TASK_NODES = re.compile(r"(?:^|,)node=(\d{1,7})(?:,|$)")
 
 
-def looks_like_sacct(header: str) -> bool:
+def is_sacct_header(header: str) -> bool:
     """Whether a first line has names of columns that `sacct` prints, whatever divides them."""
     words = set(re.split(r"[|,;\s\"]+", header))
     return bool(words & _IDS) and ("State" in words or len(words & _OTHERS) > 1)
@@ -227,7 +227,7 @@ def _by_job(intake: Intake, job_id: str, runs: list[_Run]) -> list[list[_Run]]:
         elif run.follows(before) and not run.repeats(before):
             jobs[-1].append(run.since_its_resize() if run.resizes(before) else run)
         elif not run.unfinished:  # else a list of before it ended, beside one of after it
-            intake.on_malformed(intake.stands_twice(job_id, run.line, before.line))
+            intake.on_malformed(intake.duplicate(job_id, run.line, before.line))
     return jobs
 
 
@@ -239,7 +239,7 @@ def _rows(path: Path, intake: Intake) -> Iterator[CsvRow]:
         )
     except OtherColumns as error:
         header = "|".join(error.names)
-        if not looks_like_sacct(header):
+        if not is_sacct_header(header):
             raise
         faults, missing = [], error.missing
         if "|" not in header:
@@ -368,13 +368,13 @@ def _record(job_id: str, runs: Sequence[_Run]) -> RecordedJob:
     if uncounted:
         raise LeftOut(uncounted)
     first, last = runs[0], runs[-1]
-    held = as_one_request(pieces) if len(runs) > 1 else WholeRequest(last.gpus, last.seconds or 0.0)
+    whole = as_one_request(pieces) if len(runs) > 1 else WholeRequest(last.gpus, last.seconds or 0.0)
     return RecordedJob(
         first.line,
         job_id,
         first.submit_seconds,
-        held.seconds,
-        round(held.gpus),
+        whole.seconds,
+        round(whole.gpus),
         start_seconds=next((run.start_seconds for run in runs if run.seconds is not None), None),
         end_seconds=next((run.end_seconds for run in reversed(runs) if run.seconds is not None), None),
         user=first.user,

@@ -194,9 +194,9 @@ class Item:
     def _full(self, field: str) -> str:
         return f"{self.place}.{field}" if self.place else field
 
-    def _other(self, value: Any, field: str, wanted: str) -> MalformedRow:
+    def _other(self, value: Any, field: str, expected: str) -> MalformedRow:
         what = "is missing" if value is None else f"is {shown(value)}"
-        return self.bad(field, what, f"it must be {wanted}")
+        return self.bad(field, what, f"it must be {expected}")
 
 
 def item(path: Path, number: int, unit: str, value: Any) -> Item:

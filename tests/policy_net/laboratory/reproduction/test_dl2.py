@@ -27,7 +27,7 @@ def test_claims_are_about_lines_that_are_there(experiment: Experiment) -> None:
     for claim in experiment.claims:
         assert claim.of in lines
         assert claim.against is None or claim.against in lines
-        assert claim.paper is not None or claim.said
+        assert claim.paper is not None or claim.words
     if experiment.best is not None:
         candidates, best = experiment.best
         assert set(candidates) <= set(lines)

@@ -24,7 +24,7 @@ def of(*lines: ExperimentLine) -> Experiment:
     return Experiment("fig0", "", lines, (), "")
 
 
-TWO = of(ExperimentLine("DRF", "drf"), ExperimentLine("DL2", DL2), ExperimentLine("imitated", DL2, look=0.0))
+TWO = of(ExperimentLine("DRF", "drf"), ExperimentLine("DL2", DL2), ExperimentLine("imitated", DL2, trained_share=0.0))
 
 
 def test_a_point_for_every_line_with_a_figure_for_every_workload(tmp_path: Path) -> None:
@@ -73,11 +73,14 @@ def test_a_training_that_several_figures_show_is_done_once_and_kept_at_all_their
     at_work.run(of(ExperimentLine("all", DL2)))
     count = len(crew.done)
     at_work.run(
-        of(ExperimentLine("half", DL2, look=0.5), ExperimentLine("other world", DL2, judged=World(arrivals="poisson")))
+        of(
+            ExperimentLine("half", DL2, trained_share=0.5),
+            ExperimentLine("other world", DL2, judged=World(arrivals="poisson")),
+        )
     )
     assert [name.partition("-")[0] for name in crew.done[count:]] == ["judged", "judged"]
-    assert at_work.looks_of(DL2) == (0.25, 0.5, 0.75, 1.0)
-    assert at_work.looks_of(OWN) == (1.0,)
+    assert at_work.trained_shares_of(DL2) == (0.25, 0.5, 0.75, 1.0)
+    assert at_work.trained_shares_of(OWN) == (1.0,)
 
 
 class Dying(Inline):
@@ -131,7 +134,7 @@ def test_clusters_that_learn_together_go_through_the_learner_s_code(tmp_path: Pa
         read_policy_file(
             policy_path(
                 at_work.folder,
-                Learning(at_work.folder, training, TINY, 0, at_work.looks_of(training) or (1.0,)).name,
+                Learning(at_work.folder, training, TINY, 0, at_work.trained_shares_of(training) or (1.0,)).name,
                 1.0,
             )
         )

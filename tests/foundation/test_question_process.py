@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from foundation.asked_process import CoreShare, ask_process
+from foundation.question_process import CoreShare, ask_process
 
 DEADLINE_SECONDS = 60.0
 ASKED = """
 import os, sys, time
-from foundation.asked_process import be_modest
+from foundation.question_process import be_modest
 be_modest(int(sys.argv[1]), 100.0, 2**30)
 open(sys.argv[2], "w").write(str(os.getpid()))
 time.sleep(100000)  # no step, as when a large file is read
@@ -91,7 +91,7 @@ def test_what_was_used_before_the_first_step_counts_where_it_is_owed() -> None:
 def test_it_gets_what_nobody_else_wants_unless_its_asker_waits_for_it(words: str, added: int) -> None:
     program = f"""
 import os, sys
-from foundation.asked_process import be_modest
+from foundation.question_process import be_modest
 before = os.nice(0)
 be_modest(os.getppid(), 100.0, 2**30{words})
 print(os.nice(0) - before, min(19 - before, {added}))

@@ -120,13 +120,13 @@ def ask_process(
             list(command), stdin=line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **single}
         )
     try:
-        out, said = _ended(process, longest_seconds, ending, clock)
+        out, errors = _ended(process, longest_seconds, ending, clock)
     finally:
         if process.poll() is None:
             process.kill()
             process.communicate()
     if process.returncode != 0:
-        last = said.decode(errors="replace").strip().splitlines()[-1:]
+        last = errors.decode(errors="replace").strip().splitlines()[-1:]
         raise ValueError(f"its process ended with {process.returncode}: {' '.join(last)[:200]}")
     return out
 
