@@ -35,7 +35,7 @@ from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn, PlacementStrategy
 from policy_net.laboratory.simulation.metrics import summarise
 from policy_net.laboratory.workloads.workload import JobKindChoice
-from policy_net.learning.reward import slot_utility_reward
+from policy_net.learning.reward import slot_utility
 from policy_net.placement.capacity import open_capacity
 from policy_net.throughput.parametric import OnlineFit
 
@@ -107,7 +107,7 @@ class SlotUtilityReward:
     def __call__(self, state: ClusterState, progress: Sequence[Progress], until_seconds: float) -> float:
         """The reward of the interval from `state` to `until_seconds`."""
         self._beliefs.introduce(state.jobs)
-        reward = slot_utility_reward(state, progress, self._beliefs, until_seconds - state.time_seconds)
+        reward = slot_utility(state, progress, self._beliefs, until_seconds - state.time_seconds).reward
         self._beliefs.observe(progress)
         return reward
 

@@ -1,7 +1,7 @@
 """Rewards of an interval: how well it went, which is what the learner climbs.
 
 Source: DL2 §4.1 (`paper_reward`: Σ epochs trained / total epochs) and §6.5.2 (`progress_shares`: of each job alone).
-Deviation: `slot_utility_reward`, the default. Σ epochs/total adds up to the number of jobs under every policy, so
+Deviation: `slot_utility`, the default. Σ epochs/total adds up to the number of jobs under every policy, so
 without discounting it cannot tell policies apart; the utility below can, and a busy hour does not look like a bad one.
 """
 
@@ -96,13 +96,6 @@ def utility_over(
         best / total if total > 0.0 else np.zeros(count),
         None if planned_speeds is None else planned,
     )
-
-
-def slot_utility_reward(
-    state: ClusterState, progress: Sequence[Progress], beliefs: SpeedModel, interval_seconds: float
-) -> float:
-    """The figure of `slot_utility` alone."""
-    return slot_utility(state, progress, beliefs, interval_seconds).reward
 
 
 def _best_speed(job: Job, beliefs: SpeedModel) -> float:

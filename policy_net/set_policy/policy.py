@@ -136,8 +136,7 @@ class SetPolicy:
             began = self._clock()
             tilts = self.residual.tilts(self._inputs(state, tables))
             self.inference_seconds.append(self._clock() - began)
-        grants = PlacedGrants(*self._in_places(state, tables, tilts, prices)) if self._has_places(state) else None
-        return plan(state, tables, tilts, None, self._restart_seconds, prices.work_exponent, grants)
+        return self._planned(state, tables, tilts, prices)
 
     def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, SetSamples]:
         """Decide, and keep what a learner needs of every pick; the same at every trigger."""
@@ -169,10 +168,7 @@ class SetPolicy:
         state, tables, prices = self._introduced(state, cost)
         found: list[Weighed] = []
         tilts = self.residual.tilts(self._inputs(state, tables)) if tables else None
-        grants = None
-        if self._has_places(state):
-            grants = PlacedGrants(*self._in_places(state, tables, tilts, prices, cost))
-        plan(state, tables, tilts, found, self._restart_seconds, prices.work_exponent, grants)
+        self._planned(state, tables, tilts, prices, found, cost)
         return found, tables
 
     def planned_in_places(self, state: ClusterState) -> tuple[PlaceView, Decision] | None:
@@ -189,6 +185,18 @@ class SetPolicy:
         """Sharpen the beliefs."""
         if self.beliefs is not None:
             self.beliefs.observe(progress if self.plans_places else [replace(entry, places=()) for entry in progress])
+
+    def _planned(
+        self,
+        state: ClusterState,
+        tables: list[StepTable],
+        tilts: Sequence[Tilt] | None,
+        prices: Prices,
+        found: list[Weighed] | None = None,
+        cost: ResizeCost | None = None,
+    ) -> Decision:
+        grants = PlacedGrants(*self._in_places(state, tables, tilts, prices, cost)) if self._has_places(state) else None
+        return plan(state, tables, tilts, found, self._restart_seconds, prices.work_exponent, grants)
 
     def _has_places(self, state: ClusterState) -> bool:
         return self.plans_places and state.placement is not None

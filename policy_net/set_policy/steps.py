@@ -130,12 +130,8 @@ class StepTable:
     def step(self, granted: Allocation) -> SplitStep | None:
         """The best step from here with no limit but the caps; None if nothing gains."""
         if granted not in self._known:
-            self._known[granted] = self._best(granted, None)
+            self._known[granted] = self.limited_step(granted, None)
         return self._known[granted]
-
-    def limited_step(self, granted: Allocation, fits: NDArray[np.bool_]) -> SplitStep | None:
-        """The best step among the targets that fit, shape as the caps allow, [ps, workers]."""
-        return self._best(granted, fits)
 
     def fitting(
         self, job: Job, granted: Allocation, free_cpu_milli: int, free_gpu: int, refused: list[Allocation]
@@ -150,7 +146,8 @@ class StepTable:
             fits[split.ps :, split.workers :] = False
         return fits
 
-    def _best(self, granted: Allocation, fits: NDArray[np.bool_] | None) -> SplitStep | None:
+    def limited_step(self, granted: Allocation, fits: NDArray[np.bool_] | None) -> SplitStep | None:
+        """The best step among the targets that fit, shape as the caps allow, [ps, workers]; None: all fit."""
         part = (slice(granted.ps, None), slice(granted.workers, None))
         more = self._cost[part] - self._cost[granted.ps, granted.workers]
         if not more.size:

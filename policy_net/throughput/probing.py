@@ -30,11 +30,6 @@ ENOUGH_ALLOCATIONS = 6
 ENOUGH_FOR_ALLREDUCE = 4
 
 
-def probes_for(job: Job) -> tuple[Allocation, ...]:
-    """What is tried with a type of this kind, in this order."""
-    return ALLREDUCE_PROBES if job.kind is JobKind.ALLREDUCE else PROBES
-
-
 def choose_probes(state: ClusterState, beliefs: Beliefs) -> dict[int, Allocation]:
     """Which job (its index) should be given which allocation next, at most one job of a type; by arrival.
 
@@ -53,7 +48,7 @@ def choose_probes(state: ClusterState, beliefs: Beliefs) -> dict[int, Allocation
         seen = beliefs.allocations_seen(job.job_type)
         if len(seen) >= (ENOUGH_ALLOCATIONS if job.kind.uses_ps else ENOUGH_FOR_ALLREDUCE):
             continue
-        for probe in probes_for(job):
+        for probe in ALLREDUCE_PROBES if job.kind is JobKind.ALLREDUCE else PROBES:
             if probe not in seen and _may_hold(job, probe):
                 needed = job.worker_demand * probe.workers + job.ps_demand * probe.ps
                 if (needed * len(state.jobs)).fits_in(total):

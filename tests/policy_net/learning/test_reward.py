@@ -3,7 +3,7 @@ import pytest
 from states import make_job, make_state
 
 from policy_net.domain import Allocation, Progress
-from policy_net.learning.reward import paper_reward, progress_shares, slot_utility_reward
+from policy_net.learning.reward import paper_reward, progress_shares, slot_utility
 
 
 class FlatSpeeds:
@@ -27,32 +27,32 @@ STATE = make_state([make_job(0), make_job(1)])
 
 def test_running_everybody_at_the_believed_best_is_one() -> None:
     entries = [progress(number, 16.0) for number in range(2)]  # 0.16 epochs/s for 100 s
-    assert slot_utility_reward(STATE, entries, FlatSpeeds(), 100.0) == pytest.approx(1.0)
+    assert slot_utility(STATE, entries, FlatSpeeds(), 100.0).reward == pytest.approx(1.0)
 
 
 def test_a_sixteenth_of_the_speed_is_half_of_the_utility() -> None:
     entries = [progress(number, 1.0) for number in range(2)]
-    assert slot_utility_reward(STATE, entries, FlatSpeeds(), 100.0) == pytest.approx(0.5)
+    assert slot_utility(STATE, entries, FlatSpeeds(), 100.0).reward == pytest.approx(0.5)
 
 
 def test_a_job_that_waits_counts_in_the_best_but_not_in_the_measured() -> None:
-    assert slot_utility_reward(STATE, [progress(0, 16.0)], FlatSpeeds(), 100.0) == pytest.approx(0.5)
+    assert slot_utility(STATE, [progress(0, 16.0)], FlatSpeeds(), 100.0).reward == pytest.approx(0.5)
 
 
 def test_a_job_that_finishes_early_counts_with_its_rate() -> None:
     state = make_state([make_job(0)])
     entry = progress(0, 1.6, seconds=10.0, finished=True)
-    assert slot_utility_reward(state, [entry], FlatSpeeds(), 100.0) == pytest.approx(1.0)
+    assert slot_utility(state, [entry], FlatSpeeds(), 100.0).reward == pytest.approx(1.0)
 
 
 def test_the_length_of_an_interval_does_not_matter() -> None:
-    short = slot_utility_reward(STATE, [progress(0, 4.0, 50.0)], FlatSpeeds(), 50.0)
-    long = slot_utility_reward(STATE, [progress(0, 8.0, 100.0)], FlatSpeeds(), 100.0)
+    short = slot_utility(STATE, [progress(0, 4.0, 50.0)], FlatSpeeds(), 50.0).reward
+    long = slot_utility(STATE, [progress(0, 8.0, 100.0)], FlatSpeeds(), 100.0).reward
     assert short == pytest.approx(long)
 
 
 def test_an_empty_cluster_is_worth_nothing() -> None:
-    assert slot_utility_reward(make_state([]), [], FlatSpeeds(), 100.0) == 0.0
+    assert slot_utility(make_state([]), [], FlatSpeeds(), 100.0).reward == 0.0
 
 
 def test_the_papers_reward_is_the_sum_of_fractions() -> None:
