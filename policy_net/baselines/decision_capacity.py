@@ -53,9 +53,9 @@ class DecisionCapacity:
     def grow(self, index: int, candidates: Sequence[Allocation]) -> None:
         """Add what the index-th job lacks to the first candidate that contains what it was granted, and fits."""
         granted = self._granted[index]
-        self.grant_first(index, [one for one in candidates if one.workers >= granted.workers and one.ps >= granted.ps])
+        self.settle(index, [one for one in candidates if one.workers >= granted.workers and one.ps >= granted.ps])
 
-    def grant_first(self, index: int, candidates: Sequence[Allocation]) -> None:
+    def settle(self, index: int, candidates: Sequence[Allocation]) -> None:
         """Grant the index-th job the first candidate that fits in place of its grant, or that comes to the same."""
         job = self._state.jobs[index]
         granted = self._granted[index]

@@ -52,7 +52,7 @@ class MarginalPolicy:
                     heapq.heappush(queue, (-hull.segments[step + 1].slope * urgencies[index], index, step + 1))
                 continue
             # The step is too large for what is left: settle for the fastest split that fits, and close the job.
-            free_capacity.grant_first(index, hull.splits)
+            free_capacity.settle(index, hull.splits)
         return free_capacity.decision()
 
     def _probe(self, state: ClusterState, free_capacity: DecisionCapacity) -> set[int]:
