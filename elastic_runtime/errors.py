@@ -62,7 +62,7 @@ class CoordinatorMistrusted(CoordinatorUnreachable):
 
 
 class CoordinatorUnproven(CoordinatorMistrusted, BadInput):
-    """Whoever answers does not have the job's token. Exit code 2; who had met the coordinator before waits for it."""
+    """The answer does not show the job's token. Exit code 2; members that met the coordinator before wait for it."""
 
     exit_code: ClassVar[int] = BAD_INPUT
 

@@ -1,15 +1,14 @@
 """The subject: two endpoints of the data plane, as a worker and a parameter server use them.
 
-A message has one part, as with a server that owns adjacent blocks. Over sockets it lies in a region and lands in
-private memory (`place`). Through shared memory the sender copies its private bytes into its region; the receiver, which
-could read them there in place, has them land in its private memory too, so that both ways are two copies.
+A message has one part, as with a server that owns adjacent blocks. Over sockets it lies in a region and lands in the
+endpoint's private memory. Through shared memory the sender copies its private bytes into its region; the receiver,
+which could read them there in place, copies them to its private memory too, so that both ways are two copies.
 """
 
 from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Literal
 
@@ -37,7 +36,6 @@ class _Side:
             job_token=_TOKEN,
             curve=keys,
             shared_memory=shared,
-            place=self._place,
             settings=settings,
         )
         self.region: Region = self.endpoint.region("bytes", most_bytes)
@@ -57,6 +55,9 @@ class _Side:
         while time.monotonic() < deadline:
             event = self.endpoint.receive(1.0)
             if isinstance(event, Message):
+                if self.copies_in and event.payload:
+                    (part,) = event.payload
+                    np.copyto(self.memory[: part.nbytes], np.frombuffer(part, np.uint8))
                 return event
         raise TimeoutError("the other endpoint of a benchmark does not answer")
 
@@ -67,12 +68,6 @@ class _Side:
             if time.monotonic() > deadline:
                 raise TimeoutError("the endpoints of a benchmark do not connect")
             self.endpoint.receive(0.01)
-
-    def _place(self, peer: str, header: bytes, sizes: tuple[int, ...]) -> Sequence[memoryview] | None:
-        del peer, header
-        stops = np.cumsum(sizes).tolist()
-        view = self.memory.data
-        return [view[stop - size : stop] for stop, size in zip(stops, sizes, strict=True)]
 
 
 class Endpoints:

@@ -153,7 +153,6 @@ class StorePath:
 
 
 Place = Path | StorePath
-"""Where checkpoints, or parts of them, are."""
 
 
 class _Parts(io.RawIOBase):

@@ -29,7 +29,7 @@ _CODES = {
 
 
 class CallRefused(Exception):
-    """A call is refused, with a line for whoever made it."""
+    """Refusal of a call, with a line for its sender."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class CallCheck(grpc.ServerInterceptor, SessionsServicer):
         add_SessionsServicer_to_server(self, server)
 
     def Open(self, request: pb.OpenRequest, context: grpc.ServicerContext) -> pb.OpenReply:  # noqa: N802
-        """A session for whoever asks; only who has the token can use it."""
+        """Open a session; only a caller with the token can use it."""
         if request.job != self._job:
             _abort(context, grpc.StatusCode.NOT_FOUND, f"this is the coordinator of job {self._job}, not of yours")
         try:

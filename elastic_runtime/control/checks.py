@@ -78,7 +78,7 @@ def check_text(text: str, what: str) -> str:
 
 
 def check_count(count: int, most: int, what: str) -> int:
-    """A number of things, at most so many.
+    """Check that a number of things is not above `most`.
 
     Raises:
         ProtocolError: there are more than `most`.

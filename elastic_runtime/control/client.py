@@ -70,7 +70,7 @@ class ControlClient:
         return self._ask(self._job.Suspend, pb.SuspendRequest(request_id=request_id, epoch=self._epoch()))
 
     def resume(self, request_id: str, target: Size) -> tuple[RequestOutcome, str]:
-        """Ask a suspended job to go on with so many tasks."""
+        """Ask a suspended job to go on with this size."""
         message = pb.ResumeRequest(request_id=request_id, target=to_message(target), epoch=self._epoch())
         return self._ask(self._job.Resume, message)
 

@@ -60,7 +60,7 @@ MESSAGES: dict[type, Any] = {
 
 
 def to_message(value: Any) -> Any:
-    """A plain value as it is sent: what has fields by their names, an enumeration by its number."""
+    """A plain value as it is sent: dataclasses by their fields' names, an enumeration by its number."""
     kind = type(value)
     if kind in _NUMBERS:
         return _NUMBERS[kind][value]
@@ -280,7 +280,6 @@ _OTHERWISE: dict[type, Callable[[Any], Any]] = {
     Plan: _plan_to_message,
     Change: _change_to_message,
 }
-"""What is not sent under the names of its fields."""
 
 
 def _plan(message: pb.Plan) -> Plan:

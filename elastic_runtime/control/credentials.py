@@ -245,7 +245,7 @@ def bind(server: grpc.Server, address: str, credentials: ServerCredentials) -> i
 
 
 def _followed_credentials(current: Callable[[], tuple[bytes, bytes]]) -> grpc.ServerCredentials:
-    """Each handshake is made with what is in force by then."""
+    """Credentials whose certificate is read anew for each handshake."""
     import grpc  # noqa: PLC0415
 
     given = current()
@@ -264,7 +264,7 @@ def _followed_credentials(current: Callable[[], tuple[bytes, bytes]]) -> grpc.Se
 
 
 def no_password() -> str:
-    """Whoever starts jobs cannot be asked for one."""
+    """Password of a key: none, as the process that starts jobs cannot be asked for one."""
     raise ValueError("it has a password")
 
 

@@ -161,7 +161,7 @@ class MemberLink:
             self._changed.notify_all()
 
     def flush(self, deadline_seconds: float) -> None:
-        """Wait until what was reported so far has arrived.
+        """Wait until the reports so far have arrived.
 
         Raises:
             CoordinatorUnreachable: not by the deadline.
@@ -186,7 +186,7 @@ class MemberLink:
         return tuple(lease_from_message(lease) for lease in reply.leases), reply.finished
 
     def close(self) -> None:
-        """End the threads and the channel; what was not sent stays unsent (see `flush`)."""
+        """End the threads and the channel; unsent reports are dropped (see `flush`)."""
         self._closed.set()
         if self._ready_file is not None:
             self._ready_file.clear()

@@ -45,7 +45,7 @@ _NUMBERS = struct.Struct(">QQ")
 
 
 class Unproven(Exception):
-    """What came does not show that its sender has the job's token, or came before."""
+    """The message does not show the job's token, or came before."""
 
 
 class UnknownSession(Unproven):
@@ -131,7 +131,7 @@ class CallerSession:
 
 
 class ReceivedCall:
-    """One request that was proved, at the coordinator: what it takes to answer it."""
+    """One proven request at the coordinator, and the proofs of its answers."""
 
     def __init__(self, key: bytes, method: str, number: int, payload: bytes) -> None:
         self._key, self._method, self._number = key, method, number
@@ -179,7 +179,7 @@ class CoordinatorSessions:
         self._proven: OrderedDict[bytes, _Session] = OrderedDict()
 
     def open(self, caller_number: bytes) -> pb.OpenReply:
-        """Answer whoever opens a session.
+        """Open a session.
 
         Raises:
             Unproven: that is no random number.

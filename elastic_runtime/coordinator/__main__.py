@@ -274,7 +274,7 @@ def check_store(place: Place) -> None:
 
 
 def _write_address(path: Path, address: str, incarnation: int) -> None:
-    """Write address, process id and incarnation (JSON) for whoever started us.
+    """Write address, process id and incarnation (JSON) for the launcher.
 
     Raises:
         BadInput: the file cannot be written.

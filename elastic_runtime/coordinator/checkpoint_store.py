@@ -1,4 +1,4 @@
-"""Store of a job's checkpoints: what the coordinator does on the disk, and what it reports to the rules."""
+"""Store of a job's checkpoints: the coordinator's work on the disk, and its results for the rules."""
 
 from __future__ import annotations
 

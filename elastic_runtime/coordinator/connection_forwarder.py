@@ -53,7 +53,7 @@ class ConnectionForwarder:
         self._thread.start()
 
     def close(self) -> None:
-        """End all connections; the listening socket goes on listening, for whoever else has it."""
+        """End all connections; the listening socket goes on listening for others that have it."""
         self._closed = True
         self._wake.send(b"\0")
         self._thread.join()

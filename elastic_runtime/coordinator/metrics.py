@@ -34,7 +34,7 @@ class JobMetrics(Collector):
 
 
 def serve_metrics(status: Callable[[], JobStatus], host: str, port: int) -> Callable[[], None]:
-    """Answer on `http://host:port/metrics` until what is returned is called.
+    """Answer on `http://host:port/metrics` until the returned function is called.
 
     Raises:
         BadInput: the port is taken, or the address is not this machine's.

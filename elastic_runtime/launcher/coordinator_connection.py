@@ -120,12 +120,12 @@ class CoordinatorReporter:
             return self._unsent == 0
 
     def stop(self) -> None:
-        """Send nothing more; what was not sent stays unsent: a coordinator misses its members by itself."""
+        """Send nothing more; unsent reports are dropped: a coordinator misses its members by itself."""
         self._closed.set()
         self._reports.put(None)
 
     def close(self) -> None:
-        """Stop, and wait for the thread; whoever closes the channel before has not to wait for the call under way."""
+        """Stop, and wait for the thread; with its channel closed before, no call is waited for."""
         self.stop()
         self._thread.join(_JOIN_SECONDS)
 

@@ -61,7 +61,7 @@ class ControlPort:
 
 
 class ControlSocket:
-    """Place of a Unix socket; `close` removes what was made for it.
+    """Place of a Unix socket; `close` removes a folder that was made for it.
 
     Raises:
         BadInput: there is no place for it.
@@ -81,7 +81,6 @@ class ControlSocket:
                 raise BadInput(f"{path}: no Unix socket can be made there; set TMPDIR to a folder with a short name")
         self.address = socket_address(path)
         self.descriptor: int | None = None
-        """A coordinator listens there itself."""
 
     def close(self) -> None:
         """Remove a folder that was made."""
@@ -189,7 +188,7 @@ class CoordinatorKeeper:
         return self._process is None or self._process.wait(seconds, self._clock)
 
     def close(self) -> None:
-        """Remove what was made for it; it has ended."""
+        """Remove the ended coordinator's socket."""
         if self._socket is not None:
             self._socket.close()
 

@@ -187,7 +187,7 @@ def resume_command(folder: JobFolder, environment: Mapping[str, str], *, anyway:
 
 
 def create(jobs: Path, name: str | None, script: Path, record: Mapping[str, Any]) -> JobFolder:
-    """Make a new job's folder, with its token and its record; without a name it has the script's, and a counter.
+    """Make a new job's folder, with its token and its record; a job without a name gets the script's, and a counter.
 
     Raises:
         BadInput: the name is taken or is none, or the folder cannot be written.

@@ -40,11 +40,9 @@ class JobSpec(BaseModel):
     minimum_servers: int = Field(1, ge=1)
     minimum_workers: int = Field(1, ge=1)
     replicas: int = Field(1, ge=1, le=2)
-    """Holders of each block of the model."""
     checkpoints: Path | None = None
     """Where they go; None: below the job's folder."""
     checkpoint_seconds: float = Field(60.0, gt=0)
-    """Time between two checkpoints."""
     restore: bool = False
     """Whether the job begins from the newest checkpoint that is there already."""
     bind: str = "127.0.0.1"
@@ -63,7 +61,6 @@ class JobSpec(BaseModel):
     insecure: bool = False
     """Whether control may leave this machine without TLS."""
     curve: bool = False
-    """Whether parameters and gradients are encrypted on their way."""
     worker_threads: int = Field(0, ge=0)
     """Of one worker's computations; 0: the cores that parameter servers leave, shared among the workers."""
     worker_gpus: int = Field(0, ge=0)
@@ -109,7 +106,7 @@ def spec_of(record: Mapping[str, Any], where: Path) -> JobSpec:
 
 
 def _problem(error: ValidationError) -> str:
-    """What is wrong with a record that only we write: its place, and what stands there."""
+    """Fault of a record that only we write: the field, and its value."""
     problems = error.errors()
     first = next((problem for problem in problems if problem["type"] == "extra_forbidden"), problems[0])
     place = plain_line(".".join(str(part) for part in first["loc"]))

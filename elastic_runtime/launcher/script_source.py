@@ -23,7 +23,6 @@ _PACKAGE = "elastic_runtime"
 _DISTRIBUTED = frozenset({"init_process_group", "DistributedDataParallel"})
 """Of torch's own way to train in several processes, which torchrun starts."""
 _MOST_MODULES = 200
-"""Of the script's own that are looked through."""
 
 
 def joins(script: Path, tree: ast.AST) -> bool:
@@ -58,7 +57,7 @@ def is_distributed(tree: ast.AST) -> bool:
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """What is imported, by its name, and of how many dots in front."""
+    """Imported modules: number of dots in front, and name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
@@ -88,7 +87,6 @@ def _parsed(path: Path) -> Iterator[ast.AST]:
 
 
 BASE = ("torch", "numpy", "elastic_runtime")
-"""Loaded ahead for every script."""
 _LONGEST_SCRIPT_BYTES = 1 << 20
 MORE_VARIABLE = "ELASTIC_ALSO_IMPORT"
 """Modules that tasks need beside, by their names."""

@@ -51,7 +51,7 @@ _GAP_SECONDS = 5.0
 
 
 def launcher_clock() -> AwakeClock:
-    """A launcher's clock: what it waits for can hardly come while all of its job is stopped."""
+    """A launcher's clock: it stands still while the launcher and its job are stopped."""
     return AwakeClock(_GAP_SECONDS)
 
 

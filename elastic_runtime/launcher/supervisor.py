@@ -361,7 +361,7 @@ def _may_end(view: View, task: str) -> bool:
 
 
 def _how(end: TaskEnd) -> str:
-    """How it ended, in words; whoever is killed says nothing about it."""
+    """Manner of a task's end, in words; a killed task has no last words about it."""
     reason = f": {end.last_words}" if end.last_words and end.exit_code > 0 else ""
     return f"{describe_end(end.exit_code)}{reason}"
 

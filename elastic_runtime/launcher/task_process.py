@@ -106,7 +106,7 @@ class TaskOutput:
         self._thread.start()
 
     def finish(self, wait_seconds: float = 10.0) -> str:
-        """Read what is left of an ended task, and close everything.
+        """Read the rest of an ended task's output, and close everything.
 
         Something that the task started and left behind may hold the pipes open for ever: they are read until nothing is
         there. If it writes for ever too, this waits no longer than `wait_seconds`.

@@ -46,7 +46,7 @@ class _Ended:
 
 @dataclass(slots=True)
 class ProcessPlan:
-    """Memory of how often what died and since when what is not needed runs on; times are any one clock's seconds."""
+    """Memory of how often tasks died and since when unneeded ones run on; times are any one clock's seconds."""
 
     settings: LauncherSettings
     _ended: dict[str, _Ended] = field(default_factory=dict)

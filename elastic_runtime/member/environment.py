@@ -1,4 +1,4 @@
-"""The environment of a worker or parameter server: what whoever starts it tells it; the same in a container."""
+"""Environment variables of a worker or parameter server, from its launcher or its container."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Outbox:
                 self._keep(self._kept.setdefault(peer, deque()), header)
 
     def flush(self) -> bool:
-        """Try again what was kept; whether something is kept still."""
+        """Send kept messages again; whether some are kept still."""
         for peer in tuple(self._kept):
             waiting = self._kept[peer]
             while waiting and self._try(peer, waiting[0]):
@@ -69,7 +69,7 @@ class Outbox:
         return bool(self._kept)
 
     def forget(self) -> None:
-        """Drop what is kept: its generation is over."""
+        """Drop kept messages: their generation is over."""
         self._kept.clear()
 
     def _keep(self, waiting: deque[Header], header: Header) -> None:

@@ -93,7 +93,7 @@ class TensorSpec:
 
 
 def check_tensors(kind: TensorKind, tensors: Sequence[TensorSpec]) -> None:
-    """Refuse what is no tensor of a model, or none that can be trained here.
+    """Refuse tensors that cannot be trained here.
 
     Raises:
         BadInput: a name that is empty or used twice, a dimension below zero, or a dtype that this kind cannot have.

@@ -56,7 +56,7 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 
 def _check(kind: TensorKind, name: str, tensor: torch.Tensor) -> None:
-    """Refuse what has no flat array of plain numbers on the CPU behind it."""
+    """Refuse a tensor without a flat array of plain numbers on the CPU."""
     if torch.nn.parameter.is_lazy(tensor):
         raise BadInput(f"{kind} {name!r} has no shape yet: run the model once on a batch before joining")
     if tensor.layout != torch.strided:

@@ -82,15 +82,6 @@ def assign(layout: Layout, ps_ids: Sequence[str], previous: Assignment | None = 
     return _choose(layout, previous, servers)
 
 
-def moves(old: Assignment, new: Assignment) -> list[BlockMove]:
-    """What has to be sent to get from one assignment to another; a block without an old owner comes from elsewhere."""
-    return [
-        BlockMove(block, old[block], new[block])
-        for block in sorted(old.keys() & new.keys())
-        if old[block] != new[block]
-    ]
-
-
 def batches(moves: Iterable[BlockMove], layout: Layout, budget_bytes: int) -> list[list[BlockMove]]:
     """Cut moves into batches that follow each other, one for each step of a rolling migration.
 
@@ -164,7 +155,7 @@ def _even_out(servers: Mapping[str, _Server], largest_bytes: int) -> None:
 
 
 def _move_less(servers: Mapping[str, _Server], largest_bytes: int) -> None:
-    """Undo what is needless: a block stays where it was, perhaps for a smaller one, if loads can be even nevertheless.
+    """Undo needless moves: a block stays where it was, perhaps for a smaller one, if loads can be even nevertheless.
 
     What travels anyway costs nothing to redirect, so each try deals all of it out anew.
     """
@@ -196,7 +187,7 @@ def _kept_instead(giver: _Server, size_bytes: int, servers: Mapping[str, _Server
 
 
 def _dealt(travelling: Counter[int], kept_bytes: Mapping[str, int]) -> dict[str, Counter[int]]:
-    """Deal blocks out, the largest first, each to whoever has least."""
+    """Deal blocks out, the largest first, each to the server with the least load."""
     heap = [(load_bytes, ps) for ps, load_bytes in kept_bytes.items()]
     heapq.heapify(heap)
     dealt: dict[str, Counter[int]] = {ps: Counter() for ps in kept_bytes}
@@ -208,7 +199,7 @@ def _dealt(travelling: Counter[int], kept_bytes: Mapping[str, int]) -> dict[str,
 
 
 def _receive(server: _Server, gets: Counter[int], load_bytes: int) -> None:
-    """Note what a PS gets; what is of a size that it also gives, it keeps instead."""
+    """Note the blocks that a PS gets; of a size that it also gives, it keeps its own instead."""
     stays = gets & server.gives
     server.keeps += stays
     server.gives -= stays

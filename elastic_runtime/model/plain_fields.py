@@ -1,4 +1,4 @@
-"""Fields of plain data that came from elsewhere: each is checked, and what is wrong with it is said by name."""
+"""Checks of fields of plain data from files and messages; an error names the field."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def require_whole(what: str, value: object, least: int) -> int:
     return value
 
 
-def require_object(what: str, value: object, names: set[str], optional: frozenset[str] = frozenset()) -> dict[str, Any]:
-    """`value` as a JSON object that has exactly these fields, the optional ones perhaps.
+def require_object(what: str, value: object, names: set[str]) -> dict[str, Any]:
+    """`value` as a JSON object that has exactly these fields.
 
     Raises:
         BadInput: it is no object, lacks a field, or has one that is not known.
@@ -43,7 +43,7 @@ def require_object(what: str, value: object, names: set[str], optional: frozense
     if not isinstance(value, Mapping):
         raise BadInput(f"{what} is no JSON object")
     missing = sorted(names - value.keys())
-    unknown = sorted(str(name) for name in value.keys() - names - optional)
+    unknown = sorted(str(name) for name in value.keys() - names)
     if missing:
         raise BadInput(f"{what} lacks {', '.join(missing)}")
     if unknown:

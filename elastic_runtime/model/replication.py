@@ -55,7 +55,7 @@ class _Copies:
         self._largest_bytes = max((block.size_bytes for block in layout.blocks), default=0)
 
     def give(self) -> None:
-        """What is missing goes to the emptiest, the largest blocks first.
+        """Give missing copies to the emptiest servers, the largest blocks first.
 
         Of those that are about as empty to the one that shares least with who has the other copy: what a PS holds is
         then spread over all others, and so is what is to be done when it is lost.
@@ -160,7 +160,7 @@ def _neighbours_together(
     copies: Mapping[int, Sequence[str]],
     owners: Mapping[int, str],
 ) -> dict[int, tuple[str, ...]]:
-    """Deal out anew what was found for blocks of one size that the same PSs held: first who stays, then in rows."""
+    """Deal out anew blocks of one size that the same PSs held: first the staying ones, then in rows."""
     alike: dict[tuple[int, tuple[str, ...]], list[int]] = defaultdict(list)
     for block in layout.blocks:
         alike[block.size_bytes, tuple(kept[block.index])].append(block.index)

@@ -23,7 +23,7 @@ from elastic_runtime.errors import BadInput
 from elastic_runtime.model.plain_fields import count_of
 
 if TYPE_CHECKING:  # who only converts messages waits for no NumPy
-    from elastic_runtime.model.data_shards import Indices, SampleOrder
+    from elastic_runtime.model.data_shards import SampleOrder
 
 _FORMAT = 1
 
@@ -52,7 +52,7 @@ class _OpenLease:
 
 
 class SampleLeaseTable:
-    """What was leased to whom, what is done, and what comes next; not safe for threads.
+    """Leases, finished samples, and the next ones; not safe for threads.
 
     Args:
         order: of the samples; its global batch is not used.
@@ -98,10 +98,6 @@ class SampleLeaseTable:
             else:
                 self._next = _Range(source.epoch + 1, 0, self._epoch_stop(source.epoch + 1))
         return lease
-
-    def indices(self, lease: SampleLease) -> Indices:
-        """The numbers of the samples of a lease, in the order in which they are to be read."""
-        return self._order.permutation(lease.epoch)[lease.start : lease.stop]
 
     def done(self, lease_id: int, upto: int) -> int:
         """Count a lease's positions below `upto` as done; telling the same again changes nothing.
@@ -213,7 +209,7 @@ class SampleLeaseTable:
         return table
 
     def _epoch_stop(self, epoch: int) -> int:
-        """Where an epoch ends; the last one of a job of so many steps may end early."""
+        """End of an epoch; the last one of a job with a limit of steps may end early."""
         order, batch = self._order, self._batch
         whole = order.samples - order.samples % batch if order.drop_last else order.samples
         if order.steps is None or epoch != order.epochs - 1:

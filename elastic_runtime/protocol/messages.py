@@ -181,7 +181,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """PS → PS: blocks that change their owner, with the optimizer's state and what was applied of whom.
+    """PS → PS: blocks that change their owner, with the optimizer's state and the updates applied to them.
 
     Every block of the run is at `version` and has these marks; `samples` are those that its statistics hold.
     """
@@ -216,7 +216,6 @@ _FORMATS: dict[type[Header], tuple[int, struct.Struct]] = {
     Moved: (19, struct.Struct("<IIQII")),
     Handover: (20, struct.Struct("<IQQII")),
 }
-"""The number of each kind of header, and the form of its numbers."""
 
 
 class _Table(NamedTuple):

@@ -84,7 +84,7 @@ class ShardInWork:
         return Shard(record.name, self.step, record.size_bytes, record.sha256, self.change)
 
     def abort(self) -> None:
-        """Give it up; what is not finished is removed."""
+        """Give it up, and remove what is unfinished."""
         if self.writer is not None:
             self.writer.abort()
 
@@ -122,7 +122,7 @@ class Shards:
         return tuple(self._done) if new else None
 
     def start(self) -> None:
-        """A generation begins: what was written in the one before is not of its steps, even where their numbers are."""
+        """Begin a generation: shards of the one before are of other steps, even with the same numbers."""
         self.abort()
         self._done.clear()
 
@@ -185,11 +185,11 @@ class ParameterServer:
             _log.warning("message-refused", peer=message.peer, error=str(error))
 
     def tick(self) -> None:
-        """What is to be done now and then: send again, copy for a checkpoint."""
+        """Do what is due from time to time: send again, copy for a checkpoint."""
         self.outbox.send(self._part.tick())
 
     def report(self) -> None:
-        """Tell the coordinator what is new, if it is time for it."""
+        """Report news to the coordinator, if it is time for it."""
         part, now = self._part, self._clock()
         finished = self._shards.take_finished()
         if finished is not None:

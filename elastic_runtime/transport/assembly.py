@@ -16,8 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_runtime.transport.errors import BadMessage
-from elastic_runtime.transport.message import Message, Place
+from elastic_runtime.transport.message import Message
 from elastic_runtime.transport.sockets import NOT_WAITING, Socket
 from elastic_runtime.transport.wire import FrameCut, Malformed, MessageHead, Reference, cut
 
@@ -39,9 +38,7 @@ _FREED_BYTES = 256 * 1024 * 1024
 class Assembly:
     """One message under way."""
 
-    def __init__(
-        self, peer: str, head: MessageHead, view: View, place: Place | None, pool: MemoryPool, *, is_new: bool
-    ) -> None:
+    def __init__(self, peer: str, head: MessageHead, view: View, pool: MemoryPool, *, is_new: bool) -> None:
         """Prepare for the frames that follow `head`.
 
         Args:
@@ -49,33 +46,22 @@ class Assembly:
 
         Raises:
             Malformed: a reference that leads nowhere.
-            BadMessage: `place` gave memory of another size, or read-only.
         """
         self.head = head
         self.is_new = is_new
-        sizes = [reference.size_bytes for reference in head.references]
         framed = [0 if reference.region else reference.size_bytes for reference in head.references]
         self._peer = peer
         self._frames = cut(framed, head.frame_bytes)
         self._next = 0
         self._shared = any(reference.region for reference in head.references)
-        self._payload = [memoryview(b"")] * len(sizes)
-        self._targets: list[memoryview | None] = [None] * len(sizes)
-        if not is_new:
-            return
-        places = place(peer, head.header, tuple(sizes)) if place is not None and sizes else None
-        if places is not None:
-            self._targets = [_checked(target, size) for target, size in zip(places, sizes, strict=True)]
-        for number, reference in enumerate(head.references):
-            target = self._targets[number]
+        self._payload = [memoryview(b"")] * len(framed)
+        self._targets: list[memoryview | None] = [None] * len(framed)
+        for number, reference in enumerate(head.references) if is_new else ():
             if reference.region:
-                view_of_part = view(reference)
-                self._payload[number] = view_of_part if target is None else _copied(view_of_part, target)
-            elif target is None and reference.size_bytes > head.frame_bytes:
+                self._payload[number] = view(reference)
+            elif reference.size_bytes > head.frame_bytes:
                 self._targets[number] = target = pool.take(reference.size_bytes)
-            if target is not None:
                 self._payload[number] = target.toreadonly()
-        self._shared = self._shared and places is None
 
     @property
     def complete(self) -> bool:
@@ -115,25 +101,8 @@ class Assembly:
         view = memoryview(data)
         if len(view) == frame.size_bytes:
             for piece in frame.pieces:
-                target = self._targets[piece.part]
-                small = view[piece.offset_bytes : piece.offset_bytes + piece.size_bytes]
-                if target is None:
-                    self._payload[piece.part] = small
-                else:
-                    target[:] = small
+                self._payload[piece.part] = view[piece.offset_bytes : piece.offset_bytes + piece.size_bytes]
         return len(view)
-
-
-def _checked(target: memoryview, size_bytes: int) -> memoryview | None:
-    if target.readonly or target.nbytes != size_bytes:
-        raise BadMessage(f"`place` gave {target.nbytes} bytes, or read-only ones, for a part of {size_bytes} bytes")
-    return target.cast("B") if size_bytes else None
-
-
-def _copied(source: memoryview, target: memoryview) -> memoryview:
-    """Copies with numpy, which lets other threads run meanwhile."""
-    np.copyto(np.frombuffer(target, np.uint8), np.frombuffer(source, np.uint8))
-    return target
 
 
 class MemoryPool:

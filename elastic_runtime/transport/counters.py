@@ -1,4 +1,4 @@
-"""Counters of one endpoint, for metrics, and log lines about what it refused."""
+"""Counters of one endpoint, for metrics, and log lines about its refusals."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PeerCounters:
 
 
 class Counters:
-    """All peers of one endpoint, and what it refused."""
+    """Counters of all peers of one endpoint, and of its refusals."""
 
     def __init__(self) -> None:
         self.peers: dict[str, PeerCounters] = {}
@@ -55,7 +55,7 @@ class Counters:
 
 
 class EndpointRefusalLog:
-    """Log lines of one endpoint's refusals: whoever floods it fills its counters, and not its log.
+    """Log lines of one endpoint's refusals: a flood of them fills counters, and not the log.
 
     Each thread that refuses has its own.
     """

@@ -31,7 +31,7 @@ from elastic_runtime.transport.errors import (
     UnknownPeer,
 )
 from elastic_runtime.transport.inbound import Inbound
-from elastic_runtime.transport.message import Event, PeerLost, Place, Way
+from elastic_runtime.transport.message import Event, PeerLost, Way
 from elastic_runtime.transport.outbound import Link, LinkState
 from elastic_runtime.transport.regions import Allocate, Region, RegionPart, allocate_pages
 from elastic_runtime.transport.settings import Clock, TransportSettings, check_message, check_name, check_settings
@@ -62,7 +62,6 @@ class Endpoint:
         curve: CurveKeys | None = None,
         advertise: str | None = None,
         shared_memory: bool = True,
-        place: Place | None = None,
         settings: TransportSettings | None = None,
         clock: Clock = time.monotonic,
         allocate: Allocate = allocate_pages,
@@ -106,7 +105,7 @@ class Endpoint:
         self.links: dict[str, Link] = {}
         socket = self._context.socket(zmq.ROUTER)
         regions = SharedRegions(self._local) if settings.local_sockets else None
-        self.inbound = Inbound(socket, self._local, self._authenticator, regions, place, self._acknowledged)
+        self.inbound = Inbound(socket, self._local, self._authenticator, regions, self._acknowledged)
         try:
             self.address = listen(socket, self._local, bind, advertise, regions.address if regions else "").text()
         except zmq.ZMQError as error:
@@ -120,7 +119,7 @@ class Endpoint:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """To whom `connect` was called, connected or not."""
+        """Peers that `connect` was called for, connected or not."""
         return tuple(self.links)
 
     @property

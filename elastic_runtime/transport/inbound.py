@@ -20,7 +20,7 @@ from elastic_runtime.transport.assembly import Assembly, MemoryPool
 from elastic_runtime.transport.authentication import ZapAuthenticator, answer, challenge
 from elastic_runtime.transport.counters import EndpointRefusalLog
 from elastic_runtime.transport.errors import TransportRefusal
-from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Place, Way
+from elastic_runtime.transport.message import Event, Message, PeerLost, PeerUp, Way
 from elastic_runtime.transport.settings import MOST_NAME_BYTES
 from elastic_runtime.transport.sharing import SharedRegions
 from elastic_runtime.transport.sockets import NOT_WAITING, LocalEnd, Socket, is_readable
@@ -116,7 +116,6 @@ class Inbound:
         local: LocalEnd,
         authenticator: ZapAuthenticator,
         regions: SharedRegions | None,
-        place: Place | None,
         acknowledged: Callable[[str, Acknowledgement], None],
     ) -> None:
         self.socket = socket
@@ -125,7 +124,6 @@ class Inbound:
         self._authenticator = authenticator
         self._counters = local.counters
         self._regions = regions
-        self._place = place
         self._acknowledged = acknowledged
         self._pool = MemoryPool()
         self._log = EndpointRefusalLog(local.name, local.clock)
@@ -137,7 +135,7 @@ class Inbound:
         self._events: deque[Event] = deque()
 
     def pollables(self) -> list[Socket | int]:
-        """What has news when it is readable."""
+        """Sockets that are readable when there is news."""
         return [self.socket, self._monitor, *(self._regions.pollables() if self._regions is not None else [])]
 
     def peers(self) -> set[str]:
@@ -272,7 +270,7 @@ class Inbound:
                 raise OutOfRange(f"part {reference.start_byte}:{reference.stop_byte} of region {reference.region}")
             return found
 
-        return Assembly(peer, head, view, self._place, self._pool, is_new=is_new)
+        return Assembly(peer, head, view, self._pool, is_new=is_new)
 
     def _finish(self, connection: InboundConnection, assembly: Assembly) -> Message | None:
         head = assembly.head

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -22,7 +21,7 @@ class Message:
         peer: who sent it, authenticated.
         payload: one a part, of unsigned bytes, read-only. Over sockets it is the message's own memory, which lives as
             long as somebody holds a view. In shared memory it is the *sender's* memory, in place: what it holds is only
-            certain for as long as the sender's protocol keeps it unchanged. With `place` it is the memory that it gave.
+            certain for as long as the sender's protocol keeps it unchanged.
         sequence: counts the sender's messages to us from 1, over all connections.
         shared: some part is the sender's memory, mapped.
     """
@@ -63,7 +62,3 @@ class PeerLost:
 
 
 Event = Message | PeerUp | PeerLost
-
-Place = Callable[[str, bytes, tuple[int, ...]], Sequence[memoryview] | None]
-"""Where a message should land: given peer, header and sizes of the parts, writable memory of exactly these sizes (one
-view of bytes a part), or None to take it as it comes. What it holds is only certain once the message is returned."""

@@ -78,7 +78,6 @@ class Link:
         self.address = address
         self.state = LinkState.WAITING
         self.trouble = "not connected yet"
-        """Why it is not up."""
         self._local = local
         self._context = context
         self._counters = counters
@@ -112,7 +111,7 @@ class Link:
         return bool(self._queued)
 
     def pollables(self) -> list[Socket | int]:
-        """What has news when it is readable."""
+        """Sockets that are readable when there is news."""
         sockets = [socket for socket in (self._socket, self._monitor) if socket is not None]
         return [*sockets, *([self._regions.fileno()] if self._regions is not None else [])]
 

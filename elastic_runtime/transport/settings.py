@@ -16,7 +16,6 @@ Clock = Callable[[], float]
 """Seconds, from anywhere, never back."""
 
 MOST_NAME_BYTES = 128
-"""Of an endpoint's name, in UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)

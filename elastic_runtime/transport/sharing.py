@@ -110,7 +110,7 @@ class RegionSender:
             self._socket.send(json.dumps({"forget": region.number}).encode())
 
     def close(self) -> None:
-        """Let the reader unmap what is not in use."""
+        """Let the reader unmap unused regions."""
         self._socket.close()
 
     def _give(self, packet: dict[str, Any], descriptor: int) -> None:
@@ -144,7 +144,7 @@ class RegionReader:
         return region[start_byte:stop_byte]
 
     def read_packets(self, token: str, receiver: str) -> bool:
-        """Take what was handed over; False when the sender is gone.
+        """Take regions that were handed over; False when the sender is gone.
 
         Raises:
             SharingRefused: the sender has to be cut off.
@@ -208,7 +208,7 @@ class SharedRegions:
         self._listener.listen(128)
 
     def pollables(self) -> list[int]:
-        """What has news when it is readable."""
+        """Descriptors that are readable when there is news."""
         return [self._listener.fileno(), *(reader.fileno() for reader in (*self._unknown, *self._by_link.values()))]
 
     def pump(self) -> None:

@@ -39,12 +39,11 @@ FAILURES = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "it speaks another protocol, or its key is not the one in its address",
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "it closed the connection before it was made",
 }
-"""What ends a connection, in words for an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """All the ways to one endpoint; what there is none of is empty.
+    """All the ways to one endpoint; a way that it lacks is empty.
 
     Attributes:
         tcp: for ZeroMQ, such as `tcp://10.0.0.7:41000`.

@@ -153,7 +153,7 @@ class AsynchronousMode(ParameterServerMode):
     # ---- batches
 
     def _next(self) -> Batch | None:
-        """The next batch, if one is leased; else what there is to be done without."""
+        """Next batch, if one is leased; None: there is other work to do."""
         self._leased = self._leases.take(_TAKE_SECONDS)
         if self._leased is None:
             self._member.check(PATIENCE_SECONDS)
@@ -194,7 +194,7 @@ class AsynchronousMode(ParameterServerMode):
         return halted or self._member.is_let_go(view) or self._task not in timeline.at(LAST).workers
 
     def _stop(self, view: View) -> None:
-        """Tell what is done, give back the rest, and wait to be let go; a lost server may make the job go on."""
+        """Report finished batches, give back the rest, and wait to be let go; a lost server may make the job go on."""
         self._leases.stop(PATIENCE_SECONDS)
         self._follow(idle=True, stopped=True)
         self._report()
@@ -246,7 +246,7 @@ class AsynchronousMode(ParameterServerMode):
     # ---- updates on their way
 
     def _wait(self) -> bool:
-        """Wait for what is outstanding; whether all of it came."""
+        """Wait for outstanding values; whether all of them came."""
         self._redirected_seconds = None
         if not self._waiting.until_complete(self._goes_on):
             return False

@@ -51,7 +51,7 @@ class Batch:
 
     @property
     def weight(self) -> float:
-        """The slice's share in the step: its gradient counts so much."""
+        """The slice's share in the step, which its gradient counts by."""
         return self.size / self.global_size
 
 

@@ -52,12 +52,12 @@ class Bank:
         return self.device is self.host
 
     def to_device(self) -> None:
-        """Bring what was written to `host` to where the model computes."""
+        """Copy `host` to the device of the model."""
         if not self.on_host:
             self.device.copy_(self.host)
 
     def to_host(self) -> None:
-        """Bring what the model computed to `host`."""
+        """Copy the values on the model's device to `host`."""
         if not self.on_host:
             self.host.copy_(self.device)
 

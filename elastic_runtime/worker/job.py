@@ -23,7 +23,6 @@ from elastic_runtime.worker.mode import TrainingMode
 from elastic_runtime.worker.script_guards import ModelGuard, ParameterWatch, ScriptGradients, is_left_on_purpose
 
 _SECOND_BACKWARD = "through the graph a second time"
-"""Of torch's words."""
 
 _log = structlog.get_logger()
 
@@ -201,7 +200,7 @@ class Job:
             self._watch.mark()
 
     def end(self) -> None:
-        """End the whole job with what was trained, as leaving the loop does; for callbacks that cannot leave it.
+        """End the whole job with the model as trained so far, as leaving the loop does; for callbacks.
 
         It ends after the last step that all processes have computed. This process then has that model, and the others
         come to the end of their loops.

@@ -32,7 +32,6 @@ _EPOCHS_OF_STEPS = 2**31
 """More than a job of so many steps has: `SampleOrder` counts those that it has."""
 _log = structlog.get_logger()
 _joined: set[str] = set()
-"""Coordinators whose jobs this process has joined."""
 
 
 def join(

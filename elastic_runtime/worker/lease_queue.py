@@ -44,7 +44,7 @@ class LeasesAhead:
         self._leasing = self._empty = False
 
     def begin(self, generation: int) -> None:
-        """Lease of this generation from now on; what was held of another is forgotten."""
+        """Lease for this generation from now on; leases of another are forgotten."""
         self.generation = generation
         self.ahead.clear()
         self._done.clear()
@@ -71,7 +71,7 @@ class LeasesAhead:
         self._done.append(lease)
 
     def stop(self) -> None:
-        """Want nothing more, and tell what is done."""
+        """Lease nothing more, and report finished batches."""
         self._leasing = False
         self.must_ask = True
         self.ahead.clear()
@@ -173,7 +173,7 @@ class LeaseQueue:
         self._thread.start()
 
     def begin(self, generation: int) -> None:
-        """Lease of this generation from now on; what was held of another is forgotten."""
+        """Lease for this generation from now on; leases of another are forgotten."""
         with self._changed:
             self._leases.begin(generation)
             self._changed.notify_all()
@@ -212,7 +212,7 @@ class LeaseQueue:
             self._changed.notify_all()
 
     def stop(self, timeout_seconds: float) -> bool:
-        """Tell what is done, and want nothing more; whether that was told in time. `finished` is known then."""
+        """Lease nothing more, and report finished batches; whether that was heard in time. `finished` is known then."""
         with self._changed:
             self._leases.stop()
             self._changed.notify_all()

@@ -37,7 +37,6 @@ from elastic_runtime.worker.protocol.part import WorkerPart
 _log = structlog.get_logger()
 
 Practice = Callable[[Any], torch.Tensor]
-"""Computes the loss of a batch's data."""
 
 _REPORT_SECONDS = 0.25
 """Between two reports of progress; votes and news go at once."""
@@ -197,7 +196,7 @@ class ParameterServerMode(TrainingMode, ABC):
         member.link.report(initialised=True)
 
     def _practise(self, data: Any) -> None:
-        """Compute a loss and its gradient, and throw it away: what is used for the first time is slow."""
+        """Compute a loss and its gradient, and throw it away: the first use of a model is slow."""
         self._model.flat.begin_backward()
         loss = _loss_of_nothing(self._device) if self._loss_of is None else self._loss_of(data)
         loss.backward()  # type: ignore[no-untyped-call]  # torch's
@@ -275,7 +274,7 @@ class Meter:
         self._step_seconds += newest if self._step_seconds else seconds
 
     def per_second(self, samples_per_step: float) -> float:
-        """Samples a second, if a step has so many; 0 before the first step has ended."""
+        """Samples a second, given the samples of a step; 0 before the first step has ended."""
         return samples_per_step / self._step_seconds if self._step_seconds else 0.0
 
     @property

@@ -248,7 +248,7 @@ _WINDOW_ELEMENTS = 2048
 
 
 class ModelGuard:
-    """Compares a model with what it was when this was made."""
+    """Compares a model with its state at the join."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

@@ -255,10 +255,7 @@ class SynchronousMode(ParameterServerMode):
         self._member.link.report(step=step, generation=view.generation, finished=entered and self.finished, **answer)
 
     def _refresh(self, report: MemberReport) -> MemberReport:
-        """In a control thread: the step of now, for a worker that stands after some quick steps.
-
-        Nothing else would tell of the last of them.
-        """
+        """In a control thread: the step of now, unreported so far by a worker that stands after quick steps."""
         return replace(report, step=self.global_step) if report.generation == self._exchange.generation else report
 
     def _report(self, **progress: bool) -> None:

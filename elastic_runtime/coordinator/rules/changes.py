@@ -210,7 +210,7 @@ def _watch_asynchronous(job: CoordinatedJob, change: Change, now: float) -> None
 
 
 def begin_last_checkpoint(job: CoordinatedJob, now: float) -> None:
-    """Write a last checkpoint, as all steps are applied. Nobody is asked: nobody has a step left to begin."""
+    """Write a last checkpoint, as all steps are applied. No worker votes: none has a step left to begin."""
     newest = max((job.report(name).step for name in job.live_workers()), default=job.state.generation.start_step)
     clock = max(newest, max((last_step(change) for change in job.state.generation.changes), default=0))
     if job.is_asynchronous:
@@ -221,7 +221,7 @@ def begin_last_checkpoint(job: CoordinatedJob, now: float) -> None:
 
 
 def end_early(job: CoordinatedJob, step: int) -> None:
-    """A script has ended the job: after so many steps, as its worker has told that it computes no more.
+    """End a job early, after a number of steps, as its script has left the loop.
 
     A checkpoint that was to be written later never is. Blocks that were to move later, or a halt, cannot be taken back:
     the job goes back to its last checkpoint, and the script will end it from there.
@@ -239,7 +239,7 @@ def end_early(job: CoordinatedJob, step: int) -> None:
 
 
 def write_again(job: CoordinatedJob, halt: Change, now: float) -> bool:
-    """A server was lost before the checkpoint of a halt was written: those who own its blocks now write it.
+    """Write a halt's checkpoint again, by the present owners, as a server was lost before it was written.
 
     Nobody is asked, as the workers stand at the halt already. False if no server was lost since the last time.
     """

@@ -73,7 +73,7 @@ Order = ManifestOrder | SearchOrder
 
 
 class Orders(list[Order]):
-    """Orders, collected while an event is handled; taken by whoever runs the machine."""
+    """Orders, collected while an event is handled, and taken by the machine's caller."""
 
     def take(self) -> list[Order]:
         """Orders since the last call."""

@@ -18,7 +18,6 @@ from elastic_runtime.protocol.plan import Change, JobPhase, Plan, TaskRole, Time
 
 _Own = TypeVar("_Own")
 _END = 2**62
-"""Behind every step."""
 
 
 @dataclass
@@ -67,7 +66,7 @@ class CoordinatedJob:
 
     @property
     def model(self) -> JobModel | None:
-        """What is trained; None until the first worker came."""
+        """The model in training; None until the first worker came."""
         model = self.state.model
         return read_model(model.layout_json, model.training_json) if model.training_json else None
 
@@ -314,6 +313,6 @@ class Timers:
         return name in self._began
 
     def clear(self, *names: str) -> None:
-        """End timers: what was waited for has come."""
+        """End timers."""
         for name in names:
             self._began.pop(name, None)

@@ -60,7 +60,7 @@ def on_worker_lost(job: CoordinatedJob, worker: str) -> None:
 
 
 def go_back(job: CoordinatedJob, book_json: str) -> None:
-    """Go back to a checkpoint's leases: what was done since is done again, and nobody holds anything."""
+    """Go back to a checkpoint's leases: batches computed since then are computed again, and no worker has a lease."""
     if not job.state.leases.book_json:
         return
     job.state.leases = Leases(book_json)

@@ -46,7 +46,6 @@ _NEVER_JOINED = (
 
 _NUMBER = re.compile(r"\d+")
 _LEAST_ALIKE = 2
-"""One failure is no repetition."""
 
 
 @dataclass
@@ -121,11 +120,7 @@ def on_gap(job: CoordinatedJob, now: float, seconds: float) -> None:
 
 
 def on_relaunch(job: CoordinatedJob, size: Size) -> None:
-    """Begin with this size, as all processes of the job have ended with their launcher.
-
-    Whoever was a member, and whatever was asked for, belongs to the past: were lost tasks replaced first, and the job
-    resized then, it would for a while take what others have by now.
-    """
+    """Begin with this size and no tasks or requests, as all processes of the job have ended with their launcher."""
     if job.state.course.phase in OVER:
         return
     requests.abort_all(job, "its launcher ended")
@@ -175,16 +170,13 @@ def on_report(job: CoordinatedJob, report: MemberReport, now: float) -> bool:
 
 
 def _is_of_now(job: CoordinatedJob, report: MemberReport) -> bool:
-    """Whether a report is of what goes on now, and not of what the job went back from."""
+    """Whether a report is of the present generation, and not of one that the job went back from."""
     gathering = job.state.course.phase in GATHERING and not job.state.course.formed
     return report.generation == job.state.generation.number and not gathering
 
 
 def on_process_ended(job: CoordinatedJob, name: str, exit_code: int, last_line: str, now: float) -> None:
-    """Take note of the end of a task's process.
-
-    One that SIGTERM ended was drained, also where the script has a handler of its own, whatever that makes of it.
-    """
+    """Take note of the end of a task's process; one that SIGTERM ended was drained, whatever its handler did."""
     task = job.task(name)
     if task is None:
         return

@@ -61,9 +61,7 @@ class ChangeStep(StrEnum):
     """Where the newest change of a generation is."""
 
     NONE = "none"
-    """No change is under way."""
     PROPOSED = "proposed"
-    """The workers are asked."""
     MOVING = "moving"
     """It was agreed to, holds from its clock on, and is not over yet."""
 
@@ -129,7 +127,7 @@ def withdraw_change(state: CoordinatorState, change: Change) -> None:
 
 
 def drop_change(state: CoordinatorState) -> None:
-    """Drop what was proposed or begun, as the generation ends."""
+    """Drop a proposed or begun change, as the generation ends."""
     if change_step(state) is not ChangeStep.NONE:
         _step(state, ChangeStep.NONE, proposal=None, moving=0)
 

@@ -44,7 +44,7 @@ def submit(job: CoordinatedJob, request: RequestState) -> RequestState:
 
 
 def admit(job: CoordinatedJob, epoch: int) -> None:
-    """Refuse a scheduler that another one has followed; what it still sends was decided before that.
+    """Refuse a scheduler that another one has replaced.
 
     Args:
         epoch: of its lease; 0: it has none, and is not compared.
@@ -66,7 +66,7 @@ def admit(job: CoordinatedJob, epoch: int) -> None:
 
 
 def _wish(request: RequestState) -> tuple[object, ...]:
-    """What is asked for; the other fields say what became of it."""
+    """Content of a request; its other fields say how it was carried out."""
     return request.kind, request.target, request.mode, sorted(request.victims)
 
 

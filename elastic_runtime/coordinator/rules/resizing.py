@@ -155,7 +155,7 @@ class ResizeDecision:
 
 
 def decide(job: CoordinatedJob, now: float) -> None:
-    """Do what a job that trains needs most; it has no halt, proposal or moving change."""
+    """Carry out the most pressing need of a job that trains; it has no halt, proposal or moving change."""
     at = situation_of(job, now)
     if at is None:
         return
@@ -181,7 +181,7 @@ def decide(job: CoordinatedJob, now: float) -> None:
 
 
 def decide_on(at: JobSituation) -> ResizeDecision:
-    """Decision: what is needed most; of changes the most pressing one for which there is time."""
+    """Decision on the most pressing need; of changes, the most pressing one for which there is time."""
     running = at.running
     if running is not None and running.kind == "suspend":
         return ResizeDecision(PlannedChange(Purpose.SUSPEND, checkpoint=True, halt=True))

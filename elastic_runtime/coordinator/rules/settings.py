@@ -1,4 +1,4 @@
-"""A coordinator's settings: what they mean, in which unit, and why the default is what it is."""
+"""Settings of a coordinator: meaning, unit, and the default's reason."""
 
 from __future__ import annotations
 

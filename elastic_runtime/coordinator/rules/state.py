@@ -29,7 +29,6 @@ class TaskState(StrEnum):
     LIVE = "live"
     """Registered, and heard of in time."""
     LEAVING = "leaving"
-    """Live, told to end."""
     GONE = "gone"
     """Ended, lost or given up; its name is not used again."""
 
@@ -118,7 +117,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Generation:
-    """What was decided since the checkpoint that all began from.
+    """Decisions since the checkpoint that all tasks began from.
 
     Attributes:
         moving: number of the confirmed change that is not over yet; 0: none.
@@ -186,7 +185,7 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Leases:
-    """Asynchronous training: what was lent to whom, as its book writes it."""
+    """Asynchronous training: the table of leases, as `SampleLeaseTable` writes it."""
 
     book_json: str = ""
 

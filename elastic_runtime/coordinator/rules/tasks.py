@@ -93,7 +93,7 @@ def release(job: CoordinatedJob, now: float) -> None:
 
 
 def lose(job: CoordinatedJob, name: str, why: str) -> None:
-    """Take a task out of the job; what it was needed for is done by others, or anew.
+    """Take a task out of the job; others do its work, or it is done again.
 
     A worker: somebody else computes its slices, from the step in flight on. A server that holds blocks: their other
     holders go on with them, or the job goes back to its last durable checkpoint. Who was told to leave, or has nothing
@@ -194,7 +194,7 @@ def _stand_in(job: CoordinatedJob, plans: list[Plan]) -> str:
 
 
 def recover(job: CoordinatedJob) -> None:
-    """Go back to the last durable checkpoint with whoever is left; nothing that was decided since holds."""
+    """Go back to the last durable checkpoint with the tasks that are left; decisions since then are void."""
     # Their loops have ended: steps that are done again are done by others.
     dismiss(job, [name for name in job.live(TaskRole.WORKER) if job.reports.of(name).finished])
     enter(job.state, JobPhase.RECOVERING, formed=False)

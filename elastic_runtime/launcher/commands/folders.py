@@ -109,7 +109,7 @@ class TaskLogs:
         return f"{self._job.name}: there is no log of {self._process!r}" + (f"; there are {shown}" if names else "")
 
     def print_new(self, *, last: bool) -> None:
-        """Print what is new.
+        """Print new lines.
 
         Raises:
             BadInput: a log cannot be read.

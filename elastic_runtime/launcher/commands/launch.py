@@ -266,7 +266,7 @@ def resume(
 
 
 def _size_before(status: JobStatus, spec: JobSpec) -> Size:
-    """What a job had before it was suspended; what it has, if it was not."""
+    """Size of a job before it was suspended; its desired size, if it was not."""
     if status.target.workers:
         return status.target
     sizes = [row.target for row in status.requests if row.state is RequestOutcome.DONE and row.target.workers]

@@ -54,11 +54,11 @@ Send = Callable[[], tuple[RequestOutcome, str]]
 
 
 class RequestAborted(ElasticError):
-    """The job refused what was asked, or gave it up; it goes on as before."""
+    """The job refused the request, or gave it up; it goes on as before."""
 
 
 class RequestPending(ElasticError):
-    """What was asked is not done within the time that the caller gives it; it goes on."""
+    """The request is not done within the time that the caller gives it; it goes on."""
 
 
 def resize(

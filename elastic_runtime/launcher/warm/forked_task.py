@@ -27,7 +27,6 @@ from foundation.program_life import end
 
 THREADS_VARIABLE = "OMP_NUM_THREADS"
 THREAD_VARIABLES = (THREADS_VARIABLE, "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-"""Of the usual libraries."""
 _LOADED_THREADS = os.environ.get(THREADS_VARIABLE, "")
 """What libraries read as they were loaded; a fork may have other variables by the time that it is forked itself."""
 _POLL_SECONDS = 0.0002

@@ -1,4 +1,4 @@
-"""Process of a fork server, as whoever has it fork sees it: it imports, is ready, forks, and ends with its channel."""
+"""Process of a fork server, as its owner sees it: it imports, is ready, forks, and ends with its channel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ServerGone(Exception):
 
 
 class ServerUnfit(ServerGone):
-    """What it has imported cannot be forked, and could not be the next time."""
+    """Its imports cannot be forked, and could not be the next time."""
 
 
 class ForkedProcess:
@@ -214,7 +214,7 @@ class ForkServerProcess:
             raise ServerGone(_silent(error)) from error
 
     def close(self) -> None:
-        """End it; what it has forked stays."""
+        """End it; its forks stay."""
         with suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)  # who waits until it speaks need not
         self._channel.close()

@@ -260,7 +260,7 @@ def import_base() -> None:
 
 
 def share_memory() -> None:
-    """Leave what there is now to all forks: a collection in one would write to it, and so copy it."""
+    """Leave all memory of now to forks: a collection in one would write to it, and so copy it."""
     gc.collect()
     gc.freeze()
 

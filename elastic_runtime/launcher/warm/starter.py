@@ -39,7 +39,6 @@ RESTARTS = 3
 """How often a server that ended is started again in `_WINDOW_SECONDS`."""
 _WINDOW_SECONDS = 600.0
 _LEAST_COMMAND_BYTES = 256
-"""Bytes of a command line that a server has at least."""
 
 
 @dataclass(frozen=True, slots=True)

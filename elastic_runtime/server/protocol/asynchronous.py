@@ -85,7 +85,7 @@ class AppliedUpdates:
         return self._incarnations.get(peer) == header.incarnation
 
     def apply(self, header: Update, blocks: Sequence[tuple[int, Tensor]]) -> list[int]:
-        """Apply what is new of an update; returns the blocks that it is applied to, now or before."""
+        """Apply an update once; returns the blocks that it is applied to, now or before."""
         known: list[int] = []
         fresh: dict[int, list[tuple[int, Tensor]]] = defaultdict(list)
         for block, numbers in blocks:
@@ -135,7 +135,7 @@ class AppliedUpdates:
         return self._merged_samples[block]
 
     def take_over(self, block: int, header: Handover) -> None:
-        """A block has come, with what was applied to it."""
+        """Take over a block's marks and merged samples."""
         self._marks[block] = {mark.incarnation: mark for mark in header.marks}
         self._merged_samples[block] = header.samples
 
@@ -175,7 +175,7 @@ class LiveHandover(MovingBlocks):
         self._waiting.clear()
 
     def on_view(self, timeline: Timeline, view: View) -> list[Outgoing]:
-        """Take up the changes of a newer view: forget what is committed, freeze and send what may leave now."""
+        """Take up the changes of a newer view: forget committed moves, freeze and send blocks that may leave now."""
         for block in self.migration.release(view.committed):
             self._store.release(block)
         self.migration.on_changes(timeline, view.changes)
@@ -379,7 +379,7 @@ class AsynchronousPart(ServerPart):
         ]
 
     def _answer_waiting(self, blocks: Iterable[int]) -> list[Outgoing]:
-        """Blocks have come: what was asked of them can be answered, unless its worker is no member any more."""
+        """Answer requests that waited for blocks, unless their workers are no members any more."""
         out: list[Outgoing] = []
         for block in blocks:
             for peer, one in self._handover.take_waiting(block).items():

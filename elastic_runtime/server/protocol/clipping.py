@@ -43,7 +43,7 @@ class NormExchange:
         self._applied = -1
 
     def add(self, step: int, norms: Mapping[int, float]) -> None:
-        """Norms of some blocks, from this PS or another one; what comes twice is the same."""
+        """Add norms of some blocks, from this PS or another one; the same ones may come twice."""
         if step > self._applied:
             known = self._norms.setdefault(step, {})
             known.update((block, norm) for block, norm in norms.items() if block in self._blocks)

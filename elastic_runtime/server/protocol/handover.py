@@ -91,7 +91,7 @@ class Migration:
         return leaving
 
     def _depart(self, number: int, found: Iterable[Transfer]) -> list[int]:
-        """See to it that this PS sends what it is the source of, given who is lost."""
+        """Have this PS send the blocks that it is the source of, given the lost servers."""
         leaving = []
         for transfer in found:
             stays = self._name in transfer.staying
@@ -243,7 +243,7 @@ class SynchronousHandover(MovingBlocks):
         )
 
     def on_view(self, view: View) -> list[Outgoing]:
-        """Take up the changes of a newer view: forget what is committed, send what is due. The table has its plans."""
+        """Take up the changes of a newer view: forget committed moves, send due blocks. The table has its plans."""
         table = self._table
         for block in self.migration.release(view.committed):
             table.store.release(block)
@@ -329,7 +329,7 @@ class SynchronousHandover(MovingBlocks):
         return blocks
 
     def _waited(self, step: int, seconds: float) -> None:
-        """A block's pushes were complete so long before it came; in a step its workers wait for the slowest only."""
+        """Add the wait of a block's complete pushes; in a step its workers wait for the slowest only."""
         longest = self._waits.get(step, 0.0)
         if seconds > longest:
             self._waits[step] = seconds

@@ -20,7 +20,6 @@ from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.store import BlockStore
 
 _MOST_KEPT = 65536
-"""Messages that wait for a view."""
 
 
 class ServerPart(ABC):
@@ -88,7 +87,7 @@ class ServerPart(ABC):
         return self._act(peer, header, payload)
 
     def tick(self) -> list[Outgoing]:
-        """What is to be done when nothing comes: send again, copy for a checkpoint."""
+        """Do what is due without a message: send again, copy for a checkpoint."""
         if not self._loaded:
             return []
         self._snapshots.idle(self._store)
@@ -157,7 +156,7 @@ class ServerPart(ABC):
         """A member lives: it has sent a message, of whatever generation."""
 
     def _keep(self, peer: str, header: Header, payload: Payload) -> list[Outgoing]:
-        """Keep a message until a view tells what to do with it; whoever sent one too many asks again."""
+        """Keep a message until a view says what to do with it; the sender of a dropped one asks again."""
         if len(self._early) < _MOST_KEPT:
             self._early.append((peer, header, payload))
         return []

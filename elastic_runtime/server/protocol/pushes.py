@@ -146,7 +146,7 @@ class StepPushes:
         }
 
     def _ask(self, blocks: Iterable[int]) -> list[Outgoing]:
-        """Ask owners for those of these blocks that they merge; whoever has not come so far answers then."""
+        """Ask owners for those of these blocks that they merge; an owner that is not there yet answers then."""
         by_owner: dict[tuple[str, int], list[int]] = defaultdict(list)
         for block in blocks:
             if self._could_apply(block) and self._is_left_to_owner(block, step := self._steps[block]):
@@ -174,7 +174,7 @@ class StepPushes:
         return out + self.go_on(blocks)
 
     def go_on(self, blocks: Iterable[int]) -> list[Outgoing]:
-        """Whatever held these blocks back may be over: apply what is complete."""
+        """Apply complete steps of these blocks, which may have been kept back until now."""
         ready: dict[int, list[int]] = defaultdict(list)
         for block in blocks:
             if self._ready(block):

@@ -42,7 +42,7 @@ class Snapshots:
         self._newest = -1
 
     def start(self) -> None:
-        """A generation begins: what was not finished in the one before never will be."""
+        """Begin a generation: unfinished checkpoints of the one before are dropped."""
         self._due.clear()
         self._sinks.clear()
         self._newest = -1
@@ -58,11 +58,6 @@ class Snapshots:
         self._sinks[change] = self._open_sink(change, step, tuple(due))
         self._due[change] = dict(due)
         self._close_if_done(change)
-
-    @property
-    def pending(self) -> bool:
-        """Whether blocks are still to be copied."""
-        return bool(self._due)
 
     def before_apply(self, store: BlockStore, blocks: Iterable[int]) -> None:
         """These blocks are about to change."""

@@ -163,7 +163,7 @@ class Overdue:
         self._heard_seconds[peer] = now_seconds
 
     def poll(self, lacking: Lacking | None, now_seconds: float) -> tuple[str, ...]:
-        """What is lacking now (None: nothing); returns the workers that are overdue, in order."""
+        """Workers that are overdue, in order, given the pushes that are lacking now (None: none)."""
         if lacking != self._lacking:
             self._lacking, self._since_seconds = lacking, now_seconds
         if lacking is None or now_seconds - self._since_seconds < self._overdue_seconds:

@@ -80,10 +80,7 @@ class WorkerExchange(WorkerPart):
         self._entering = False
 
     def push(self, slice_index: int) -> list[Outgoing]:
-        """The gradients of a slice of the step lie in their bank: send them.
-
-        Also of a slice without samples nothing is sent; do not call it for one.
-        """
+        """Send the gradients of a slice of the step, which lie in their bank; not for a slice without samples."""
         self.pushed.append(slice_index)
         return self._pushes(slice_index, sorted(self._expected_blocks()))
 

@@ -19,15 +19,12 @@ class WorkerTurn(StrEnum):
     """What a worker is to do."""
 
     GO = "go"
-    """Begin the step."""
     ENTER = "enter"
     """A new generation: pull all blocks at its first step, whatever was done since."""
     LEAVE = "leave"
     """Removed, or the job halts or is over: end the loop."""
     FAILED = "failed"
-    """The job cannot go on."""
     EXPELLED = "expelled"
-    """This worker was taken for dead."""
     SILENT = "silent"
     """The coordinator did not resolve a proposal in time."""
 

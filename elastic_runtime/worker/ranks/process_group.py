@@ -57,7 +57,7 @@ class ProcessGroup:
         dist.init_process_group(backend, timeout=deadline, store=named, rank=rank, world_size=size)
 
     def begin_sum(self, tensor: torch.Tensor) -> Callable[[], None]:
-        """Begin to replace a tensor by its sum over all processes; the result is there after calling what comes back.
+        """Begin to replace a tensor by its sum over all processes; calling the returned function waits for it.
 
         All processes must begin their sums in the same order.
         """

@@ -33,7 +33,7 @@ class RankState:
     layout: Layout
 
     def content(self, step: int) -> dict[str, Any]:
-        """As a checkpoint holds it after so many steps."""
+        """Content of a checkpoint after this number of steps."""
         return {
             "step": step,
             "layout": self.layout.to_json(),
@@ -96,7 +96,7 @@ class RankKeeper:
         return step
 
     def after_step(self, step: int, *, finished: bool, stopped: bool) -> None:
-        """So many steps are applied; write down what is due.
+        """Write down what is due after a number of applied steps.
 
         Raises:
             CheckpointError: the checkpoint at which all stop cannot be written.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks.resize.movement_bound import minimum_bytes
 from elastic_runtime.model.layout import Layout, TensorSpec, build_layout
-from elastic_runtime.model.partition import Assignment, BlockMove, assign, batches, moves
+from elastic_runtime.model.partition import Assignment, BlockMove, assign, batches
 from elastic_runtime.protocol.messages import runs_of
 
 _MIXED = st.lists(
@@ -45,6 +45,14 @@ def loads(layout: Layout, assignment: Assignment, servers: Sequence[str]) -> Cou
     for block in layout.blocks:
         result[assignment[block.index]] += block.size_bytes
     return result
+
+
+def moves(old: Assignment, new: Assignment) -> list[BlockMove]:
+    return [
+        BlockMove(block, old[block], new[block])
+        for block in sorted(old.keys() & new.keys())
+        if old[block] != new[block]
+    ]
 
 
 def moved_bytes(layout: Layout, old: Assignment, new: Assignment) -> int:

@@ -64,7 +64,7 @@ def test_every_sample_is_counted_once_an_epoch_under_any_history(
     while not leases.finished:
         lease = leases.lease("last", 2)
         assert lease is not None
-        assert len(leases.indices(lease)) == lease.stop - lease.start > 0
+        assert 0 <= lease.start < lease.stop <= order.samples
         workers.reading[lease.id] = ("last", lease, lease.start)
         workers.tell(leases, lease.id, order.samples)
     left_out = order.samples % batch if order.drop_last else 0
