@@ -54,6 +54,11 @@ class DecisionSamples:
     def __len__(self) -> int:
         return len(self.actions_M)
 
+    @classmethod
+    def joined(cls, parts: Sequence[DecisionSamples]) -> DecisionSamples:
+        """Those of several decisions of one state, one after the other."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
+
     @property
     def form(self) -> Hashable:
         """See `Samples.form`."""
@@ -91,6 +96,15 @@ class JobAwareExploration:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class GroupChoice:
+    """How many decisions are drawn to be compared, and where: in every `every`-th state, from number `phase` on."""
+
+    draws: int = 20
+    every: int = 10
+    phase: int = 0
+
+
 class LearnedPolicy:
     """Allocates with a trained network; `load_weights` swaps it between two decisions.
 
@@ -119,6 +133,11 @@ class LearnedPolicy:
         self.network = ActingNetwork(spec, weights)
 
     @property
+    def choice(self) -> GroupChoice | None:
+        """Which groups of decisions are drawn to learn from; none."""
+        return None
+
+    @property
     def draws(self) -> bool:
         """Whether actions are drawn, and not the best ones."""
         return self.mode is ActingMode.SAMPLE
@@ -143,21 +162,31 @@ class LearnedPolicy:
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
         """Allocate tasks to the jobs of `state`, from zero."""
-        return self._decide(state, trigger, None)
+        del trigger
+        return self._decide(state, None)
 
     def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, DecisionSamples]:
         """Decide, and keep what a learner needs of every choice."""
+        del trigger
         record = _Record(self.spec)
-        decision = self._decide(state, trigger, record)
+        decision = self._decide(state, record)
         return decision, record.samples()
+
+    def draw_decision(self, state: ClusterState, draw: int) -> tuple[Decision, DecisionSamples]:
+        """Draw the decision of this number, 1 or more, that could be taken next; none is taken."""
+        record = _Record(self.spec)
+        generator = np.random.default_rng((self.seed, self.decision_index, draw))
+        return self._allocate(state, generator, record), record.samples()
 
     def observe(self, progress: Sequence[Progress]) -> None:
         """The network has no beliefs."""
 
-    def _decide(self, state: ClusterState, trigger: Trigger, record: _Record | None) -> Decision:
-        del trigger
+    def _decide(self, state: ClusterState, record: _Record | None) -> Decision:
         generator = np.random.default_rng((self.seed, self.decision_index))
         self.decision_index += 1
+        return self._allocate(state, generator, record)
+
+    def _allocate(self, state: ClusterState, generator: np.random.Generator, record: _Record | None) -> Decision:
         capacity = open_capacity(state)
         allocation: dict[str, Allocation] = {}
         size = self.spec.jobs_per_batch

@@ -81,6 +81,22 @@ class ActorCriticSettings(Section):
     )
 
 
+class GroupSettings(Section):
+    """One update from groups of decisions; see `learning.group_gradient`."""
+
+    draws: Constant[int] = Field(20, ge=2, description="K, decisions that are drawn in one state")
+    every_decisions: Constant[int] = Field(10, ge=1, description="a group is drawn in every so many-th state")
+    micro_actions: int = Field(50_000, ge=1, description="micro-actions that an update is made of, at least")
+    epochs: Constant[int] = Field(2, ge=1, description="how often an update goes over them")
+    batch_samples: Constant[int] = Field(2048, ge=1, description="micro-actions per step")
+    learning_rate: float = Field(1e-3, gt=0.0, description="Adam's, at the beginning")
+    last_learning_rate: Constant[float] = Field(1e-4, gt=0.0, description="Adam's, at the end")
+    own_share: Constant[float] = Field(0.7, ge=0.0, le=1.0, description="how much of a grant's credit is its own job's")
+    own_until: Constant[float] = Field(
+        0.35, ge=0.0, le=1.0, description="share of the training with credit of one's own; it is fast, and ends early"
+    )
+
+
 class ResidualSettings(Section):
     """One policy-gradient update of the `set` policy; see `learning.residual_gradient`."""
 

@@ -45,8 +45,14 @@ FIT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 CHANGE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_double)
 """Lets nodes come and go up to and including a time in seconds; 0 if that went well."""
 
-UNIFORM = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_double))
-"""Gives the next random number, from 0 to 1, of a decision; 0 if that went well."""
+UNIFORM = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_double))
+"""Gives the next random number, from 0 to 1, of a decision's draw; 0 if that went well."""
+
+KEEP = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+"""Keeps the group of decisions that was drawn in this decision's state; 0 if that went well."""
+
+ACTION = np.dtype([("probability", "f8"), ("index", "i8"), ("job", "i8"), ("draw", "i8")])
+"""An action that was drawn."""
 
 SESSION = np.dtype(
     [("gpus", "i8"), ("first_submit_seconds", "f8"), ("ended", "f8", (BINS,)), ("withdrawn", "f8", (BINS,))]
@@ -74,6 +80,17 @@ class TypeMemory(ctypes.Structure):
     ]
 
 
+class GroupMemory(ctypes.Structure):
+    """Decisions that are drawn in one state, to be compared with each other."""
+
+    _fields_ = [
+        *((name, _INTEGER) for name in ("draws", "every", "phase")),
+        ("keep", KEEP),
+        *((name, _INTEGER) for name in ("rows", "row_room", "jobs")),
+        *((name, _ADDRESS) for name in ("action", "features", "mask", "utility", "share")),
+    ]
+
+
 class NetworkMemory(ctypes.Structure):
     """The network of `dl2`, and how it is used."""
 
@@ -82,6 +99,7 @@ class NetworkMemory(ctypes.Structure):
         ("exploration", _FLOAT),
         *((name, _ADDRESS) for name in ("widths", "column", "weight", "finite")),
         ("uniform", UNIFORM),
+        ("group", _ADDRESS),
     ]
 
 
@@ -132,6 +150,8 @@ SIZES = (
     SESSION.itemsize,
     MEAN.itemsize,
     ctypes.sizeof(NetworkMemory),
+    ctypes.sizeof(GroupMemory),
+    ACTION.itemsize,
 )
 """In the order in which `twin_sizes` gives the library's."""
 

@@ -109,5 +109,10 @@ _HEURISTICS: dict[tuple[str, str], Callable[[Any], Heuristic | None]] = {
     (f"{_BASELINES}.optimus", "OptimusSrPolicy"): _planning(Scheduler.OPTIMUS_SR, _FIT),
     (f"{_BASELINES}.marginal", "MarginalPolicy"): _planning(Scheduler.MARGINAL, _GAUSSIAN),
     ("policy_net.dl2.policy", "LearnedPolicy"): lambda policy: Heuristic(Scheduler.DL2, network=policy),
+    ("policy_net.dl2.group", "DrawingPolicy"): lambda policy: (
+        Heuristic(Scheduler.DL2, beliefs=policy.beliefs, network=policy)
+        if _is_exactly(policy.beliefs, *_GAUSSIAN)
+        else None
+    ),
 }
 """By module and class: what describes such a policy; None of one that is for the reference."""

@@ -1,4 +1,4 @@
-"""Command `policy-net train`: a warm start by imitation, then actor-critic in simulation, into a policy file.
+"""Command `policy-net train`: a warm start by imitation, then learning in simulation, into a policy file.
 
 Code that trains is loaded when something is trained, so that help and refusals of options are quick.
 """
@@ -9,7 +9,7 @@ import dataclasses
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +20,7 @@ from foundation.output import Form, Output, show
 from policy_net.domain import RewardKind
 from policy_net.errors import BadInput
 from policy_net.laboratory.commands.world_options import WorldOptions, assumptions
-from policy_net.laboratory.training import OFFLINE_LEARNING_RATE
+from policy_net.laboratory.training import OFFLINE_LEARNING_RATE, Dl2Method
 from policy_net.policy import DEFAULT_POLICY, advice, policy_names
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def train(
         typer.Option(
             "--steps",
             min=0,
-            help="Actor-critic updates, of a set policy generations or updates in a twin; 0 leaves the start as it is.",
+            help="Updates; of a set policy generations, or updates in a twin. 0 leaves the start as it is.",
         ),
     ] = 0,
     teacher: Annotated[
@@ -106,12 +106,15 @@ def train(
         ),
     ] = None,
     reward: Annotated[
-        RewardKind | None, typer.Option("--reward", help="What is climbed; slot-utility unless given.")
+        RewardKind | None,
+        typer.Option("--reward", help="What the paper's actor-critic climbs, which is used if this is given."),
     ] = None,
     learning_rate: Annotated[
         float | None,
         typer.Option(
-            "--learning-rate", min=0.0, help=f"Adam's, of the actor-critic; {OFFLINE_LEARNING_RATE:g} unless given."
+            "--learning-rate",
+            min=0.0,
+            help=f"Adam's first; 0.001 unless given, of the actor-critic {OFFLINE_LEARNING_RATE:g}.",
         ),
     ] = None,
     config: Annotated[
@@ -122,9 +125,7 @@ def train(
             help="Settings of the network and its training, as `policy-net tune` writes them; options come first.",
         ),
     ] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option("--max-seconds", min=0.0, help="Stop the actor-critic after so long.")
-    ] = None,
+    max_seconds: Annotated[float | None, typer.Option("--max-seconds", min=0.0, help="Stop after so long.")] = None,
     run: Annotated[
         Path | None,
         typer.Option(
@@ -310,12 +311,15 @@ def _teacher_of(settings: TrainingSettings, config: Path | None) -> str | None:
 def _with_options(
     settings: Dl2Settings, imitation_steps: int | None, learning_rate: float | None, reward: RewardKind | None
 ) -> Dl2Settings:
-    typed = {"imitation_steps": imitation_steps, "learning_rate": learning_rate}
-    changed = {name: value for name, value in typed.items() if value is not None}
-    actor_critic = (
-        settings.actor_critic if reward is None else settings.actor_critic.model_copy(update={"reward": reward})
-    )
-    return settings.model_copy(update={**changed, "actor_critic": actor_critic})
+    changed: dict[str, Any] = {} if imitation_steps is None else {"imitation_steps": imitation_steps}
+    if reward is not None:
+        changed["method"] = Dl2Method.ACTOR_CRITIC
+        changed["actor_critic"] = settings.actor_critic.model_copy(update={"reward": reward})
+    if learning_rate is not None and changed.get("method", settings.method) is Dl2Method.GROUPS:
+        changed["groups"] = settings.groups.model_copy(update={"learning_rate": learning_rate})
+    elif learning_rate is not None:
+        changed["learning_rate"] = learning_rate
+    return settings.model_copy(update=changed)
 
 
 def _log_of(name: str) -> Path:

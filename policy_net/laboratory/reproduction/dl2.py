@@ -45,6 +45,7 @@ def _settings(**changes: Any) -> Dl2Settings:
     The weight of the entropy is ours: advantages are scaled to a size of one here, and entropies to at most one.
     """
     content: dict[str, Any] = {
+        "method": "actor-critic",
         "neurons": 256,
         "layers": 2,
         "jobs_per_batch": 20,

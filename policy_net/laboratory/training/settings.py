@@ -11,8 +11,14 @@ from typing import Literal
 from pydantic import Field
 
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
-from policy_net.laboratory.training import OFFLINE_LEARNING_RATE, SetMethod
-from policy_net.learning.settings import REPLAY_SAMPLES, ActorCriticSettings, ImitationSettings, TwinSettings
+from policy_net.laboratory.training import OFFLINE_LEARNING_RATE, Dl2Method, SetMethod
+from policy_net.learning.settings import (
+    REPLAY_SAMPLES,
+    ActorCriticSettings,
+    GroupSettings,
+    ImitationSettings,
+    TwinSettings,
+)
 from policy_net.settings import Constant, Section
 
 DEFAULT_JOBS_PER_BATCH = 20
@@ -21,7 +27,11 @@ DEFAULT_IMITATION_STEPS = 4000
 
 
 class Dl2Settings(Section):
-    """A `dl2` policy's network, its warm start and its actor-critic."""
+    """A `dl2` policy's network, its warm start, and how it is trained."""
+
+    method: Dl2Method = Field(
+        Dl2Method.GROUPS, description="decisions drawn in one state against each other, or the paper's actor-critic"
+    )
 
     neurons: int = Field(256, ge=1, le=4096, description="of each hidden layer")
     layers: int = Field(2, ge=1, le=8, description="hidden layers of the actor, and of the critic")
@@ -39,6 +49,7 @@ class Dl2Settings(Section):
     )
     imitation_steps: int = Field(DEFAULT_IMITATION_STEPS, ge=1, description="mini-batches of the warm start")
     imitation: Constant[ImitationSettings] = Field(ImitationSettings(), description="the warm start")
+    groups: GroupSettings = Field(GroupSettings(), description="one update from groups of decisions")
     actor_critic: ActorCriticSettings = Field(ActorCriticSettings(), description="one update of the actor-critic")
 
     @property

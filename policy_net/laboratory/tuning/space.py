@@ -1,8 +1,9 @@
 """Space of settings that tuning searches, for each kind of policy, and the file that narrows it.
 
 A parameter is a setting of `training.settings`, under a name of its own. Defaults are those of training; every study
-begins with them. All of a kind's settings are here, which a test holds. A space file says which parameters a study
-varies and within which bounds; every study keeps its own.
+begins with them. All of a kind's settings are here, which a test holds; of `dl2` those of the actor-critic, as groups of
+decisions learn alike on every workload so far. A space file says which parameters a study varies and within which
+bounds; every study keeps its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pydantic import Field
 from foundation.files import write_whole
 from foundation.text import nearest
 from policy_net.errors import BadInput
-from policy_net.laboratory.training import SetMethod
+from policy_net.laboratory.training import Dl2Method, SetMethod
 from policy_net.laboratory.training.settings import DEFAULT_IMITATION_STEPS, TrainingSettings
 from policy_net.settings import Section, read_settings_file
 
@@ -141,7 +142,11 @@ def space_of(
         raise BadInput(f"--policy {policy}: use dl2 or set")
     if imitate is not None:
         known = tuple(item for item in known if item.name != "imitate")
-    dl2 = {"imitation_steps": imitation_steps, "imitate": imitate or TEACHERS[0]}
+    dl2 = {
+        "method": Dl2Method.ACTOR_CRITIC,
+        "imitation_steps": imitation_steps,
+        "imitate": imitate or TEACHERS[0],
+    }
     base = TrainingSettings.model_validate({"policy": policy, "dl2": dl2, "set": {"method": SetMethod.TWIN}})
     return Space(policy, _chosen(known, vary, policy), base)
 

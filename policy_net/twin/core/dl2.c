@@ -1,6 +1,7 @@
-/* Decisions of a `dl2` network: batches of J jobs in arrival order, masks, one forward pass an action.
+/* Decisions of a `dl2` network: batches of J jobs in arrival order, masks, one forward pass an action; and groups of
+   decisions that are drawn in one state, to be compared with each other.
 
-   Follows policy_net.dl2.policy, batch and network. Logits have 32 bits, as there, and are added up in another order: an
+   Follows policy_net.dl2.policy, batch, network and group. Logits have 32 bits, as there, and are added up in another order: an
    action is the same unless the two best admissible logits are as near as that. */
 
 #include "heuristics/heuristics.h"
@@ -14,6 +15,8 @@
 #define MOST_SHOWN 16
 #define LOPSIDED 10
 #define NOTHING (-1)
+#define UTILITY_EXPONENT 0.25
+#define FIRST_ROWS 256
 
 enum { WORKER, SERVER, BUNDLE };
 
@@ -24,8 +27,9 @@ typedef struct {
     int first, count;
     bool *mask, *afterwards; /* of every action; afterwards: once a job can train */
     bool holds_back, something_runs;
-    float *share, *pre, *hidden, *logits; /* share: of every job; pre: of the first layer; hidden: room for two layers */
-    double *chance;
+    float *share, *features, *pre, *hidden, *logits; /* share: of every job; pre: of the first layer; hidden: room for two layers */
+    double *chance, probability;                     /* probability: of the action that was drawn last */
+    int64_t draw;                                    /* of a group, from 1 on; 0: the decision that is taken */
     struct Fits {
         int64_t worker, server;
         Split tasks;
@@ -154,6 +158,7 @@ static const float *row_of(const Batch *batch, int64_t feature) { return batch->
 /* Let an input of the first layer grow. */
 static void add_input(Batch *batch, int64_t feature, float delta) {
     const float *row = row_of(batch, feature);
+    batch->features[feature] += delta;
     for (int64_t at = 0; at < batch->net->widths[1]; at++)
         batch->pre[at] += delta * row[at];
 }
@@ -164,6 +169,7 @@ static int64_t row_width(const Batch *batch) { return batch->net->type_columns +
 static void start_network(Batch *batch) {
     const Network *net = batch->net;
     Twin *twin = batch->twin;
+    memset(batch->features, 0, sizeof(float) * (size_t)net->widths[0]);
     memcpy(batch->pre, row_of(batch, net->widths[0]), sizeof(float) * (size_t)net->widths[1]); /* biases follow the weights */
     for (int column = 0; column < batch->count; column++) {
         int index = twin->present[batch->first + column];
@@ -178,15 +184,19 @@ static void start_network(Batch *batch) {
 
 static double part_of(int64_t used, int64_t total) { return used ? (total ? (double)used / (double)total : INFINITY) : 0.0; }
 
+static double dominant_share(const Twin *twin, const Job *spec, Split held) {
+    double cpu = part_of(held.workers * spec->worker_cpu + held.ps * spec->ps_cpu, twin->total_cpu);
+    double gpu = part_of(held.workers * spec->worker_gpu + held.ps * spec->ps_gpu, twin->total_gpu);
+    return fmax(cpu, gpu);
+}
+
 static int shown(int tasks) { return tasks < MOST_SHOWN ? tasks : MOST_SHOWN; }
 
 /* Show the network what a job was given on top of what it held. */
 static void change_network(Batch *batch, int column, Split given) {
     const Job *spec = spec_of(batch, column);
     Split held = *held_of(batch, column);
-    double cpu = part_of(held.workers * spec->worker_cpu + held.ps * spec->ps_cpu, batch->twin->total_cpu);
-    double gpu = part_of(held.workers * spec->worker_gpu + held.ps * spec->ps_gpu, batch->twin->total_gpu);
-    float share = (float)fmax(cpu, gpu) - batch->share[column];
+    float share = (float)dominant_share(batch->twin, spec, held) - batch->share[column];
     int64_t first = column * row_width(batch) + batch->net->type_columns + 2;
     batch->share[column] += share;
     add_input(batch, first, share);
@@ -258,13 +268,12 @@ static int drawn_action(Batch *batch, double uniform) {
         batch->chance[index] = batch->chance[index] / sum * keeps + (index == repairs ? explored : 0.0);
         total += batch->chance[index];
     }
-    for (int index = 0; index <= void_of(batch); index++) {
+    for (int index = 0; index <= void_of(batch) && !(reached > uniform * total); index++) {
         reached += batch->chance[index];
         if (batch->mask[index])
             last = index;
-        if (reached > uniform * total)
-            return index;
     }
+    batch->probability = batch->chance[last] / total;
     return last;
 }
 
@@ -290,8 +299,37 @@ static void grant(Batch *batch, int index) {
     change_network(batch, column, given);
 }
 
+/* Room for more actions; false without memory. */
+static bool extend(Group *group, size_t inputs, size_t actions) {
+    size_t room = group->row_room ? 2 * (size_t)group->row_room : FIRST_ROWS;
+    Action *action = realloc(group->action, room * sizeof(Action));
+    group->action = action ? action : group->action;
+    float *features = realloc(group->features, room * inputs * sizeof(float));
+    group->features = features ? features : group->features;
+    bool *mask = realloc(group->mask, room * actions * sizeof(bool));
+    group->mask = mask ? mask : group->mask;
+    if (action && features && mask)
+        group->row_room = (int64_t)room;
+    return action && features && mask;
+}
+
+/* Note an action before it is taken; false without memory. */
+static bool record(Batch *batch, int index) {
+    Group *group = batch->net->group;
+    size_t inputs = (size_t)batch->net->widths[0], actions = (size_t)void_of(batch) + 1;
+    if (group->rows == group->row_room && !extend(group, inputs, actions))
+        return false;
+    size_t row = (size_t)group->rows++;
+    int64_t job = index == void_of(batch) ? NOTHING : batch->first + index / KINDS;
+    group->action[row] = (Action){batch->probability, index, job, batch->draw - 1};
+    memcpy(group->features + row * inputs, batch->features, inputs * sizeof(float));
+    memcpy(group->mask + row * actions, batch->mask, actions * sizeof(bool));
+    return true;
+}
+
 /* Give to one batch until void is chosen or nothing more can be given; false if that failed. */
 static bool fill(Batch *batch) {
+    bool draws = batch->draw || batch->net->draws;
     memset(batch->mask, 0, sizeof(bool) * (size_t)void_of(batch));
     batch->mask[void_of(batch)] = true;
     for (int column = 0; column < batch->count; column++)
@@ -309,9 +347,11 @@ static bool fill(Batch *batch) {
             *batch->net->finite = 0;
             return false;
         }
-        if (batch->net->draws && batch->net->uniform(batch->twin->out->decisions, &uniform))
+        if (draws && batch->net->uniform(batch->twin->out->decisions, batch->draw, &uniform))
             return false;
-        int index = batch->net->draws ? drawn_action(batch, uniform) : best_action(batch);
+        int index = draws ? drawn_action(batch, uniform) : best_action(batch);
+        if (batch->draw && !record(batch, index))
+            return false;
         if (index == void_of(batch))
             return true;
         grant(batch, index);
@@ -319,28 +359,97 @@ static bool fill(Batch *batch) {
     return true;
 }
 
+/* Give to all present jobs, from nothing; false if that failed. */
+static bool allocate(Batch *batch) {
+    Twin *twin = batch->twin;
+    room_begin(twin, &twin->plan);
+    batch->something_runs = false;
+    for (batch->first = 0; batch->first < twin->presents; batch->first += (int)batch->net->jobs_per_batch) {
+        int left = twin->presents - batch->first;
+        batch->count = left < batch->net->jobs_per_batch ? left : (int)batch->net->jobs_per_batch;
+        if (!fill(batch))
+            return false;
+    }
+    return true;
+}
+
+/* The greatest believed speed that a job can have alone. */
+static double best_speed(const Twin *twin, const Job *spec) {
+    double best = 0.0;
+    for (int64_t ps = 0; ps <= (spec->uses_ps ? spec->max_ps : 0); ps++)
+        for (int64_t workers = 0; workers <= spec->max_workers; workers++)
+            best = fmax(best, twin->belief[spec->type].speed[cell_of((int)ps, (int)workers)]);
+    return best;
+}
+
+static double utility_of(const Twin *twin, int job, double speed) {
+    return speed > 0.0 ? pow(speed / remaining_samples(twin, &twin->job[job], job), UTILITY_EXPONENT) : 0.0;
+}
+
+/* What the decision that was drawn last brings every job, and what the job has of the cluster. */
+static void score(const Batch *batch, double *utility, double *share) {
+    const Twin *twin = batch->twin;
+    double all = 0.0;
+    for (int at = 0; at < twin->presents; at++) {
+        const Job *spec = &twin->in->job[twin->present[at]];
+        Split held = twin->plan.held[at];
+        bool trains = held.workers >= spec->min_workers && held.ps >= spec->min_ps;
+        double speed = trains ? twin->belief[spec->type].speed[cell_of(held.ps, held.workers)] : 0.0;
+        utility[at] = utility_of(twin, twin->present[at], speed);
+        share[at] = dominant_share(twin, spec, held);
+        all += utility_of(twin, twin->present[at], best_speed(twin, spec));
+    }
+    for (int at = 0; at < twin->presents; at++)
+        utility[at] = all > 0.0 ? utility[at] / all : 0.0;
+}
+
+/* Draw decisions in the present state, and hand them over; false if that failed. */
+static bool draw_group(Batch *batch) {
+    Group *group = batch->net->group;
+    size_t jobs = (size_t)batch->twin->presents;
+    group->rows = group->row_room = 0;
+    group->jobs = (int64_t)jobs;
+    group->utility = malloc(sizeof(double) * (size_t)group->draws * jobs);
+    group->share = malloc(sizeof(double) * (size_t)group->draws * jobs);
+    bool went_well = group->utility && group->share;
+    for (batch->draw = 1; went_well && batch->draw <= group->draws; batch->draw++) {
+        size_t first = (size_t)(batch->draw - 1) * jobs;
+        went_well = allocate(batch);
+        if (went_well)
+            score(batch, group->utility + first, group->share + first);
+    }
+    batch->draw = 0;
+    went_well = went_well && !batch->twin->lacks_memory && !group->keep(batch->twin->out->decisions);
+    void *owned[] = {group->action, group->features, group->mask, group->utility, group->share};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+    group->action = NULL;
+    group->features = NULL;
+    group->mask = NULL;
+    return went_well;
+}
+
 bool dl2(Twin *twin) {
     const Network *net = twin->in->network;
     size_t actions = KINDS * (size_t)net->jobs_per_batch + 1;
     if (!heuristic_open(twin))
         return false;
-    room_begin(twin, &twin->plan);
     Batch batch = {.twin = twin, .net = net};
     batch.mask = malloc(actions * sizeof(bool));
     batch.afterwards = malloc(actions * sizeof(bool));
     batch.share = malloc(actions * sizeof(float));
+    batch.features = malloc((size_t)net->widths[0] * sizeof(float));
     batch.pre = malloc((size_t)net->widths[1] * sizeof(float));
     batch.hidden = malloc(2 * WIDEST * sizeof(float));
     batch.logits = malloc(actions * sizeof(float));
     batch.chance = malloc(actions * sizeof(double));
     batch.fits = malloc(2 * actions * sizeof *batch.fits);
-    bool went_well = batch.mask && batch.afterwards && batch.share && batch.pre && batch.hidden && batch.logits && batch.chance && batch.fits;
-    for (; went_well && batch.first < twin->presents; batch.first += (int)net->jobs_per_batch) {
-        int left = twin->presents - batch.first;
-        batch.count = left < net->jobs_per_batch ? left : (int)net->jobs_per_batch;
-        went_well = fill(&batch);
-    }
-    void *owned[] = {batch.mask, batch.afterwards, batch.share, batch.pre, batch.hidden, batch.logits, batch.chance, batch.fits};
+    bool went_well = batch.mask && batch.afterwards && batch.share && batch.features && batch.pre && batch.hidden && batch.logits &&
+                     batch.chance && batch.fits;
+    if (went_well && net->group && twin->out->decisions % net->group->every == net->group->phase)
+        went_well = draw_group(&batch);
+    went_well = went_well && allocate(&batch);
+    void *owned[] = {batch.mask, batch.afterwards, batch.share, batch.features, batch.pre, batch.hidden, batch.logits, batch.chance, batch.fits};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     if (went_well)

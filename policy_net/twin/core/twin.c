@@ -19,7 +19,8 @@ const char *twin_sources(void) { return TWIN_SOURCES; }
 int64_t twin_sizes(int64_t *sizes) {
     sizes[0] = sizeof(Case), sizes[1] = sizeof(Job), sizes[2] = sizeof(Type), sizes[3] = sizeof(Cell), sizes[4] = sizeof(Standing);
     sizes[5] = sizeof(Session), sizes[6] = sizeof(Mean), sizes[7] = sizeof(Network);
-    return 8;
+    sizes[8] = sizeof(Group), sizes[9] = sizeof(Action);
+    return 10;
 }
 
 void twin_close(Twin *twin) {

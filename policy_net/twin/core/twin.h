@@ -84,6 +84,23 @@ typedef struct {
     Cell *conditioned_on; /* room for CELLS */
 } Type;
 
+/* An action that was drawn: `policy_net.twin.memory.ACTION`. */
+typedef struct {
+    double probability;
+    int64_t index, job, draw; /* job: place among those of the state, negative: void */
+} Action;
+
+/* Decisions that are drawn in one state, to be compared with each other: `policy_net.twin.memory.GroupMemory`. */
+typedef struct {
+    int64_t draws, every, phase;       /* in every `every`-th decision, from number `phase` on */
+    int64_t (*keep)(int64_t decision); /* take what was drawn, of which the rest says what; 0 if that went well */
+    int64_t rows, row_room, jobs;      /* rows: actions; jobs: of the state */
+    Action *action;
+    float *features;         /* rows × inputs, before the action */
+    bool *mask;              /* rows × all actions */
+    double *utility, *share; /* draws × jobs: believed utility of what a job got, and its dominant share */
+} Group;
+
 /* The network of `dl2`, and how it is used: `policy_net.twin.memory.NetworkMemory`. */
 typedef struct {
     int64_t jobs_per_batch, type_columns, bundles, draws, layers;
@@ -92,7 +109,9 @@ typedef struct {
     const int64_t *column;  /* of every job: its type's */
     const float *weight;    /* layer by layer, an input's weights side by side, and then the biases */
     int64_t *finite;        /* 0 once a logit was not finite */
-    int64_t (*uniform)(int64_t decision, double *number); /* the next number of a decision, from 0 to 1; 0 if that went well */
+    /* the next number from 0 to 1 of a decision that is taken (draw 0), or of one of a group; 0 if that went well */
+    int64_t (*uniform)(int64_t decision, int64_t draw, double *number);
+    Group *group; /* NULL: none are drawn */
 } Network;
 
 /* Everything a run is given, and where its results go: `policy_net.twin.memory.CaseMemory`. */

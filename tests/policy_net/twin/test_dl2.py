@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twin_cases import DRAWN_TYPES, KNOWN_TYPES, THOROUGH, drawn_speeds, environments, goes_the_same, workloads
 
+from policy_net.dl2.group import DrawingPolicy
 from policy_net.dl2.network import initial_weights
-from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
+from policy_net.dl2.policy import ActingMode, DecisionSamples, GroupChoice, JobAwareExploration, LearnedPolicy
 from policy_net.domain import Allocation, JobKind, Resources
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
 from policy_net.laboratory.simulation.environment import Environment
@@ -153,5 +154,50 @@ def test_an_interrupt_amid_random_numbers_ends_the_replay(monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr("policy_net.twin.dl2_network.np.random.default_rng", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_compiled(jobs_of(JobKind.PS, 2), Environment(3), policy, SPEEDS)
+
+
+@pytest.mark.heavy
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("job_types", [KNOWN_TYPES, DRAWN_TYPES])
+@THOROUGH
+@given(data=st.data())
+def test_groups_are_drawn_as_in_the_reference(job_types: tuple[str, ...], data: st.DataObject) -> None:
+    workload, environment = data.draw(workloads(job_types)), data.draw(environments())
+    network, _ = data.draw(networks(job_types))
+    choice = GroupChoice(*(data.draw(st.integers(1, most)) for most in (4, 5)))
+    weights = scattered(network.spec, 1)
+    there, here = (DrawingPolicy(network.spec, weights, choice, seed=3) for _ in range(2))
+    for policy in (there, here):
+        policy.begin(choice.every - 1)
+    if not goes_the_same(there, here, workload, environment, SPEEDS):
+        return
+    assert here.beliefs.checkpoint() == there.beliefs.checkpoint()
+    for one, other in zip(here.groups, there.groups, strict=True):
+        assert all_close(one.samples, other.samples)
+        assert np.array_equal(one.draws_M, other.draws_M)
+        assert one.utility_KN == pytest.approx(other.utility_KN, rel=1e-9, abs=1e-12)
+        assert one.share_KN == pytest.approx(other.share_KN)
+
+
+def all_close(one: DecisionSamples, other: DecisionSamples) -> bool:
+    """The same actions with the same masks and jobs; what the network saw, and probabilities, but for rounding."""
+    same = ("masks_MA", "actions_M", "jobs_M")
+    return (
+        all(np.array_equal(getattr(one, name), getattr(other, name)) for name in same)
+        and np.allclose(one.features_MF, other.features_MF, atol=1e-6)
+        and np.allclose(one.behaviour_M, other.behaviour_M, rtol=1e-3, atol=1e-6)
+    )
+
+
+def test_an_error_amid_a_group_ends_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = PolicySpec(jobs_per_batch=4, hidden=(16,))
+    policy = DrawingPolicy(spec, scattered(spec, 1), GroupChoice(draws=2, every=1))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(policy, "keep_drawn", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_compiled(jobs_of(JobKind.PS, 2), Environment(3), policy, SPEEDS)

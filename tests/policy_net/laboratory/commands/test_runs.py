@@ -164,8 +164,12 @@ def test_what_cannot_be_compared_is_said_in_a_line(
     ("words", "figures"),
     [
         (
-            ["--policy", "dl2", "--steps", "5", "--imitate", "drf", "--imitation-steps", "4"],
-            ["imitation: cross-entropy", "actor-critic: reward of a decision (slot-utility)"],
+            ["--config", "FEW", "--steps", "5", "--imitate", "drf", "--imitation-steps", "4"],
+            ["imitation: cross-entropy", "groups: utility of a state", "groups: average JCT on validation [s]"],
+        ),
+        (
+            ["--policy", "dl2", "--steps", "5", "--reward", "slot-utility"],
+            ["actor-critic: reward of a decision (slot-utility)"],
         ),
         (["--policy", "set", "--steps", "2", "--from", "SHIPPED"], ["evolution: average JCT [s]"]),
     ],
@@ -176,12 +180,13 @@ def test_training_writes_its_run(
     from policy_net.set_policy.policy import default_set_file
 
     (shipped := tmp_path / "shipped.safetensors").write_bytes(default_set_file().to_bytes())
-    words = [str(shipped) if word == "SHIPPED" else word for word in words]
+    given = {"SHIPPED": str(shipped), "FEW": str(Path(__file__).with_name("few.yaml"))}
+    words = [given.get(word, word) for word in words]
     where = ["--workload", "dl2:jobs=3", "--nodes", "2", "--out", str(tmp_path / "p"), "--run", str(tmp_path / "r")]
     assert typed(capsys, "train", *where, *words)[0] == 0
     found = read_run(tmp_path / "r")
     assert [curve.figure for curve in found.curves] == figures
-    steps = {"imitation": 4, "actor-critic": 5, "evolution": 2}
+    steps = {"imitation": 4, "groups": 5, "actor-critic": 5, "evolution": 2}
     for curve in found.curves:
         assert [step for step, _ in curve.points] == list(range(1, steps[curve.figure.partition(":")[0]] + 1))
     assert found.settings["world.nodes"] == 2

@@ -9,9 +9,11 @@ from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_
 from policy_net.exchange.spec import SetSpec
 from policy_net.set_policy.policy import default_set_file, extended, file_of
 
+FEW = str(Path(__file__).with_name("few.yaml"))
+
 
 def _train(*words: str) -> int:
-    few = ("--workload", "dl2:jobs=3,seed=1", "--jobs-per-batch", "3", "--steps", "2")
+    few = ("--workload", "dl2:jobs=3,seed=1", "--jobs-per-batch", "3", "--steps", "2", "--config", FEW)
     return command_line.run(app, "policy-net", ["train", *few, *words])
 
 
@@ -31,6 +33,7 @@ def test_what_is_written_can_be_read_and_says_how_it_came_to_be(tmp_path: Path) 
         (("--imitate", "nobody"), "unknown policy 'nobody'"),
         (("--imitate", "ffio"), "; did you mean fifo?"),
         (("--policy", "drf"), "--policy drf"),
+        (("--policy", "set"), "few.yaml is for a dl2 policy"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, capsys, words, says) -> None:
@@ -117,7 +120,7 @@ def test_an_unwritable_file_is_found_out_before_the_work(tmp_path: Path, capsys,
     def work(*_arguments: object, **_settings: object) -> None:
         raise AssertionError("worked before it looked")
 
-    monkeypatch.setattr("policy_net.laboratory.commands.train_dl2.train_offline", work)
+    monkeypatch.setattr("policy_net.laboratory.commands.train_dl2.train_in_groups", work)
     (tmp_path / "file").touch()
     for out in (tmp_path, tmp_path / "file" / "small.safetensors"):
         assert _train("--out", str(out)) == 2

@@ -16,7 +16,8 @@ from policy_net.laboratory.training_checkpoint import EVERY_SECONDS, TrainingChe
 from policy_net.laboratory.training_runs import RunRecorder, read_run
 from policy_net.set_policy.policy import default_set_file
 
-DL2 = ["--workload", "dl2:jobs=3,seed=1", "--jobs-per-batch", "3", "--steps", "6"]
+FEW = str(Path(__file__).with_name("few.yaml"))
+DL2 = ["--workload", "dl2:jobs=3,seed=1", "--jobs-per-batch", "3", "--steps", "6", "--config", FEW]
 SET = ["--policy", "set", "--from", "set", "--workload", "dl2:jobs=2,seed=1", "--steps", "3"]
 
 
@@ -62,8 +63,9 @@ def test_what_was_interrupted_is_kept_and_goes_on(
     card = read_policy_file(out).card
     assert card.get("updates", card.get("generations")) == most
     assert read_run(run).final["seconds"] > kept.spent_seconds, "both legs"
-    (curve,) = read_run(run).curves
-    assert [step for step, _ in curve.points] == list(range(1, most + 1))
+    of_steps, *others = read_run(run).curves
+    assert [step for step, _ in of_steps.points] == list(range(1, most + 1))
+    assert all(curve.points[-1][0] == most for curve in others)
     assert read_checkpoint(run) is None
     assert train(*typed, "--resume") == 2
     assert "has ended" in capsys.readouterr().err
@@ -75,7 +77,7 @@ def test_without_a_folder_nothing_is_kept_and_it_says_so(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("policy_net.laboratory.commands.train_dl2.train_offline", interrupted)
+    monkeypatch.setattr("policy_net.laboratory.commands.train_dl2.train_in_groups", interrupted)
     assert train(*DL2, "--out", str(tmp_path / "x.safetensors")) == INTERRUPTED
     assert "nothing is kept: with --run DIR" in capsys.readouterr().err
     assert train(*DL2, "--out", str(tmp_path / "x.safetensors"), "--resume") == 2

@@ -1,0 +1,168 @@
+"""Training of a `dl2` network from groups of decisions, in one process.
+
+An update replays workloads with drawn decisions and draws a group in every tenth state along the way; then it takes a
+few epochs of steps on them. Speeds are learned on the way, as a cluster's own: the true ones are the simulator's alone.
+The weights that do best on workloads of their own are the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from policy_net.dl2.group import DrawingPolicy
+from policy_net.dl2.policy import GroupChoice, LearnedPolicy
+from policy_net.domain import PlacementEffect, SpeedModel
+from policy_net.errors import NoProgress
+from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.laboratory.simulation.metrics import summarise
+from policy_net.laboratory.simulation.replay import replay
+from policy_net.laboratory.training.offline import FAILURES, Episode
+from policy_net.learning.gradient import NotEnoughSamples
+from policy_net.learning.group_gradient import LocalSteps, advantages_of
+from policy_net.learning.settings import GroupSettings
+
+VALIDATIONS = 40
+"""Of a whole training: some two minutes of the CPU each in one of 75."""
+MOST_EMPTY_REPLAYS = 1000
+"""Replays of an update that drew nothing, after which there is nothing to learn from."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUpdate:
+    """What an update met.
+
+    Attributes:
+        utility: mean over the draws of the state's utility, of what every job had alone; from 0 to 1.
+        entropy: mean of the policy over its micro-actions, in nats, before the update.
+    """
+
+    utility: float
+    entropy: float
+
+
+class GroupLearner:
+    """A simulated cluster that draws groups, and a network that learns from them.
+
+    Attributes:
+        weights: as they have become, shape (parameter_count,).
+    """
+
+    def __init__(
+        self,
+        spec: PolicySpec,
+        start: Weights,
+        episodes: Iterator[Episode],
+        speeds: SpeedModel,
+        settings: GroupSettings,
+        seed: int,
+        placement_effect: PlacementEffect | None = None,
+    ) -> None:
+        self._episodes, self._speeds, self._effect = episodes, speeds, placement_effect
+        self._settings = settings
+        self._steps = LocalSteps(spec, start, seed)
+        self._policy = DrawingPolicy(spec, start, GroupChoice(settings.draws, settings.every_decisions), seed=seed)
+        self._generator = np.random.default_rng(seed)
+
+    @property
+    def weights(self) -> Weights:
+        """See above."""
+        return self._steps.weights
+
+    def update(self, share: float) -> GroupUpdate:
+        """Draw groups and learn from them.
+
+        Args:
+            share: of the training that is over, from 0 to 1; credit and rate follow from it.
+        """
+        settings, policy = self._settings, self._policy
+        policy.load_weights(self.weights)
+        policy.groups = []
+        replays = 0
+        while (drawn := sum(len(group.samples) for group in policy.groups)) < settings.micro_actions:
+            if replays >= MOST_EMPTY_REPLAYS and not drawn:
+                raise NotEnoughSamples(f"{replays} replays without any choice")
+            replays += 1
+            workload, environment = next(self._episodes)
+            policy.begin(int(self._generator.integers(settings.every_decisions)))
+            replay(workload, environment, policy, self._speeds, placement_effect=self._effect)
+        own_share = settings.own_share if share < settings.own_until else 0.0
+        rate = settings.learning_rate * (settings.last_learning_rate / settings.learning_rate) ** share
+        entropy = self._steps.take(
+            advantages_of(policy.groups, own_share),
+            epochs=settings.epochs,
+            batch_samples=settings.batch_samples,
+            learning_rate=rate,
+        )
+        return GroupUpdate(float(np.mean([group.utility_KN.sum(axis=1).mean() for group in policy.groups])), entropy)
+
+
+def mean_jct_seconds(
+    policy: LearnedPolicy,
+    episodes: Sequence[Episode],
+    speeds: SpeedModel,
+    placement_effect: PlacementEffect | None = None,
+) -> float:
+    """The mean over workloads of their average JCT under a policy; infinite where one never ends."""
+    means = []
+    for workload, environment in episodes:
+        try:
+            found = replay(workload, environment, policy, speeds, placement_effect=placement_effect)
+        except NoProgress:
+            return math.inf
+        mean = summarise(found.outcomes).avg_jct_seconds
+        assert mean is not None  # noqa: S101  (every job of a replay ends; narrows the type)
+        means.append(mean)
+    return float(np.mean(means))
+
+
+def train_in_groups(
+    learner: GroupLearner,
+    validate: Callable[[Weights], float],
+    *,
+    steps: int,
+    before: int = 0,
+    stop: Callable[[], bool] = lambda: False,
+    on_step: Callable[[int, Weights, GroupUpdate], None] = lambda _done, _weights, _met: None,
+    on_validated: Callable[[int, float], None] = lambda _done, _cost: None,
+) -> tuple[Weights, float]:
+    """Take updates until there are `steps` in all, or `stop` says so.
+
+    Args:
+        validate: what weights cost on workloads of their own; the lowest wins.
+        before: updates of an earlier run.
+        on_step: gets how many updates are done, the weights after the last, and what it met.
+        on_validated: gets how many updates are done, and their cost.
+
+    Returns:
+        The weights that validated best, and their cost.
+    """
+    best = np.array(learner.weights), math.inf
+    every = max(1, steps // VALIDATIONS)
+    done = before
+    while done < steps and not stop():
+        met = learner.update(done / steps)
+        done += 1
+        on_step(done, learner.weights, met)
+        if done % every == 0 or done == steps:
+            best = _better(best, learner.weights, validate, done, on_validated)
+    if done % every and done < steps:  # it was stopped in between
+        best = _better(best, learner.weights, validate, done, on_validated)
+    return best
+
+
+def _better(
+    best: tuple[Weights, float],
+    weights: Weights,
+    validate: Callable[[Weights], float],
+    done: int,
+    on_validated: Callable[[int, float], None],
+) -> tuple[Weights, float]:
+    if not np.isfinite(weights).all():
+        raise FloatingPointError(FAILURES[FloatingPointError])
+    cost = validate(weights)
+    on_validated(done, cost)
+    return (np.array(weights), cost) if cost < best[1] else best
