@@ -1,9 +1,8 @@
 """Space of settings that tuning searches, for each kind of policy, and the file that narrows it.
 
 A parameter is a setting of `training.settings`, under a name of its own. Defaults are those of training; every study
-begins with them. All of a kind's settings are here, which a test holds; of `dl2` those of the actor-critic, as groups of
-decisions learn alike on every workload so far. A space file says which parameters a study varies and within which
-bounds; every study keeps its own.
+begins with them. All of a kind's settings are here, which a test holds; of `dl2` those of the actor-critic. A space
+file says which parameters a study varies and within which bounds; every study keeps its own.
 """
 
 from __future__ import annotations
