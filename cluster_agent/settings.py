@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from cluster_agent.backend_settings import BackendSettings
 from policy_net.learning.settings import REPLAY_SAMPLES, ActorCriticSettings, ResidualSettings, TwinSettings
 from policy_net.privacy.settings import NoiseSettings
-from policy_net.settings import Constant, Seconds, Section
-from policy_net.settings_problems import CLUSTER_NAME, HOST_AND_PORT
+from policy_net.settings import Address, ClusterName, Constant, Seconds, Section
 
 MOST_JOBS = 16
 """A heartbeat with so many full timelines is about 40 kB."""
-
-Name = Annotated[str, Field(pattern=CLUSTER_NAME)]
 
 
 class Acting(StrEnum):
@@ -139,9 +136,9 @@ class ClientTlsSettings(Section):
 class LearnerConnectionSettings(Section):
     """Where the learner is."""
 
-    address: str = Field(pattern=HOST_AND_PORT)
+    address: Address
     """`host:port`."""
-    further_addresses: tuple[Annotated[str, Field(pattern=HOST_AND_PORT)], ...] = ()
+    further_addresses: tuple[Address, ...] = ()
     """`host:port` of the other learners of the fleet, of which one is active at a time (the learner's `database`). Who
     does not answer is left for the next one, around and around. For one learner there is none."""
     heartbeat_seconds: Seconds = 2.0
@@ -176,7 +173,7 @@ class LearnerConnectionSettings(Section):
     enrollment_file: Path | None = None
     """What `policyctl cluster enroll` wrote: traded once for a certificate, which is kept in the state directory and
     renewed by itself. The file may go then; a newer one means to enroll again."""
-    enroll_address: str | None = Field(None, pattern=HOST_AND_PORT)
+    enroll_address: Address | None = None
     """`host:port` to enroll at; the host of `address` and the enrollment file's port unless set."""
 
     @model_validator(mode="after")
@@ -234,7 +231,7 @@ class AgentTelemetrySettings(Section):
 class AgentSettings(Section):
     """Everything about one agent."""
 
-    cluster: Name
+    cluster: ClusterName
     """The cluster's name, unique in its fleet: lower case, digits, `-` and `.`."""
     state_dir: Path
     """Where the agent keeps what must outlive it: log, policies, the simulated cluster, the summary."""

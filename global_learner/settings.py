@@ -10,9 +10,9 @@ import contextlib
 import ipaddress
 import itertools
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from foundation.text import nearest
 from global_learner.aggregation.settings import (
@@ -39,23 +39,11 @@ from global_learner.section_settings import (
 )
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import SET, SHIPPED, WeightSpec
-from policy_net.settings import AGENTS_FILE, Constant, Section, read_settings_file
-from policy_net.settings_problems import WRITE_HOST_AND_PORT
+from policy_net.settings import AGENTS_FILE, Address, Constant, Section, read_settings_file
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
 SET_AVERAGE_DECAY = 0.99
 """Versions of `set` average a hundred steps unless the settings say otherwise: its gradients are mostly noise."""
-
-
-def _host_and_port(address: Any) -> Any:
-    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
-    if not host or not port.isdigit() or int(port) > 65_535:
-        raise ValueError(WRITE_HOST_AND_PORT)
-    return address
-
-
-Address = Annotated[str, BeforeValidator(_host_and_port)]
-"""A setting that holds HOST:PORT."""
 
 
 def split_address(address: str) -> tuple[str, int]:

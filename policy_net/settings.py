@@ -7,12 +7,14 @@ operator believes.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from foundation.text import plain_line
 from policy_net.errors import BadInput
@@ -28,6 +30,35 @@ Value = TypeVar("Value")
 Constant = Annotated[Value, CONSTANT]
 """The type of a field that no file sets, as nobody would turn it; code gives another value, in a test or an experiment.
 Files of before may still hold it: it is named, and left out."""
+
+
+def text_of(pattern: str, advice: str) -> BeforeValidator:
+    """The rule of a setting whose text has a pattern; what to write is said of other values."""
+
+    def checked(value: Any) -> str:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value):
+            raise PydanticCustomError("no_such_text", advice)
+        return value
+
+    return BeforeValidator(checked)
+
+
+def _host_and_port(value: Any) -> str:
+    if (
+        not isinstance(value, str)
+        or not re.fullmatch(r"\S+:[0-9]{1,5}", value)
+        or int(value.rpartition(":")[2]) > 65_535
+    ):
+        raise PydanticCustomError("no_such_text", "write HOST:PORT, such as 127.0.0.1:7070")
+    return value
+
+
+Address = Annotated[str, BeforeValidator(_host_and_port)]
+"""HOST:PORT, where something listens."""
+ClusterName = Annotated[
+    str,
+    text_of(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", "use lower case letters, digits, - and . between them, 63 at most"),
+]
 
 _LARGEST_BYTES = 1 << 20
 """A configuration has some hundred lines; what is longer is another file, or a device without end."""

@@ -8,7 +8,7 @@ import textwrap
 import typing
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from cluster_agent.settings import AgentSettings
 from global_learner.settings import LearnerSettings
 from policy_net.laboratory.training.settings import TrainingSettings
-from policy_net.settings_problems import settings_of
+from policy_net.settings_problems import sections_in, settings_of
 
 _HEAD = """# Settings
 
@@ -47,19 +47,12 @@ def _rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str]]
         meaning = documented.get(name) or field.description or ""
         if not meaning and typing.get_origin(field.annotation) is Literal:
             meaning = model.__doc__ or ""  # the word that chooses this section says what the section is
-        sections = _sections(field.annotation)
+        sections = sections_in(field.annotation)
         if meaning or not sections:
             yield f"{prefix}{field.alias or name}", _default(field, bool(sections)), _cell(meaning)
         for section in sections:
             repeated = "[]" if typing.get_origin(field.annotation) is tuple else ""
             yield from _rows(section, f"{prefix}{name}{repeated}.")
-
-
-def _sections(annotation: Any) -> list[type[BaseModel]]:
-    """The settings classes inside an annotation such as `tuple[Episode, ...]` or `A | B | None`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [section for argument in typing.get_args(annotation) for section in _sections(argument)]
 
 
 def _default(field: FieldInfo, is_section: bool) -> str:

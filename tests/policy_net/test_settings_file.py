@@ -6,8 +6,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from policy_net.errors import BadInput
-from policy_net.settings import Constant, Section, checked_settings, read_settings_file
-from policy_net.settings_problems import CLUSTER_NAME, HOST_AND_PORT
+from policy_net.settings import Address, ClusterName, Constant, Section, checked_settings, read_settings_file
 
 
 class Inner(BaseModel):
@@ -38,8 +37,8 @@ class Watch(Section):
 
 
 class Called(Section):
-    address: str = Field(pattern=HOST_AND_PORT)
-    others: tuple[Annotated[str, Field(pattern=HOST_AND_PORT)], ...] = ()
+    address: Address
+    others: tuple[Address, ...] = ()
 
 
 class Files(Section):
@@ -60,7 +59,7 @@ class Real(Section):
 class Whole(Section):
     """As a program's: settings of every type that there is."""
 
-    cluster: Annotated[str, Field(pattern=CLUSTER_NAME)] = "north"
+    cluster: ClusterName = "north"
     host: str = "127.0.0.1"
     note: str | None = None
     state_dir: Path = Path("/var/lib/fedl2")
@@ -131,9 +130,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     [
         ({"chosen": "set"}, "setting chosen = 'set': is a section; write chosen: {initial: set}"),
         ({"chosen": "far"}, "is a section; write chosen: {initial: far}"),
-        ({"chosen": [1]}, "setting chosen = [1]: is a section; write chosen: {exploration: 0}"),
+        ({"chosen": [1]}, "setting chosen = [1]: is a section; write chosen: {initial: …}"),
         ({"watch": 500}, "setting watch = 500: is a section; write watch: {deadline_ms: 500}"),
-        ({"watch": False}, "setting watch = false: is a section; write watch: {enabled: false}"),
+        ({"watch": False}, "setting watch = false: is a section; write watch: {deadline_ms: 2000}"),
         ({"watch": None}, "setting watch = nothing: is a section; write watch: {deadline_ms: 2000}"),
         ({"called": "10.0.0.1:7070"}, "is a section; write called: {address: 10.0.0.1:7070}"),
         ({"called": {"address": 7070}}, "setting called.address = 7070: write HOST:PORT, such as 127.0.0.1:7070"),
@@ -148,17 +147,17 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ({"history": "a.csv"}, "setting history = 'a.csv': is a list; write history: [a.csv]"),
         ({"several": "a:1"}, "setting several = 'a:1': is a list; write several: [{address: a:1}]"),
         ({"several": ["a:1"]}, "setting several.0 = 'a:1': is a section; write {address: a:1}"),
-        ({"several": [{"address": "a:1"}] * 3}, "may have 2 entries at most"),
+        ({"several": [{"address": "a:1"}] * 3}, "must have at most 2 items, not 3"),
         ({"env": 3}, "setting env = 3: is a section; write env: {NAME: VALUE}"),
         ({"host": 7}, "setting host = 7: use text, such as 127.0.0.1"),
         ({"note": 7}, 'setting note = 7: use text, in quotes where it is a number: "7"'),
         ({"cluster": 7}, "setting cluster = 7: use lower case letters, digits, - and ."),
         ({"cluster": "North"}, "setting cluster = 'North': use lower case letters, digits, - and ."),
         ({"state_dir": 7}, "setting state_dir = 7: use the path of a file or folder, such as /var/lib/fedl2"),
-        ({"chosen": {"exploration": 2}}, "setting chosen.exploration = 2: must be at most 1"),
+        ({"chosen": {"exploration": 2}}, "setting chosen.exploration = 2: must be less than or equal to 1"),
         ({"chosen": {"exploration": "much"}}, "setting chosen.exploration = 'much': use a number, such as 0"),
-        ({"chosen": {"exploration": float("nan")}}, "setting chosen.exploration = nan: use a finite number"),
-        ({"chosen": {"way": "off"}}, "setting chosen.way = 'off': use 'near' or 'far'"),
+        ({"chosen": {"exploration": float("nan")}}, "setting chosen.exploration = nan: must be a finite number"),
+        ({"chosen": {"way": "off"}}, "setting chosen.way = 'off': must be 'near' or 'far'"),
         ({"watch": {"enabled": "maybe"}}, "setting watch.enabled = 'maybe': use true or false"),
     ],
 )

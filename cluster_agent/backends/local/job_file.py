@@ -28,21 +28,19 @@ from elastic_runtime.launcher.script_source import joins
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
 from policy_net.errors import BadInput
-from policy_net.settings import Section
+from policy_net.settings import Section, text_of
 from policy_net.settings_problems import FileWords, first_problems
 from policy_net.strict_yaml import read_yaml_documents, shown_path
 
-NAME = r"^[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?$"
-_MODEL_TYPE = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
-_VARIABLE = r"^[^=]+$"
-_IN_WORDS = FileWords(
-    "key",
-    patterns={
-        NAME: "use lower case letters, digits and -, with a letter or digit at both ends",
-        _MODEL_TYPE: "use letters, digits, . _ and -, with a letter or digit at its beginning",
-        _VARIABLE: "is no variable's name; use a letter or more, and no =",
-    },
-)
+_IN_WORDS = FileWords("key")
+NAME = r"[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?"
+JobName = Annotated[str, text_of(NAME, "use lower case letters, digits and -, with a letter or digit at both ends")]
+ModelType = Annotated[
+    str,
+    text_of(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", "use letters, digits, . _ and -, with a letter or digit at its beginning"
+    ),
+]
 _LARGEST_BYTES = 65_536
 """A job file has some ten lines; to read a megabyte of YAML takes a minute."""
 _LONGEST_COMMAND_BYTES = 65_536
@@ -75,7 +73,9 @@ def _passable(text: str) -> str:
 
 Word = Annotated[str, AfterValidator(_passable)]
 PathName = Annotated[Path, AfterValidator(lambda path: Path(_passable(str(path))))]
-Variable = Annotated[str, Field(pattern=_VARIABLE), AfterValidator(_passable)]
+Variable = Annotated[
+    str, text_of("(?s)[^=]+", "is no variable's name; use a letter or more, and no ="), AfterValidator(_passable)
+]
 Cores = Annotated[int, BeforeValidator(_milli), Field(ge=1), PlainSerializer(lambda milli: f"{milli}m")]
 
 
@@ -154,9 +154,9 @@ class Work(_Words):
 class JobFile(_Words):
     """One job."""
 
-    name: str | None = Field(None, pattern=NAME)
+    name: JobName | None = None
     """Of the job; from the script's and a counter unless set."""
-    model_type: str = Field(pattern=_MODEL_TYPE)
+    model_type: ModelType
     """What it trains, such as `digits-cnn`: what is learned of speeds is learned by this name."""
     communication: Literal["PS", "AllReduce"] = "PS"
     """How its workers exchange gradients."""
@@ -261,7 +261,7 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
     try:
         job = JobFile.model_validate(content)
     except ValidationError as error:
-        raise BadJobFile(f"{source}: {plain_line(first_problems(error, JobFile, _IN_WORDS))}") from error
+        raise BadJobFile(f"{source}: {plain_line(first_problems(error, JobFile, FileWords('key')))}") from error
     script, workdir = folder / job.script, folder / (job.workdir or ".")
     size_bytes = sum(len(word.encode()) + 1 for word in (*job.args, *job.env, *job.env.values()))
     if size_bytes > _LONGEST_COMMAND_BYTES:

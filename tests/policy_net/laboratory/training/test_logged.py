@@ -90,7 +90,7 @@ def test_a_job_may_have_the_usual_number_of_workers_or_what_it_asked_for(
     [
         (
             SMALL | {"jobs": [{"id": "a", "type": "t", "max_workers": 65}]},
-            "field jobs.0.max_workers = 65: must be at most 64",
+            "field jobs.0.max_workers = 65: must be less than or equal to 64",
         ),
         (SMALL | {"jobs": [{"id": "a", "type": "t", "ps": 1, "max_workers": 17}]}, "max_workers is 17: with parameter"),
         ({"time_s": 0, "jobs": []}, "nodes"),
@@ -105,7 +105,7 @@ def test_a_job_may_have_the_usual_number_of_workers_or_what_it_asked_for(
         ),
         (SMALL | {"jobs": {"a": 1}}, 'is a list; write "jobs": [{"id": …, "type": …}]'),
         (SMALL | {"nodes": 4}, 'is a list; write "nodes": [{"count": 4, "cpus": …}]'),
-        (SMALL | {"jobs": [{"id": "a", "type": "t", "kind": "PS"}]}, "jobs.0.kind = 'PS': use 'ps'"),
+        (SMALL | {"jobs": [{"id": "a", "type": "t", "kind": "PS"}]}, "jobs.0.kind = 'PS': must be 'ps'"),
         (
             SMALL | {"jobs": [{"id": "a", "type": "t", "worker": {"gpu": 1}}]},
             "unknown field jobs.0.worker.gpu; did you mean gpus?",
