@@ -17,7 +17,7 @@ from benchmarks.fleet.memory import Sample, Watch, growth_percent
 from benchmarks.processes import CommandedModule, percentile, resident_bytes
 from benchmarks.push.policies import policy
 from benchmarks.push.servers import LOAD_MODULE, Server, enroll, load_server, metrics, start_echo, start_learner
-from deploy.local.processes import Processes
+from deploy.demonstration.processes import Processes
 from policy_net.exchange.policy_file import PolicyFile
 
 _ENROLLED_AT_ONCE = 8

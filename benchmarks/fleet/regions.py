@@ -24,7 +24,7 @@ from benchmarks.fleet.memory import Watch
 from benchmarks.processes import percentile
 from benchmarks.push.policies import policy
 from benchmarks.push.servers import CALL_SECONDS, START_SECONDS, Server, enroll, metrics, start_learner
-from deploy.local.processes import Processes
+from deploy.demonstration.processes import Processes
 from global_learner.policyctl.client import AdminClient, TlsFiles
 from global_learner.storage.receipts import Receipt, read_receipts
 from policy_net.exchange.enrollment_file import EnrollmentFile

@@ -18,7 +18,7 @@ from benchmarks.hostile.honest import PACE_SECONDS, Phase
 from benchmarks.processes import CommandedModule, percentile, resident_bytes
 from benchmarks.push.policies import policy
 from benchmarks.push.servers import Server, start_learner
-from deploy.local.processes import Processes
+from deploy.demonstration.processes import Processes
 from global_learner.errors import LearnerError
 from global_learner.operator_socket import OPERATOR_SOCKET, SCHEME
 from global_learner.policyctl.client import AdminClient, TlsFiles

@@ -29,7 +29,7 @@ from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import PodFacts, pod_facts
 from cluster_agent.kubernetes.list_watch import ListWatch
 from cluster_agent.kubernetes.resources import PODS
-from deploy.local.processes import DemoFailed, Processes
+from deploy.demonstration.processes import DemoFailed, Processes
 
 _LIST_SECONDS = 120.0
 _START_SECONDS = 1800.0

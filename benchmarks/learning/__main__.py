@@ -35,7 +35,7 @@ from benchmarks.learning.worlds import (
     held_out,
     source,
 )
-from deploy.local.processes import Processes
+from deploy.demonstration.processes import Processes
 from policy_net.exchange.policy_file import read_policy_file, write_policy_file
 
 LEARNING_RATE = 3e-4

@@ -10,8 +10,8 @@ from pathlib import Path
 import yaml
 
 from benchmarks.learning.worlds import ARRIVAL_SCALE, NODES, PUSHING, SILENT, source
-from deploy.local.frame import LearnerWatch
-from deploy.local.processes import Processes
+from deploy.demonstration.frame import LearnerWatch
+from deploy.demonstration.processes import Processes
 from global_learner.storage.receipts import audit, read_receipts
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file
 

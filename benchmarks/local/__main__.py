@@ -27,7 +27,7 @@ from benchmarks.command import parser_of
 from benchmarks.local.machine import Run, run
 from benchmarks.local.plan import Submission, plan
 from benchmarks.local.twin import Calibration, calibrated, foretold_jct_seconds
-from deploy.local.processes import DemoFailed
+from deploy.demonstration.processes import DemoFailed
 from policy_net.domain import PolicyContext
 from policy_net.policy import build_policy
 

@@ -20,7 +20,7 @@ import yaml
 from benchmarks.local.plan import Submission
 from cluster_agent.errors import AgentError
 from cluster_agent.jobs.client import JobClient
-from deploy.local.processes import DemoFailed, Processes
+from deploy.demonstration.processes import DemoFailed, Processes
 from deploy.train.story import Resize, decisions, resizes
 from elastic_runtime.launcher.job_folder import JobFolder
 

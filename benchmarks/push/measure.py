@@ -20,7 +20,7 @@ from benchmarks.push.load import Figures
 from benchmarks.push.policies import policy
 from benchmarks.push.servers import LOAD_MODULE, load_server, metrics, start_echo, start_learner
 from benchmarks.push.usage import HighWaterMark
-from deploy.local.processes import Processes
+from deploy.demonstration.processes import Processes
 
 APPLY_SECONDS = 0.5
 _OF_MESSAGES = " of messages"

@@ -17,7 +17,7 @@ from benchmarks.processes import CommandedModule
 from benchmarks.push.load import Figures, Load
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.settings import LearnerConnectionSettings as LearnerAddress
-from deploy.local.processes import Processes
+from deploy.demonstration.processes import Processes
 from global_learner.enrollment.authority_files import open_authority
 from global_learner.policyctl.client import AdminClient, TlsFiles
 from policy_net.errors import LearnerUnreachable

@@ -22,7 +22,7 @@ from foundation.figures import counted, duration, percent
 from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.report import Comparison, check_folder, headline, write_report
-from policy_net.laboratory.report.spread import AssumedCase, Assumptions, CaseReplays, SimulatedBase, World, spread_of
+from policy_net.laboratory.report.spread import AssumedCase, Assumptions, spread_of
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.workloads.decided import RecordedJobs, read_recorded
@@ -142,30 +142,23 @@ def _no_answer(average: float, requested: float, advised: float, policy: str) ->
 
 
 def _with_range(comparison: Comparison, past: Past, speeds: SpeedModel) -> Comparison:
-    """The comparison with what the answer is if resizes stop jobs."""
+    """The comparison with its answer where resizes stop jobs."""
     if not comparison.compares:
         return comparison
     base = AssumedCase(JobKindChoice.ALLREDUCE, 0, (0.0, 0.0))
     assumptions = Assumptions(base, kinds=(base.kind,), seeds=1)  # the log says the kinds and the speeds
-    world = (comparison.workload, comparison.environment)
 
-    def stalled(case: AssumedCase) -> World:
+    def change(case: AssumedCase) -> float:
         resize, resume = case.stall_seconds
-        return comparison.workload, replace(comparison.environment, resize_seconds=resize, resume_seconds=resume)
+        environment = replace(comparison.environment, resize_seconds=resize, resume_seconds=resume)
+        queue, advised = (
+            _average(replay(comparison.workload, environment, policy, speeds))
+            for policy in (build_policy(AS_IT_WAS, PolicyContext()), _policy(past))
+        )
+        return advised / queue - 1
 
-    def average_seconds(world: World, name: str) -> float:
-        queue = name == comparison.today.policy
-        return _average(replay(*world, build_policy(AS_IT_WAS, PolicyContext()) if queue else _policy(past), speeds))
-
-    answer = SimulatedBase(
-        world,
-        comparison.today.policy,
-        comparison.proposed.policy,
-        _average(comparison.today),
-        _average(comparison.proposed),
-    )
-    spread = spread_of(answer, assumptions, CaseReplays(stalled, average_seconds, speeds), MOST_CASES)
-    return replace(comparison, spread=spread)
+    base_change = _average(comparison.proposed) / _average(comparison.today) - 1
+    return replace(comparison, spread=spread_of(base_change, assumptions, change, MOST_CASES))
 
 
 def _end_of(recorded: RecordedJobs, spec: WorkloadJob) -> float:

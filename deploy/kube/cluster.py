@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deploy.local.frame import Demonstration
-from deploy.local.processes import DemoFailed
+from deploy.demonstration.frame import Demonstration
+from deploy.demonstration.processes import DemoFailed
 from policy_net.errors import BadInput
 
 Json = dict[str, Any]
@@ -96,6 +96,6 @@ def start_cluster(demo: Demonstration, roles: Sequence[Path], nodes: int) -> tup
     for path in (administrator, agent):
         path.unlink(missing_ok=True)  # of an earlier run
     arguments = ["--administrator", str(administrator), "--agent", str(agent), f"--nodes={nodes}"]
-    demo.processes.start_script("cluster", _PROGRAM, [*arguments, *(f"--role={role}" for role in roles)])
+    demo.processes.start("cluster", str(_PROGRAM), [*arguments, *(f"--role={role}" for role in roles)])
     demo.wait_until(agent.exists, "cluster")
     return administrator, agent

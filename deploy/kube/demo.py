@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,15 +11,20 @@ from typing import Annotated, Any
 
 import typer
 
+from deploy.demonstration.configs import REAL_JOBS, learner_content, real_agent
+from deploy.demonstration.frame import (
+    DemoLearner,
+    Demonstration,
+    LearnerWatch,
+    ProgressDeadline,
+    demonstration,
+    shipped_start,
+)
+from deploy.demonstration.processes import DemoFailed
 from deploy.kube.cluster import CHECKOUT, Kubectl, start_cluster
 from deploy.kube.jobs import NAMESPACE, PLAIN_JOBS, TRAINING_JOBS, Arrival, arrivals, volumes
-from deploy.local.configs import REAL_JOBS, learner_content, real_agent
-from deploy.local.frame import DemoLearner, Demonstration, LearnerWatch, demonstration, shipped_start
-from deploy.local.processes import DemoFailed
-from deploy.local.waiting import ProgressDeadline
 from foundation.command_line import run, with_option_groups
 from foundation.program_life import end
-from policy_net.laboratory.report import prepare_folder
 
 Json = dict[str, Any]
 
@@ -28,7 +32,6 @@ CLUSTER = "kubernetes"
 SETTINGS = replace(REAL_JOBS, exploration=0.05)
 _NODES = 2
 _POLL_SECONDS = 1.0
-_SAY_SECONDS = 10.0
 _STILL_SECONDS = 300.0
 """How long no job may get on: at a fifth of a core the processes of some of them take minutes to start."""
 _DEPLOY = CHECKOUT / "deploy"
@@ -94,19 +97,17 @@ def run_on_kubernetes(options: KubeOptions) -> None:
     Kubectl(Path("unused"))  # or it is found out after a minute
     with demonstration(options.run_folder, options.report_folder) as demo:
         ending = _run(options, shipped_start(demo), demo)
-    prepare_folder(options.report_folder, 1)
-    files = _write(ending, options.report_folder, demo.folder / "trainingjobs.log")
     complete = sum(map(_is_complete, ending.jobs))
-    for text in (
+    demo.leave(
+        options.report_folder,
+        _files(ending, demo.folder / "trainingjobs.log"),
         ending.table,
         ending.description,
         f"{complete} of {len(ending.jobs)} TrainingJobs, {len(ending.plain)} Jobs complete in {ending.seconds:.0f} s, "
         f"resized {ending.resizes} times while they ran; the agent was killed after {ending.killed_seconds:.0f} s, and "
         f"the next one decided {ending.first_decision_after_seconds:.0f} s later; {ending.updates} updates went to the "
         "learner",
-        "written: " + ", ".join(str(path) for path in files),
-    ):
-        demo.display.say(text)
+    )
 
 
 def _run(options: KubeOptions, policy: Path, demo: Demonstration) -> Ending:
@@ -154,12 +155,9 @@ def _watch(
 ) -> Ending:
     """Apply the jobs as their time comes, kill the agent half-way, and look on until all are complete."""
     deadline = ProgressDeadline(_STILL_SECONDS)
-    began, said, killed, decided = time.monotonic(), -_SAY_SECONDS, 0.0, 0.0
-    waiting = list(planned)
+    killed, decided, waiting = 0.0, 0.0, list(planned)
     known: set[str] = set()
-    while True:
-        demo.processes.check()
-        elapsed = time.monotonic() - began
+    for elapsed in demo.polls(_POLL_SECONDS):
         while waiting and waiting[0].after_seconds <= elapsed:
             kubectl.apply(waiting.pop(0).objects)
         jobs, plain = kubectl.objects("trainingjobs", "-n", NAMESPACE), kubectl.objects("jobs", "-n", NAMESPACE)
@@ -172,21 +170,19 @@ def _watch(
         elif killed and not decided and decisions - known:
             decided = elapsed
         over = [*map(_is_complete, jobs), *map(_is_complete, plain)]
-        if elapsed - said >= _SAY_SECONDS:
-            said = elapsed
-            demo.display.phase(f"{elapsed:4.0f} s  {sum(over)} of {len(planned)} complete | {_sizes(jobs)}")
+        if demo.display.is_due(elapsed):
+            demo.display.phase(f"{elapsed:4.0f} s  {sum(over)} of {len(planned)} complete | {_sizes(jobs)}", elapsed)
         demo.display.progress(elapsed / options.seconds)
         if not waiting and all(over):
             break
         if deadline.passed(progress_of([*jobs, *plain])) and elapsed > options.seconds:
             late = next(each["metadata"]["name"] for each in [*jobs, *plain] if not _is_complete(each))
             raise DemoFailed(f"{late} is not complete after {elapsed:.0f} s: {_story(kubectl, late)}")
-        time.sleep(_POLL_SECONDS)
     now = watch.now()
     resizes = resizes_of([*jobs, *plain], kubectl.objects("events", "-n", NAMESPACE))
     most_resized = max(jobs, key=lambda job: resizes[job["metadata"]["uid"]])["metadata"]["name"]
     return Ending(
-        seconds=time.monotonic() - began,
+        seconds=elapsed,
         killed_seconds=killed,
         first_decision_after_seconds=max(0.0, decided - killed),
         jobs=tuple(jobs),
@@ -251,7 +247,7 @@ def _story(kubectl: Kubectl, name: str) -> str:
     return ", ".join(word for word in (*words, far) if word)
 
 
-def _write(ending: Ending, folder: Path, log: Path) -> list[Path]:
+def _files(ending: Ending, log: Path) -> dict[str, str]:
     summary = {
         "seconds": round(ending.seconds, 1),
         "agentKilledSeconds": round(ending.killed_seconds, 1),
@@ -261,14 +257,11 @@ def _write(ending: Ending, folder: Path, log: Path) -> list[Path]:
         "trainingJobs": {job["metadata"]["name"]: job.get("status") for job in ending.jobs},
         "jobs": {job["metadata"]["name"]: job.get("status") for job in ending.plain},
     }
-    files = {
+    return {
         "kube-summary.json": json.dumps(summary, indent=2) + "\n",
         "kube-story.txt": f"{ending.table}\n{ending.description}",
         "kube-watch.txt": log.read_text(encoding="utf-8", errors="replace"),
     }
-    for name, content in files.items():
-        (folder / name).write_text(content, encoding="utf-8")
-    return [folder / name for name in files]
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from itertools import pairwise
 from multiprocessing import get_context
 
 import policy_net.baselines  # noqa: F401  (registers drf and optimus)
@@ -27,24 +26,21 @@ from policy_net.policy_kinds import load_policy
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One replay: a policy by name or file, and the world that it meets."""
+    """One replay: a policy by name or file, and the world that it meets; its load over time if `with_load`."""
 
     cluster: ClusterPlan
     world: WorldOptions
     policy: str
-    record_timeline: bool = False
+    with_load: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What one replay came to; timelines as in `ReplayResult`, and the load that they make, if recorded."""
+    """Result of one replay, with its load if that was asked for and all jobs were completed."""
 
     jobs: int
     completed: int
     avg_jct_seconds: float
-    timeline: dict[str, list[tuple[float, int, int]]]
-    job_types: dict[str, str]
-    submit_seconds: dict[str, float]
     load: Load | None = None
 
 
@@ -73,21 +69,14 @@ def score(task: Task) -> Score:
     truth = task.world.speeds()
     world = task.cluster.world(task.world, truth)
     policy = load_policy(task.policy, PolicyContext(seed=task.world.seed))
-    result = replay(world.workload, world.environment, policy, truth, record_timeline=task.record_timeline)
+    result = replay(world.workload, world.environment, policy, truth, record_timeline=task.with_load)
     figures = result.to_json()
     if figures["avg_jct_seconds"] is None:
         raise PolicyNetError(f"{task.cluster.name}: no job was completed under {task.policy}")
-    return Score(
-        jobs=figures["jobs"],
-        completed=figures["completed"],
-        avg_jct_seconds=figures["avg_jct_seconds"],
-        timeline=result.timeline,
-        job_types={job.job_id: job.job_type for job in world.workload.jobs},
-        submit_seconds={job.job_id: job.submit_time_seconds for job in world.workload.jobs},
-        load=load_of(world.workload, world.environment.gpus, result.timeline)
-        if task.record_timeline and figures["completed"] == figures["jobs"]
-        else None,
-    )
+    load = None
+    if task.with_load and figures["completed"] == figures["jobs"]:
+        load = load_of(world.workload, world.environment.gpus, result.timeline)
+    return Score(figures["jobs"], figures["completed"], figures["avg_jct_seconds"], load)
 
 
 BASELINE = "fifo-easy"
@@ -104,35 +93,6 @@ POLICY_LABELS = {
 """The compared policies, in the order in which they are shown, as the report calls them."""
 DRAWN = (BASELINE, "drf", "learned")
 """Those whose load is drawn over time."""
-_FEWEST_RESIZES = 3
-READABLE_CHANGES = 25
-"""Beyond so many resizes a job's picture is a comb."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobTimeline:
-    """One job under one policy.
-
-    Attributes:
-        held: from when on it held how many workers and PSs; the last entry is its end.
-    """
-
-    job_id: str
-    job_type: str
-    cluster: str
-    submit_seconds: float
-    held: Sequence[tuple[float, int, int]]
-
-    @property
-    def resizes(self) -> int:
-        """How often what it held changed before its end."""
-        return sum(before != after for (_, *before), (_, *after) in pairwise(self.held[:-1]))
-
-    @property
-    def mostly_several_workers(self) -> bool:
-        """Whether it had more than one worker in most of the spans in which it trained."""
-        trained = [workers for _, workers, _ in self.held[:-1] if workers > 0]
-        return 2 * sum(workers > 1 for workers in trained) > len(trained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +108,12 @@ class Comparison:
         shipped_whole: cluster to the ratio of the policy as it ships, with what it knows of speeds, as in `curve`;
             empty where the fleet did not begin with it.
         validation_jct_v1, validation_jct_final: average JCT in seconds over all held-out workloads.
-        job: one job's life under the final version.
     """
 
     own: dict[str, dict[str, Score]]
     curve: tuple[CurvePoint, ...]
     validation_jct_v1: float
     validation_jct_final: float
-    job: JobTimeline
     recorded: dict[str, float] = field(default_factory=dict)
     recorded_load: dict[str, Load] = field(default_factory=dict)
     shipped_whole: dict[str, float] = field(default_factory=dict)
@@ -193,7 +151,7 @@ def compare(
     first, newest = str(versions[0].file), str(versions[-1].file)
     policies = {BASELINE: BASELINE, "drf": "drf", "optimus": "optimus", "v1": first, "learned": newest}
     own = {
-        (cluster.name, key): Task(cluster, cluster.own, policy, record_timeline=key in DRAWN)
+        (cluster.name, key): Task(cluster, cluster.own, policy, with_load=key in DRAWN)
         for cluster in plan
         for key, policy in policies.items()
     }
@@ -213,28 +171,25 @@ def compare(
         return {cluster.name: mean(cluster, policy) / mean(cluster, BASELINE) for cluster in plan}
 
     curve = tuple(CurvePoint(version.version, version.head_step, ratios(str(version.file))) for version in versions)
+    recorded = {cluster.name: recorded_times(cluster) for cluster in plan}
     return Comparison(
         own={cluster.name: {policy: scores[own[cluster.name, policy]] for policy in policies} for cluster in plan},
         curve=curve,
         validation_jct_v1=_mean([mean(cluster, first) for cluster in plan]),
         validation_jct_final=_mean([mean(cluster, newest) for cluster in plan]),
-        job=reporting_job({cluster.name: scores[own[cluster.name, "learned"]] for cluster in plan}),
-        recorded={cluster.name: seconds for cluster in plan if (seconds := recorded_jct_seconds(cluster)) is not None},
-        recorded_load={cluster.name: load for cluster in plan if (load := _recorded_load(cluster)) is not None},
+        recorded={name: seconds for name, (seconds, _) in recorded.items() if seconds is not None},
+        recorded_load={name: load for name, (_, load) in recorded.items() if load is not None},
         shipped_whole=ratios(shipped) if shipped else {},
     )
 
 
-def recorded_jct_seconds(cluster: ClusterPlan) -> float | None:
-    """What the cluster's own jobs took under whatever scheduled them; None unless that is recorded of each."""
-    workload = cluster.world(cluster.own, cluster.own.speeds()).workload
-    recorded = recorded_of(workload)
-    return recorded.avg_jct_seconds if recorded is not None and recorded.jct_jobs == len(workload.jobs) else None
-
-
-def _recorded_load(cluster: ClusterPlan) -> Load | None:
+def recorded_times(cluster: ClusterPlan) -> tuple[float | None, Load | None]:
+    """Average JCT and load under the scheduler that really ran the cluster's jobs; None unless recorded of each job."""
     world = cluster.world(cluster.own, cluster.own.speeds())
-    return recorded_load(world.workload, world.environment.gpus)
+    recorded = recorded_of(world.workload)
+    every = recorded is not None and recorded.jct_jobs == len(world.workload.jobs)
+    seconds = recorded.avg_jct_seconds if recorded is not None and every else None
+    return seconds, recorded_load(world.workload, world.environment.gpus)
 
 
 def _check_complete(scores: dict[Task, Score]) -> None:
@@ -243,23 +198,6 @@ def _check_complete(scores: dict[Task, Score]) -> None:
             raise PolicyNetError(
                 f"{task.cluster.name}: {task.policy} completed {score.completed} of {score.jobs} jobs only"
             )
-
-
-def reporting_job(scores: dict[str, Score]) -> JobTimeline:
-    """The middle job by resizes, of those that were resized a few times and mostly had several workers.
-
-    Without such jobs it is the one that was resized most, as far as its resizes can still be told apart in a picture.
-    """
-    every = [
-        JobTimeline(job_id, score.job_types[job_id], cluster, score.submit_seconds[job_id], held)
-        for cluster, score in scores.items()
-        for job_id, held in score.timeline.items()
-    ]
-    readable = [job for job in every if len(job.held) <= READABLE_CHANGES] or every
-    usual = [job for job in readable if job.resizes >= _FEWEST_RESIZES and job.mostly_several_workers]
-    if usual:
-        return sorted(usual, key=lambda job: job.resizes)[(len(usual) - 1) // 2]
-    return max(readable, key=lambda job: job.resizes)
 
 
 def _mean(values: Sequence[float]) -> float:

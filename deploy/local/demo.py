@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 
+from deploy.demonstration.configs import FLEETS, DemoPolicy, FleetSettings
+from deploy.demonstration.frame import Demonstration, demonstration, shipped_start
+from deploy.demonstration.processes import DemoFailed
 from deploy.local.comparison import compare
-from deploy.local.configs import FLEETS, DemoPolicy, FleetSettings
 from deploy.local.fleet import IMITATION_STEPS, drop_moments, run_fleet, staleness_by_cluster, warm_start
-from deploy.local.frame import Demonstration, demonstration, shipped_start
 from deploy.local.lessons import LESSONS, judge_lessons, make_pasts, run_lessons
 from deploy.local.plan import ClusterPlan, make_plan
-from deploy.local.processes import DemoFailed
-from deploy.local.report import Report, print_report, write_report
+from deploy.local.report import Report, report_files, sentences, times_table
 from deploy.local.rollouts import contradiction
 from foundation.command_line import run, with_option_groups
 from foundation.program_life import end
@@ -102,9 +102,8 @@ def run_demo(options: DemoOptions) -> None:
         comparison = compare(plan, fleet.versions, display.progress, SET if of_set else "")
         staleness = staleness_by_cluster(folder / "learner", v1, [cluster.name for cluster in plan])
         report = Report(plan, fleet, comparison, staleness, time.monotonic() - began, options.policy, lessons)
-        files = write_report(report, options.report_folder)
         drop_moments(folder / "learner")
-    print_report(report, files, display.console)
+    files = demo.leave(options.report_folder, report_files(report), times_table(report), *sentences(report))
     otherwise = contradiction(fleet.rollouts)
     if otherwise:
         raise DemoFailed(f"{otherwise}; see {files[-1]} and {folder}")

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local.configs import FleetSettings, learner_content, simulated_agent
-from deploy.local.frame import START_SECONDS, DemoLearner, Demonstration, LearnerWatch
+from deploy.demonstration.configs import FleetSettings, learner_content, simulated_agent
+from deploy.demonstration.frame import (
+    START_SECONDS,
+    DemoLearner,
+    Demonstration,
+    LearnerWatch,
+    ProgressDeadline,
+    updates_of,
+)
+from deploy.demonstration.processes import DemoFailed
 from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
-from deploy.local.processes import DemoFailed
 from deploy.local.rollouts import CanaryPower, RolloutEnd, Rollouts, both_rollouts, canary_power, why_none, write_plan
-from deploy.local.waiting import LearningTime
 from deploy.local.worse_version import publish_worse
 from global_learner.registry.registry import Registry
-from global_learner.storage.receipts import read_receipts
 from global_learner.storage.state_dir import StateDir
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.policy_file import read_policy_file, write_policy_file
+from policy_net.exchange.policy_file import write_policy_file
 
 WARM_START_SECONDS = 30.0
 """About what the warm start takes: for its progress bar only."""
@@ -30,9 +35,6 @@ JOBS_PER_BATCH = 24
 
 IMITATION_STEPS = 4000
 """Enough for v1 to do about as well as DRF."""
-
-
-_TRAINING_POLL_SECONDS = 0.1
 
 
 def warm_start(plan: Sequence[ClusterPlan], demo: Demonstration, seed: int, steps: int) -> Path:
@@ -55,10 +57,10 @@ def warm_start(plan: Sequence[ClusterPlan], demo: Demonstration, seed: int, step
         "policy_net.cli",
         ["train", *sources, *options, "--seed", str(2 * HELD_OUT_SEED + seed), "--out", str(out)],
     )
-    began = time.monotonic()
-    while processes.is_running("train"):
-        time.sleep(_TRAINING_POLL_SECONDS)
-        display.progress(min((time.monotonic() - began) / WARM_START_SECONDS, 0.98))
+    for elapsed in demo.polls():
+        if not processes.is_running("train"):
+            break
+        display.progress(min(elapsed / WARM_START_SECONDS, 0.98))
     processes.check()
     return out
 
@@ -165,7 +167,40 @@ def _roll_out(
         source, world = cluster.lasting or (cluster.source, cluster.own)
         learner.start_agent(agent, simulated_agent(cluster.name, learner, settings, source, world, by_rollouts=True))
     file = write_plan(demo.folder / "rollout.yaml")
-    return worse, both_rollouts(Rollouts(watch, clusters, file, demo.processes, demo.display), made, worse)
+    return worse, both_rollouts(Rollouts(watch, clusters, file, demo), made, worse)
+
+
+class LearningTime:
+    """Time in which a fleet learns: so many updates or seconds; where little of a processor is left, as long as the
+    first version takes, if updates come at all.
+
+    Args:
+        seconds: after which it is over, once there is a version of the fleet's own.
+        updates: after which it is over.
+        version_updates: that make a version.
+        still_seconds: without an update, until it is over all the same.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        updates: int,
+        version_updates: int,
+        still_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds, self._updates, self._first = seconds, updates, min(version_updates, updates)
+        self._deadline = ProgressDeadline(still_seconds, clock=clock)
+
+    def share(self, updates: int) -> float:
+        """How much of it is over."""
+        return max(self._deadline.waited_seconds / self._seconds, updates / self._updates)
+
+    def over(self, updates: int) -> bool:
+        """Whether it is over after so many updates."""
+        stuck = self._deadline.passed(updates)
+        late = self._deadline.waited_seconds >= self._seconds
+        return updates >= self._updates or (late and (updates >= self._first or stuck))
 
 
 def watch_learning(
@@ -179,18 +214,15 @@ def watch_learning(
     Raises:
         DemoFailed: a process ended with an error.
     """
-    began = time.monotonic()
     learning = LearningTime(settings.seconds, settings.updates, settings.publish_every_steps, START_SECONDS)
-    while any(map(demo.processes.is_running, agents)):
-        demo.processes.check()
+    for elapsed in demo.polls(POLL_SECONDS):
         now = watch.now()
         if now is not None and shown:
-            demo.display.fleet(now, time.monotonic() - began)
+            demo.display.fleet(now, elapsed)
         step = 0 if now is None else now.head_step
         demo.display.progress(learning.share(step))
-        if learning.over(step):
+        if learning.over(step) or not any(map(demo.processes.is_running, agents)):
             return
-        time.sleep(POLL_SECONDS)
 
 
 def download(
@@ -221,9 +253,8 @@ def staleness_by_cluster(state_dir: Path, policy_file: Path, clusters: Sequence[
         StateUnusable: a record is damaged.
     """
     staleness: dict[str, list[int]] = {cluster: [] for cluster in clusters}
-    for receipt in read_receipts(state_dir, read_policy_file(policy_file).spec.digest):
-        if receipt.kind == "update":  # a reset of the head is in the name of whoever asked for it
-            staleness.setdefault(receipt.cluster, []).append(receipt.staleness)
+    for receipt in updates_of(state_dir, policy_file):
+        staleness.setdefault(receipt.cluster, []).append(receipt.staleness)
     return staleness
 
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from deploy.demonstration.configs import FleetSettings, agent_content, learner_content
+from deploy.demonstration.frame import DemoLearner, Demonstration
 from deploy.local.comparison import Task, evaluate
-from deploy.local.configs import FleetSettings, agent_content, learner_content
 from deploy.local.fleet import PublishedVersion, download, watch_learning
-from deploy.local.frame import DemoLearner, Demonstration
 from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
 from global_learner.report.learning import LessonCurve, LessonScore
 from policy_net.exchange.policy_file import write_policy_file

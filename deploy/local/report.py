@@ -1,4 +1,4 @@
-"""The demo's report: `summary.json` for programs, a page, and a table on the terminal.
+"""Report of the demo: `summary.json` for programs, a page, and a table with sentences for the terminal.
 
 The page has the content of the learner's own, with the replays and the staleness of every update beside it.
 """
@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from deploy.local.comparison import BASELINE, DRAWN, RECORDED, Comparison, JobTimeline
-from deploy.local.configs import DemoPolicy
+from deploy.demonstration.configs import DemoPolicy
+from deploy.local.comparison import BASELINE, DRAWN, RECORDED, Comparison
 from deploy.local.fleet import FleetResult
 from deploy.local.lessons import lessons_json
 from deploy.local.plan import ClusterPlan
+from foundation.page import PAGE_NAME
 from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.report.content import report_content
-from global_learner.report.fleet import job_life
 from global_learner.report.learning import CurvePoint, LessonCurve, lesson_finding
 from global_learner.report.load import LoadScope, SchedulerLoad
-from global_learner.report.page import write_page
+from global_learner.report.page import static_page
 from global_learner.report.savings import ReplayComparison, headline
-from global_learner.report.words import change
+from global_learner.report.words import against
 from global_learner.rollout.state import RolloutPhase
 from policy_net.laboratory.simulation.metrics import Load, nearly_done
 
@@ -67,7 +64,6 @@ class Report:
             curve=self.comparison.curve,
             first=first,
             first_note=note,
-            jobs=[_life(self.comparison.job)],
             load=load_scopes(self.comparison),
             lessons=self.lessons,
         )
@@ -108,37 +104,28 @@ class Report:
         }
 
 
-def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write the summary and the page; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    summary = folder / "summary.json"
-    summary.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
-    page = write_page(page_content(report), folder)
-    return [page, summary]
+def report_files(report: Report) -> dict[str, str]:
+    """The page and the summary, by the names of their files."""
+    summary = json.dumps(report.to_json(), indent=2) + "\n"
+    return {PAGE_NAME: static_page(page_content(report)), "summary.json": summary}
 
 
-def print_report(report: Report, files: Sequence[Path], console: Console) -> None:
-    """The table, the findings in words, and where the files are."""
-    console.print(times_table(report))
-    found = headline([], report.replays)
-    console.print(f"{found.text}.", soft_wrap=True, highlight=False)
-    console.print(found.note, soft_wrap=True, highlight=False)
+def sentences(report: Report) -> Iterator[str]:
+    """The findings, in the order in which they stand below the table."""
+    found, power, last = headline([], report.replays), report.fleet.canary_power, report.fleet.last
+    yield f"{found.text}."
+    yield found.note
     if report.lessons is not None:
-        finding = f"lessons: {lesson_finding(report.lessons)}"
-        console.print(finding, soft_wrap=True, highlight=False)
+        yield f"lessons: {lesson_finding(report.lessons)}"
     for end in report.fleet.rollouts:
         what = "made by the fleet" if end.foretold == RolloutPhase.DONE else "made worse on purpose"
-        console.print(f"rollout {end.number} of v{end.version}, {what}: {end.word}", soft_wrap=True, highlight=False)
-        power = report.fleet.canary_power
+        yield f"rollout {end.number} of v{end.version}, {what}: {end.word}"
         if power is not None and power.rollout == end.number:
-            console.print(f"  {power.words}", soft_wrap=True, highlight=False)
-    last = report.fleet.last
-    console.print(
+            yield f"  {power.words}"
+    yield (
         f"learner: head step {last.head_step}, {last.updates_accepted} updates accepted, {last.updates_rejected}"
-        f" rejected, {len(report.fleet.published)} versions; {report.wall_seconds:.0f} s in all",
-        soft_wrap=True,
+        f" rejected, {len(report.fleet.published)} versions; {report.wall_seconds:.0f} s in all"
     )
-    console.print("written: " + ", ".join(str(path) for path in files), soft_wrap=True)
 
 
 def times_table(report: Report) -> FittedTable:
@@ -219,25 +206,13 @@ def amounts(loads: Sequence[Load], at: Sequence[float]) -> tuple[Sequence[float 
 
 
 def _first_version(policy: DemoPolicy, comparison: Comparison) -> tuple[str, str]:
-    """What v1 is called, and what there is to know of it: what it is worth is no merit of this fleet."""
+    """Name of v1, and a note on it: its worth is no merit of this fleet."""
     if policy is DemoPolicy.DL2:
         return "the warm start", "v1 is DL2's network, trained here to imitate DRF before the fleet began."
-    note = "v1 is the policy that ships, without what it knows of the speeds of just these types of jobs"
-    if comparison.shipped_whole:
-        whole = CurvePoint(0, 0, comparison.shipped_whole).mean
-        note += f"; with that it takes {change(whole)} than {comparison.labels[BASELINE]}, and nothing is learned here"
-    return "the shipped policy", f"{note}."
-
-
-def _life(job: JobTimeline) -> dict[str, Any]:
-    """The one job of the replays that is drawn, under the final version; its last entry is its end."""
-    held = [(max(at - job.submit_seconds, 0.0), workers, ps) for at, workers, ps in job.held]
-    return job_life(
-        cluster=job.cluster,
-        name=f"{job.job_id}, replayed",
-        job_type=job.job_type,
-        held=held[:-1],
-        seconds=held[-1][0],
-        completed=True,
-        resizes=job.resizes,
+    note = (
+        "v1 is the policy that ships, but without the speeds of these types of jobs, which this fleet has to find out."
     )
+    if comparison.shipped_whole:
+        ratio = CurvePoint(0, 0, comparison.shipped_whole).mean
+        note += f" With those speeds, and without any learning, it takes {against(ratio, comparison.labels[BASELINE])}."
+    return "the shipped policy", note

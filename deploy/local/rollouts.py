@@ -15,11 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from deploy.local.display import Display
-from deploy.local.processes import DemoFailed, Processes
-from deploy.local.waiting import LONGEST_SECONDS, ProgressDeadline
+from deploy.demonstration.frame import LONGEST_SECONDS, Demonstration, ProgressDeadline, write_yaml
+from deploy.demonstration.processes import DemoFailed
 from global_learner.policyctl.client import AdminClient
 from global_learner.registry.registry import Registry
 from global_learner.rollout.evidence_store import EvidenceStore
@@ -119,8 +116,7 @@ def write_plan(path: Path) -> Path:
         {"kind": "canary", "count": LEAST_CLUSTERS, "days": days},
         {"kind": "fleet", "days": days},
     ]
-    path.write_text(yaml.safe_dump({"stages": stages, "verdict": VERDICT}, sort_keys=False), encoding="utf-8")
-    return path
+    return write_yaml(path, {"stages": stages, "verdict": VERDICT})
 
 
 class Rollouts:
@@ -131,16 +127,12 @@ class Rollouts:
         client: AdminClient,
         clusters: Sequence[str],
         plan: Path,
-        processes: Processes,
-        display: Display,
+        demo: Demonstration,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock = clock
-        self._client = client
-        self._clusters = clusters
-        self._plan = plan
-        self._processes = processes
-        self._display = display
+        self._client, self._clusters, self._plan = client, clusters, plan
+        self._demo, self._clock = demo, clock
+        self.say = demo.display.say
 
     def back_to_first(self) -> None:
         """Let every cluster act on v1, and wait until it does.
@@ -152,7 +144,7 @@ class Rollouts:
         self._wait_for(1)
 
     def run(self, version: int, foretold: RolloutPhase) -> RolloutEnd:
-        """Begin a rollout, tell of every stage, and wait for its end.
+        """Begin a rollout, report every stage, and wait for its end.
 
         Raises:
             DemoFailed: a process failed, or the learner does not carry the rollout out.
@@ -164,49 +156,38 @@ class Rollouts:
         number = self._client.ask(start).rollout.number
         reported, aborted = 0, False
         deadline = ProgressDeadline(STILL_SECONDS, clock=self._clock)
-        while (rollout := self._rollout(number)).phase not in (RolloutPhase.DONE, RolloutPhase.ROLLED_BACK):
-            reported = self._tell(rollout, reported)
+        for _ in self._demo.polls(POLL_SECONDS):
+            rollout = self._rollout(number)
+            reported = self._report(rollout, reported)
+            if rollout.phase in (RolloutPhase.DONE, RolloutPhase.ROLLED_BACK):
+                break
             pairs = _pairs_of_each(rollout)
             if deadline.passed((rollout.stage, rollout.phase, self._decisions())) or pairs >= MOST_PAIRS:
                 if aborted:
                     raise DemoFailed(f"rollout {number} of v{version} is {rollout.phase}, and does not end")
                 aborted, stage = True, rollout.stages[rollout.stage]
                 after = f"{deadline.waited_seconds:.0f} s" + (f" and {pairs} pairs of blocks" if pairs else "")
-                self._display.say(f"  {stage}: no verdict after {after}, so the demo aborts the rollout")
+                self.say(f"  {stage}: no verdict after {after}, so the demo aborts the rollout")
                 self._client.ask(fleet_pb2.ActOnRolloutRequest(action="abort"))
                 deadline = ProgressDeadline(STILL_SECONDS, clock=self._clock)
-            self._poll()
-        self._tell(rollout, reported)
         acting = version if rollout.phase == RolloutPhase.DONE else incumbent
         self._wait_for(acting)
         ended = INCONCLUSIVE if aborted else rollout.phase
-        seconds = self._clock() - began
+        seconds, stages = self._clock() - began, tuple(judged(rollout))
+        canaries = tuple(member.cluster for member in rollout.members if _is_canary(member, rollout))
         end = RolloutEnd(
-            number,
-            version,
-            incumbent,
-            foretold.value,
-            ended,
-            rollout.reason,
-            tuple(judged(rollout)),
-            acting,
-            seconds,
-            tuple(member.cluster for member in rollout.members if _is_canary(member, rollout)),
+            number, version, incumbent, foretold.value, ended, rollout.reason, stages, acting, seconds, canaries
         )
-        self._display.say(f"  {end.word}: v{acting} acts in all clusters ({seconds:.0f} s)")
+        self.say(f"  {end.word}: v{acting} acts in all clusters ({seconds:.0f} s)")
         return end
 
-    def say(self, line: str) -> None:
-        """A line for whoever watches."""
-        self._display.say(line)
-
-    def _tell(self, rollout: fleet_pb2.Rollout, reported: int) -> int:
+    def _report(self, rollout: fleet_pb2.Rollout, reported: int) -> int:
         stages = judged(rollout)
         for stage in stages[reported:]:
-            self._display.say(f"  {stage.kind}: {stage.outcome}; {stage.reason}")
+            self.say(f"  {stage.kind}: {stage.outcome}; {stage.reason}")
             if stage.kind == "canary" and stage.outcome == StageOutcome.PASS:
-                self._display.say(f"    {MARGIN_WORDS}")
-        self._display.progress((rollout.stage + 1) / (len(rollout.stages) + 1))
+                self.say(f"    {MARGIN_WORDS}")
+        self._demo.display.progress((rollout.stage + 1) / (len(rollout.stages) + 1))
         return len(stages)
 
     def _rollout(self, number: int) -> fleet_pb2.Rollout:
@@ -221,16 +202,14 @@ class Rollouts:
         """Of all clusters, ever: as long as they decide, the rollout gets on."""
         return sum(int(view.status.decisions) for view in self._client.fleet().clusters)
 
-    def _poll(self) -> None:
-        self._processes.check()
-        time.sleep(POLL_SECONDS)
-
     def _wait_for(self, version: int) -> None:
         deadline = ProgressDeadline(STILL_SECONDS, clock=self._clock)
-        while set((acting := self._acting()).values()) != {version}:
+        for _ in self._demo.polls(POLL_SECONDS):
+            acting = self._acting()
+            if set(acting.values()) == {version}:
+                return
             if deadline.passed((*acting.values(), self._decisions())):
                 raise DemoFailed(f"v{version} does not act in all clusters after {deadline.waited_seconds:.0f} s")
-            self._poll()
 
 
 def _is_canary(member: fleet_pb2.RolloutMember, rollout: fleet_pb2.Rollout) -> bool:

@@ -17,20 +17,26 @@ import typer
 from cluster_agent.errors import AgentError
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.views import job_table
-from deploy.local.configs import REAL_JOBS, learner_content, real_agent
-from deploy.local.frame import DemoLearner, Demonstration, LearnerWatch, demonstration, shipped_start
-from deploy.local.processes import DemoFailed
+from deploy.demonstration.configs import REAL_JOBS, learner_content, real_agent
+from deploy.demonstration.frame import (
+    DemoLearner,
+    Demonstration,
+    LearnerWatch,
+    demonstration,
+    shipped_start,
+    updates_of,
+)
+from deploy.demonstration.processes import DemoFailed
 from deploy.train.jobs import ARRIVALS, Arrival, arrivals, free_cores, said, share_of_work
-from deploy.train.page import write_training_page
-from deploy.train.story import JobWatch, Story, decisions, gradients, resizes
+from deploy.train.page import training_page
+from deploy.train.story import JobWatch, Story, decisions, resizes
 from foundation.command_line import run, with_option_groups
+from foundation.page import PAGE_NAME
 from foundation.program_life import end
-from policy_net.laboratory.report import prepare_folder
 
 CLUSTER = "this-machine"
 SETTINGS = replace(REAL_JOBS, exploration=0.02)
 _POLL_SECONDS = 0.5
-_SAY_SECONDS = 10.0
 _CANCEL_SECONDS = 60.0
 
 app = typer.Typer(add_completion=False)
@@ -76,12 +82,8 @@ def run_training(options: TrainOptions) -> None:
     with demonstration(options.run_folder, options.report_folder) as demo:
         work = _usual_work(demo) if options.work is None else options.work
         story = _run(arrivals(options.jobs, work), shipped_start(demo), demo, options.seconds)
-    prepare_folder(options.report_folder, 1)
-    files = [write_training_page(story, options.report_folder), _write_summary(story, options.report_folder)]
-    console = demo.display.console
-    console.print(job_table([life.facts for life in story.lives]))
-    console.print(story.sentence, soft_wrap=True)
-    console.print("written: " + ", ".join(str(path) for path in files), soft_wrap=True)
+    files = {PAGE_NAME: training_page(story), "summary.json": json.dumps(story.to_json(), indent=2) + "\n"}
+    demo.leave(options.report_folder, files, job_table([life.facts for life in story.lives]), story.sentence)
 
 
 def _run(planned: Sequence[Arrival], policy: Path, demo: Demonstration, seconds: float) -> Story:
@@ -109,7 +111,7 @@ def _run(planned: Sequence[Arrival], policy: Path, demo: Demonstration, seconds:
     found = resizes(folder / "agent" / "jobs", [life.name for life in lives])
     return Story(
         began, time.time() - began, tuple(lives), tuple(found), tuple(acted), tuple(speeds),
-        tuple(gradients(folder / "learner", policy)), tuple(card.version for card in versions), _cores(),
+        tuple(updates_of(folder / "learner", policy)), tuple(card.version for card in versions), _cores(),
     )  # fmt: skip
 
 
@@ -122,11 +124,8 @@ def _watch(
     seconds: float,
 ) -> None:
     """Hand the jobs over as their time comes, and look on until all have ended."""
-    began, said = time.monotonic(), -math.inf
     waiting, first_trains_at = list(planned), math.inf
-    while True:
-        demo.processes.check()
-        elapsed = time.monotonic() - began
+    for elapsed in demo.polls(_POLL_SECONDS):
         if any(life.ended or life.facts["workers"] for life in jobs.lives.values()):
             first_trains_at = min(first_trains_at, elapsed)
         while waiting and (waiting[0].after_seconds <= elapsed - first_trains_at or waiting[0] is planned[0]):
@@ -134,8 +133,7 @@ def _watch(
             client.call("submit", {"job": job.file(_cores()), "folder": str(Path.cwd()), "source": job.name})
         jobs.poll(time.time())
         running = [life for life in jobs.lives.values() if not life.ended]
-        if elapsed - said >= _SAY_SECONDS:
-            said = elapsed
+        if demo.display.is_due(elapsed):
             now = watch.now()
             sizes = ", ".join(
                 f"{life.name} {life.facts['workers']}+{life.facts['ps']}"
@@ -144,15 +142,14 @@ def _watch(
                 for life in running
             )
             step = f"head step {now.head_step}, v{now.latest_version}" if now is not None else "the learner is away"
-            demo.display.phase(f"{elapsed:4.0f} s  {step} | workers+PSs: {sizes or 'none'}")
+            demo.display.phase(f"{elapsed:4.0f} s  {step} | workers+PSs: {sizes or 'none'}", elapsed)
         demo.display.progress(elapsed / seconds)
         if (not waiting and not running) or elapsed > seconds:
             return
-        time.sleep(_POLL_SECONDS)
 
 
 def _end_jobs(jobs: JobWatch, client: JobClient) -> None:
-    """Leave none behind: an agent's jobs outlive it."""
+    """End the jobs that are left: an agent's jobs outlive it."""
     with suppress(AgentError):
         left = [life.name for life in jobs.lives.values() if not life.ended]
         for name in left:
@@ -187,12 +184,6 @@ def _answers(socket: Path) -> bool:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0))
-
-
-def _write_summary(story: Story, folder: Path) -> Path:
-    path = folder / "summary.json"
-    path.write_text(json.dumps(story.to_json(), indent=2) + "\n", encoding="utf-8")
-    return path
 
 
 def main() -> None:

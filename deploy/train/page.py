@@ -6,13 +6,11 @@ import math
 import time
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from deploy.train.story import Resize, Story
 from foundation.figures import counted, duration, percent
-from foundation.files import write_whole
-from foundation.page import PAGE_NAME, PageKind
+from foundation.page import PageKind
 
 _PAGE = PageKind(
     "fedl2: jobs that trained on this machine",
@@ -31,15 +29,9 @@ _LEAD = (
 )
 
 
-def write_training_page(story: Story, folder: Path) -> Path:
-    """Write the page, whole or not at all; returns its path.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    path = folder / PAGE_NAME
-    write_whole(path, _PAGE.page(page_content(story)), durable=False)
-    return path
+def training_page(story: Story) -> str:
+    """The page."""
+    return _PAGE.page(page_content(story))
 
 
 def page_content(story: Story) -> dict[str, Any]:

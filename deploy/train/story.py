@@ -17,9 +17,8 @@ from cluster_agent.recording.log_reading import log_files
 from elastic_runtime.launcher.job_folder import JobFolder
 from elastic_runtime.launcher.job_status import read_state
 from foundation.figures import counted, duration
-from global_learner.storage.receipts import Receipt, read_receipts
+from global_learner.storage.receipts import Receipt
 from policy_net.domain import Progress, speed_at
-from policy_net.exchange.policy_file import read_policy_file
 from policy_net.exchange.state_codec import decode_progress, decode_state, read_lines
 from policy_net.set_policy.beliefs import SetBeliefs
 
@@ -156,16 +155,6 @@ def decisions(state_dir: Path) -> tuple[list[Acted], list[Speed]]:
         guard = tuple(line["interventions"])
         acted.append(Acted(int(line["number"]), at, int(line["version"]), str(line["trigger"]), guard))
     return acted, speeds
-
-
-def gradients(learner: Path, policy: Path) -> list[Receipt]:
-    """The updates that the learner applied.
-
-    Raises:
-        StateUnusable: a record is damaged.
-    """
-    spec = read_policy_file(policy).spec.digest
-    return [receipt for receipt in read_receipts(learner, spec) if receipt.kind == "update"]
 
 
 def _lines(state_dir: Path) -> Iterator[dict[str, Any]]:

@@ -139,7 +139,7 @@ def report_content(
         "score_over": scores.baseline or None,
         "staleness": _staleness(report, every_update),
         "interventions": interventions(fleet.clusters),
-        "jobs": [*(replays.jobs if replays is not None else ()), *reported_jobs(fleet.clusters)],
+        "jobs": reported_jobs(fleet.clusters),
         "versions": versions,
         "versions_left_out": versions_left_out,
         "events": fleet_events(rows, report.versions, rollouts["cards"], report.made_unix_seconds, acts),

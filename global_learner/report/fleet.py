@@ -182,42 +182,19 @@ def interventions(views: Sequence[fleet_pb2.ClusterView]) -> dict[str, Any]:
 
 
 def reported_jobs(views: Sequence[fleet_pb2.ClusterView]) -> list[dict[str, Any]]:
-    """Lives of all jobs, by cluster and number."""
+    """Lives of all jobs, by cluster and number; times in seconds since submission, `held` as moment, workers, PSs."""
     return [
-        job_life(
-            cluster=view.cluster,
-            name=f"job {timeline.number}",
-            job_type=timeline.job_type,
-            held=[(point.seconds, point.workers, point.ps) for point in timeline.held],
-            seconds=timeline.seconds,
-            completed=timeline.completed,
-            resizes=timeline.resizes,
-            interventions=[(mark.seconds, mark.reason) for mark in timeline.interventions],
-        )
+        {
+            "id": f"{view.cluster}/job {timeline.number}",
+            "cluster": view.cluster,
+            "name": f"job {timeline.number}",
+            "job_type": shown(timeline.job_type),
+            "held": [[point.seconds, point.workers, point.ps] for point in timeline.held],
+            "seconds": timeline.seconds,
+            "completed": timeline.completed,
+            "resizes": timeline.resizes,
+            "interventions": [[mark.seconds, shown(mark.reason)] for mark in timeline.interventions],
+        }
         for view in sorted(views, key=lambda view: view.cluster)
         for timeline in sorted(view.status.job_timelines, key=lambda timeline: timeline.number)
     ]
-
-
-def job_life(
-    cluster: str,
-    name: str,
-    job_type: str,
-    held: Sequence[tuple[float, int, int]],
-    seconds: float,
-    completed: bool,
-    resizes: int,
-    interventions: Sequence[tuple[float, str]] = (),
-) -> dict[str, Any]:
-    """One job as the page reads it; times in seconds since its submission, `held` as moment, workers, PSs."""
-    return {
-        "id": f"{cluster}/{name}",
-        "cluster": cluster,
-        "name": shown(name),
-        "job_type": shown(job_type),
-        "held": [list(point) for point in held],
-        "seconds": seconds,
-        "completed": completed,
-        "resizes": resizes,
-        "interventions": [[at, shown(reason)] for at, reason in interventions],
-    }

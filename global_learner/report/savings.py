@@ -44,7 +44,6 @@ class ReplayComparison:
         curve: versions on jobs that nobody trained on, oldest first, over the baseline; at least the first version.
         first: name of the first version, which is none of this fleet's own learning.
         first_note: whole sentences about it.
-        jobs: lives of jobs in these replays, of `fleet.job_life`.
         load: of the clusters on their own jobs, over simulated time: all together, then each.
         lessons: of another fleet, from recorded pasts.
     """
@@ -56,7 +55,6 @@ class ReplayComparison:
     curve: Sequence[CurvePoint]
     first: str = "the first version"
     first_note: str = ""
-    jobs: Sequence[Mapping[str, Any]] = ()
     load: Sequence[LoadScope] = ()
     lessons: LessonCurve | None = None
 

@@ -18,7 +18,7 @@ from learner_process import FORKS, ForkedProgram, answered
 from reserved_port import ReservedPort
 
 from cluster_agent.recording.log_reading import CURRENT, closed_files, read_log
-from deploy.local.frame import LearnerWatch
+from deploy.demonstration.frame import LearnerWatch
 from global_learner.operator_socket import OPERATOR_SOCKET, SocketAddress
 from policy_net.dl2.network import initial_weights
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file

@@ -20,7 +20,7 @@ from cluster_agent.jobs.views import job_table as agent_job_table
 from cluster_agent.jobs.views import jobs_table as agent_jobs_table
 from cluster_agent.jobs.views import one_job
 from cluster_agent.recording.log_replay import LogReplayResult
-from deploy.local.display import fleet_table
+from deploy.demonstration.display import fleet_table
 from deploy.local.report import times_table
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size, TaskStatus
 from elastic_runtime.launcher.commands.job_tables import job_table, jobs_table

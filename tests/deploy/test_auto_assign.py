@@ -7,7 +7,7 @@ import pytest
 from global_learner.settings import PublishSettings
 
 ROOT = Path(__file__).parents[2]
-ALLOWED = ("deploy/local/", "benchmarks/", "tests/")
+ALLOWED = ("deploy/demonstration/", "benchmarks/", "tests/")
 """Where every new version may act at once: nobody's jobs wait there."""
 
 
@@ -25,4 +25,4 @@ def test_only_the_demo_and_simulations_ask_for_it(kind: str) -> None:
     ]
     assert [name for name in asking if not name.startswith(ALLOWED)] == []
     if kind == "*.py":
-        assert "deploy/local/configs.py" in asking, "the search finds nothing any more"
+        assert "deploy/demonstration/configs.py" in asking, "the search finds nothing any more"

@@ -15,7 +15,7 @@ import pytest
 
 from cluster_agent.backends.local.job_file import check_job
 from cluster_agent.backends.local.scripts.script_folder import ScriptChange, ScriptChanges, ScriptFolder, ScriptRecord
-from deploy.local.guardian import VARIABLE
+from deploy.demonstration.processes import VARIABLE
 from deploy.train.jobs import ARRIVALS, arrivals, free_cores, said, share_of_work
 from deploy.train.story import resizes
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size

@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from deploy.local.display import LINE_WORDS, Display
+from deploy.demonstration.display import LINE_WORDS, Display
 from policy_net.exchange.generated import fleet_pb2
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.guardian import VARIABLE, Guardian, end_leftovers
+from deploy.demonstration.processes import VARIABLE, Guardian, end_leftovers
 from foundation.kinship import marked_processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
@@ -27,7 +27,7 @@ DEMO = """
 import signal, sys, time
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as in a terminal, also where the tests run under nohup
 from pathlib import Path
-from deploy.local.processes import Processes
+from deploy.demonstration.processes import Processes
 with Processes(Path(sys.argv[1])) as processes:
     processes.start("program", "program", [])
     time.sleep(1000)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.configs import FLEETS, DemoPolicy
+from deploy.demonstration.configs import FLEETS, DemoPolicy
 from deploy.local.demo import DemoOptions
 from deploy.local.fleet import staleness_by_cluster
 from global_learner.storage.receipts import Receipt

@@ -11,7 +11,7 @@ import pytest
 import deploy.kube.demo as kube
 import deploy.local.demo as local
 import deploy.train.demo as train
-from deploy.local import frame
+from deploy.demonstration import frame
 from foundation.locks import FileLock
 from policy_net.errors import BadInput
 

@@ -11,13 +11,13 @@ from rich.console import Console
 from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.simulated.backend import SNAPSHOT
 from cluster_agent.settings_file import read_settings
+from deploy.demonstration.configs import FLEETS, DemoPolicy, simulated_agent
+from deploy.demonstration.display import Display
+from deploy.demonstration.frame import DemoLearner, Demonstration, operator, write_yaml
+from deploy.demonstration.processes import DemoFailed, Processes
 from deploy.local import rollouts
-from deploy.local.configs import FLEETS, DemoPolicy, simulated_agent
-from deploy.local.display import Display
 from deploy.local.fleet import CLUSTER_STATE
-from deploy.local.frame import DemoLearner, Demonstration, operator, write_yaml
 from deploy.local.plan import make_plan
-from deploy.local.processes import DemoFailed, Processes
 from deploy.local.rollouts import (
     MOST_PAIRS,
     RolloutEnd,
@@ -90,7 +90,8 @@ def run(folder: Path, learner: Learner, foretold: RolloutPhase, step_seconds: fl
     seconds = itertools.count(0.0, step_seconds)
     course: Any = learner
     plan = write_plan(folder / "rollout.yaml")
-    own = Rollouts(course, ("north", "south"), plan, Processes(folder), display, lambda: next(seconds))
+    demo = Demonstration(folder, Processes(folder), display)
+    own = Rollouts(course, ("north", "south"), plan, demo, lambda: next(seconds))
     return own.run(7, foretold), said.getvalue()
 
 

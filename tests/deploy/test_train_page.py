@@ -10,7 +10,7 @@ from browser import CONTRAST, OUTSIDE, OVERFLOW, chromium, complaints, look, tex
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from deploy.train.page import write_training_page
+from deploy.train.page import training_page
 from deploy.train.story import Acted, Life, Resize, Said, Speed, Story
 from global_learner.storage.receipts import Receipt
 
@@ -31,9 +31,14 @@ def browser() -> Iterator[WebDriver]:
         yield started
 
 
+def written(told: Story, folder: Path) -> str:
+    (page := folder / "index.html").write_text(training_page(told), encoding="utf-8")
+    return page.as_uri()
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_training_page(story(), tmp_path_factory.mktemp("page")).as_uri()
+    return written(story(), tmp_path_factory.mktemp("page"))
 
 
 def test_names_are_text_and_a_run_without_anything_to_show_has_its_page(browser: WebDriver, tmp_path: Path) -> None:
@@ -42,7 +47,7 @@ def test_names_are_text_and_a_run_without_anything_to_show_has_its_page(browser:
         evil, 2.0, facts={"state": "failed", "modelType": evil, "kind": "ps", "ageSeconds": 3.0, "runSeconds": 0}
     )
     look(browser, 1280, dark=False)
-    browser.get(write_training_page(Story(BEGAN, 9.0, [bare], [], [], [], [], [1], 2), tmp_path).as_uri())
+    browser.get(written(Story(BEGAN, 9.0, [bare], [], [], [], [], [1], 2), tmp_path))
     assert complaints(browser) == []
     assert browser.title == "fedl2: jobs that trained on this machine"
     assert text(browser, "#sizes svg .row") == f"{evil[:17]}…"

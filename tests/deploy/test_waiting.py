@@ -1,6 +1,7 @@
 """A deadline that progress puts off: on a busy machine the same takes longer, and is not given up."""
 
-from deploy.local.waiting import LearningTime, ProgressDeadline
+from deploy.demonstration.frame import ProgressDeadline
+from deploy.local.fleet import LearningTime
 
 
 class Clock:

@@ -13,8 +13,8 @@ from command_table import PROGRAMS, SOUND, Place, make_context, make_files
 from hostile_job import HostileJob, make_job
 from hostile_learner import HostileLearner
 
-import deploy.local.frame
-from deploy.local.processes import DemoFailed
+import deploy.demonstration.frame
+from deploy.demonstration.processes import DemoFailed
 from foundation.command_line import run
 
 
@@ -46,7 +46,7 @@ def entered(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def started(*_: object) -> None:
         raise DemoFailed("the demo was started")
 
-    monkeypatch.setattr(deploy.local.frame, "Processes", started)
+    monkeypatch.setattr(deploy.demonstration.frame, "Processes", started)
     elastic_rows.start_nothing(monkeypatch)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield

@@ -23,8 +23,8 @@ from click.types import FloatParamType, IntParamType
 from learner_makers import policy
 
 import cluster_agent.cli
+import deploy.demonstration.processes
 import deploy.local.demo
-import deploy.local.processes
 import deploy.train.demo
 import global_learner.cli
 import global_learner.policyctl.cli

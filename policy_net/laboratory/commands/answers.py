@@ -22,14 +22,11 @@ from policy_net.laboratory.report.spread import (
     STALLS_SECONDS,
     AssumedCase,
     Assumptions,
-    CaseReplays,
-    SimulatedBase,
-    World,
     spread_of,
     usual_cases,
 )
 from policy_net.laboratory.report.tables import TextTable
-from policy_net.laboratory.simulation.environment import DecideOn
+from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import ReplayResult, replay, uncovered
 from policy_net.laboratory.workloads.loaders.record import Recording
 from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
@@ -106,7 +103,7 @@ def with_spread(
     assumptions = _assumptions(setting.options)
     workloads: dict[tuple[JobKindChoice, int, float], Workload] = {_drawn(assumptions.base): base[0]}
 
-    def world(case: AssumedCase) -> World:
+    def change(case: AssumedCase) -> float:
         resize, resume = case.stall_seconds
         options = dataclasses.replace(
             setting.options,
@@ -119,21 +116,18 @@ def with_spread(
         drawn = _drawn(case)
         if drawn not in workloads:
             workloads[drawn] = options.workload(setting.source, setting.truth, setting.recording)
-        return workloads[drawn], options.environment(workloads[drawn])
+        environment = options.environment(workloads[drawn])
+        after, before = (average_seconds(workloads[drawn], environment, name) for name in (proposed_name, today_name))
+        return after / before - 1
 
-    def average_seconds(world: World, policy: str) -> float:
-        result = replay(*world, load_policy(policy, setting.context), setting.truth, placement_effect=setting.effect)
+    def average_seconds(workload: Workload, environment: Environment, policy: str) -> float:
+        decides = load_policy(policy, setting.context)
+        result = replay(workload, environment, decides, setting.truth, placement_effect=setting.effect)
         return comparison.avg_jct_seconds(result)
 
-    answer = SimulatedBase(
-        base,
-        today_name,
-        proposed_name,
-        comparison.avg_jct_seconds(comparison.today),
-        comparison.avg_jct_seconds(comparison.proposed),
-    )
-    replays = CaseReplays(world, average_seconds, setting.truth, places_matter=setting.effect is not None)
-    return dataclasses.replace(comparison, spread=spread_of(answer, assumptions, replays, most, on_case))
+    after, before = map(comparison.avg_jct_seconds, (comparison.proposed, comparison.today))
+    spread = spread_of(after / before - 1, assumptions, change, most, on_case)
+    return dataclasses.replace(comparison, spread=spread)
 
 
 def with_pace(comparison: Comparison, setting: Setting) -> Comparison:

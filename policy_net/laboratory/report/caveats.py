@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from foundation.figures import counted, duration, percent, shown, unit_for
 from policy_net.domain import CapacityMode, JobKind
-from policy_net.laboratory.report.comparison import Comparison, gpu_use
+from policy_net.laboratory.report.comparison import Comparison
 from policy_net.laboratory.report.policies import label
 from policy_net.laboratory.report.record_cautions import unlike_the_record
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
@@ -58,7 +59,7 @@ def _about_larger_jobs(comparison: Comparison) -> Iterator[str]:
 
 def _about_overload(comparison: Comparison) -> Iterator[str]:
     jobs = comparison.workload.jobs
-    queue = gpu_use(comparison.workload, comparison.today).waiting_at(jobs[-1].submit_time_seconds)
+    _, queue = comparison.load(comparison.today).at(math.nextafter(jobs[-1].submit_time_seconds, -math.inf))
     if comparison.compares and queue > max(OVERFULL * len(jobs), SHORT_QUEUE):
         yield (
             f"Under {label(comparison.today.policy)} {queue:,} of the {len(jobs):,} jobs were waiting with nothing when"

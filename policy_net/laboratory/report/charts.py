@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from foundation.figures import duration, percent, unit_for
 from policy_net.laboratory.report.chart_style import INK, Draw
-from policy_net.laboratory.report.comparison import NOTICEABLE_SECONDS, Comparison, gpu_use
+from policy_net.laboratory.report.comparison import NOTICEABLE_SECONDS, Comparison
 from policy_net.laboratory.report.headline import change
 from policy_net.laboratory.report.policies import label
 from policy_net.laboratory.simulation.replay import ReplayResult
@@ -133,22 +133,24 @@ def _distribution(comparison: Comparison) -> Chart:
 
 def _gpus(comparison: Comparison) -> Chart:
     results = [comparison.today, comparison.proposed] if comparison.compares else [comparison.proposed]
-    uses = [gpu_use(comparison.workload, result) for result in results]
-    until = max(float(use.times_seconds[-1]) for use in uses)
+    loads = [comparison.load(result) for result in results]
+    until = max(load.ends[-1] for load in loads)
     unit = unit_for(until)
     title = f"{percent(comparison.proposed.gpu_utilization or 0.0)} of the GPUs are held"
     if comparison.compares:
         title += f" ({label(comparison.today.policy)}: {percent(comparison.today.gpu_utilization or 0.0)})"
     changes = comparison.environment.changes_nodes
     ceiling = "all GPUs at first" if changes else "all GPUs"
-    highest = max(comparison.gpus, *(float(use.held.max()) for use in uses))
+    highest = max(comparison.gpus, *(max(load.used) for load in loads))
 
     def draw(axes: Axes) -> None:
-        for result, use in zip(results, uses, strict=True):
-            middles, held = use.averages(until, SPANS)
+        edges = np.linspace(0.0, until / unit.seconds, SPANS + 1)
+        middles = (edges[:-1] + edges[1:]) / 2
+        for result, load in zip(results, loads, strict=True):
+            held, _ = load.means(SPANS, end_seconds=until)
             mine = colour(comparison, result)
-            axes.fill_between(middles / unit.seconds, held, color=mine, alpha=0.18, linewidth=0, zorder=2)
-            axes.plot(middles / unit.seconds, held, color=mine, linewidth=1.5, label=label(result.policy), zorder=3)
+            axes.fill_between(middles, held, color=mine, alpha=0.18, linewidth=0, zorder=2)
+            axes.plot(middles, held, color=mine, linewidth=1.5, label=label(result.policy), zorder=3)
         axes.axhline(comparison.gpus, color=INK, linewidth=1.2, linestyle="--", label=ceiling)
         last = comparison.workload.jobs[-1].submit_time_seconds / unit.seconds
         axes.axvline(last, color=INK, linewidth=1.0, linestyle=":", label="last submission")

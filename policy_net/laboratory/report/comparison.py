@@ -1,4 +1,4 @@
-"""Comparison of several policies on one workload, job by job against the policy of today; and the GPUs in use."""
+"""Comparison of several policies on one workload, job by job against the policy of today."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from policy_net.domain import MAX_TASKS_PER_ROLE
 from policy_net.laboratory.report.spread import JctSpread
 from policy_net.laboratory.simulation.environment import Environment
-from policy_net.laboratory.simulation.metrics import JobResult, longest_jobs, mean_jct_seconds
+from policy_net.laboratory.simulation.metrics import JobResult, Load, load_of, longest_jobs, mean_jct_seconds
 from policy_net.laboratory.simulation.replay import ReplayResult
 from policy_net.laboratory.workloads.workload import FigureOrigin, Workload
 from policy_net.policy import DEFAULT_POLICY
-
-Array = NDArray[np.float64]
 
 QUEUES = ("fifo-easy", "fifo")
 """Policies of today, of which the first that was replayed is compared with the others. Slurm and its like backfill; a
@@ -142,6 +139,10 @@ class Comparison:
     def figures(self) -> tuple[dict[str, Any], ...]:
         """Every result's figures, as in the command's JSON output."""
         return tuple(result.to_json() for result in self.results)
+
+    def load(self, result: ReplayResult) -> Load:
+        """GPUs in use and jobs that wait, over time."""
+        return load_of(self.workload, self.gpus, result.timeline)
 
     def avg_jct_seconds(self, result: ReplayResult) -> float:
         """Average completion time; a replay ends only when all jobs have."""
@@ -285,51 +286,3 @@ def _class_name(least: int, most: int | None) -> str:
     if most is None:
         return f"{least} GPUs and more"
     return f"{least} GPU" if least == most == 1 else f"{least} to {most} GPUs"
-
-
-@dataclass(frozen=True)
-class GpuUse:
-    """Step functions: from each time to the next, GPUs that are held and jobs that hold nothing.
-
-    The last time is the end of the last job.
-    """
-
-    times_seconds: Array
-    held: Array
-    waiting: Array
-
-    def idle_while_waiting_gpu_seconds(self, gpus: int) -> float:
-        """GPU-seconds that nobody held while at least one job waited with nothing."""
-        seconds = np.diff(self.times_seconds)
-        idle = np.maximum(gpus - self.held[:-1], 0.0) * (self.waiting[:-1] > 0)
-        return float((idle * seconds).sum())
-
-    def waiting_at(self, seconds: float) -> int:
-        """How many jobs held nothing just before this time."""
-        before = np.searchsorted(self.times_seconds, seconds) - 1
-        return int(self.waiting[before]) if before >= 0 else 0
-
-    def averages(self, until_seconds: float, count: int) -> tuple[Array, Array]:
-        """Middles of `count` equal spans from time zero, and the average number of GPUs held in each."""
-        edges = np.linspace(0.0, until_seconds, count + 1)
-        # The integral from the first time on; before it and after the last one nothing is held.
-        integral = np.concatenate([[0.0], np.cumsum(self.held[:-1] * np.diff(self.times_seconds))])
-        upto = np.interp(edges, self.times_seconds, integral)
-        return (edges[:-1] + edges[1:]) / 2, np.diff(upto) / np.diff(edges)
-
-
-def gpu_use(workload: Workload, result: ReplayResult) -> GpuUse:
-    """Use of the GPUs by the jobs of a replay with a timeline."""
-    changes: list[tuple[float, int, int]] = []
-    for spec in workload.jobs:
-        changes.append((spec.submit_time_seconds, 0, 1))
-        gpus, trains = 0, False
-        for time, workers, ps in result.timeline[spec.job_id]:
-            new = workers * spec.worker_demand.gpu + ps * spec.ps_demand.gpu
-            changes.append((time, new - gpus, int(trains) - int(workers > 0)))
-            gpus, trains = new, workers > 0
-        # The last entry is the job's end: it has let go of everything and waits no longer.
-        changes.append((result.timeline[spec.job_id][-1][0], 0, -1))
-    times, held, waiting = np.array(sorted(changes)).T
-    last_of_time = np.append(np.diff(times) > 0, True)
-    return GpuUse(times[last_of_time], np.cumsum(held)[last_of_time], np.cumsum(waiting)[last_of_time])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from foundation.figures import counted, duration, hours, percent, shown, unit_for
-from policy_net.laboratory.report.comparison import Comparison, PairedJobs, best_of, gpu_use
+from policy_net.laboratory.report.comparison import Comparison, PairedJobs, best_of
 from policy_net.laboratory.report.headline import SAME, case_in_words, change, interval
 from policy_net.laboratory.report.owners import FIELDS, Owner, owners_by
 from policy_net.laboratory.report.policies import label
@@ -283,4 +283,4 @@ def idle_gpu_seconds(comparison: Comparison, result: ReplayResult) -> float | No
     """GPU-seconds that nobody held while at least one job waited with nothing; None where machines come and go."""
     if comparison.environment.changes_nodes:
         return None
-    return gpu_use(comparison.workload, result).idle_while_waiting_gpu_seconds(comparison.gpus)
+    return comparison.load(result).idle_while_waiting_gpu_seconds()

@@ -1,25 +1,20 @@
 """Spread of an answer over assumptions: how jobs train, what models they are, how they can be resized.
 
 Every assumption is first changed by itself, then together with the others, up to a number of replays that follows from
-the workload alone, so that the same command gives the same range everywhere. The compiled twin simulates `set`, a tenth
-of a second for a thousand jobs. A queue of fixed sizes is simulated anew only where it can differ: where GPUs alone
-decide what fits, it is the same for every model and kind of job.
+the workload alone, so that the same command gives the same range everywhere. The compiled twin simulates a case of a
+thousand jobs in a tenth of a second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from policy_net.domain import JobKind, SpeedModel
 from policy_net.errors import PolicyNetError
-from policy_net.laboratory.simulation.environment import Environment
-from policy_net.laboratory.simulation.metrics import alone_seconds
-from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
+from policy_net.laboratory.workloads.workload import JobKindChoice
 
-World = tuple[Workload, Environment]
 STALLS_SECONDS = ((0.0, 0.0), (30.0, 60.0), (120.0, 300.0))
 """(resize, resume): none; a checkpoint that is written and read; a new container and a large model as well."""
 KINDS = (JobKindChoice.ALLREDUCE, JobKindChoice.PS, JobKindChoice.ASYNC)
@@ -30,8 +25,6 @@ ELASTIC_SHARES = (1.0, 0.5)
 COMPILED_JOBS, OTHER_JOBS = 60_000, 3_000
 """Jobs that are replayed again for a range, all cases together, by the twin and by the policy itself: under a minute on
 one core, mostly."""
-FIXED_QUEUES = ("fifo", "fifo-backfill", "fifo-easy")
-"""Policies that neither resize nor suspend, and look at nothing but sizes, arrivals and declared durations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,77 +121,27 @@ class JctSpread:
         return name, known
 
 
-@dataclass
-class CaseReplays:
-    """Simulation of cases.
-
-    Attributes:
-        world: the workload and its cluster under a case.
-        average_seconds: average completion time in a world under a policy.
-        speeds: the simulator's truth.
-        places_matter: whether the places of tasks change speeds.
-    """
-
-    world: Callable[[AssumedCase], World]
-    average_seconds: Callable[[World, str], float]
-    speeds: SpeedModel
-    places_matter: bool = False
-    _known: dict[object, float] = field(default_factory=dict)
-
-    def today_seconds(self, world: World, policy: str) -> float:
-        """Today's average; a queue of fixed sizes is not simulated twice where nothing that it depends on differs."""
-        key = self._what_today_depends_on(world, policy)
-        if key is None:
-            return self.average_seconds(world, policy)
-        if key not in self._known:
-            self._known[key] = self.average_seconds(world, policy)
-        return self._known[key]
-
-    def remember(self, world: World, policy: str, seconds: float) -> None:
-        """Keep an average that was simulated before."""
-        key = self._what_today_depends_on(world, policy)
-        if key is not None:
-            self._known[key] = seconds
-
-    def _what_today_depends_on(self, world: World, policy: str) -> object | None:
-        if self.places_matter or policy not in FIXED_QUEUES:
-            return None
-        return _what_a_queue_sees(world, self.speeds)
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedBase:
-    """The base case's world, the two policies, and their average completion times."""
-
-    world: World
-    today: str
-    proposed: str
-    today_seconds: float
-    proposed_seconds: float
-
-
 def spread_of(
-    answer: SimulatedBase,
+    base_change: float,
     assumptions: Assumptions,
-    replays: CaseReplays,
+    change: Callable[[AssumedCase], float],
     most: int,
     on_case: Callable[[float], None] | None = None,
 ) -> JctSpread:
-    """Replay today's and the proposed policy under at most `most` other cases.
+    """Changes of the average completion time under at most `most` other cases.
 
     Args:
+        base_change: of the base case.
+        change: of another case, found by replays; raises `PolicyNetError` where it cannot be replayed.
         on_case: called after each case with the share that is done.
     """
     cases = list(assumptions.cases())
-    changes = {assumptions.base: answer.proposed_seconds / answer.today_seconds - 1}
-    replays.remember(answer.world, answer.today, answer.today_seconds)
+    changes = {assumptions.base: base_change}
     failed = ""
     chosen = cases[: max(most, 0)]
     for done, case in enumerate(chosen, start=1):
         try:
-            world = replays.world(case)
-            proposed = replays.average_seconds(world, answer.proposed)
-            changes[case] = proposed / replays.today_seconds(world, answer.today) - 1
+            changes[case] = change(case)
         except PolicyNetError as error:
             failed = failed or str(error)
         if on_case is not None:
@@ -209,53 +152,3 @@ def spread_of(
 def usual_cases(jobs: int, *, compiled: bool) -> int:
     """Cases that are replayed by default: with the twin at least all that change one assumption."""
     return max(COMPILED_JOBS // jobs, 2 + 2 + 2 + 1) if compiled else OTHER_JOBS // jobs
-
-
-def _what_a_queue_sees(world: World, speeds: SpeedModel) -> object | None:
-    """All inputs of a queue of fixed sizes, rounded to a millionth; None where more than that counts.
-
-    Parameter servers are left out where they always fit beside their workers: on equal machines whose spare CPU they
-    divide without a rest, and none asks for more CPU than its GPUs' share.
-    """
-    workload, environment = world
-    if any(job.requested.workers * job.worker_demand.gpu > environment.gpus for job in workload.jobs):
-        return None  # they run at another size than they asked for, and at the speed of their model there
-    if environment.changes_nodes or environment.speed_noise or environment.job_noise or environment.start_seconds:
-        return None
-    servers_fit = _servers_always_fit(workload, environment)
-    return tuple(
-        (
-            job.submit_time_seconds,
-            job.requested.workers,
-            job.worker_demand,
-            None if servers_fit else (job.requested.ps, job.ps_demand),
-            f"{alone_seconds(job, speeds) or 0.0:.6e}",
-            f"{job.shown_epochs / job.total_epochs:.6e}" if job.work_known else None,
-        )
-        for job in workload.jobs
-    )
-
-
-def _servers_always_fit(workload: Workload, environment: Environment) -> bool:
-    node = environment.node_capacity
-    if environment.node_sizes or not node.gpu:
-        return False
-    for job in workload.jobs:
-        if job.kind is JobKind.ALLREDUCE:
-            servers = 0
-        else:
-            servers = job.requested.ps * job.ps_demand.cpu_milli
-            spare = [node.cpu_milli - count * job.worker_demand.cpu_milli for count in range(node.gpu + 1)]
-            if (
-                job.ps_demand.gpu
-                or not job.ps_demand.cpu_milli
-                or any(cpu < 0 or cpu % job.ps_demand.cpu_milli for cpu in spare)
-            ):
-                return False
-        if job.worker_demand.gpu != 1:
-            return False
-        cpu = job.requested.workers * job.worker_demand.cpu_milli + servers
-        if cpu * node.gpu > job.requested.workers * node.cpu_milli:
-            return False
-    demands = {(job.worker_demand, job.ps_demand.cpu_milli) for job in workload.jobs}
-    return len(demands) == 1

@@ -273,6 +273,11 @@ class Load:
         index = bisect_right(self.seconds, seconds) - 1
         return (0, 0) if index < 0 else (self.used[index], self.waiting[index])
 
+    def idle_while_waiting_gpu_seconds(self) -> float:
+        """GPU-seconds that nobody held while at least one job waited."""
+        idle = np.maximum(self.gpus - np.array(self.used), 0) * (np.array(self.waiting) > 0)
+        return float((idle * np.diff([*self.seconds, self.ends[-1]])).sum())
+
     def means(
         self, steps: int, begin_seconds: float = 0.0, end_seconds: float | None = None
     ) -> tuple[list[float], list[float]]:

@@ -8,7 +8,7 @@ import pytest
 from processes import PATIENCE_SECONDS, Fleet, made_again, wait_until
 
 from cluster_agent.recording.log_reading import CURRENT
-from deploy.local.frame import LearnerWatch
+from deploy.demonstration.frame import LearnerWatch
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.statistics import statistics_digest
 from policy_net.set_policy.policy import default_set_file

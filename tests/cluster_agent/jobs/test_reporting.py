@@ -216,7 +216,7 @@ def test_a_page_is_written_and_says_what_was_recorded(tmp_path: Path, capsys: py
     page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     assert "as recorded, they were done in" in page
     assert "FIFO with backfill" in page
-    assert '<th scope="row">As recorded</th>' in page
+    assert '<th scope="row" class="first">As recorded</th>' in page
     assert "What moves it most by itself is how long a resize stops them" in page
     assert (tmp_path / "page" / "report.png").stat().st_size > 0
 

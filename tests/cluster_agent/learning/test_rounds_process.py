@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from processes import PATIENCE_SECONDS, SPEC, Fleet, wait_until
 
-from deploy.local.frame import LearnerWatch
+from deploy.demonstration.frame import LearnerWatch
 from global_learner.storage.receipts import audit, read_receipts
 from policy_net.exchange.policy_file import read_policy_file
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from cluster_agent.settings_file import read_settings as read_agent
-from deploy.local.configs import learner_content
-from deploy.local.display import Display
+from deploy.demonstration.configs import learner_content
+from deploy.demonstration.display import Display
+from deploy.demonstration.frame import DemoLearner, Demonstration, write_yaml
+from deploy.demonstration.processes import Processes
 from deploy.local.fleet import PublishedVersion
-from deploy.local.frame import DemoLearner, Demonstration, write_yaml
 from deploy.local.lessons import LESSONS, judge_lessons, lesson_score, lessons_json, make_pasts, taught_agent
 from deploy.local.plan import make_plan
-from deploy.local.processes import Processes
 from global_learner.aggregation.settings import Units
 from global_learner.report.learning import LessonCurve
 from global_learner.settings import read_settings as read_learner

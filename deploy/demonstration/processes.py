@@ -1,4 +1,11 @@
-"""The fleet's processes: started together, watched, and ended together whatever happens."""
+"""Processes of a demonstration: started together, watched, and ended together whatever happens.
+
+A demonstration ends its processes itself, unless it is killed; and jobs of an agent outlive it by design. So all its
+processes carry a mark, and its guardian, a process that waits for the end of its standard input, then kills all that
+carry the mark. Should the guardian be killed too, the next demonstration in the same folder does it first.
+
+Usage of the guardian: python -m deploy.demonstration.processes MARK
+"""
 
 from __future__ import annotations
 
@@ -12,8 +19,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from deploy.local.guardian import VARIABLE, Guardian
+from foundation.kinship import cpu_seconds, end_marked
 from policy_net.errors import PolicyNetError
+
+VARIABLE = "FEDL2_DEMO_RUN"
+"""Of the environment, with the mark."""
+_SWEEPS = 100
+_BETWEEN_SWEEPS_SECONDS = 0.05
+"""For processes that were just being started while the others were killed."""
 
 STOP_SECONDS = 30.0
 """How long a process may take to end by itself; an agent pushes what it has left first."""
@@ -21,6 +34,54 @@ STOP_SECONDS = 30.0
 
 class DemoFailed(PolicyNetError):
     """A process of the fleet ended or never answered; the message names its log."""
+
+
+class Guardian:
+    """The guardian's handle; it does its work when this process ends, or at `release`.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.mark = f"{_folder_mark(folder)}{os.getpid()}-{time.time_ns():x}"
+        self._process = subprocess.Popen(  # noqa: S603  (our own program)
+            [sys.executable, "-m", "deploy.demonstration.processes", self.mark],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # neither Ctrl-C nor the end of a terminal reaches it
+        )
+
+    def release(self, wait_seconds: float = 60.0) -> None:
+        """Let it end what is left, and itself."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(wait_seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def end_leftovers(folder: Path) -> int:
+    """Kill what an earlier demonstration in this folder left behind, as nobody guarded it; how many there were."""
+    return _end(_folder_mark(folder), prefix=True)
+
+
+def _folder_mark(folder: Path) -> str:
+    return f"{folder.resolve()}#"
+
+
+def _end(mark: str, *, prefix: bool = False) -> int:
+    ended = 0
+    for _ in range(_SWEEPS):
+        found = end_marked(VARIABLE, mark, prefix=prefix)
+        if not found:
+            break
+        ended += found
+        time.sleep(_BETWEEN_SWEEPS_SECONDS)
+    return ended
 
 
 class Processes:
@@ -54,30 +115,18 @@ class Processes:
 
         One that is only found free may be anybody's, also the near end of a connection, by the time it is used.
         """
-        if sys.platform != "linux":
-            return free_port()  # elsewhere a port that is held is one that cannot be listened on
         holder = socket.socket()
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as those set it who are to listen there
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the programs that are to listen there set it
         holder.bind(("127.0.0.1", 0))
-        self._held.append(holder)
         number: int = holder.getsockname()[1]
+        if sys.platform == "linux":
+            self._held.append(holder)
+        else:
+            holder.close()  # elsewhere a port that is held is one that cannot be listened on
         return number
 
-    def start(self, name: str, module: str, arguments: Sequence[str]) -> None:
-        """Start `python -m module arguments…` under a name."""
-        self._start(name, ["-m", module, *arguments])
-
-    def start_script(self, name: str, script: Path, arguments: Sequence[str]) -> None:
-        """Start `python script arguments…` under a name."""
-        self._start(name, [str(script), *arguments])
-
-    def kill(self, name: str) -> None:
-        """End a process at once; it may be started again."""
-        process = self._running.pop(name)
-        process.kill()
-        process.wait()
-
-    def _start(self, name: str, arguments: Sequence[str]) -> None:
+    def start(self, name: str, program: str, arguments: Sequence[str]) -> None:
+        """Start `python -m program arguments…` under a name, or a script whose path ends in `.py`."""
         # One thread each: three agents and a learner share the machine, and small matrices gain nothing from more.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         if self._guardian is not None:
@@ -85,13 +134,19 @@ class Processes:
         with self.log_of(name).open("ab") as log:
             # A session of its own: Ctrl-C reaches the demo alone, which then ends the fleet in order.
             self._running[name] = subprocess.Popen(  # noqa: S603  (our own programs, our own files)
-                [sys.executable, *arguments],
+                [sys.executable, *([] if program.endswith(".py") else ["-m"]), program, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
                 start_new_session=True,
             )
+
+    def kill(self, name: str) -> None:
+        """End a process at once; it may be started again."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
 
     def log_of(self, name: str) -> Path:
         """Where a process writes."""
@@ -107,7 +162,7 @@ class Processes:
 
     def cpu_seconds(self) -> float:
         """Processor time that those which run now have had; 0 where that cannot be found out."""
-        return sum(_cpu_seconds(process.pid) for process in self._running.values() if process.poll() is None)
+        return cpu_seconds(process.pid for process in self._running.values() if process.poll() is None)
 
     def check(self) -> None:
         """See that nothing has failed.
@@ -142,23 +197,12 @@ class Processes:
         self.stop(learners)
 
 
-def free_port() -> int:
-    """A loopback port that nothing listens on right now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _cpu_seconds(pid: int) -> float:
-    """User and system time; see proc_pid_stat(5). The program's name, in parentheses, may hold anything."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, IndexError, ValueError):
-        return 0.0
-
-
 def _last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
     return lines[-1] if lines else "it wrote nothing"
+
+
+if __name__ == "__main__":
+    while sys.stdin.buffer.read(4096):
+        pass
+    _end(sys.argv[1])

@@ -46,14 +46,18 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
-    def phase(self, what: str) -> None:
-        """A new part of the demo begins; its bar starts at zero."""
+    def phase(self, what: str, elapsed_seconds: float = -PLAIN_LINE_SECONDS) -> None:
+        """A new part of the demo begins, or what goes on in it is said anew; its bar starts at zero."""
         self._bar.update(self._task, description=what, completed=0.0)
-        self._spoke_seconds = -PLAIN_LINE_SECONDS
+        self._spoke_seconds = elapsed_seconds
         if self._live is None:
             self.console.print(what, soft_wrap=True)
         else:
             self._live.update(self._picture())
+
+    def is_due(self, elapsed_seconds: float) -> bool:
+        """Whether the last line is so old that there may be another one."""
+        return elapsed_seconds - self._spoke_seconds >= PLAIN_LINE_SECONDS
 
     def say(self, line: str) -> None:
         """A line that stays, above what is live."""
@@ -68,7 +72,7 @@ class Display:
         self._fleet = fleet
         if self._live is not None:
             self._live.update(self._picture())
-        elif elapsed_seconds - self._spoke_seconds >= PLAIN_LINE_SECONDS:
+        elif self.is_due(elapsed_seconds):
             if not self._explained:
                 self._explained = True
                 self.console.print(LINE_WORDS, soft_wrap=True, markup=False, highlight=False)

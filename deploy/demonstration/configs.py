@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from deploy.local.frame import DemoLearner, enrollment_file
+from deploy.demonstration.frame import DemoLearner, enrollment_file
 from policy_net.laboratory.commands.world_options import WorldOptions
 
 

@@ -1,0 +1,1 @@
+"""What all demonstrations share: their processes, their learner, what they watch and how they end."""
