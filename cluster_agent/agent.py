@@ -31,7 +31,7 @@ from cluster_agent.recording.decision_log import DecisionLog, DecisionRecorder
 from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.recording.load_history import KEPT, LoadCurve, LoadHistory
 from cluster_agent.recording.memory import AgentMemory
-from cluster_agent.recording.state_files import hold_folder, write_json
+from cluster_agent.recording.state_files import lock_folder, write_json
 from cluster_agent.rollout.block_twins import twins_of
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.settings import Acting, AgentSettings, LearnerConnectionSettings
@@ -79,7 +79,7 @@ class Agent:
         self._settings = settings
         self._stop = stop
         self._telemetry = AgentTelemetry()
-        self._lock = hold_folder(settings.state_dir)
+        self._lock = lock_folder(settings.state_dir)
         self._queue = ExperienceQueue(settings.learning.queue_decisions) if settings.learns else None
         self._health = Health(
             settings.telemetry.alive_seconds,

@@ -208,7 +208,7 @@ class KubernetesLimits(Section):
 
     @field_validator("min_shares")
     @classmethod
-    def _leave_each_other_room(cls, shares: dict[str, float]) -> dict[str, float]:
+    def _leave_capacity(cls, shares: dict[str, float]) -> dict[str, float]:
         if sum(shares.values()) > 1.0 + 1e-9:
             raise ValueError(f"the shares add up to {sum(shares.values()):g}: promise no more than 1")
         return shares
@@ -341,7 +341,7 @@ class KubernetesBackendSettings(Section):
         return self
 
 
-def _kind_unless_said(content: Any) -> Any:
+def _with_usual_kind(content: Any) -> Any:
     """A section that says no kind is a simulated cluster's, as it was when there was no other."""
     return {"kind": "simulated", **content} if isinstance(content, dict) else content
 
@@ -349,7 +349,7 @@ def _kind_unless_said(content: Any) -> Any:
 BackendSettings = Annotated[
     SimulatedBackendSettings | LocalBackendSettings | KubernetesBackendSettings,
     Field(discriminator="kind"),
-    BeforeValidator(_kind_unless_said),
+    BeforeValidator(_with_usual_kind),
 ]
 """The settings of any kind of backend."""
 

@@ -78,18 +78,18 @@ def training_key(
     """Write the key of TrainingJobs to a file, from a Secret that is made if it is not there."""
     check_names(secret, key)
     there = PodSecrets(account, os.environ)
-    held = there.read(secret)
-    if held is None:
+    content = there.read(secret)
+    if content is None:
         there.make(secret, {key: base64.b64encode(secrets.token_bytes(_RANDOM_BYTES))})
-        held = there.read(secret)  # of agents that begin at once, all have the key of the first one
-    if held is None or key not in held:
-        has = ", ".join(sorted(held or ())) or "nothing"
+        content = there.read(secret)  # of agents that begin at once, all have the key of the first one
+    if content is None or key not in content:
+        has = ", ".join(sorted(content or ())) or "nothing"
         raise BadAgentConfig(
             f"secret {secret} in namespace {there.namespace}: has no {key}, but {has}; put the key of the jobs that "
             "run there, or delete the Secret if none does"
         )
     try:
-        write_whole(out, held[key], mode=PRIVATE, durable=False)
+        write_whole(out, content[key], mode=PRIVATE, durable=False)
     except OSError as error:
         raise BadAgentConfig(
             f"{out}: cannot be written ({error.strerror}); name a file in a folder that exists"
@@ -135,7 +135,7 @@ def replay_log(
                     status.update(f"{path.name}: {result.decisions:,} decisions")
     result = replayer.result
     show(output, _replay_facts(files, result), lambda: result_sheet(files, result))
-    if result.different or result.beside_different:
+    if result.different or result.challenger_different:
         raise typer.Exit(FAILED)
 
 
@@ -151,10 +151,10 @@ def _replay_facts(files: list[Path], result: LogReplayResult) -> dict[str, Any]:
         "policies": result.policies,
         "programs": sorted(result.programs),
         "beside": {
-            "decisions": result.beside,
-            "equal": result.beside - result.beside_different,
-            "different": result.beside_different,
-            "not_recomputable": result.beside_unknown,
+            "decisions": result.challenger_decisions,
+            "equal": result.challenger_decisions - result.challenger_different,
+            "different": result.challenger_different,
+            "not_recomputable": result.challenger_unknown,
         },
         "cut_short": result.cut_short,
         "first_difference": None if result.first is None else result.first.to_json(),
@@ -173,10 +173,10 @@ def result_sheet(files: list[Path], result: LogReplayResult) -> FactSheet:
         ("by policy", ", ".join(f"{name} {count}" for name, count in result.policies.items())),
         ("written by fedl2", ", ".join(sorted(result.programs))),
     ]
-    if result.beside or result.beside_unknown:
-        equal = result.beside - result.beside_different
-        unknown = f", {result.beside_unknown} cannot be made again" if result.beside_unknown else ""
-        rows.append(("of the policy that did not act", f"{equal} of {result.beside} equal{unknown}"))
+    if result.challenger_decisions or result.challenger_unknown:
+        equal = result.challenger_decisions - result.challenger_different
+        unknown = f", {result.challenger_unknown} cannot be made again" if result.challenger_unknown else ""
+        rows.append(("of the policy that did not act", f"{equal} of {result.challenger_decisions} equal{unknown}"))
     if result.missing:
         rows.append(("not in the log", str(result.missing)))
     if result.unknown:

@@ -90,7 +90,7 @@ class KindNames:
         self._renamed: dict[str, str] = {}
         self._reported: set[str] = set()
 
-    def told_apart(self, state: ClusterState) -> ClusterState:
+    def named_by_kind(self, state: ClusterState) -> ClusterState:
         """The state with a name of its own for a type's other kind."""
         self._renamed = {job.job_id: name for job in state.jobs if (name := self._name(job, state)) != job.job_type}
         if not self._renamed:
@@ -182,7 +182,7 @@ class DecisionLoop:
         observed = self._backend.observe()
         if observed is None:
             return False
-        state, trigger = self._kinds.told_apart(observed[0]), observed[1]
+        state, trigger = self._kinds.named_by_kind(observed[0]), observed[1]
         turn = self._conduct.begin(self.decisions, state, trigger)
         if turn.activated:
             _log.info("policy-activated", policy=turn.identity.name, version=turn.identity.version)

@@ -57,10 +57,10 @@ class AssignmentFollower:
         self._learner = learner
         self._parts = parts
         self._telemetry = telemetry
-        self._held: tuple[int, str] | None = None
+        self._challenger: tuple[int, str] | None = None
         self._bad: dict[int, int] = {}
         self._refused = (0, "")
-        self._asked_rollout = 0
+        self._shared_rollout = 0
         self._due_seconds = 0.0
 
     def resume(self) -> None:
@@ -74,7 +74,7 @@ class AssignmentFollower:
             _log.warning("version-beside-lost", version=rollout_assignment.beside_version, error=str(error))
             return
         if candidate is not None and candidate.identity.version == rollout_assignment.beside_version:
-            self._hold(candidate)
+            self._set_challenger(candidate)
 
     def believe(self, assignment: Assignment) -> float | VersionRejected:
         """Until when an answer's assignment counts, or why it does not; asked before the assignment is followed.
@@ -109,14 +109,14 @@ class AssignmentFollower:
             self._parts.allowed == "shadow-only" and rollout_assignment.role is not AssignmentRole.SHADOW
         ):
             self._end(assignment.version)
-            beside = rollout_assignment.beside_version
-            words = f"setting learner.rollouts is {self._parts.allowed}: v{beside} is not held beside"
-            self._refuse(beside, VersionRejected(words, NOT_ALLOWED))
+            version = rollout_assignment.beside_version
+            words = f"setting learner.rollouts is {self._parts.allowed}: v{version} is not held beside"
+            self._refuse(version, VersionRejected(words, NOT_ALLOWED))
             return
         conduct.follow(rollout_assignment, assignment.version, believed)
-        if self._held is None or self._held[0] != rollout_assignment.beside_version:
+        if self._challenger is None or self._challenger[0] != rollout_assignment.beside_version:
             self._parts.active.set_challenger(None)
-            self._held = None
+            self._challenger = None
             self._fetch(rollout_assignment, spec)
         else:
             self._refused = (0, "")
@@ -128,7 +128,7 @@ class AssignmentFollower:
         if evidence is None:
             return
         now = self._parts.clock()
-        first = evidence.rollout != self._asked_rollout
+        first = evidence.rollout != self._shared_rollout
         if not first and not evidence.blocks and (evidence.shadow is None or (now < self._due_seconds and not last)):
             return
         try:
@@ -142,19 +142,19 @@ class AssignmentFollower:
             _log.debug("evidence-unanswered", error=str(error))
             return
         self._count("taken" if answer.taken else "over")
-        self._asked_rollout = evidence.rollout
+        self._shared_rollout = evidence.rollout
         self._due_seconds = now + _SHADOW_SECONDS
         conduct.on_taken(evidence, answer.next_block, taken=answer.taken)
 
     def reported(self, status: AgentStatus) -> AgentStatus:
         """A heartbeat's status, with how this agent stands to a rollout; a refused assignment is told first."""
-        held = self._parts.conduct.status
+        standing = self._parts.conduct.status
         version, reason = (status.refused_version, status.refused_reason) if status.refused_version else self._refused
         return replace(
             status,
-            rollout=held.rollout,
-            rollout_role=held.role,
-            beside_version=held.beside_version,
+            rollout=standing.rollout,
+            rollout_role=standing.role,
+            beside_version=standing.beside_version,
             refused_version=version,
             refused_reason=reason,
         )
@@ -166,14 +166,14 @@ class AssignmentFollower:
     def forget(self) -> None:
         """Perhaps another learner has taken this one's place: what it refused and held is its own."""
         self._bad.clear()
-        self._asked_rollout = 0
+        self._shared_rollout = 0
 
     def _end(self, assigned_version: int) -> None:
         self._parts.conduct.follow(None, assigned_version, 0.0)
         self._parts.active.set_challenger(None)
         self._refused = (0, "")
-        if self._held is not None:
-            self._held = None
+        if self._challenger is not None:
+            self._challenger = None
             self._parts.kept.forget()
 
     def _fetch(self, rollout_assignment: RolloutAssignment, spec: WeightSpec) -> None:
@@ -195,15 +195,15 @@ class AssignmentFollower:
             _log.warning("fleet-keys-not-kept", version=version, error=str(error))
             return
         self._refused = (0, "")
-        self._hold(candidate)
+        self._set_challenger(candidate)
         try:
             self._parts.kept.keep(fetched)
         except OSError as error:
             _log.warning("version-not-kept", version=version, error=str(error))
 
-    def _hold(self, candidate: Candidate) -> None:
+    def _set_challenger(self, candidate: Candidate) -> None:
         identity = candidate.identity
-        self._held = (identity.version, identity.digest)
+        self._challenger = (identity.version, identity.digest)
         self._parts.active.set_challenger(candidate, self._parts.believed(identity.digest))
 
     def _refuse(self, version: int, error: VersionRejected | LearnerRefused) -> None:

@@ -119,8 +119,8 @@ class FleetLink(RepeatedWork):
 
     def _give_back(self, digest: str, registration: Registration) -> None:
         """Give the learner a policy file that it lost, if it is kept here."""
-        asked, beats = self._given_back
-        if digest == asked and beats:
+        known, beats = self._given_back
+        if digest == known and beats:
             self._given_back = (digest, beats - 1)
             return
         rollouts = self._tasks.rollouts

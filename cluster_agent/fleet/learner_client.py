@@ -192,7 +192,7 @@ def _timeline(timeline: JobTimeline) -> fleet_pb2.JobTimeline:
     return message(
         number=timeline.number,
         job_type=timeline.job_type,
-        held=[message.Held(seconds=at, workers=workers, ps=ps) for at, workers, ps in timeline.held],
+        held=[message.Held(seconds=at, workers=workers, ps=ps) for at, workers, ps in timeline.sizes],
         interventions=[message.Intervention(seconds=at, reason=reason) for at, reason in timeline.interventions],
         resizes=timeline.resizes,
         seconds=timeline.seconds,

@@ -179,7 +179,7 @@ def fetched_policy(
             if error.reason != Distrust.OTHER_ASSIGNMENT or clock() > deadline:
                 raise NoPolicy(f"no policy to schedule with: {error}; set policy.initial") from error
             # It was assigned another one since it registered: ask anew which.
-            registration = access.session.current
+            registration = access.session.registration
             if registration is not None:
                 access.session.forget(registration.incarnation)
             if wait(access.backoff.next_seconds()):

@@ -51,7 +51,7 @@ class NameContest:
         self._cluster = cluster
         self._clock = clock
         self._incarnation: int | None = None
-        self._asked = 0
+        self._attempts = 0
         self._times = 0
         self._latest_seconds = 0.0
         self._not_before = 0.0
@@ -71,13 +71,13 @@ class NameContest:
             raise NameContested(
                 f"another agent calls itself {self._cluster}; this one takes the name back in {left_seconds:.0f} s"
             )
-        self._asked += 1
+        self._attempts += 1
 
     def on_registered(self, incarnation: int) -> None:
         """Take a new incarnation's number; one that nobody here asked for is another agent's, and said so."""
         now, before = self._clock(), self._incarnation
-        is_other = before is not None and incarnation > before + self._asked
-        self._incarnation, self._asked = incarnation, 0
+        is_other = before is not None and incarnation > before + self._attempts
+        self._incarnation, self._attempts = incarnation, 0
         if not is_other:
             return
         if now - self._latest_seconds > _REMEMBERED_SECONDS:
@@ -115,34 +115,34 @@ class Outage:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._latest = ""
-        self.said: dict[str, float] = {}
+        self.reported: dict[str, float] = {}
         self._due_seconds = 0.0
 
     def on_unanswered(self, error: LearnerUnreachable) -> None:
         """The learner did not answer; logged if it is new, or why is."""
-        said = str(error)
-        reason = said.partition(": ")[2] or said  # the same for every call, whose name stands before it
+        message = str(error)
+        reason = message.partition(": ")[2] or message  # the same for every call, whose name stands before it
         now = self._clock()
-        if reason == self._latest or (self.said and now < self._due_seconds):
+        if reason == self._latest or (self.reported and now < self._due_seconds):
             return
-        again_seconds = self.said.get(reason)
-        is_new = again_seconds is None and len(self.said) < _MOST_REASONS
+        again_seconds = self.reported.get(reason)
+        is_new = again_seconds is None and len(self.reported) < _MOST_REASONS
         if not is_new and (again_seconds is None or now < again_seconds):
             return
-        _log.warning("learner-lost", error=said)
-        self._latest, self.said[reason] = reason, now + _SAME_AGAIN_SECONDS
+        _log.warning("learner-lost", error=message)
+        self._latest, self.reported[reason] = reason, now + _SAME_AGAIN_SECONDS
         self._due_seconds = now + _PAUSE_SECONDS
 
     def on_answered(self) -> None:
         """The learner answered; logged if it had been lost."""
-        if self.said:
+        if self.reported:
             _log.info("learner-returned")
         self._latest = ""
-        self.said.clear()
+        self.reported.clear()
 
 
 class Session:
-    """The registration with the learner, made on demand (`current` asks for none); safe to use from several threads."""
+    """The registration with the learner, made on demand (`registration` makes none); safe to use from any thread."""
 
     def __init__(
         self,
@@ -158,13 +158,13 @@ class Session:
         self._learner = learner
         self._spec_digest = spec_digest
         self._job_types = job_types
-        self.current: Registration | None = None
+        self.registration: Registration | None = None
         self._lock = threading.Lock()
 
     def in_rounds(self) -> bool:
         """Whether the learner is known to work in rounds."""
-        current = self.current
-        return current is not None and current.rounds
+        registration = self.registration
+        return registration is not None and registration.rounds
 
     def registered(self) -> Registration:
         """The registration in force; asks for one if there is none.
@@ -174,23 +174,23 @@ class Session:
             NameContested: another agent has the name, and it is not time to take it back yet.
         """
         with self._lock:
-            if self.current is None:
+            if self.registration is None:
                 self._contest.on_ask()
-                self.current = self._learner.register(self._spec_digest, self._job_types)
-                self._contest.on_registered(self.current.incarnation)
+                self.registration = self._learner.register(self._spec_digest, self._job_types)
+                self._contest.on_registered(self.registration.incarnation)
                 _log.info(
                     "agent-registered",
-                    incarnation=self.current.incarnation,
-                    head_step=self.current.head_step,
-                    learning=self.current.learning,
+                    incarnation=self.registration.incarnation,
+                    head_step=self.registration.head_step,
+                    learning=self.registration.learning,
                 )
-            return self.current
+            return self.registration
 
     def forget(self, incarnation: int) -> None:
         """The learner does not know this incarnation (any more); a newer one is left alone."""
         with self._lock:
-            if self.current is not None and self.current.incarnation == incarnation:
-                self.current = None
+            if self.registration is not None and self.registration.incarnation == incarnation:
+                self.registration = None
                 self._contest.on_superseded()
 
 
@@ -227,8 +227,8 @@ class Refusals:
 
     def on_refused(self, caller: str, error: LearnerRefused) -> None:
         """A caller (heartbeat, update or round) was refused; logged if it is new, or due again."""
-        said = str(error)
-        reason = said.partition(": ")[2] or said  # the same for every call, whose name stands before it
+        message = str(error)
+        reason = message.partition(": ")[2] or message  # the same for every call, whose name stands before it
         with self._lock:
             now = self._clock()
             refusal = self.known.get(reason)
@@ -236,14 +236,14 @@ class Refusals:
                 if len(self.known) >= _MOST_REASONS:
                     del self.known[next(iter(self.known))]
                 self.known[reason] = _Refusal(now + _FIRST_SILENCE_SECONDS, callers={caller})
-                _log.error("learner-refused", error=said, scheduling="goes on")
+                _log.error("learner-refused", error=message, scheduling="goes on")
                 return
             refusal.callers.add(caller)
             refusal.times += 1
             if now >= refusal.due_seconds:
                 refusal.silence_seconds = min(2.0 * refusal.silence_seconds, _LONGEST_SILENCE_SECONDS)
                 refusal.due_seconds = now + refusal.silence_seconds
-                _log.error("refusal-repeated", error=said, times=refusal.times, scheduling="goes on")
+                _log.error("refusal-repeated", error=message, times=refusal.times, scheduling="goes on")
 
     def on_answered(self, caller: str) -> None:
         """A caller was not refused; the next refusal of what nobody is refused any more is new."""

@@ -105,18 +105,18 @@ class SketchSharing:
         self,
         learner: LearnerClient,
         state_dir: Path,
-        wanted: bool,
+        enabled: bool,
         clock: Callable[[], float],
         command: Sequence[str] = _COMMAND,
     ) -> None:
         self._learner = learner
         self._state_dir = state_dir
         self._reported_file = state_dir / REPORTED_FILE
-        self._wanted = wanted
+        self._enabled = enabled
         self._clock = clock
         self._command = command
         self.process: subprocess.Popen[bytes] | None = None
-        self._out = tempfile.TemporaryFile() if wanted else None  # noqa: SIM115  (as long as this)
+        self._out = tempfile.TemporaryFile() if enabled else None  # noqa: SIM115  (as long as this)
         self._began_seconds = 0.0
         self._due_seconds = clock()
         self._incarnation = 0
@@ -126,8 +126,8 @@ class SketchSharing:
         if registration.incarnation != self._incarnation:
             # Perhaps another learner: what was told to this one is not known.
             self._incarnation, self._due_seconds = registration.incarnation, self._clock()
-        if not self._wanted:
-            if self._reported_file.exists() and self._tell(registration, None):
+        if not self._enabled:
+            if self._reported_file.exists() and self._send(registration, None):
                 self._reported_file.unlink(missing_ok=True)
         elif self.process is not None:
             self._poll(registration)
@@ -170,7 +170,7 @@ class SketchSharing:
             self._due_seconds = self._clock() + _EARLY_SECONDS
             return
         self._reported_file.touch()  # before it is told: what may have been told can be taken back
-        if not self._tell(registration, sketch):
+        if not self._send(registration, sketch):
             self._due_seconds = self._clock() + _EARLY_SECONDS
 
     def _made(self, code: int) -> WorkloadSketch | None:
@@ -183,7 +183,7 @@ class SketchSharing:
             _log.warning("sketch-not-made", error=str(error))
             return None
 
-    def _tell(self, registration: Registration, sketch: WorkloadSketch | None) -> bool:
+    def _send(self, registration: Registration, sketch: WorkloadSketch | None) -> bool:
         try:
             self._learner.share_sketch(registration, sketch)
         except (LearnerRefused, LearnerUnreachable) as error:

@@ -52,8 +52,12 @@ def sketch_of(recorded: RecordedJobs) -> WorkloadSketch | None:
     lengths: dict[JobKind, list[tuple[WorkloadJob, float]]] = {}
     jobs = [spec for spec in recorded.workload.jobs if spec.submit_time_seconds >= end - _WINDOW_SECONDS]
     for spec in jobs:
-        asked = spec.requested
-        speed = recorded.speeds.samples_per_second(spec.job_type, asked.ps, asked.workers) if asked.workers else 0.0
+        requested = spec.requested
+        speed = (
+            recorded.speeds.samples_per_second(spec.job_type, requested.ps, requested.workers)
+            if requested.workers
+            else 0.0
+        )
         if speed > 0.0:
             run_seconds = spec.total_epochs * spec.samples_per_epoch / speed
             lengths.setdefault(spec.kind, []).append((spec, run_seconds))

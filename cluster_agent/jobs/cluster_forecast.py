@@ -23,7 +23,16 @@ from cluster_agent.backends.kubernetes.observation import SeenCluster, observed
 from cluster_agent.backends.kubernetes.views import ClusterView, StandingJobs, poll
 from cluster_agent.errors import BadJobFile, ClusterRefused, JobRefused
 from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
-from cluster_agent.jobs.forecast import NEW, Draws, can_run, foreseen, spec_of, time_in_words, told_apart, with_guesses
+from cluster_agent.jobs.forecast import (
+    NEW,
+    Draws,
+    can_run,
+    foreseen,
+    named_by_kind,
+    spec_of,
+    time_in_words,
+    with_guesses,
+)
 from cluster_agent.kubernetes.resources import JOBS, Resource
 from cluster_agent.kubernetes.spec_fields import MOST_RANKS
 from cluster_agent.kubernetes.targets import ELASTIC_TARGETS, ElasticTarget, elastic_target, job_facts
@@ -78,8 +87,8 @@ def read_manifest(file: Path) -> tuple[Json, Json | None]:
     except OSError as error:
         raise BadJobFile(f"{name}: cannot be read ({error.strerror}); name a manifest") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise BadJobFile(f"{name}: is no YAML: {said}") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise BadJobFile(f"{name}: is no YAML: {reason}") from error
     found: dict[str, list[Json]] = {JOBS.kind: [], ELASTIC_TARGETS.kind: [], TRAINING_JOBS.kind: []}
     for number, each in enumerate(documents, 1):
         if not isinstance(each, dict) or not isinstance(each.get("metadata"), dict) or "kind" not in each:
@@ -106,7 +115,7 @@ def _of_version(job: Json, resource: Resource, name: str) -> Json:
     return job
 
 
-def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path) -> ManifestJob:
+def job_of_manifest(view: ClusterView, manifest: Json, target: Json | None, file: Path) -> ManifestJob:
     """The job as it would be observed, once it were there.
 
     Raises:
@@ -137,18 +146,18 @@ def asked_job(view: ClusterView, manifest: Json, target: Json | None, file: Path
     found = {**view.seen.found, (JOBS.kind, namespace, name): replace(facts, workers=0)}
     others = [each for each in view.seen.targets if (each.namespace, each.ref.name) != (namespace, name)]
     seen = SeenCluster(view.seen.nodes, view.seen.pods, [*others, elastic], found)
-    look_again = observed(seen, view.unix_seconds, view.observed.state.slot_seconds, own=view.own)
+    with_job = observed(seen, view.unix_seconds, view.observed.state.slot_seconds, own=view.own)
     job_id = f"{namespace}/{NEW}"
-    if job_id in look_again.left_out:
-        raise BadJobFile(f"{file}: {look_again.left_out[job_id]}")
-    job = next(job for job in look_again.state.jobs if job.job_id == job_id)
-    member = look_again.members[job_id]
-    said = member.total_samples if member.samples is not None else _said_total(elastic, facts.annotations)
-    others_there = tuple(job for job in look_again.state.jobs if job.job_id != job_id)
-    return ManifestJob(replace(job, job_id=NEW), said, replace(look_again.state, jobs=others_there))
+    if job_id in with_job.left_out:
+        raise BadJobFile(f"{file}: {with_job.left_out[job_id]}")
+    job = next(job for job in with_job.state.jobs if job.job_id == job_id)
+    member = with_job.members[job_id]
+    total = member.total_samples if member.samples is not None else _stated_total(elastic, facts.annotations)
+    others_there = tuple(job for job in with_job.state.jobs if job.job_id != job_id)
+    return ManifestJob(replace(job, job_id=NEW), total, replace(with_job.state, jobs=others_there))
 
 
-def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> ManifestJob:
+def training_job_of_manifest(view: ClusterView, manifest: Json, file: Path) -> ManifestJob:
     """The job as its agent would observe it, once it were there.
 
     Raises:
@@ -163,10 +172,10 @@ def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> Manifes
         raise BadJobFile(f"{file}: spec.suspend is true: it would not begin before that is false")
     others = [each for each in view.training_jobs.values() if each.job_id != job.job_id]
     own = StandingJobs([*others, job])
-    look_again = observed(view.seen, view.unix_seconds, view.observed.state.slot_seconds, own=own)
-    found = next((each for each in look_again.state.jobs if each.job_id == job.job_id), None)
+    with_job = observed(view.seen, view.unix_seconds, view.observed.state.slot_seconds, own=own)
+    found = next((each for each in with_job.state.jobs if each.job_id == job.job_id), None)
     if found is None:
-        raise BadJobFile(f"{file}: {look_again.left_out.get(job.job_id, 'no policy would be asked about it')}")
+        raise BadJobFile(f"{file}: {with_job.left_out.get(job.job_id, 'no policy would be manifest_job about it')}")
     notes = [job.unlisted] if job.unlisted else []
     if job.mode is not JobUpdateMode.AUTO:
         found = replace(found, max_workers=found.min_workers, max_ps=found.min_ps)
@@ -184,8 +193,8 @@ def asked_training_job(view: ClusterView, manifest: Json, file: Path) -> Manifes
     elif job.steps is not None and total is None:
         line = f"how many steps an epoch of {job.model_type} has is not known here"
         notes.append(f"{line}, so that spec.work.steps says nothing")
-    there = tuple(each for each in look_again.state.jobs if each.job_id != job.job_id)
-    return ManifestJob(replace(found, job_id=NEW), total, replace(look_again.state, jobs=there), tuple(notes), is_guess)
+    there = tuple(each for each in with_job.state.jobs if each.job_id != job.job_id)
+    return ManifestJob(replace(found, job_id=NEW), total, replace(with_job.state, jobs=there), tuple(notes), is_guess)
 
 
 def namespace_of(manifest: Json) -> str:
@@ -204,7 +213,7 @@ def _points_at(spec: Any, name: str) -> bool:
     return isinstance(ref, dict) and ref.get("name") == name
 
 
-def _said_total(target: ElasticTarget, annotations: Any) -> float | None:
+def _stated_total(target: ElasticTarget, annotations: Any) -> float | None:
     """Of a job that has not begun: how many samples there will be, if its annotations say it already."""
     try:
         total = float(annotations.get(target.progress.total)) if target.progress else None
@@ -250,21 +259,21 @@ def foresee_manifest(cluster: Cluster, file: Path, work: JobWork, draws: Draws) 
         if not cluster.trains:
             line = "the agent looks after no TrainingJobs; its configuration has no backend.training"
             raise JobRefused(f"{file}: {line}")
-        asked = asked_training_job(view, manifest, file)
+        manifest_job = training_job_of_manifest(view, manifest, file)
     else:
-        asked = asked_job(view, manifest, target, file)
+        manifest_job = job_of_manifest(view, manifest, target, file)
     notes = [view.meaning_of_free] if view.meaning_of_free else []
     notes += [] if view.serves_targets else ["no ElasticTargets here: all that runs counts as staying"]
-    notes += asked.notes if work.samples is None and work.hours is None else ()
+    notes += manifest_job.notes if work.samples is None and work.hours is None else ()
     guesses: list[str] = []
-    speeds, asked = _speeds(cluster, view, asked, work, notes, guesses)
-    environment = _environment(cluster, asked.cluster)
-    left = [_with_left(job, speeds) for job in asked.cluster.jobs]
+    speeds, manifest_job = _speeds(cluster, view, manifest_job, work, notes, guesses)
+    environment = _environment(cluster, manifest_job.cluster)
+    left = [_with_left(job, speeds) for job in manifest_job.cluster.jobs]
     present = [job for job in left if can_run(spec_of(job, job.remaining_epochs), environment, speeds)]
-    if left_out := len(asked.cluster.jobs) - len(present):
+    if left_out := len(manifest_job.cluster.jobs) - len(present):
         notes.append(f"{counted(left_out, 'job')} left out: there is no room for them now, whatever else ends")
     present.sort(key=lambda job: (job.current.workers == 0, job.submit_time_seconds))
-    job = _with_work(asked, work, speeds, guesses)
+    job = _with_work(manifest_job, work, speeds, guesses)
     unknown = sorted({job.job_type for job in present if job.work_known and not speeds.allocations_seen(job.job_type)})
     if unknown:
         guesses.append(
@@ -283,8 +292,8 @@ def foresee_manifest(cluster: Cluster, file: Path, work: JobWork, draws: Draws) 
         )
         under_advice = foreseen(present, job, environment, advised, speeds, draws)
     except BadInput as error:
-        said = str(error).removeprefix("workload 'now': ").replace(f"job {NEW!r}", "the job")
-        raise BadJobFile(f"{file}: {said}") from error
+        reason = str(error).removeprefix("workload 'now': ").replace(f"job {NEW!r}", "the job")
+        raise BadJobFile(f"{file}: {reason}") from error
     return {
         "asItIs": with_guesses(as_it_is, **is_guess),
         "advised": with_guesses(under_advice, **is_guess),
@@ -300,7 +309,7 @@ def foresee_manifest(cluster: Cluster, file: Path, work: JobWork, draws: Draws) 
 
 
 def _speeds(
-    cluster: Cluster, view: ClusterView, asked: ManifestJob, work: JobWork, notes: list[str], guesses: list[str]
+    cluster: Cluster, view: ClusterView, manifest_job: ManifestJob, work: JobWork, notes: list[str], guesses: list[str]
 ) -> tuple[OnlineFit, ManifestJob]:
     """Speeds that the simulation takes for true, and the jobs by types of which they are; adds notes and guesses."""
     fit = None if cluster.state_dir is None else measured_speeds(cluster.state_dir)
@@ -315,23 +324,25 @@ def _speeds(
                 done = member.samples
                 fit.observe([Progress(job.job_id, job.job_type, job.current, job.run_seconds, done, done, 1.0)])
         notes.append("speeds are what each job trained on average since it began: no agent's state is at hand")
-    jobs = [*asked.cluster.jobs, asked.job]
+    jobs = [*manifest_job.cluster.jobs, manifest_job.job]
     fit.introduce(jobs)
-    *others, job = told_apart(jobs, fit)
-    asked = replace(asked, job=job, cluster=replace(asked.cluster, jobs=tuple(others)))
-    if not fit.allocations_seen(asked.job.job_type):
-        prior = believed_speeds(asked.job.job_type, None, kind=job.kind)
+    *others, job = named_by_kind(jobs, fit)
+    manifest_job = replace(manifest_job, job=job, cluster=replace(manifest_job.cluster, jobs=tuple(others)))
+    if not fit.allocations_seen(manifest_job.job.job_type):
+        prior = believed_speeds(manifest_job.job.job_type, None, kind=job.kind)
         if prior.has_scale:
             grid = prior.speeds
-            size = asked.job.requested
-            speed = grid.samples_per_second(asked.job.job_type, size.ps, size.workers)
-            fit.observe([Progress(NEW, asked.job.job_type, size, 1.0, speed, speed, 1.0)])
-            notes.append(f"nothing was measured of {asked.job.job_type} here: its speed is that of the shipped priors")
+            size = manifest_job.job.requested
+            speed = grid.samples_per_second(manifest_job.job.job_type, size.ps, size.workers)
+            fit.observe([Progress(NEW, manifest_job.job.job_type, size, 1.0, speed, speed, 1.0)])
+            notes.append(
+                f"nothing was measured of {manifest_job.job.job_type} here: its speed is that of the shipped priors"
+            )
         else:
-            line = f"nothing was measured of {asked.job.job_type} here: its speed is a guess"
+            line = f"nothing was measured of {manifest_job.job.job_type} here: its speed is a guess"
             # Of hours at the size of the manifest a speed is no part; only other sizes hang on its shape.
             (guesses if work.hours is None else notes).append(f"{line}; --hours says more")
-    return fit, asked
+    return fit, manifest_job
 
 
 def _stated_speeds(view: ClusterView) -> dict[str, float]:
@@ -377,11 +388,11 @@ def _fixed(job: Job) -> Job:
     return replace(job, requested=size, min_workers=workers, max_workers=workers, min_ps=servers, max_ps=servers)
 
 
-def _with_work(asked: ManifestJob, work: JobWork, speeds: OnlineFit, guesses: list[str]) -> Job:
-    job = asked.job
+def _with_work(manifest_job: ManifestJob, work: JobWork, speeds: OnlineFit, guesses: list[str]) -> Job:
+    job = manifest_job.job
     hour = 3600.0 * speeds.samples_per_second(job.job_type, job.requested.ps, job.requested.workers)
-    total = work.samples if work.samples is not None else asked.total
-    is_guess = asked.is_guess and work.samples is None and work.hours is None
+    total = work.samples if work.samples is not None else manifest_job.total
+    is_guess = manifest_job.is_guess and work.samples is None and work.hours is None
     if work.hours is not None:
         total = work.hours * hour
     if total is None:

@@ -100,7 +100,7 @@ def jobs(
     output: Output = Form.TABLE,
 ) -> None:
     """List all jobs."""
-    found = _asked(socket, {}, watch, active)
+    found = _polled_jobs(socket, {}, watch, active)
     if watch:
         show_again(found, job_table, output, jobs_table)
     else:
@@ -115,7 +115,7 @@ def job(
     output: Output = Form.TABLE,
 ) -> None:
     """Show one job."""
-    found = (with_last_words(jobs[0]) for jobs in _asked(socket, {"name": name}, watch))
+    found = (with_last_words(jobs[0]) for jobs in _polled_jobs(socket, {"name": name}, watch))
     if watch:
         show_again(found, lambda facts: one_job(facts, time.time()), output)
     else:
@@ -171,7 +171,7 @@ def cancel(names: Names, socket: Socket = None, output: Output = Form.TABLE) -> 
     for name in chosen:
         cancelled.append(client.call("cancel", {"name": name}))
         if output.for_people:
-            show(output, cancelled[-1], _said_of("cancel", name, cancelled[-1]))
+            show(output, cancelled[-1], _answer_text("cancel", name, cancelled[-1]))
     if not output.for_people:
         show(output, cancelled[0] if len(chosen) == 1 else cancelled, "", partial(jobs_table, cancelled))
 
@@ -207,10 +207,10 @@ def delete(names: Names, socket: Socket = None, output: Output = Form.TABLE) -> 
 def _act(method: str, name: str, socket: Path | None, output: Form) -> None:
     client = JobClient(socket)
     facts = client.call(method, {"name": name})
-    show(output, facts, _said_of(method, name, facts), partial(jobs_table, [facts]))
+    show(output, facts, _answer_text(method, name, facts), partial(jobs_table, [facts]))
 
 
-def _said_of(method: str, name: str, facts: dict[str, Any]) -> str:
+def _answer_text(method: str, name: str, facts: dict[str, Any]) -> str:
     waits = facts["state"] in ("queued", "suspended") and not (facts["held"] or facts["cancelling"])
     soon = ""
     if not facts["ended"]:
@@ -223,7 +223,9 @@ def _said_of(method: str, name: str, facts: dict[str, Any]) -> str:
     return line
 
 
-def _asked(socket: Path | None, content: dict[str, Any], watch: bool, active: bool = False) -> Iterator[list[Any]]:
+def _polled_jobs(
+    socket: Path | None, content: dict[str, Any], watch: bool, active: bool = False
+) -> Iterator[list[Any]]:
     """The jobs now, and with `watch` whenever something but the time has changed."""
     client = JobClient(socket)
     before = None

@@ -65,7 +65,7 @@ class Draws:
 
 def foreseen(
     present: Sequence[Job],
-    asked: Job,
+    new: Job,
     environment: Environment,
     policy: Callable[[], SchedulerPolicy],
     speeds: SpeedModel,
@@ -74,14 +74,14 @@ def foreseen(
     """`start` and `end` of the job in seconds from now, each as low (10%), median and high (90%).
 
     Args:
-        present: in the order in which they came; `asked` (its id is `NEW`) comes now.
+        present: in the order in which they came; `new` (its id is `NEW`) comes now.
         environment: without a seed and without noise of jobs, which are set here.
         policy: makes a fresh one for each run.
 
     Raises:
         BadInput: the job can never run there.
     """
-    outcomes = [_run(present, asked, environment, policy(), speeds, draws.seed + run) for run in range(draws.runs)]
+    outcomes = [_run(present, new, environment, policy(), speeds, draws.seed + run) for run in range(draws.runs)]
     return {
         "start": _spread([outcome.start_seconds or 0.0 for outcome in outcomes]),
         "end": _spread([outcome.end_seconds or 0.0 for outcome in outcomes]),
@@ -125,7 +125,7 @@ def can_run(job: WorkloadJob, environment: Environment, speeds: SpeedModel) -> b
     return True
 
 
-def told_apart(jobs: Sequence[Job], speeds: OnlineFit) -> list[Job]:
+def named_by_kind(jobs: Sequence[Job], speeds: OnlineFit) -> list[Job]:
     """The jobs, with a name of its own for a type's other kind: speeds are known by type, and a type is of one kind.
 
     Where nothing was measured of the other kind, its least size is believed to be as fast as the known kind's.
@@ -152,7 +152,7 @@ def told_apart(jobs: Sequence[Job], speeds: OnlineFit) -> list[Job]:
 
 def _run(
     present: Sequence[Job],
-    asked: Job,
+    new: Job,
     environment: Environment,
     policy: SchedulerPolicy,
     speeds: SpeedModel,
@@ -161,7 +161,7 @@ def _run(
     draw = random.Random(seed)
     jobs = tuple(
         spec_of(job, job.remaining_epochs if job.work_known else _varied(job.remaining_epochs, draw))
-        for job in (*present, asked)
+        for job in (*present, new)
     )
     found = replay(
         Workload("now", jobs),
@@ -221,7 +221,7 @@ def foreseen_here(facts: dict[str, Any], runs: int, seed: int) -> dict[str, Any]
         raise JobRefused("no decision was taken here yet: there is nothing to foresee from; submit the job")
     state = state_of(line)
     present = [job for job in state.jobs if job.job_id in set(facts["present"])]
-    speeds = _speeds_here(facts, policy_of(folder, line), [*present, _asked(facts)])
+    speeds = _speeds_here(facts, policy_of(folder, line), [*present, _new_job(facts)])
     *present, new = speeds.jobs
     notes = []
     unknown = sorted({job.job_type for job in present if not speeds.known(job)} - {new.job_type})
@@ -232,7 +232,7 @@ def foreseen_here(facts: dict[str, Any], runs: int, seed: int) -> dict[str, Any]
     if facts["job"]["epochs"] is None:
         notes.append("the job does not say its work: one epoch is taken; say `work`, or --epochs")
     start_guessed = any(not speeds.known(job) for job in present)
-    *present, new = told_apart([*present, new], speeds.fit)
+    *present, new = named_by_kind([*present, new], speeds.fit)
     spread = foreseen(
         present,
         new,
@@ -267,7 +267,7 @@ def _name_of(line: dict[str, Any]) -> str:
     return name if name in policy_names() else DEFAULT_POLICY
 
 
-def _asked(facts: dict[str, Any]) -> Job:
+def _new_job(facts: dict[str, Any]) -> Job:
     job = facts["job"]
     epochs = job["epochs"] or _GUESSED_EPOCHS
     return Job(
@@ -289,7 +289,7 @@ def _asked(facts: dict[str, Any]) -> Job:
     )
 
 
-def said(answer: dict[str, Any]) -> str:
+def forecast_text(answer: dict[str, Any]) -> str:
     """The answer for people."""
     start, end = answer["start"], answer["end"]
     version = f" v{answer['version']}" if answer["version"] else ""

@@ -93,8 +93,8 @@ class TaskWords:
 
     def content(self, role: str) -> dict[str, Any]:
         """As a job file says it."""
-        said: dict[str, Any] = {} if self.count is None else dict(_span(role, self.count))
-        return said | {key: value for key, value in (("cpu", self.cpu), ("gpu", self.gpu)) if value is not None}
+        options: dict[str, Any] = {} if self.count is None else dict(_span(role, self.count))
+        return options | {key: value for key, value in (("cpu", self.cpu), ("gpu", self.gpu)) if value is not None}
 
 
 def described(words: list[str], given: dict[str, Any], sizes: dict[str, TaskWords]) -> list[dict[str, Any]]:
@@ -106,10 +106,10 @@ def described(words: list[str], given: dict[str, Any], sizes: dict[str, TaskWord
     messages = []
     for source, content in _read(words):
         for role, stated in sizes.items():
-            said = stated.content(role)
+            options = stated.content(role)
             tasks = content.get(role, {})
-            if said and isinstance(tasks, dict):
-                content[role] = {**tasks, **said}
+            if options and isinstance(tasks, dict):
+                content[role] = {**tasks, **options}
         content |= {key: value for key, value in given.items() if value is not None}
         content.setdefault("modelType", Path(str(content.get("script", "job"))).stem)
         messages.append({"job": content, "folder": str(Path.cwd()), "source": source})
@@ -147,7 +147,7 @@ def _span(role: str, text: str) -> dict[str, int]:
         raise BadJobFile(f"{option} {text}: use a number, or MIN-MAX such as 1-4") from None
 
 
-Asked = Annotated[
+JobArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="FILE... | -- python SCRIPT [ARGUMENTS]...",
@@ -175,7 +175,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Of the first draw.")]
 
 
 def simulate(
-    job: Asked = None,
+    job: JobArgument = None,
     filename: Manifest = None,
     model_type: ModelType = None,
     epochs: Epochs = None,
@@ -222,10 +222,10 @@ def simulate(
     client = JobClient(socket)
     facts = client.call("simulate", messages[0])
     # As above: jobs that are submitted wait for none of it.
-    from cluster_agent.jobs.forecast import foreseen_here, said  # noqa: PLC0415
+    from cluster_agent.jobs.forecast import forecast_text, foreseen_here  # noqa: PLC0415
 
     answer = foreseen_here(facts, runs, seed)
-    show(output, answer, said(answer), [answer])
+    show(output, answer, forecast_text(answer), [answer])
 
 
 def _refuse(options: dict[str, Any], why: str) -> None:

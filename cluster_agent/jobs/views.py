@@ -105,7 +105,7 @@ def one_job(job: dict[str, Any], now_unix_seconds: float) -> FactSheet:
 def _rows(job: dict[str, Any], now_unix_seconds: float) -> Iterable[tuple[str, str]]:
     # By the agent's clock, which stands still while the machine sleeps and does not jump when somebody sets the time.
     measured = _age(job.get("measuredUnixSeconds"), job["submittedUnixSeconds"] + job["ageSeconds"])
-    said = _age(job.get("lastLineUnixSeconds"), now_unix_seconds)
+    last_age = _age(job.get("lastLineUnixSeconds"), now_unix_seconds)
     of_time = {key: clock_time(job[f"{key}Seconds"]) for key in ("run", "age")}
     may, stall = job["may"], job["stallSeconds"]
     rows = {
@@ -121,7 +121,7 @@ def _rows(job: dict[str, Any], now_unix_seconds: float) -> Iterable[tuple[str, s
         "trained": of_time["run"] + (f", {duration(stall)} of it in resizes" if stall else ""),
         "age": of_time["age"],
         "command": " ".join([job["script"], *job["args"]]),
-        "said last": plain_line(job["lastLine"]) + said if job.get("lastLine") else _EMPTY,
+        "said last": plain_line(job["lastLine"]) + last_age if job.get("lastLine") else _EMPTY,
         "log": job["log"],
     }
     return rows.items()

@@ -203,8 +203,8 @@ def _opened(access: Access, chosen: _Chosen, followed: Content | None) -> Opened
         raise BadAgentConfig(f"kubernetes: {where} cannot be used: it is nested too deeply") from error
     except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         missing = None if chosen.in_pod or not access.context else _missing_context(where, access.context)
-        said = missing or " ".join(str(error).split()) or type(error).__name__
-        raise BadAgentConfig(f"kubernetes: {where} cannot be used: {said}") from error
+        reason = missing or " ".join(str(error).split()) or type(error).__name__
+        raise BadAgentConfig(f"kubernetes: {where} cannot be used: {reason}") from error
     return OpenedClient(client, str(configuration.host), context, certificate, token, authority)
 
 
@@ -258,8 +258,8 @@ def _set_token(configuration: Configuration, path: Path, content: Content) -> Va
 def _validity_of_token(token: str) -> Validity:
     """When a service account's token begins and ends, as it says; nothing of one of another kind."""
     try:
-        said = parse_json(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
-        return Validity(float(said.get("iat", 0.0)), float(said["exp"]))
+        claims = parse_json(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+        return Validity(float(claims.get("iat", 0.0)), float(claims["exp"]))
     except (IndexError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return NO_CERTIFICATE
 

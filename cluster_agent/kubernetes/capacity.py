@@ -177,19 +177,19 @@ def requests_of(spec: Json, status: Json) -> dict[str, int]:
         each.get("type") == "PodResizePending" and each.get("reason") == "Infeasible"
         for each in status.get("conditions") or ()
     )
-    held = {each.get("name"): each for each in status.get("containerStatuses") or ()}
-    held |= {each.get("name"): each for each in status.get("initContainerStatuses") or ()}
+    statuses = {each.get("name"): each for each in status.get("containerStatuses") or ()}
+    statuses |= {each.get("name"): each for each in status.get("initContainerStatuses") or ()}
 
-    def asked(container: Json) -> dict[str, int]:
-        return _container(container, held.get(container.get("name")) or {}, infeasible)
+    def demand_of(container: Json) -> dict[str, int]:
+        return _container(container, statuses.get(container.get("name")) or {}, infeasible)
 
     together: dict[str, int] = {}
     for container in spec.get("containers") or ():
-        _add(together, asked(container))
+        _add(together, demand_of(container))
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
-        asks = asked(container)
+        asks = demand_of(container)
         if container.get("restartPolicy") == "Always":
             _add(sidecars, asks)
             step = sidecars
@@ -207,10 +207,10 @@ def requests_of(spec: Json, status: Json) -> dict[str, int]:
     return together
 
 
-def _container(container: Json, held: Json, infeasible: bool) -> dict[str, int]:
+def _container(container: Json, status: Json, infeasible: bool) -> dict[str, int]:
     """What a container asks for; while it is resized, the most of all that it may have or get."""
     asks = amounts((container.get("resources") or {}).get("requests"))
-    now = [amounts(held.get("allocatedResources")), amounts((held.get("resources") or {}).get("requests"))]
+    now = [amounts(status.get("allocatedResources")), amounts((status.get("resources") or {}).get("requests"))]
     if not any(now):
         return asks
     found: dict[str, int] = {} if infeasible else dict(asks)
@@ -324,10 +324,10 @@ def _matches(term: Any, labels: Mapping[str, str], name: str) -> bool:
     if not of_labels and not of_fields:
         return False
     fields = {"metadata.name": name}
-    return all(_holds(each, labels) for each in of_labels) and all(_holds(each, fields) for each in of_fields)
+    return all(_is_met(each, labels) for each in of_labels) and all(_is_met(each, fields) for each in of_fields)
 
 
-def _holds(requirement: Any, values: Mapping[str, str]) -> bool:
+def _is_met(requirement: Any, values: Mapping[str, str]) -> bool:
     found = as_dict(requirement)
     value, stated = values.get(str(found.get("key"))), [str(each) for each in _list(found.get("values"))]
     if value is None:

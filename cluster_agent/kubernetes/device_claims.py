@@ -113,9 +113,9 @@ def taken_devices(found: Iterable[ClaimFacts], offered: Iterable[SliceFacts] = (
     Where a device is its slice says; of one that no slice has, the claim does, or nobody.
     """
     places = {device: node for each in offered for device, node in each.nodes}
-    held = {(device, places.get(device, claim.node)) for claim in found for device in claim.devices}
+    allocated = {(device, places.get(device, claim.node)) for claim in found for device in claim.devices}
     taken: dict[str, Counter[str]] = {}
-    for device, node in held:
+    for device, node in allocated:
         if node:
             taken.setdefault(node, Counter())[COUNTED_AS[device[0]]] += 1
     return {node: dict(counts) for node, counts in taken.items()}
@@ -176,7 +176,7 @@ class _MaybeServed(Generic[Kept]):
         self._is_stopped = False
 
     @property
-    def is_settled(self) -> bool:
+    def has_read(self) -> bool:
         """Whether it was read, or it is known why it was not."""
         troubled = self._trouble or (self._following is not None and self._following.trouble)
         return self.cache.is_synced or bool(troubled)
@@ -233,15 +233,15 @@ class ClaimedDevices:
         return {"watch-resourceclaims": self._claims.run, "watch-resourceslices": self._slices.run}
 
     @property
-    def is_settled(self) -> bool:
+    def has_read(self) -> bool:
         """Whether all that can be known is; before that, what claims hold would be given away."""
-        return self._claims.is_settled and self._slices.is_settled
+        return self._claims.has_read and self._slices.has_read
 
     def less(self, nodes: Iterable[NodeFacts]) -> list[NodeFacts]:
         """Nodes without the devices that claims hold."""
-        held = (entry.kept for entry in self._claims.cache.entries().values())
+        claims = (entry.kept for entry in self._claims.cache.entries().values())
         offered = (entry.kept for entry in self._slices.cache.entries().values())
-        return less_taken(nodes, taken_devices(held, offered))
+        return less_taken(nodes, taken_devices(claims, offered))
 
     def stop(self) -> None:
         """Follow no longer; from any thread."""

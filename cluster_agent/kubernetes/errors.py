@@ -122,17 +122,17 @@ _LATER = frozenset({408, 429, 500, 502, 503, 504})
 _LONGEST_MESSAGE = 1000
 
 
-def error_of(code: int, status: Any, asked: str, retry_after_seconds: float = 0.0) -> ApiError:
+def error_of(code: int, status: Any, request: str, retry_after_seconds: float = 0.0) -> ApiError:
     """The error that a Status stands for, whether it was an answer or came in a watch.
 
     Args:
         status: the decoded body; anything else than a Status object (a proxy's page) says no more than the code does.
-        asked: the request in words, such as "GET pods of ns/x".
+        request: the request in words, such as "GET pods of ns/x".
     """
     found = status if isinstance(status, dict) and status.get("kind") == "Status" else {}
     reason = str(found.get("reason") or "")
-    said = str(found.get("message") or "").replace("\n", " ")[:_LONGEST_MESSAGE]
-    message = f"{asked}: {code}{f' {reason}' if reason else ''}{f': {said}' if said else ''}"
+    detail = str(found.get("message") or "").replace("\n", " ")[:_LONGEST_MESSAGE]
+    message = f"{request}: {code}{f' {reason}' if reason else ''}{f': {detail}' if detail else ''}"
     if code in _LATER:
         details = found.get("details")
         seconds = details.get("retryAfterSeconds") if isinstance(details, dict) else None

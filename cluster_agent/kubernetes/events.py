@@ -93,7 +93,7 @@ class EventRecorder:
         self._numbers = itertools.count(int(wall_clock() * 1e6))
         self.dropped = 0
 
-    def tell(self, about: About, reason: str, message: str, event_type: EventType = EventType.NORMAL) -> None:
+    def record(self, about: About, reason: str, message: str, event_type: EventType = EventType.NORMAL) -> None:
         """Report something on an object, the reason in CamelCase; never waits, never fails."""
         self.count(about.kind, reason)
         try:

@@ -75,7 +75,7 @@ class ListWatch(Generic[Kept]):
         self._backoff = Backoff(f"{seed or own_seed()}/{self._path}", _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS)
         self._version = ""
         self._reported = False
-        self._said = ""
+        self._trouble = ""
         self._is_refused = False
         self._offers_watch_list = True
         self._lock = threading.Lock()
@@ -85,12 +85,12 @@ class ListWatch(Generic[Kept]):
     @property
     def trouble(self) -> str:
         """What went wrong last, in a line; empty where all is well."""
-        return self._said
+        return self._trouble
 
     @property
     def is_refused(self) -> bool:
         """Whether it was last answered that this may not be read."""
-        return bool(self._said) and self._is_refused
+        return bool(self._trouble) and self._is_refused
 
     def step(self) -> float:
         """Read everything, or follow a watch to its end; the seconds to wait before the next step."""
@@ -116,7 +116,7 @@ class ListWatch(Generic[Kept]):
             self._say("senseless", error)
         if self._reported or self._clock() - began >= _STEADY_SECONDS:
             self._backoff.reset()
-            self._said = ""
+            self._trouble = ""
         return self._backoff.next_seconds()
 
     def run(self, wait: Callable[[float], bool]) -> None:
@@ -127,7 +127,7 @@ class ListWatch(Generic[Kept]):
             except Exception:
                 # An object that what keeps it was not made for: it must not end the following of all others.
                 _log.exception("kubernetes-watch-fault", resource=self._what)
-                self._version, self._said = "", "a fault of this program; see its log"
+                self._version, self._trouble = "", "a fault of this program; see its log"
                 seconds = self._backoff.next_seconds()
             if wait(seconds):
                 return
@@ -160,7 +160,7 @@ class ListWatch(Generic[Kept]):
         if not self._version:
             raise ValueError("a list without a resourceVersion")
         self._cache.replace(entries, self._namespace)
-        self._said = ""
+        self._trouble = ""
 
     def _watch_list(self) -> None:
         query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -172,8 +172,8 @@ class ListWatch(Generic[Kept]):
 
     def _follow(self, query: Query, initial: dict[Key, CacheEntry[Kept]] | None) -> None:
         """Take events until the watch ends; `initial` collects the objects that a watch may begin with."""
-        asked = {**self._selectors, **query, "allowWatchBookmarks": "true", "timeoutSeconds": _WATCH_SECONDS}
-        with self._source.watch(self._path, asked, SILENCE_SECONDS) as stream:
+        parameters = {**self._selectors, **query, "allowWatchBookmarks": "true", "timeoutSeconds": _WATCH_SECONDS}
+        with self._source.watch(self._path, parameters, SILENCE_SECONDS) as stream:
             with self._lock:
                 self._stream = stream
                 if self._stopped:
@@ -220,16 +220,16 @@ class ListWatch(Generic[Kept]):
         return None
 
     def _on_reported(self) -> None:
-        self._reported, self._said = True, ""
+        self._reported, self._trouble = True, ""
         self._cache.heard(self._namespace)
 
     def _say(self, what: str, error: Exception) -> None:
         """Log a failure; the same one over and over is logged once."""
-        said = plain_line(str(error))
+        line = plain_line(str(error))
         self._is_refused = isinstance(error, Forbidden)
-        if not self._stopped and said != self._said:
-            _log.warning("kubernetes-watch", resource=self._what, what=what, error=said)
-        self._said = said
+        if not self._stopped and line != self._trouble:
+            _log.warning("kubernetes-watch", resource=self._what, what=what, error=line)
+        self._trouble = line
 
 
 class Following(Generic[Kept]):
@@ -279,7 +279,7 @@ class Following(Generic[Kept]):
         return next((watch.trouble for watch in self._watches.values() if watch.trouble), "")
 
     @property
-    def is_settled(self) -> bool:
+    def has_read(self) -> bool:
         """Whether everything was read once, but for namespaces of several that cannot be read."""
         read = [self.cache.has_read(namespace) for namespace in self._watches]
         tried = [bool(watch.trouble) for watch in self._watches.values()]

@@ -69,8 +69,8 @@ def condition_of(status: Json, name: str) -> Json:
 
 def condition(status: Json, stated: tuple[str, bool, str, str], now: str, generation: int) -> Json:
     """A condition (type, status, reason, message) as it is written, with since when it holds by what is there."""
-    name, holds, reason, line = stated
-    value, before = "True" if holds else "False", condition_of(status, name)
+    name, is_true, reason, line = stated
+    value, before = "True" if is_true else "False", condition_of(status, name)
     since = before.get("lastTransitionTime", now) if before.get("status") == value else now
     return {
         "type": name,

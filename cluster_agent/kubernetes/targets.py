@@ -43,8 +43,8 @@ class TargetUpdateMode(StrEnum):
 
 def is_frozen(annotations: Any) -> bool:
     """Whether annotations freeze what they are on. A misspelt value does: somebody wanted to be left alone."""
-    said = annotations.get(FROZEN) if isinstance(annotations, Mapping) else None
-    return said is not None and str(said).strip().lower() != "false"
+    frozen = annotations.get(FROZEN) if isinstance(annotations, Mapping) else None
+    return frozen is not None and str(frozen).strip().lower() != "false"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ FINISHING = "Finishing"
 
 
 @dataclass(frozen=True, slots=True)
-class ResizeHold:
+class StatedReason:
     """Why an object's size must not be changed for now: a condition's reason, and a line."""
 
     reason: str
@@ -202,7 +202,7 @@ class TargetFacts:
         asks: what one worker takes; None where it cannot be read.
         choice: of nodes, by its pods.
         obstacle: why its size cannot be changed, in a line; empty where it can.
-        hold: why not for now, where it can.
+        delay: why not for now, where it can.
         generation: rises with every change of what it asks for.
         sized_by: the field manager who set its size last; empty where the server does not say.
     """
@@ -217,7 +217,7 @@ class TargetFacts:
     annotations: Mapping[str, str]
     is_over: bool
     obstacle: str = ""
-    hold: ResizeHold | None = None
+    delay: StatedReason | None = None
     generation: int = 0
     sized_by: str = ""
 
@@ -240,7 +240,7 @@ def job_facts(found: Json) -> TargetFacts:
         annotations=annotations,
         is_over=bool(conditions & {"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"}),
         obstacle=_obstacle(spec, parallelism, completions),
-        hold=_hold(metadata, spec, status),
+        delay=_delay_of(metadata, spec, status),
         generation=metadata.get("generation") or 0,
         sized_by=_manager_of(metadata, "f:parallelism"),
     )
@@ -281,17 +281,17 @@ def _obstacle(spec: Json, parallelism: Any, completions: Any) -> str:
     return ""
 
 
-def _hold(metadata: Json, spec: Json, status: Json) -> ResizeHold | None:
+def _delay_of(metadata: Json, spec: Json, status: Json) -> StatedReason | None:
     queue = (metadata.get("labels") or {}).get(_QUEUE)
     if queue:
         if spec.get("suspend"):
-            return ResizeHold(WAITS_FOR_KUEUE, f"Kueue starts it, when queue {queue} has room")
+            return StatedReason(WAITS_FOR_KUEUE, f"Kueue starts it, when queue {queue} has room")
         if (metadata.get("annotations") or {}).get(_ELASTIC) != "true":
             line = f"Kueue (queue {queue}) would stop it if its size changed: annotate it with {_ELASTIC}=true"
-            return ResizeHold(WAITS_FOR_KUEUE, line)
+            return StatedReason(WAITS_FOR_KUEUE, line)
         if (status.get("ready") or 0) < spec.get("parallelism", 1) or status.get("terminating"):
-            return ResizeHold(WAITS_FOR_KUEUE, f"Kueue (queue {queue}) has not admitted all of its pods yet")
+            return StatedReason(WAITS_FOR_KUEUE, f"Kueue (queue {queue}) has not admitted all of its pods yet")
     if status.get("succeeded"):
         # More indices would have to be done again, fewer would end it before its time.
-        return ResizeHold(FINISHING, "some of its pods are done: it keeps its size to its end")
+        return StatedReason(FINISHING, "some of its pods are done: it keeps its size to its end")
     return None

@@ -41,8 +41,8 @@ def comparison_command(cpu_percent: float, state_dir: Path, fallback: str) -> li
 def comparer_of(settings: AgentSettings, budget: LessonBudget) -> PastComparer | None:
     """What compares, where a real cluster's operator lets it; a simulated one knows its baselines by itself."""
     learner = settings.learner
-    wanted = learner is not None and learner.tell_load and learner.tell_baselines and settings.decision_log.enabled
-    if not wanted or settings.backend.kind == "simulated":
+    enabled = learner is not None and learner.tell_load and learner.tell_baselines and settings.decision_log.enabled
+    if not enabled or settings.backend.kind == "simulated":
         return None
     command = comparison_command(budget.cpu_percent, settings.state_dir, settings.guard.fallback)
     return PastComparer(settings.state_dir, budget, command)
@@ -69,7 +69,7 @@ class PastComparer(RepeatedWork):
         self._first_seconds = first_seconds
         self._clock = clock
         self._began = False
-        self._said = ""
+        self._reported = ""
         self.latest = self._kept()
 
     def compare(self) -> float:
@@ -81,12 +81,12 @@ class PastComparer(RepeatedWork):
             past = None if "reason" in content else ReplayedPast.from_json(content)
         except (OSError, ValueError, KeyError, TypeError) as error:
             if not self._stop.is_set():
-                self._tell(str(error) or repr(error))
+                self._report(str(error) or repr(error))
             return self._rest(began, EVERY_SECONDS)
         if past is None:
-            self._tell(str(content["reason"]))
+            self._report(str(content["reason"]))
             return self._rest(began, _EARLY_SECONDS)
-        self._said = ""
+        self._reported = ""
         self.latest = past
         try:
             past.keep(self._state_dir)
@@ -105,10 +105,10 @@ class PastComparer(RepeatedWork):
             return self._first_seconds
         return self.compare()
 
-    def _tell(self, reason: str) -> None:
+    def _report(self, reason: str) -> None:
         """Say why there is none: once, until something else is the matter."""
-        if reason != self._said:
-            self._said = reason
+        if reason != self._reported:
+            self._reported = reason
             _log.info("nothing-compared", reason=reason)
 
     def _kept(self) -> ReplayedPast | None:

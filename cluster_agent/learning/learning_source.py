@@ -177,13 +177,13 @@ class TwinSource:
         self._command = list(command or lesson_command(settings.twin.cpu_percent))
         self.budget = budget or LessonBudget(settings.twin.cpu_percent)
         self._longest_seconds = self.budget.longest_seconds if longest_seconds is None else longest_seconds
-        self._asked = 0
-        self._said = ""
+        self._questions = 0
+        self._reported = ""
 
     @property
     def has_nothing(self) -> bool:
         """Whether the last lesson said why there is none, and so the next ones may be like it."""
-        return bool(self._said)
+        return bool(self._reported)
 
     def gradient(
         self, head: Callable[[], LearnerHead], spec: WeightSpec, incarnation: int, ending: Callable[[], bool]
@@ -194,19 +194,19 @@ class TwinSource:
         Incarnation and number of questions draw window and directions.
         """
         if not isinstance(spec, SetSpec):
-            self.tell(
+            self.report(
                 f"the learner's policy is of kind {spec.policy}, and twins teach set policies; see learning.source"
             )
             return None
-        if not self._asked and (slow := notice()) is not None:
+        if not self._questions and (slow := notice()) is not None:
             _log.warning("twin-is-slow", reason=slow)
 
         def question() -> bytes:
             file, settings = head_file(spec, head().weights, self._priors()), self._settings
-            self._asked += 1
-            seed = _seed(self._cluster, settings.seed, incarnation, self._asked)
-            asked = LessonQuestion(file, self._state_dir.resolve(), settings.twin, seed, settings.permute_rewards)
-            return asked.to_line()
+            self._questions += 1
+            seed = _seed(self._cluster, settings.seed, incarnation, self._questions)
+            question = LessonQuestion(file, self._state_dir.resolve(), settings.twin, seed, settings.permute_rewards)
+            return question.to_line()
 
         try:
             line = self.budget.ask(self._command, question, self._longest_seconds, ending)
@@ -219,20 +219,20 @@ class TwinSource:
             self._telemetry.twin_agreement.set(answer.agreement)
         if answer.result is None:
             if answer.reason:
-                self.tell(answer.reason)
+                self.report(answer.reason)
             else:
-                self._said = ""
+                self._reported = ""
             return None
-        self._said = ""
+        self._reported = ""
         return answer.result
 
-    def tell(self, reason: str) -> None:
+    def report(self, reason: str) -> None:
         """Say why nothing is taught: once, until something else is the matter."""
-        if reason != self._said:
-            self._said = reason
+        if reason != self._reported:
+            self._reported = reason
             _log.warning("twin-teaches-nothing", reason=reason)
 
 
-def _seed(cluster: str, seed: int, incarnation: int, asked: int) -> int:
-    entropy = (zlib.crc32(cluster.encode()), seed, incarnation, asked)
+def _seed(cluster: str, seed: int, incarnation: int, question: int) -> int:
+    entropy = (zlib.crc32(cluster.encode()), seed, incarnation, question)
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1)

@@ -56,7 +56,7 @@ class RoundLink(RepeatedWork):
         Raises:
             LearnerUnreachable, LearnerRefused: as `LearnerClient`.
         """
-        registration = self._session.current
+        registration = self._session.registration
         if registration is None or not registration.rounds:
             return _POLL_EVERY_SECONDS
         task = self._learner.poll(registration)
@@ -79,8 +79,8 @@ class RoundLink(RepeatedWork):
             return self._backoff.next_seconds()
         except LearnerRefused as error:
             self._session.refusals.on_refused("round", error)
-            if self._session.current is not None:
-                self._session.forget(self._session.current.incarnation)
+            if self._session.registration is not None:
+                self._session.forget(self._session.registration.incarnation)
             return self._backoff.next_seconds()
         except Exception:
             # A fault of ours must not end the rounds for good, nor pass unseen.

@@ -233,7 +233,7 @@ class Trainer:
                 registration = self._session.registered()
                 if registration.rounds:
                     if (twin := self._twin_now()) is not None:
-                        twin.tell(
+                        twin.report(
                             "the learner works in rounds, which are answered from live experience alone; let it take"
                             " updates as they come, or see learning.source"
                         )
@@ -250,8 +250,8 @@ class Trainer:
                 self._count("refused")
                 self._rejections["refused"] += 1
                 self._head = None
-                if self._session.current is not None:
-                    self._session.forget(self._session.current.incarnation)
+                if self._session.registration is not None:
+                    self._session.forget(self._session.registration.incarnation)
                 self._abort.wait(self._backoff.next_seconds())
                 return None
         return None

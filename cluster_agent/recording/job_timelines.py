@@ -24,15 +24,15 @@ class JobTimeline:
     """One job's life so far; all times in seconds since its submission.
 
     Attributes:
-        held: moment, workers, parameter servers; each holds until the next.
+        sizes: moment, workers, parameter servers; each holds until the next.
         interventions: moment and reason of every time that the guard stepped in while the job was there.
-        resizes: changes between two allocations with tasks, also those that are no longer in `held`.
+        resizes: changes between two allocations with tasks, also those that are no longer in `sizes`.
         seconds: in the system until now; the completion time of a completed job.
     """
 
     number: int
     job_type: str
-    held: tuple[tuple[float, int, int], ...]
+    sizes: tuple[tuple[float, int, int], ...]
     interventions: tuple[tuple[float, str], ...]
     resizes: int
     seconds: float
@@ -44,29 +44,29 @@ class _Life:
     number: int
     job_type: str
     submit_seconds: float
-    held: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
+    sizes: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=MOST_POINTS))
     interventions: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=MOST_INTERVENTIONS))
     latest: Allocation = SUSPENDED
     resizes: int = 0
     seconds: float = 0.0
 
-    def hold(self, time_seconds: float, grant: Allocation) -> None:
-        if not self.held:
-            self.held.append((0.0, 0, 0))
+    def add(self, time_seconds: float, grant: Allocation) -> None:
+        if not self.sizes:
+            self.sizes.append((0.0, 0, 0))
         if grant == self.latest:
             return
         self.resizes += SUSPENDED not in (grant, self.latest)
         self.latest = grant
         since = max(time_seconds - self.submit_seconds, 0.0)
-        if self.held[-1][0] >= since:  # decided at the moment of its submission
-            self.held.pop()
-        self.held.append((since, grant.workers, grant.ps))
+        if self.sizes[-1][0] >= since:  # decided at the moment of its submission
+            self.sizes.pop()
+        self.sizes.append((since, grant.workers, grant.ps))
 
     def timeline(self, completed: bool) -> JobTimeline:
         return JobTimeline(
             self.number,
             self.job_type,
-            tuple(self.held),
+            tuple(self.sizes),
             tuple(self.interventions),
             self.resizes,
             self.seconds,
@@ -98,9 +98,9 @@ class JobTimelines:
         self._time_seconds = state.time_seconds
         self._number_arrivals(state)
         ended = {entry.job_id: entry for entry in progress if entry.finished}
-        held = {entry.job_id: entry.allocation for entry in progress}
+        sizes = {entry.job_id: entry.allocation for entry in progress}
         for job_id, life in list(self._lives.items()):
-            life.hold(state.time_seconds, held.get(job_id, SUSPENDED))
+            life.add(state.time_seconds, sizes.get(job_id, SUSPENDED))
             age = state.time_seconds - life.submit_seconds
             life.interventions.extend((max(age, 0.0), reason) for reason in interventions)
             if job_id in ended:

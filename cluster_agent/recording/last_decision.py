@@ -183,7 +183,7 @@ def explain_from_log(name: str, state_dir: Path) -> dict[str, Any]:
     }
 
 
-def asked_about(state_dir: Path) -> frozenset[tuple[str, float]]:
+def jobs_decided_about(state_dir: Path) -> frozenset[tuple[str, float]]:
     """The jobs of the newest logged decision: their ids, and when they were submitted."""
     line = last_decision(state_dir)
     state = None if line is None else _readable_state(line)

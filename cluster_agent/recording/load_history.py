@@ -123,7 +123,7 @@ class LoadHistory:
             end = begin + seconds
             # `curve` may have rested beyond its beginning: a job's first interval is told once it is over.
             if end > self._until:
-                used, waiting = _held(state, progress, seconds)
+                used, waiting = _in_use(state, progress, seconds)
                 self._gpus = float(state.total.gpu)
                 self._add(max(begin, self._until), end, used, waiting)
             self._reported = end
@@ -170,7 +170,7 @@ class LoadHistory:
     def _add(self, begin: float, end: float, used: float, waiting: float) -> None:
         if not self._steps:
             self._begin = math.floor(begin / self._step_seconds) * self._step_seconds
-        self._make_room(end)
+        self._thin_out(end)
         begin = max(begin, self._begin)
         last = math.ceil((end - self._begin) / self._step_seconds) - 1
         self._steps += [_Step() for _ in range(last + 1 - len(self._steps))]
@@ -181,7 +181,7 @@ class LoadHistory:
                 self._steps[index].add(overlap, used, waiting, self._gpus)
         self._until = end
 
-    def _make_room(self, end: float) -> None:
+    def _thin_out(self, end: float) -> None:
         while end - self._begin > MOST_STEPS * self._step_seconds:
             if 2 * self._step_seconds <= self._longest_seconds:
                 self._double()
@@ -248,7 +248,7 @@ class LoadHistory:
         self._until = self._reported = until
 
 
-def _held(state: ClusterState, progress: Sequence[Progress], seconds: float) -> tuple[float, int]:
+def _in_use(state: ClusterState, progress: Sequence[Progress], seconds: float) -> tuple[float, int]:
     """GPUs in use on average over an interval, and the jobs that held nothing in it."""
     done = {entry.job_id: entry for entry in progress}
     used, waiting = 0.0, 0
@@ -263,8 +263,8 @@ def _held(state: ClusterState, progress: Sequence[Progress], seconds: float) -> 
 
 
 def _gpus(job: Job, entry: Progress) -> int:
-    held = entry.allocation
-    return held.workers * job.worker_demand.gpu + held.ps * job.ps_demand.gpu
+    size = entry.allocation
+    return size.workers * job.worker_demand.gpu + size.ps * job.ps_demand.gpu
 
 
 KEPT_PAST = "replayed-past.json"

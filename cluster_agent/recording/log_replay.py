@@ -109,7 +109,7 @@ def _grants(logged: JsonObject, made: dict[str, Any]) -> Found | None:
 
 @dataclass
 class LogReplayResult:
-    """Counts of a replay; those of a challenger begin with `beside`.
+    """Counts of a replay; those of a challenger begin with `challenger`.
 
     Attributes:
         missing: decisions that are not in the log: they could not be written, or their lines were removed.
@@ -127,9 +127,9 @@ class LogReplayResult:
     cut_short: list[str] = field(default_factory=list)
     programs: set[str] = field(default_factory=set)
     policies: dict[str, int] = field(default_factory=dict)
-    beside: int = 0
-    beside_different: int = 0
-    beside_unknown: int = 0
+    challenger_decisions: int = 0
+    challenger_different: int = 0
+    challenger_unknown: int = 0
 
 
 class Replayer:
@@ -175,17 +175,17 @@ class Replayer:
             fallback = build_policy(content["fallback"], PolicyContext(seed=settings.seed))
             if self._expected is not None:
                 self.result.missing += max(content["number"] - self._expected, 0)
-            acting = self._held(where, content, settings)
-            challenger = self._held(where, content["beside"], settings) if content.get("beside") else None
+            acting = self._policy_of(where, content, settings)
+            challenger = self._policy_of(where, content["beside"], settings) if content.get("beside") else None
             _set_beliefs(fallback, content["fallback_beliefs"])
             return _Situation(content["number"], acting, Guard(fallback, float("inf")), challenger)
         except _UNREADABLE as error:
             raise _damaged(where, "checkpoint", error) from error
 
-    def _held(self, where: str, content: JsonObject, settings: PolicySettings) -> _HeldPolicy:
+    def _policy_of(self, where: str, content: JsonObject, settings: PolicySettings) -> _ReplayedPolicy:
         candidate = self._candidate(where, PolicyIdentity(**content["policy"]), settings)
         _set_beliefs(candidate.policy, content["beliefs"])
-        return _HeldPolicy(candidate, known=not content["busy"])
+        return _ReplayedPolicy(candidate, known=not content["busy"])
 
     def _candidate(self, where: str, identity: PolicyIdentity, settings: PolicySettings) -> Candidate:
         if identity.digest in policy_names():
@@ -232,16 +232,16 @@ class Replayer:
         logged = content.get("beside")
         if logged is None:
             return
-        held = self._before if situation.fresh else situation
-        made = None if held is None else held.challenged(logged)
+        before = self._before if situation.fresh else situation
+        made = None if before is None else before.challenged(logged)
         if made is None:
-            self.result.beside_unknown += 1
+            self.result.challenger_unknown += 1
             return
-        self.result.beside += 1
+        self.result.challenger_decisions += 1
         found = _fields(logged, made, _OF_CHALLENGER)
         if found is not None:
             _, name, before, after = found
-            self.result.beside_different += 1
+            self.result.challenger_different += 1
             name = f"{name} of {logged['policy']}, which did not act"
             difference = Difference(where, int(logged["number"]), "", name, before, after)
             self.result.first = self.result.first or difference
@@ -253,7 +253,7 @@ def _damaged(where: str, what: str, error: Exception) -> StateDamaged:
 
 
 @dataclass
-class _HeldPolicy:
+class _ReplayedPolicy:
     """A policy from a checkpoint on, and whether what it believes is known."""
 
     candidate: Candidate
@@ -282,13 +282,13 @@ class _HeldPolicy:
 
 @dataclass
 class _Situation:
-    """The policies and the guard from a checkpoint on: `number` is due, `asked_of` tells of the latest decision."""
+    """The policies and the guard from a checkpoint on: `number` is due, `latest` tells of the latest decision."""
 
     number: int
-    acting: _HeldPolicy
+    acting: _ReplayedPolicy
     guard: Guard
-    challenger: _HeldPolicy | None = None
-    asked_of: tuple[int, ClusterState, Trigger] | None = None
+    challenger: _ReplayedPolicy | None = None
+    latest: tuple[int, ClusterState, Trigger] | None = None
     fresh: bool = True
 
     def decide(self, content: JsonObject, state: ClusterState) -> dict[str, Any] | None:
@@ -304,7 +304,7 @@ class _Situation:
         self.fresh = False
         self.number += 1
         number, trigger = content["number"], Trigger(content["trigger"])
-        self.asked_of = number, state, trigger
+        self.latest = number, state, trigger
         digest = self.acting.digest(content)
         proposal = self.acting.proposal(content, number, state, trigger)
         guarded = self.guard.decide(proposal, state, trigger)
@@ -324,13 +324,13 @@ class _Situation:
         None where that was another policy, or another decision, or its beliefs are not known.
         """
         challenger = self.challenger
-        if challenger is None or self.asked_of is None or self.asked_of[0] != logged["number"]:
+        if challenger is None or self.latest is None or self.latest[0] != logged["number"]:
             return None
         if logged["digest"] != challenger.candidate.identity.digest:
             return None
-        _, state, _ = self.asked_of
+        _, state, _ = self.latest
         digest = challenger.digest(logged)
-        made = self.guard.judge_challenger(challenger.proposal(logged, *self.asked_of), state)
+        made = self.guard.judge_challenger(challenger.proposal(logged, *self.latest), state)
         return None if logged["asked"] and not challenger.known else made.to_json() | {"beliefs_digest": digest}
 
 
@@ -366,5 +366,5 @@ class PolicyFinder:
 
 def default_finder(log: Path, folders: list[Path]) -> PolicyFinder:
     """Looks in the named folders, beside the log, and at the policy that ships with the package."""
-    beside = log if log.is_dir() else log.parent
-    return PolicyFinder([*folders, beside / "policies", DEFAULT_SET_FILE.parent])
+    folder = log if log.is_dir() else log.parent
+    return PolicyFinder([*folders, folder / "policies", DEFAULT_SET_FILE.parent])

@@ -54,7 +54,7 @@ class AgentMemory:
             beliefs.restore(saved["beliefs"])
             self._acting_snapshot: dict[str, object] | None = saved.get("acting_beliefs")
             self._snapshot_digest: str = saved.get("acting_digest", "")
-            self._held_snapshot: list[Any] | None = saved.get("held_beliefs")
+            self._challenger_snapshot: list[Any] | None = saved.get("held_beliefs")
             assigned = None if active is None else active.assigned_decider
             if assigned is not None and assigned.beliefs is not None:
                 take_over(assigned.beliefs, self._acting_snapshot, beliefs)
@@ -64,9 +64,9 @@ class AgentMemory:
             raise StateDamaged(f"{self._path}: damaged ({error}); remove it to start afresh") from error
 
     def challenger_believed(self, digest: str) -> dict[str, object] | None:
-        """What the policy with this digest believed when it was last beside the active one; None if another one was."""
-        held = self._held_snapshot
-        return dict(held[1]) if held is not None and held[0] == digest else None
+        """What the policy with this digest believed when it was the challenger last; None if another one was."""
+        saved = self._challenger_snapshot
+        return dict(saved[1]) if saved is not None and saved[0] == digest else None
 
     def save(self, decisions: int, interventions: Mapping[str, int]) -> None:
         """Keep the counts and what is believed now."""
@@ -75,9 +75,9 @@ class AgentMemory:
             acting = assigned.beliefs
             if acting is not None:
                 self._acting_snapshot, self._snapshot_digest = acting.snapshot(), assigned.candidate.identity.digest
-            held = None if challenger is None else challenger.beliefs
-            if challenger is not None and held is not None:
-                self._held_snapshot = [challenger.candidate.identity.digest, held.snapshot()]
+            believed = None if challenger is None else challenger.beliefs
+            if challenger is not None and believed is not None:
+                self._challenger_snapshot = [challenger.candidate.identity.digest, believed.snapshot()]
         content = {
             "format": FORMAT,
             "decisions": decisions,
@@ -85,7 +85,7 @@ class AgentMemory:
             "beliefs": self.beliefs.snapshot(),
             "acting_beliefs": self._acting_snapshot,
             "acting_digest": self._snapshot_digest,
-            "held_beliefs": self._held_snapshot,
+            "held_beliefs": self._challenger_snapshot,
         }
         write_json(self._path, content | {"digest": digest_of_json(content)})
 

@@ -23,7 +23,7 @@ PRIVATE_FOLDER = 0o700
 _LARGEST_BYTES = 1 << 30
 
 
-def hold_folder(folder: Path) -> FileLock:
+def lock_folder(folder: Path) -> FileLock:
     """Make a state directory and hold it: two agents in one would overwrite each other's cluster.
 
     Returns:

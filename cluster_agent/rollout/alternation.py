@@ -322,7 +322,7 @@ class Alternation:
             self.next_number = max(self.next_number, self.tally.number - self.tally.number % 2 + 2)
         self.run, self.tally, self.half = None, None, None
 
-    def on_held(self, next_block: int) -> None:
+    def on_taken(self, next_block: int) -> None:
         """The learner holds all blocks below a number: none of them may come again."""
         if self.tally is not None and self.tally.number - self.tally.number % 2 < next_block:
             self.interrupt()

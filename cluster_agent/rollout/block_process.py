@@ -203,17 +203,17 @@ MOST_BYTES = 2**30
 """Of data; a question of 5,000 jobs takes a tenth of it, with all that is imported."""
 
 
-def build(held: PolicyAtBlock, settings: PolicySettings) -> SchedulerPolicy:
+def build(policy_at_block: PolicyAtBlock, settings: PolicySettings) -> SchedulerPolicy:
     """A policy as it was when the block began.
 
     Raises:
         UnknownPolicy, PolicyFileError, BadInput: it cannot be used here.
     """
-    if held.file is None:
-        return build_policy(held.name, PolicyContext(seed=settings.seed))
-    policy = CandidateFactory(settings).from_bytes(held.file, PolicyIdentity(held.name)).policy
-    if isinstance(policy, SetPolicy) and policy.beliefs is not None and held.beliefs is not None:
-        policy.beliefs.go_on_from(held.beliefs)
+    if policy_at_block.file is None:
+        return build_policy(policy_at_block.name, PolicyContext(seed=settings.seed))
+    policy = CandidateFactory(settings).from_bytes(policy_at_block.file, PolicyIdentity(policy_at_block.name)).policy
+    if isinstance(policy, SetPolicy) and policy.beliefs is not None and policy_at_block.beliefs is not None:
+        policy.beliefs.go_on_from(policy_at_block.beliefs)
     return policy
 
 

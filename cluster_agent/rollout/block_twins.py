@@ -43,7 +43,7 @@ with."""
 
 
 @dataclass(frozen=True, slots=True)
-class AskedBlock:
+class BlockId:
     """Which block the twin is asked about, and for which rollout."""
 
     rollout: int
@@ -67,7 +67,7 @@ class _Seen:
 
 @dataclass
 class _Block:
-    asked: AskedBlock
+    block_id: BlockId
     begin: float
     end: float
     at_begin: ClusterStanding
@@ -96,9 +96,9 @@ class TwinRecord:
         self._now, self._slotted = None, True
         self._jobs, self._ended, self._blocks = {}, {}, []
 
-    def follows(self, asked: AskedBlock) -> bool:
+    def follows(self, block_id: BlockId) -> bool:
         """Whether the block is on record, and its figures may be asked for later."""
-        return any(block.asked == asked for block in self._blocks)
+        return any(block.block_id == block_id for block in self._blocks)
 
     def moved_to(self, state: ClusterState) -> bool:
         """Take in a state before its decision; False where all had to be forgotten."""
@@ -143,7 +143,7 @@ class TwinRecord:
 
     def open(
         self,
-        asked: AskedBlock,
+        block_id: BlockId,
         begin: float,
         end: float,
         state: ClusterState,
@@ -151,16 +151,16 @@ class TwinRecord:
         candidate: PolicyAtBlock,
     ) -> None:
         """A block has begun, and this is the first state in it, which was taken in already."""
-        self._blocks.append(_Block(asked, begin, end, self._standing(state), incumbent, candidate))
+        self._blocks.append(_Block(block_id, begin, end, self._standing(state), incumbent, candidate))
 
-    def due(self, speeds: SpeedModel, pause_seconds: float, wanted: Collection[AskedBlock]) -> list[BlockQuestion]:
+    def due(self, speeds: SpeedModel, pause_seconds: float, awaited: Collection[BlockId]) -> list[BlockQuestion]:
         """The blocks of which all is known now: those that are wanted as questions; the others are forgotten."""
         now = self._now
         if now is None:
             return []
         over = [block for block in self._blocks if now >= block.until]
         self._blocks = [block for block in self._blocks if now < block.until]
-        return [self._question(block, speeds, pause_seconds) for block in over if block.asked in wanted]
+        return [self._question(block, speeds, pause_seconds) for block in over if block.block_id in awaited]
 
     def _question(self, block: _Block, speeds: SpeedModel, pause_seconds: float) -> BlockQuestion:
         assert block.at_end is not None  # noqa: S101  (the end was before now)
@@ -171,8 +171,8 @@ class TwinRecord:
         ]
         jobs = [each for each in sorted(jobs, key=lambda each: each.came) if each.work_epochs > 0.0]
         return BlockQuestion(
-            block.asked.rollout,
-            block.asked.number,
+            block.block_id.rollout,
+            block.block_id.number,
             block.begin,
             block.end,
             block.at_begin,
@@ -222,7 +222,7 @@ class TwinWorker:
         self._clock = clock
         self._questions: queue.Queue[BlockQuestion] = queue.Queue(MOST_WAITING)
         self._lock = threading.Lock()
-        self._answers: dict[AskedBlock, Figures | None] = {}
+        self._answers: dict[BlockId, Figures | None] = {}
         self._unanswered = 0
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -241,7 +241,7 @@ class TwinWorker:
             self._thread.start()
         return True
 
-    def answers(self) -> dict[AskedBlock, Figures | None]:
+    def answers(self) -> dict[BlockId, Figures | None]:
         """What was answered since this was last asked; None where there are no figures."""
         with self._lock:
             given, self._answers = self._answers, {}
@@ -271,7 +271,7 @@ class TwinWorker:
             except Exception as error:  # whatever a twin does, a block is reported
                 _log.warning("twin-gave-up", block=question.number, reason=str(error) or repr(error))
             with self._lock:
-                self._answers[AskedBlock(question.rollout, question.number)] = figures
+                self._answers[BlockId(question.rollout, question.number)] = figures
                 self._unanswered -= 1
 
     def _figures(self, question: BlockQuestion) -> Figures:
@@ -293,8 +293,8 @@ class BlockTwins:
     def __init__(self, twin: TwinWorker, debounce_seconds: float) -> None:
         self._twin = twin
         self._record = TwinRecord(debounce_seconds)
-        self._wanted: set[AskedBlock] = set()
-        self._asked: set[AskedBlock] = set()
+        self._awaited: set[BlockId] = set()
+        self._sent: set[BlockId] = set()
         self._pause_seconds = 0.0
         self._closed = False
 
@@ -310,14 +310,14 @@ class BlockTwins:
         self, rollout: int, tally: BlockTally, state: ClusterState, incumbent: Candidate, candidate: Candidate
     ) -> None:
         """A block has begun; takes down what both policies believe."""
-        asked = AskedBlock(rollout, tally.number)
-        if self._record.follows(asked) or tally.decisions > 0 or state.time_seconds >= tally.end:
+        block_id = BlockId(rollout, tally.number)
+        if self._record.follows(block_id) or tally.decisions > 0 or state.time_seconds >= tally.end:
             return
 
         def take_down() -> None:
-            held = PolicyAtBlock.of(incumbent), PolicyAtBlock.of(candidate)
-            if held[0] is not None and held[1] is not None:
-                self._record.open(asked, tally.begin, tally.end, state, held[0], held[1])
+            incumbent_now, candidate_now = PolicyAtBlock.of(incumbent), PolicyAtBlock.of(candidate)
+            if incumbent_now is not None and candidate_now is not None:
+                self._record.open(block_id, tally.begin, tally.end, state, incumbent_now, candidate_now)
                 policy = incumbent.policy
                 if isinstance(policy, SetPolicy) and policy.beliefs is not None:
                     self._pause_seconds = policy.beliefs.restarts.seconds
@@ -327,9 +327,9 @@ class BlockTwins:
     def finished(self, rollout: int, blocks: Sequence[FinishedBlock]) -> None:
         """Blocks that are to be reported: those on record wait for figures."""
         for block in blocks:
-            asked = AskedBlock(rollout, block.number)
-            if self._record.follows(asked):
-                self._wanted.add(asked)
+            block_id = BlockId(rollout, block.number)
+            if self._record.follows(block_id):
+                self._awaited.add(block_id)
 
     def ask(self, speeds: SpeedModel) -> None:
         """Ask about the blocks of which all is known now; to be called once in every decision."""
@@ -338,20 +338,20 @@ class BlockTwins:
     def reported(self, rollout: int, finished: Sequence[FinishedBlock]) -> list[FinishedBlock]:
         """The same blocks with the figures that have come meanwhile."""
         given = self._twin.answers()
-        self._asked -= given.keys()
+        self._sent -= given.keys()
         answered = [
-            replace(block, twin=given[asked])
-            if block.twin is None and (asked := AskedBlock(rollout, block.number)) in given
+            replace(block, twin=given[block_id])
+            if block.twin is None and (block_id := BlockId(rollout, block.number)) in given
             else block
             for block in finished
         ]
-        self._wanted &= {AskedBlock(rollout, block.number) for block in finished}
+        self._awaited &= {BlockId(rollout, block.number) for block in finished}
         return answered
 
     def waiting(self, rollout: int, block: FinishedBlock) -> bool:
         """Whether figures of it may still come."""
-        asked = AskedBlock(rollout, block.number)
-        return not self._closed and block.twin is None and (asked in self._wanted or asked in self._asked)
+        block_id = BlockId(rollout, block.number)
+        return not self._closed and block.twin is None and (block_id in self._awaited or block_id in self._sent)
 
     def unanswered(self) -> int:
         """How many questions the twin has not answered yet; callable from any thread."""
@@ -364,14 +364,14 @@ class BlockTwins:
 
     def _moved_to(self, state: ClusterState) -> None:
         if not self._record.moved_to(state):
-            self._wanted = set()
+            self._awaited = set()
 
     def _ask(self, speeds: SpeedModel) -> None:
-        for question in self._record.due(speeds, self._pause_seconds, self._wanted):
-            asked = AskedBlock(question.rollout, question.number)
+        for question in self._record.due(speeds, self._pause_seconds, self._awaited):
+            block_id = BlockId(question.rollout, question.number)
             if self._twin.ask(question):
-                self._asked.add(asked)
-        self._wanted = {asked for asked in self._wanted if self._record.follows(asked)}
+                self._sent.add(block_id)
+        self._awaited = {block_id for block_id in self._awaited if self._record.follows(block_id)}
 
     def _guarded(self, what: str, step: Callable[[], None]) -> None:
         """A fault in here costs figures, and no decision."""
@@ -379,7 +379,7 @@ class BlockTwins:
             step()
         except (ArithmeticError, BadInput, LookupError, RuntimeError, TypeError, ValueError) as error:
             self._record.clear()
-            self._wanted = set()
+            self._awaited = set()
             _log.warning("twin-gave-up", reason=f"{what}: {error!r}")
 
 

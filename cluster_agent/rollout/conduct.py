@@ -180,7 +180,7 @@ class Conduct:
             if sent.shadow is not None and taken:
                 self._sums_sent = sent.shadow.decisions
             if taken:
-                state.alternation.on_held(next_block)
+                state.alternation.on_taken(next_block)
                 done = [block for block in state.finished if block.number < next_block]
             else:
                 done = [block for block in state.finished if block in sent.blocks]

@@ -27,14 +27,18 @@ def names_for(beliefs: OnlineFit, *jobs: Job) -> KindNames:
 
 
 def types_seen(beliefs: OnlineFit, *jobs: Job) -> list[str]:
-    return [job.job_type for job in names_for(beliefs, *jobs).told_apart(state_of(*jobs)).jobs]
+    return [job.job_type for job in names_for(beliefs, *jobs).named_by_kind(state_of(*jobs)).jobs]
 
 
 def test_the_second_kind_of_a_type_is_decided_about_and_learned_of_by_a_name_of_its_own() -> None:
     beliefs = OnlineFit()
     jobs = make_job(0), make_job(1, **RING), make_job(2, job_type="other")
     names = names_for(beliefs, *jobs)
-    assert [job.job_type for job in names.told_apart(state_of(*jobs)).jobs] == ["vgg-16", "vgg-16-allreduce", "other"]
+    assert [job.job_type for job in names.named_by_kind(state_of(*jobs)).jobs] == [
+        "vgg-16",
+        "vgg-16-allreduce",
+        "other",
+    ]
     progress = names.renamed([trained(jobs[0], Allocation(1, 1)), trained(jobs[1], Allocation(1, 0))])
     assert [entry.job_type for entry in progress] == ["vgg-16", "vgg-16-allreduce"]
     beliefs.observe(progress)
@@ -59,6 +63,6 @@ def test_a_type_is_not_taken_for_another_one_that_a_user_named_so() -> None:
 def test_where_no_type_is_of_two_kinds_nothing_changes() -> None:
     jobs = make_job(0), make_job(1, job_type="ring", **RING)
     names, state = names_for(OnlineFit(), *jobs), state_of(*jobs)
-    assert names.told_apart(state) is state
+    assert names.named_by_kind(state) is state
     progress = [trained(jobs[1], Allocation(1, 0))]
     assert names.renamed(progress) is progress

@@ -119,8 +119,8 @@ def reported() -> RenderableType:
 def replayed() -> RenderableType:
     result = LogReplayResult(
         decisions=123_456, different=12, missing=3, unknown=4, cut_short=["decisions-17.jsonl, line 1234"],
-        programs={"0.1.0", "0.2.0"}, policies={"set-taught": 123_000, "v1190": 456}, beside=1234, beside_different=1,
-        beside_unknown=2,
+        programs={"0.1.0", "0.2.0"}, policies={"set-taught": 123_000, "v1190": 456}, challenger_decisions=1234,
+        challenger_different=1, challenger_unknown=2,
     )  # fmt: skip
     return result_sheet([Path("decisions-17.jsonl")], result)
 

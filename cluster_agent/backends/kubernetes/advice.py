@@ -15,7 +15,7 @@ from cluster_agent.backends.kubernetes.observation import Observed, ObservedTarg
 from cluster_agent.kubernetes.api_server import ApiServer, ContentType, whole_time
 from cluster_agent.kubernetes.errors import ApiError, NotFound
 from cluster_agent.kubernetes.resources import Json, condition, condition_of, dicts_in
-from cluster_agent.kubernetes.targets import ELASTIC_TARGETS, ElasticTarget, ResizeHold
+from cluster_agent.kubernetes.targets import ELASTIC_TARGETS, ElasticTarget, StatedReason
 from foundation.clocks import UnixClock
 from foundation.text import plain_line
 from policy_net.domain import Decision
@@ -38,8 +38,8 @@ class TargetOutcome:
     """
 
     workers: int
-    limited: ResizeHold | None = None
-    resized: ResizeHold | None = None
+    limited: StatedReason | None = None
+    resized: StatedReason | None = None
     is_resized: bool = False
     allocation: Json | None = None
 
@@ -76,43 +76,43 @@ class Adviser:
         for job_id, target in targets.items():
             member, problem = observed.members.get(job_id), observed.left_out.get(job_id, "")
             if problem:
-                unusable = _condition(READY, False, ResizeHold(Reason.NOT_USABLE, problem))
-                said = {"recommendation": None, "conditions": [unusable]}
+                unusable = _condition(READY, False, StatedReason(Reason.NOT_USABLE, problem))
+                content = {"recommendation": None, "conditions": [unusable]}
             elif member is not None:
-                said = _said(member, decision.of(job_id).workers, (outcomes or {}).get(job_id))
+                content = _content_of(member, decision.of(job_id).workers, (outcomes or {}).get(job_id))
             else:
                 continue  # it came after the decision
-            if self._written.get(job_id) == (target.uid, target.generation, said):
+            if self._written.get(job_id) == (target.uid, target.generation, content):
                 continue
             if not self._may_write():
                 failed.append(job_id)
                 continue
             try:
-                self._write(target, said)
+                self._write(target, content)
             except NotFound:  # deleted meanwhile
                 continue
             except ApiError as error:
                 failed.append(job_id)
                 _log.warning("advice-not-written", target=job_id, error=plain_line(str(error)))
             else:
-                self._written[job_id] = (target.uid, target.generation, said)
+                self._written[job_id] = (target.uid, target.generation, content)
                 if problem and job_id not in observed.over and not _stands(target, problem):
                     self._on_unusable(target, problem)
         return failed
 
-    def _write(self, target: ElasticTarget, said: Json) -> None:
+    def _write(self, target: ElasticTarget, content: Json) -> None:
         now = whole_time(self._wall_clock())
         others = [each for each in dicts_in(target.status.get("conditions")) if each.get("type") not in _OURS]
         status: Json = {
             "observedGeneration": target.generation,
-            "recommendation": said["recommendation"] and {**said["recommendation"], "time": now},
+            "recommendation": content["recommendation"] and {**content["recommendation"], "time": now},
             "conditions": [
                 *others,
-                *(condition(target.status, each, now, target.generation) for each in said["conditions"]),
+                *(condition(target.status, each, now, target.generation) for each in content["conditions"]),
             ],
         }
-        if said.get("allocation"):
-            status["allocation"] = said["allocation"]
+        if content.get("allocation"):
+            status["allocation"] = content["allocation"]
         # With the uid, a target that was made anew under this name is not written to.
         body = {"metadata": {"uid": target.uid}, "status": status}
         path = ELASTIC_TARGETS.path(target.namespace, target.name, "status")
@@ -135,23 +135,23 @@ def advice(now: int, workers: int) -> str:
     return f"{'more' if workers > now else 'fewer'}: {workers} rather than {now}"
 
 
-def _said(member: ObservedTarget, workers: int, outcome: TargetOutcome | None) -> Json:
+def _content_of(member: ObservedTarget, workers: int, outcome: TargetOutcome | None) -> Json:
     now = member.facts.workers if outcome is None else outcome.workers
     recommendation = {"workers": workers, "current": now, "message": advice(now, workers)}
     trouble = f"; progress: {member.reading.problem}" if member.reading is not None and member.reading.problem else ""
-    ready = ResizeHold(Reason.ADVISED, f"sizes are recommended, and not set{trouble}")
+    ready = StatedReason(Reason.ADVISED, f"sizes are recommended, and not set{trouble}")
     if outcome is None:
         waits = pod_waits(member)
         limits = [_condition(LIMITED, True, waits)] if waits is not None else []
         return {"recommendation": recommendation, "conditions": [*limits, _condition(READY, True, ready)]}
-    limited = outcome.limited or ResizeHold(Reason.WITHIN_LIMITS, "no limit is in the way")
+    limited = outcome.limited or StatedReason(Reason.WITHIN_LIMITS, "no limit is in the way")
     conditions = [_condition(LIMITED, outcome.limited is not None, limited)]
     if outcome.resized is not None:
-        ready = ResizeHold(Reason.SET, f"sizes are set{trouble}")
+        ready = StatedReason(Reason.SET, f"sizes are set{trouble}")
         conditions.append(_condition(RESIZED, outcome.is_resized, outcome.resized))
     conditions.append(_condition(READY, True, ready))
     return {"recommendation": recommendation, "conditions": conditions, "allocation": outcome.allocation}
 
 
-def _condition(kind: str, is_so: bool, why: ResizeHold) -> tuple[str, bool, str, str]:
+def _condition(kind: str, is_so: bool, why: StatedReason) -> tuple[str, bool, str, str]:
     return kind, is_so, str(why.reason), why.line

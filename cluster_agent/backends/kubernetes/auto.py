@@ -38,7 +38,7 @@ from cluster_agent.backends.kubernetes.sizing import (
 )
 from cluster_agent.kubernetes.events import About, EventRecorder, EventType
 from cluster_agent.kubernetes.resources import Json, condition_of
-from cluster_agent.kubernetes.targets import ELASTIC_TARGETS, ElasticTarget, ResizeHold, TargetUpdateMode
+from cluster_agent.kubernetes.targets import ELASTIC_TARGETS, ElasticTarget, StatedReason, TargetUpdateMode
 from policy_net.domain import Decision, DecisionOrigin
 
 _FALLBACK = "fallback:"
@@ -80,7 +80,7 @@ class Auto:
         self._changed: dict[str, list[float]] = {}
         self._rivals = Rivals()
         self._reported: dict[tuple[str, str], str] = {}
-        self._tells = False
+        self._says_why = False
         self._is_undone = False
 
     def begin(self, about: Observed, decision: Decision) -> Mapping[str, TargetOutcome]:
@@ -95,9 +95,9 @@ class Auto:
         limits = {job_id: limit_of(each, situation, self._limits) for job_id, each in members.items()}
         opted_in = {job_id for job_id, each in members.items() if has_opted_in(each, situation)}
         fixed = {
-            job_id: self._writer.holds(members[job_id].target)
+            job_id: self._writer.counted_workers(members[job_id].target)
             for job_id, why in limits.items()
-            if why is not None or not self._writer.is_settled(members[job_id].target)
+            if why is not None or not self._writer.has_seen_all(members[job_id].target)
         }
         sizes = fitted(about.state, decision, fixed, self._limits.min_shares, about.reach)
         without_capacity = {job.job_id for job in about.state.jobs if not job.max_workers}
@@ -108,11 +108,11 @@ class Auto:
                 why = why or _why_other(decision.of(job_id).workers, sizes[job_id], job_id in about.reach)
                 stands = _stands(member, sizes[job_id], decision.of(job_id).workers, limits[job_id])
                 if job_id in without_capacity and stands.reason == Reason.WAITS:
-                    stands = ResizeHold(
+                    stands = StatedReason(
                         Reason.WAITS_FOR_CAPACITY, "the nodes that its pods may use have no room for its least"
                     )
                 self._outcomes[job_id] = TargetOutcome(
-                    self._writer.holds(member.target),
+                    self._writer.counted_workers(member.target),
                     why,
                     stands if job_id in opted_in else None,
                     stands.reason == Reason.SET,
@@ -156,7 +156,7 @@ class Auto:
 
     def _last(self, member: ObservedTarget, before: TargetOutcome | None) -> Json | None:
         """The last change of a job, which an earlier life of the agent may have made."""
-        found = noted(member) if self._writer.is_settled(member.target) else None
+        found = noted(member) if self._writer.has_seen_all(member.target) else None
         return found or (None if before is None else before.allocation)
 
     def _see_again(self) -> None:
@@ -198,17 +198,17 @@ class Auto:
         self._rivals.forget({each.facts.uid for each in members.values()})
         for member in members.values():
             namespace = namespaces.get(member.target.namespace)
-            may_tell = namespace is not None and namespace.has_opted_in
+            may_report = namespace is not None and namespace.has_opted_in
             if (
                 member.target.mode is not TargetUpdateMode.AUTO
-                or not self._writer.is_settled(member.target)
-                or not may_tell
+                or not self._writer.has_seen_all(member.target)
+                or not may_report
             ):
                 continue
             if self._rivals.poll(member, now):
                 found = self._rivals.found[member.facts.uid]
                 if found.times < CONTEST:
-                    self._tell(member, Reason.SET_BACK, found.line, EventType.WARNING)
+                    self._record_event(member, Reason.SET_BACK, found.line, EventType.WARNING)
 
     def _give_capacity(self) -> None:
         """Give those that grow what is free now, in their order."""
@@ -231,7 +231,7 @@ class Auto:
             if is_last:
                 late = f" within {self._limits.room_seconds:g} s" if is_late else ""
                 line = f"to {change.words}, there is no room on any node{late}; the next decision sees"
-            self._note(change.member, ResizeHold(Reason.WAITS_FOR_CAPACITY, line))
+            self._note(change.member, StatedReason(Reason.WAITS_FOR_CAPACITY, line))
 
     def _free_capacity(self) -> UnpromisedCapacity:
         seen = self._watch.seen()
@@ -239,7 +239,7 @@ class Auto:
         for target in seen.targets:
             facts = seen.found.get(target.object_key)
             if facts is not None and not facts.is_over:
-                holders[facts.uid] = (facts, self._writer.holds(target))
+                holders[facts.uid] = (facts, self._writer.counted_workers(target))
         return UnpromisedCapacity(seen.nodes, seen.pods, holders.values())
 
     def _set(self, change: SizeChange, workers: int) -> None:
@@ -255,7 +255,7 @@ class Auto:
         else:
             self._is_undone = True
             reason = Reason.CHANGE_FAILED if written is Written.FAILED else Reason.PENDING
-            self._note(change.member, ResizeHold(reason, line))
+            self._note(change.member, StatedReason(reason, line))
 
     def _made(self, change: SizeChange, workers: int) -> Json:
         line = advice(change.before, workers)
@@ -273,13 +273,13 @@ class Auto:
         workers, line = made["workers"], made["reason"]
         self._changed[member.facts.uid] = [seconds_of(each) for each in made["recentChanges"]]
         reason = Reason.SET if workers == change.after else Reason.WAITS_FOR_CAPACITY
-        resized = ResizeHold(reason, f"has {workers} workers" if reason is Reason.SET else line)
+        resized = StatedReason(reason, f"has {workers} workers" if reason is Reason.SET else line)
         limited = self._outcomes[job_id].limited
         self._outcomes[job_id] = TargetOutcome(workers, limited, resized, reason is Reason.SET, made)
         why = f"{line} (policy {self._origin.policy or 'unknown'}, decision {self._origin.number})"
-        self._tell(member, "Resized" if change.before else "Started", why)
+        self._record_event(member, "Resized" if change.before else "Started", why)
 
-    def _note(self, member: ObservedTarget, why: ResizeHold) -> None:
+    def _note(self, member: ObservedTarget, why: StatedReason) -> None:
         self._outcomes[member.job_id] = replace(self._outcomes[member.job_id], resized=why, is_resized=False)
         self._report_reason(member, RESIZED, why)
 
@@ -298,7 +298,7 @@ class Auto:
             if outcome.limited is not None:
                 self._report_reason(members[job_id], LIMITED, outcome.limited, aloud=job_id in opted_in)
 
-    def _report_reason(self, member: ObservedTarget, condition: str, why: ResizeHold, *, aloud: bool = True) -> None:
+    def _report_reason(self, member: ObservedTarget, condition: str, why: StatedReason, *, aloud: bool = True) -> None:
         """Report a reason that is new; what stands in the status already was reported in an earlier life.
 
         Args:
@@ -313,27 +313,29 @@ class Auto:
             self._events.count(ELASTIC_TARGETS.kind, str(why.reason))
             return
         is_fault = why.reason in _FAULTS
-        self._tell(member, str(why.reason), why.line, EventType.WARNING if is_fault else EventType.NORMAL)
+        self._record_event(member, str(why.reason), why.line, EventType.WARNING if is_fault else EventType.NORMAL)
 
-    def _tell(self, member: ObservedTarget, reason: str, line: str, event_type: EventType = EventType.NORMAL) -> None:
+    def _record_event(
+        self, member: ObservedTarget, reason: str, line: str, event_type: EventType = EventType.NORMAL
+    ) -> None:
         target = member.target
         job = About(target.ref.api_version, target.ref.kind, target.namespace, target.ref.name, member.facts.uid)
         for each in (_about(target), job):
             self._report_of(each, reason, line, event_type)
 
     def _report_of(self, about: About, reason: str, line: str, event_type: EventType) -> None:
-        if not self._tells:
+        if not self._says_why:
             # Whoever only advises may not tell; here somebody has opted in.
-            self._tells = True
+            self._says_why = True
             self._watch.run(lambda: self._events.run(lambda: self._watch.is_stopping), "events")
-        self._events.tell(about, reason, line, event_type)
+        self._events.record(about, reason, line, event_type)
 
 
 def _about(target: ElasticTarget) -> About:
     return About(ELASTIC_TARGETS.api_version, ELASTIC_TARGETS.kind, target.namespace, target.name, target.uid)
 
 
-def _why_other(decided: int, size: int, is_confined: bool) -> ResizeHold | None:
+def _why_other(decided: int, size: int, is_confined: bool) -> StatedReason | None:
     """Why a job that may change gets another size than was decided; `is_confined`: it can use some nodes only."""
     if size == decided:
         return None
@@ -344,16 +346,16 @@ def _why_other(decided: int, size: int, is_confined: bool) -> ResizeHold | None:
         line = f"{size} workers rather than {decided}: what is fixed and promised to others leaves no more{where}"
         if size > decided:
             line = f"{size} workers rather than {decided}: nobody else may have them now, or its namespace has a share"
-    return ResizeHold(Reason.BOUNDS_AND_SHARES, line)
+    return StatedReason(Reason.BOUNDS_AND_SHARES, line)
 
 
-def _stands(member: ObservedTarget, size: int, decided: int, limit: ResizeHold | None) -> ResizeHold:
+def _stands(member: ObservedTarget, size: int, decided: int, limit: StatedReason | None) -> StatedReason:
     """The condition of a job before anything is changed."""
     now = member.facts.workers
     if limit is not None and now != decided:
         return limit
     if not now and not size:
-        return ResizeHold(Reason.WAITS, "others get more done with what there is")
+        return StatedReason(Reason.WAITS, "others get more done with what there is")
     if now == size:
-        return ResizeHold(Reason.SET, f"has {now} workers")
-    return ResizeHold(Reason.PENDING, "its change is under way")
+        return StatedReason(Reason.SET, f"has {now} workers")
+    return StatedReason(Reason.PENDING, "its change is under way")

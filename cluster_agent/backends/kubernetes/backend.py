@@ -26,7 +26,7 @@ from cluster_agent.backends.kubernetes.observation import (
     ended_since,
     observed,
     running_workers,
-    said_progress,
+    stated_progress,
     targets_alone,
 )
 from cluster_agent.backends.kubernetes.places import gpu_types_of, in_places, progress_in_places
@@ -42,7 +42,7 @@ from cluster_agent.kubernetes.events import EventRecorder
 from cluster_agent.kubernetes.targets import TargetFacts
 from cluster_agent.kubernetes.training.credentials import JobKeys, follow_agent_key, read_agent_key
 from cluster_agent.kubernetes.training.pod_rights import Rights
-from cluster_agent.recording.last_decision import asked_about
+from cluster_agent.recording.last_decision import jobs_decided_about
 from foundation.clocks import UnixClock, boot_seconds
 from foundation.followed_files import POLL_SECONDS as FILES_POLL_SECONDS
 from foundation.followed_files import FollowedFiles
@@ -158,7 +158,7 @@ class KubernetesBackend:
         self._decided_seconds = -float("inf")
         self._done, self._done_seconds = 0, 0.0
         self._untold: frozenset[str] = frozenset()
-        self._asked_about: frozenset[tuple[str, float]] | None = asked_about(parts.state_dir)
+        self._decided_about: frozenset[tuple[str, float]] | None = jobs_decided_about(parts.state_dir)
 
     @property
     def finished(self) -> bool:
@@ -215,9 +215,9 @@ class KubernetesBackend:
             self.watch.pods_moved.clear()
             self.watch.check_fresh()
             self._known_shape = self._shape()
-            if self._asked_about is not None:
-                self._untold = ended_since(self._asked_about, self.watch.by_id().values(), self.watch.found())
-                self._asked_about = None
+            if self._decided_about is not None:
+                self._untold = ended_since(self._decided_about, self.watch.by_id().values(), self.watch.found())
+                self._decided_about = None
             found = self.poll()
             if found.state.jobs:
                 self._trigger = self._what_happened(found)
@@ -238,14 +238,14 @@ class KubernetesBackend:
         if unknown:
             raise InvalidAllocation(f"{unknown[0]}: no job of that name was observed")
         for job_id, job in jobs.items():
-            wanted = decision.of(job_id)
-            if wanted.workers > job.max_workers or wanted.ps > job.max_ps:
-                raise InvalidAllocation(f"{job_id}: {wanted} is more than it may have")
+            desired = decision.of(job_id)
+            if desired.workers > job.max_workers or desired.ps > job.max_ps:
+                raise InvalidAllocation(f"{job_id}: {desired} is more than it may have")
         self._observed, self._decided_seconds = None, self._parts.clock()
         if self.training is not None:
-            held = within_pools(about.state, decision, about.reach, about.ps_reach)
-            self.training.apply(held, about.state.time_seconds, about.gpu_types)
-            about = targets_alone(about, held)
+            pooled = within_pools(about.state, decision, about.reach, about.ps_reach)
+            self.training.apply(pooled, about.state.time_seconds, about.gpu_types)
+            about = targets_alone(about, pooled)
         outcomes = self._auto.begin(about, decision)
         decision = within_pools(about.state, decision, about.reach)
         failed = self._adviser.advise(about, decision, self.watch.by_id(), outcomes)
@@ -430,17 +430,17 @@ class KubernetesBackend:
             and self._kept_its_size(before, facts, running or {})
         ):
             reading = self._scrapes.readings.get(facts.uid)
-            now, _ = said_progress(before.target, facts, reading)
+            now, _ = stated_progress(before.target, facts, reading)
             took = self.time_seconds - state.time_seconds
             if before.target.progress.endpoint is not None:
                 took = seconds_between(before.reading, reading, facts.workers)
             if now is not None and before.samples is not None and now > before.samples and took > 0.0:
                 samples, seconds = now - before.samples, took
-        held = job.current if finished or running is not None else SUSPENDED
-        return Progress(job.job_id, job.job_type, held, seconds, samples, samples, job.remaining_epochs, finished)
+        size = job.current if finished or running is not None else SUSPENDED
+        return Progress(job.job_id, job.job_type, size, seconds, samples, samples, job.remaining_epochs, finished)
 
     def _kept_its_size(self, before: ObservedTarget, facts: TargetFacts, running: Mapping[str, int]) -> bool:
-        if not (before.is_whole and self._writer.is_settled(before.target)):
+        if not (before.is_whole and self._writer.has_seen_all(before.target)):
             return False
         same = facts.workers == before.facts.workers > 0 and facts.generation == before.facts.generation
         # Of a job that is done no pod runs any more.

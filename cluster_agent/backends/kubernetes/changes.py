@@ -46,7 +46,7 @@ class Written(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _SizeRequest:
     """A patch that was sent: from which version, to how many workers, and the version that it made; "" if unknown."""
 
     seen: str
@@ -81,20 +81,20 @@ class SizeWriter:
     ) -> None:
         self._store, self._jobs = store, jobs
         self._clock, self._may_write, self._on_written = clock, may_write, on_written
-        self._asked: dict[str, _Asked] = {}
+        self._requests: dict[str, _SizeRequest] = {}
         self._failures: dict[str, _Failures] = {}
 
-    def holds(self, target: ElasticTarget) -> int:
+    def counted_workers(self, target: ElasticTarget) -> int:
         """Workers that a target's object has or may have, as far as is known now; 0 where there is none."""
         entry = self._entry(target)
         if entry is None:
             return 0
-        asked = self._not_seen_yet(entry)
-        if asked is None:
+        request = self._not_seen_yet(entry)
+        if request is None:
             return entry.kept.workers
-        return asked.workers if asked.made else max(asked.workers, entry.kept.workers)
+        return request.workers if request.made else max(request.workers, entry.kept.workers)
 
-    def is_settled(self, target: ElasticTarget) -> bool:
+    def has_seen_all(self, target: ElasticTarget) -> bool:
         """Whether what is seen of a target's object is all that was asked of it."""
         entry = self._entry(target)
         return entry is None or self._not_seen_yet(entry) is None
@@ -107,7 +107,7 @@ class SizeWriter:
 
     def forget(self, uids: frozenset[str]) -> None:
         """Forget all objects but these."""
-        self._asked = {uid: each for uid, each in self._asked.items() if uid in uids}
+        self._requests = {uid: each for uid, each in self._requests.items() if uid in uids}
         self._failures = {uid: each for uid, each in self._failures.items() if uid in uids}
 
     def set(self, change: SizeChange, note: str = "") -> tuple[Written, str]:
@@ -143,7 +143,7 @@ class SizeWriter:
 
     def _is_as_decided(self, entry: CacheEntry[TargetFacts], change: SizeChange) -> bool:
         now = entry.kept
-        same = now.workers == change.before and not (now.hold or now.obstacle or now.is_over)
+        same = now.workers == change.before and not (now.delay or now.obstacle or now.is_over)
         return same and self._not_seen_yet(entry) is None
 
     def _patch(self, entry: CacheEntry[TargetFacts], change: SizeChange, note: str) -> None:
@@ -168,20 +168,20 @@ class SizeWriter:
         return self._jobs.get((target.namespace, target.ref.name))
 
     def _note(self, entry: CacheEntry[TargetFacts], change: SizeChange, made: str) -> None:
-        self._asked[entry.uid] = _Asked(entry.version, change.after, made, self._clock() + _DOUBT_SECONDS)
+        self._requests[entry.uid] = _SizeRequest(entry.version, change.after, made, self._clock() + _DOUBT_SECONDS)
 
-    def _not_seen_yet(self, entry: CacheEntry[TargetFacts]) -> _Asked | None:
+    def _not_seen_yet(self, entry: CacheEntry[TargetFacts]) -> _SizeRequest | None:
         """What was asked of an object and is not in the cache; None where the cache has all there will be."""
-        asked = self._asked.get(entry.uid)
-        if asked is None:
+        request = self._requests.get(entry.uid)
+        if request is None:
             return None
-        if asked.made:
-            is_behind = is_older(entry.version, asked.made)
+        if request.made:
+            is_behind = is_older(entry.version, request.made)
         else:
-            is_behind = entry.version == asked.seen and self._clock() < asked.until_seconds
+            is_behind = entry.version == request.seen and self._clock() < request.until_seconds
         if is_behind:
-            return asked
-        del self._asked[entry.uid]
+            return request
+        del self._requests[entry.uid]
         return None
 
     def _came_to_pass(self, path: str, entry: CacheEntry[TargetFacts], change: SizeChange) -> bool:
@@ -197,7 +197,7 @@ class SizeWriter:
         self._note(entry, change, version)
         if job_facts(found).workers != change.after:
             # Somebody else was first, so that the patch can no longer be carried out.
-            del self._asked[entry.uid]
+            del self._requests[entry.uid]
             return False
         return True
 

@@ -204,14 +204,14 @@ class ClusterWatch:
         """
         began = self._parts.clock()
         for name, following in self.followed.items():
-            while not following.is_settled:
+            while not following.has_read:
                 late = self._parts.clock() - began > self._patience_seconds
                 if late or self._parts.wait(POLL_SECONDS):
                     raise BackendUnavailable(self._unread(name, following))
             if following.is_stale:
                 line = f"nothing was heard of {name} for {following.cache.age_seconds:.0f} s"
                 raise BackendUnavailable(f"{line}{_why(following)}")
-        while self._devices is not None and not self._devices.is_settled:
+        while self._devices is not None and not self._devices.has_read:
             if self._parts.clock() - began > self._patience_seconds or self._parts.wait(POLL_SECONDS):
                 break
         unread = self.unread_namespaces()
@@ -224,7 +224,7 @@ class ClusterWatch:
     def unread(self) -> str:
         """What could not be read even once, in a line; empty where a decision can be about everything."""
         for name, following in self.followed.items():
-            if not following.is_settled:
+            if not following.has_read:
                 return self._unread(name, following)
         return ""
 
@@ -275,7 +275,7 @@ class ClusterWatch:
             for key, entry in self._of_readable(self.targets)
         ]
         jobs = [
-            (key, entry.uid, kept.is_over, kept.obstacle, kept.hold, is_frozen(kept.annotations))
+            (key, entry.uid, kept.is_over, kept.obstacle, kept.delay, is_frozen(kept.annotations))
             for key, entry in self._of_readable(self.jobs)
             for kept in [entry.kept]
         ]

@@ -106,8 +106,8 @@ def _decision(
         if found is not None and found.job(job_id) is not None:
             return replace(found, facts={**found.facts, "from": "log"})
         notes.append(f"no decision about it in {state_dir}: what {policy} would decide now is shown")
-    is_asked = any(each.job_id == job_id for each in view.observed.state.jobs)
-    return _asked_now(view.observed, policy) if is_asked and view.sees_free_capacity else None
+    is_observed = any(each.job_id == job_id for each in view.observed.state.jobs)
+    return _decided_now(view.observed, policy) if is_observed and view.sees_free_capacity else None
 
 
 def believed_speeds(
@@ -156,16 +156,16 @@ def _shipped() -> SetPolicy:
     return policy
 
 
-def _asked_now(about: Observed, name: str) -> WeighedDecision:
+def _decided_now(about: Observed, name: str) -> WeighedDecision:
     """What a policy would decide now, by what ships with the package."""
     state = about.state
     candidate = CandidateFactory(PolicySettings()).from_name_or_file(name)
     decision = candidate.policy.decide(state, Trigger.SLOT)
     # As the backend does it: TrainingJobs get what was decided, targets what then fits where they can be.
-    held = within_pools(state, decision, about.reach, about.ps_reach)
-    given = dict(held.allocation)
+    pooled = within_pools(state, decision, about.reach, about.ps_reach)
+    given = dict(pooled.allocation)
     if len(about.members) < len(state.jobs):
-        alone = targets_alone(about, held)
+        alone = targets_alone(about, pooled)
         rest = within_pools(alone.state, decision, alone.reach).allocation
         given |= {job.job_id: rest[job.job_id] for job in alone.state.jobs if job.job_id in rest}
     facts: dict[str, Any] = {
@@ -289,14 +289,14 @@ def _target_waits_for(
     job = None if decision is None else decision.job(job_id)
     if decision is None or job is None:
         return f"room for {waiting} of its pods" if waiting else ""
-    wanted = decision.size_of(job_id).workers
-    if not wanted:
+    desired = decision.size_of(job_id).workers
+    if not desired:
         return decision.capacity_for(job)
-    if wanted == facts.workers:
+    if desired == facts.workers:
         return f"room for {waiting} of its pods, which kube-scheduler has placed nowhere yet" if waiting else ""
     if target.mode is TargetMode.OFF:
-        return f"whoever sets its size: {wanted} rather than {facts.workers}, as updateMode is Off"
-    return f"its size to be set: {wanted} rather than {facts.workers}"
+        return f"whoever sets its size: {desired} rather than {facts.workers}, as updateMode is Off"
+    return f"its size to be set: {desired} rather than {facts.workers}"
 
 
 def _training_waits_for(job: TrainingJob, now: Allocation, decision: WeighedDecision | None) -> str:
@@ -308,20 +308,20 @@ def _training_waits_for(job: TrainingJob, now: Allocation, decision: WeighedDeci
         (job.suspend, "its author: spec.suspend is true"),
         (accepted.get("status") == "False", f"its author: {accepted.get('message', '')}"),
     ]
-    line = next((line for holds, line in without_capacity if holds), None)
+    line = next((line for applies, line in without_capacity if applies), None)
     if line is not None:
         return line
     seen = None if decision is None else decision.job(job.job_id)
     if decision is None or seen is None:
         return str(job.status.get("message") or "")
-    wanted = decision.size_of(job.job_id)
-    if job.mode is JobUpdateMode.OFF and wanted != SUSPENDED:
-        wanted = job.least
-    if wanted == SUSPENDED:
+    desired = decision.size_of(job.job_id)
+    if job.mode is JobUpdateMode.OFF and desired != SUSPENDED:
+        desired = job.least
+    if desired == SUSPENDED:
         return decision.capacity_for(seen)
-    if wanted == now:
+    if desired == now:
         return str(job.status.get("message") or "")
-    return f"its size to be set: {_size(wanted)} rather than {_size(now)}"
+    return f"its size to be set: {_size(desired)} rather than {_size(now)}"
 
 
 def _size(size: Allocation) -> str:

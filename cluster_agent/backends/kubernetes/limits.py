@@ -21,7 +21,7 @@ from cluster_agent.backend_settings import DAYS, KubernetesLimits, MaintenanceWi
 from cluster_agent.backends.kubernetes.observation import ObservedTarget, seconds_of
 from cluster_agent.kubernetes.api_server import FIELD_MANAGER, whole_time
 from cluster_agent.kubernetes.resources import Json, as_dict
-from cluster_agent.kubernetes.targets import FROZEN, ResizeHold, TargetUpdateMode, is_frozen
+from cluster_agent.kubernetes.targets import FROZEN, StatedReason, TargetUpdateMode, is_frozen
 from foundation.text import parse_json
 from policy_net.domain import DecisionOrigin
 
@@ -228,25 +228,25 @@ class LimitSituation:
     set_back: Mapping[str, SetBack] = field(default_factory=dict)
 
 
-def limit_of(member: ObservedTarget, situation: LimitSituation, limits: KubernetesLimits) -> ResizeHold | None:
+def limit_of(member: ObservedTarget, situation: LimitSituation, limits: KubernetesLimits) -> StatedReason | None:
     """Why a target's job keeps its size now; None where it may change."""
     target, facts = member.target, member.facts
     if target.mode is TargetUpdateMode.OFF:
-        return ResizeHold(Reason.ADVISED, "spec.updateMode is Off")
+        return StatedReason(Reason.ADVISED, "spec.updateMode is Off")
     return (
         _not_opted_in(target.namespace, situation)
         or _frozen(member, situation)
         or _in_maintenance(limits.maintenance, situation.unix_seconds)
-        or facts.hold
+        or facts.delay
         or _failed(facts.uid, situation)
         or _contested(facts.uid, situation)
         or _too_often(member, situation, limits.changes_per_hour)
     )
 
 
-def pod_waits(member: ObservedTarget) -> ResizeHold | None:
+def pod_waits(member: ObservedTarget) -> StatedReason | None:
     """Why a job does not grow, whoever decides: a pod of it does not start, as others like it would not."""
-    return ResizeHold(Reason.POD_WAITS, f"it does not grow: {member.trouble}") if member.trouble else None
+    return StatedReason(Reason.POD_WAITS, f"it does not grow: {member.trouble}") if member.trouble else None
 
 
 def has_opted_in(member: ObservedTarget, situation: LimitSituation) -> bool:
@@ -254,16 +254,16 @@ def has_opted_in(member: ObservedTarget, situation: LimitSituation) -> bool:
     return member.target.mode is TargetUpdateMode.AUTO and _not_opted_in(member.target.namespace, situation) is None
 
 
-def _not_opted_in(namespace: str, situation: LimitSituation) -> ResizeHold | None:
+def _not_opted_in(namespace: str, situation: LimitSituation) -> StatedReason | None:
     found = situation.namespaces.get(namespace)
     if found is None and situation.unread:
-        return ResizeHold(Reason.NOT_OPTED_IN, f"which namespaces have opted in is not known: {situation.unread}")
+        return StatedReason(Reason.NOT_OPTED_IN, f"which namespaces have opted in is not known: {situation.unread}")
     if found is None or not found.has_opted_in:
-        return ResizeHold(Reason.NOT_OPTED_IN, f"namespace {namespace} has no label {OPT_IN}={TargetUpdateMode.AUTO}")
+        return StatedReason(Reason.NOT_OPTED_IN, f"namespace {namespace} has no label {OPT_IN}={TargetUpdateMode.AUTO}")
     return None
 
 
-def _frozen(member: ObservedTarget, situation: LimitSituation) -> ResizeHold | None:
+def _frozen(member: ObservedTarget, situation: LimitSituation) -> StatedReason | None:
     namespace = situation.namespaces.get(member.target.namespace)
     for what, frozen in (
         ("the ElasticTarget", member.target.is_frozen),
@@ -271,16 +271,16 @@ def _frozen(member: ObservedTarget, situation: LimitSituation) -> ResizeHold | N
         (f"namespace {member.target.namespace}", namespace is not None and namespace.is_frozen),
     ):
         if frozen:
-            return ResizeHold(Reason.FROZEN, f"{what} has the annotation {FROZEN}")
+            return StatedReason(Reason.FROZEN, f"{what} has the annotation {FROZEN}")
     return None
 
 
-def _in_maintenance(windows: Sequence[MaintenanceWindow], unix_seconds: float) -> ResizeHold | None:
+def _in_maintenance(windows: Sequence[MaintenanceWindow], unix_seconds: float) -> StatedReason | None:
     window = next((each for each in windows if is_within(each, unix_seconds)), None)
     if window is None:
         return None
     days = "" if set(window.days) == set(DAYS) else f", {'/'.join(window.days)}"
-    return ResizeHold(
+    return StatedReason(
         Reason.MAINTENANCE_WINDOW, f"no changes from {window.begin} to {window.end} {window.timezone}{days}"
     )
 
@@ -295,26 +295,26 @@ def is_within(window: MaintenanceWindow, unix_seconds: float) -> bool:
     return (today in window.days and time >= window.begin) or (yesterday in window.days and time < window.end)
 
 
-def _failed(uid: str, situation: LimitSituation) -> ResizeHold | None:
+def _failed(uid: str, situation: LimitSituation) -> StatedReason | None:
     if situation.policy_failed:
         line = f"the policy failed ({situation.policy_failed}): what stands in for it changes nothing"
-        return ResizeHold(Reason.POLICY_FAILED, line)
-    return ResizeHold(Reason.CHANGE_FAILED, situation.failing[uid]) if uid in situation.failing else None
+        return StatedReason(Reason.POLICY_FAILED, line)
+    return StatedReason(Reason.CHANGE_FAILED, situation.failing[uid]) if uid in situation.failing else None
 
 
-def _contested(uid: str, situation: LimitSituation) -> ResizeHold | None:
+def _contested(uid: str, situation: LimitSituation) -> StatedReason | None:
     found = situation.set_back.get(uid)
     contested = found is not None and situation.unix_seconds < found.until
-    return ResizeHold(Reason.SET_BACK, found.words) if found is not None and contested else None
+    return StatedReason(Reason.SET_BACK, found.words) if found is not None and contested else None
 
 
-def _too_often(member: ObservedTarget, situation: LimitSituation, most: int) -> ResizeHold | None:
+def _too_often(member: ObservedTarget, situation: LimitSituation, most: int) -> StatedReason | None:
     times = sorted(
         each for each in situation.changed.get(member.facts.uid, ()) if situation.unix_seconds - each < HOUR_SECONDS
     )
     if not member.facts.workers or len(times) < most:
         return None
     again = datetime.fromtimestamp(times[-most] + HOUR_SECONDS, UTC).strftime("%H:%M:%S")
-    return ResizeHold(
+    return StatedReason(
         Reason.LIMITED_BY_RATE, f"{len(times)} changes within an hour, of at most {most}; again at {again} UTC"
     )

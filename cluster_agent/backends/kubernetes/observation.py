@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from cluster_agent.backends.kubernetes.pools import Reach, held_to_nodes, seats
+from cluster_agent.backends.kubernetes.pools import Reach, limited_to_nodes, seats
 from cluster_agent.backends.kubernetes.scrapes import Reading
 from cluster_agent.kubernetes.capacity import CPU, Amounts, NodeChoice, NodeFacts, PodFacts, free_amounts, times
 from cluster_agent.kubernetes.resources import JOBS
@@ -101,7 +101,7 @@ class CapacityLeft:
 
     free: Mapping[str, Amounts]
     owners: frozenset[str]
-    asked: tuple[Amounts, ...]
+    demands: tuple[Amounts, ...]
 
     def has_grown(self, nodes: Iterable[NodeFacts], pods: Iterable[PodFacts]) -> bool:
         """Whether a node has capacity for more tasks of a kind now, since pods of others are gone."""
@@ -111,7 +111,7 @@ class CapacityLeft:
             times(asks, after) > times(asks, before)
             for before, after in grown
             if any(after.get(name, 0) > amount for name, amount in before.items())
-            for asks in self.asked
+            for asks in self.demands
         )
 
 
@@ -174,8 +174,8 @@ def observed(
         taken[facts.uid] = target.name
         is_whole = running.get(facts.uid) == facts.workers
         reading = seen.readings.get(facts.uid)
-        said, trouble = said_progress(target, facts, reading), troubles.get(facts.uid, "")
-        members.append(ObservedTarget(target, facts, *said, is_whole, reading, trouble))
+        counts, trouble = stated_progress(target, facts, reading), troubles.get(facts.uid, "")
+        members.append(ObservedTarget(target, facts, *counts, is_whole, reading, trouble))
     choices: dict[str, tuple[str, Mapping[str, NodeChoice]]] = {
         uid: (member.job_id, {"worker": member.facts.choice}) for uid, member in zip(taken, members, strict=True)
     }
@@ -199,29 +199,29 @@ def observed(
         for role in ("worker", "ps", "coordinator")
     )
     per_byte = _milli_per_byte(dict(node.allocatable or ()) for node in nodes if node.name in free)
-    asked = [member.facts.asks or {} for member in members if not member.facts.is_over]
+    demands = [member.facts.asks or {} for member in members if not member.facts.is_over]
 
     def demand(asks: Amounts) -> Resources:
-        asked.append(asks)
+        demands.append(asks)
         return Resources(_takes(asks, per_byte), _gpus(asks))
 
     more = () if own is None else own.observe(demand)
     offers = {
-        name: Resources(_offers(free_capacity, asked, per_byte), _gpus(free_capacity))
+        name: Resources(_offers(free_capacity, demands, per_byte), _gpus(free_capacity))
         for name, free_capacity in free.items()
     }
     # Where no node may have a coordinator, there is no room for a parameter server.
     leaderless = {job_id: nodes_of for job_id, nodes_of in leader_reach.items() if not nodes_of}
-    held = [held_to_nodes(job, offers, reach, ps_reach | leaderless) for job in more]
-    targets = [_held_to(_job(each, per_byte, unix_seconds), each, offers, reach) for each in members]
+    limited = [limited_to_nodes(job, offers, reach, ps_reach | leaderless) for job in more]
+    targets = [_limited_to(_job(each, per_byte, unix_seconds), each, offers, reach) for each in members]
     state = ClusterState(
         unix_seconds,
         tuple(Node(node.name, offers[node.name], node.gpu_type) for node in nodes if node.name in offers),
-        tuple(sorted([*targets, *held], key=lambda job: job.submit_time_seconds)),  # what is fair is by arrival
+        tuple(sorted([*targets, *limited], key=lambda job: job.submit_time_seconds)),  # what is fair is by arrival
         slot_seconds,
         CapacityMode.NODES,
     )
-    kinds_asked = {frozenset(asks.items()): asks for asks in asked}
+    kinds = {frozenset(asks.items()): asks for asks in demands}
     return Observed(
         state,
         {member.job_id: member for member in members},
@@ -229,7 +229,7 @@ def observed(
         frozenset(over),
         reach,
         ps_reach,
-        free_capacity=CapacityLeft(free, frozenset(choices), tuple(kinds_asked.values())),
+        free_capacity=CapacityLeft(free, frozenset(choices), tuple(kinds.values())),
     )
 
 
@@ -260,20 +260,20 @@ def targets_alone(about: Observed, decision: Decision) -> Observed:
 
 
 def ended_since(
-    asked: frozenset[tuple[str, float]],
+    decided: frozenset[tuple[str, float]],
     targets: Iterable[ElasticTarget],
     found: Mapping[tuple[str, str, str], TargetFacts],
 ) -> frozenset[str]:
     """Uids of objects that are over, and that an earlier life of the agent decided about: their ends are to be told.
 
-    `asked` are ids of the jobs in its last decision, and when they were submitted.
+    `decided` are ids of the jobs in its last decision, and when they were submitted.
     """
     ended = set()
     for target in targets:
         facts = found.get(target.object_key)
         if facts is None or not facts.is_over:
             continue
-        if (target.job_id, seconds_of(facts.created)) in asked:
+        if (target.job_id, seconds_of(facts.created)) in decided:
             ended.add(facts.uid)
     return frozenset(ended)
 
@@ -311,7 +311,7 @@ def running_workers(pods: Iterable[PodFacts]) -> dict[str, int]:
     return {uid: count for uid, count in found.items() if uid and uid not in leaving}
 
 
-def said_progress(
+def stated_progress(
     target: ElasticTarget, facts: TargetFacts, reading: Reading | None = None
 ) -> tuple[float | None, float | None]:
     """Samples done and in all; None where they are not said, or make no sense."""
@@ -361,7 +361,7 @@ def _job(member: ObservedTarget, per_byte: float, unix_seconds: float) -> Job:
     )
 
 
-def _held_to(job: Job, member: ObservedTarget, offers: Mapping[str, Resources], reach: Reach) -> Job:
+def _limited_to(job: Job, member: ObservedTarget, offers: Mapping[str, Resources], reach: Reach) -> Job:
     """A job that can grow no further than its nodes have room, and not at all while a pod of it does not start."""
     most = job.max_workers
     if job.job_id in reach:
@@ -386,14 +386,14 @@ def _takes(asks: Amounts, per_byte: float) -> int:
     return max(1, asks.get(CPU, 0), math.ceil(asks.get(MEMORY, 0) * per_byte))
 
 
-def _offers(free_capacity: Amounts, asked: Iterable[Amounts], per_byte: float) -> int:
+def _offers(free_capacity: Amounts, demands: Iterable[Amounts], per_byte: float) -> int:
     """Largest share of a node for tasks together, so that neither CPU nor memory runs out whichever of them come.
 
     For each of the two the task counts that asks for the most of it beside its share.
     """
     cpu, memory = free_capacity.get(CPU, 0), free_capacity.get(MEMORY, 0)
     most = None
-    for asks in asked:
+    for asks in demands:
         takes = _takes(asks, per_byte)
         for has, ask in ((cpu, asks.get(CPU, 0)), (memory, asks.get(MEMORY, 0) if per_byte else 0)):
             if ask > 0:

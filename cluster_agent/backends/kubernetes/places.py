@@ -71,9 +71,9 @@ def shares_of(job_placements: JobPlacement, nodes: Collection[str]) -> tuple[Sha
     )
 
 
-def places_of(workers: Mapping[str, int], held: int, gpu_types: GpuTypes) -> Places:
+def places_of(workers: Mapping[str, int], total: int, gpu_types: GpuTypes) -> Places:
     """Where a job's workers are, as reports have it; nothing unless all that it holds are on nodes that are known."""
-    if not held or sum(workers.values()) != held or any(node not in gpu_types for node in workers):
+    if not total or sum(workers.values()) != total or any(node not in gpu_types for node in workers):
         return ()
     return tuple((gpu_types[node], workers[node]) for node in sorted(workers))
 

@@ -87,7 +87,7 @@ class PoolUse:
         """Whether a job's pools have capacity for so many more workers of it."""
         demand = self._jobs[job_id].worker_demand * more
         return all(
-            _has_room(self._used[number] + demand, self._pools[number].capacity, demand)
+            _fits(self._used[number] + demand, self._pools[number].capacity, demand)
             for number in self._of.get(job_id, ())
         )
 
@@ -95,17 +95,17 @@ class PoolUse:
         """Whether fewer workers of a job leave more of what its pools have too little of."""
         demand = self._jobs[job_id].worker_demand
         return not all(
-            _has_room(self._used[number], self._pools[number].capacity, demand) for number in self._of.get(job_id, ())
+            _fits(self._used[number], self._pools[number].capacity, demand) for number in self._of.get(job_id, ())
         )
 
 
-def _has_room(used: Resources, capacity: Resources, demand: Resources) -> bool:
+def _fits(used: Resources, capacity: Resources, demand: Resources) -> bool:
     """Whether there is enough of what is asked for; of what is not, there may be too little already."""
     cpu = demand.cpu_milli <= 0 or used.cpu_milli <= capacity.cpu_milli
     return cpu and (demand.gpu <= 0 or used.gpu <= capacity.gpu)
 
 
-def held_to_nodes(job: Job, offers: Mapping[str, Resources], reach: Reach, ps_reach: Reach) -> Job:
+def limited_to_nodes(job: Job, offers: Mapping[str, Resources], reach: Reach, ps_reach: Reach) -> Job:
     """A job that can have no more tasks of a role than fit on their nodes by themselves (`offers`), or than it has."""
     workers = _most(job.max_workers, job.current.workers, job.worker_demand, offers, reach.get(job.job_id))
     ps = _most(job.max_ps, job.current.ps, job.ps_demand, offers, ps_reach.get(job.job_id))

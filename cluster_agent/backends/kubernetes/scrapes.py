@@ -188,17 +188,17 @@ def jobs_to_scrape(
     """
     with_metrics = [each for each in targets if each.progress is not None and each.progress.endpoint is not None]
     objects = found() if with_metrics else {}
-    wanted: dict[str, tuple[ElasticTarget, TargetFacts]] = {}
+    pods_of: dict[str, tuple[ElasticTarget, TargetFacts]] = {}
     for target in with_metrics:
         facts = objects.get(target.object_key)
         if facts is not None:
-            wanted.setdefault(facts.uid, (target, facts))
-    if not wanted:
+            pods_of.setdefault(facts.uid, (target, facts))
+    if not pods_of:
         return []
     to_scrape = {}
     for pod in pods:
-        if pod.address and not pod.is_terminating and pod.owner in wanted:
-            target, facts = wanted[pod.owner]
+        if pod.address and not pod.is_terminating and pod.owner in pods_of:
+            target, facts = pods_of[pod.owner]
             source = target.progress
             if source is None or source.endpoint is None or facts.is_over or not facts.workers:
                 continue
@@ -215,18 +215,18 @@ def read(before: Reading, job: Scraped, page: Page, unix_seconds: Callable[[], f
         content = page(job.host, job.port, job.path, SCRAPE_SECONDS)
     except NoReading as error:
         return replace(before, problem=str(error))  # what it said last is still the newest
-    said = Reading(unix_seconds=unix_seconds(), workers=job.workers, life=job.life)
+    reading = Reading(unix_seconds=unix_seconds(), workers=job.workers, life=job.life)
     most = before.most if before.life == job.life else 0.0
     try:
         samples = value_of(content, job.samples)
         total = value_of(content, job.total) if job.total else None
     except NoReading as error:
-        return replace(said, most=most, problem=f"not believed: {error}")
+        return replace(reading, most=most, problem=f"not believed: {error}")
     if samples < most:
-        return replace(said, most=most, problem=f"not believed: {job.samples} goes backwards")
+        return replace(reading, most=most, problem=f"not believed: {job.samples} goes backwards")
     if total is not None and samples > total:
-        return replace(said, most=most, problem=f"not believed: {job.samples} is more than {job.total}")
-    return replace(said, samples=samples, total=total, most=samples)
+        return replace(reading, most=most, problem=f"not believed: {job.samples} is more than {job.total}")
+    return replace(reading, samples=samples, total=total, most=samples)
 
 
 def seconds_between(earlier: Reading | None, later: Reading | None, workers: int) -> float:
@@ -250,7 +250,7 @@ class Scrapes:
         self._jobs, self._clock, self._unix_clock, self._page = jobs, clock, unix_clock, page
         self._lock = threading.Lock()
         self._readings: dict[str, Reading] = {}
-        self._asked_seconds: dict[str, float] = {}
+        self._scraped_seconds: dict[str, float] = {}
         self._under_way: set[str] = set()
 
     @property
@@ -274,18 +274,18 @@ class Scrapes:
         jobs, now = list(self._jobs()), self._clock()
         with self._lock:
             there = {job.uid for job in jobs}
-            gone = [uid for uid in self._asked_seconds if uid not in there and uid not in self._under_way]
+            gone = [uid for uid in self._scraped_seconds if uid not in there and uid not in self._under_way]
             for uid in gone:
-                del self._asked_seconds[uid]
+                del self._scraped_seconds[uid]
             due = [
                 job
                 for job in jobs
                 if job.uid not in self._under_way
-                and now - self._asked_seconds.get(job.uid, -EVERY_SECONDS) >= EVERY_SECONDS
+                and now - self._scraped_seconds.get(job.uid, -EVERY_SECONDS) >= EVERY_SECONDS
             ]
             for job in due:
                 self._under_way.add(job.uid)
-                self._asked_seconds[job.uid] = now
+                self._scraped_seconds[job.uid] = now
         return due
 
     def keep_only(self, uids: Iterable[str]) -> None:

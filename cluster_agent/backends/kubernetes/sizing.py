@@ -174,7 +174,7 @@ class _Fitting:
         self._jobs = {job.job_id: job for job in state.jobs}
         self._free = {job_id: job for job_id, job in self._jobs.items() if job_id not in fixed and job.max_workers}
         self.sizes = {
-            job_id: _wanted(job, decision.of(job_id).workers) if job_id in self._free else fixed.get(job_id, 0)
+            job_id: _desired(job, decision.of(job_id).workers) if job_id in self._free else fixed.get(job_id, 0)
             for job_id, job in self._jobs.items()
         }
         pools = pools_of(state.nodes, reach)
@@ -210,11 +210,11 @@ class _Fitting:
             _, number, job_id = heapq.heappop(growing)
             job = self._free[job_id]
             step = self._step_up(job)
-            if self.sizes[job_id] + step <= job.max_workers and self._make_room(job, step, donors, min_shares):
+            if self.sizes[job_id] + step <= job.max_workers and self._free_capacity_for(job, step, donors, min_shares):
                 self._move(job_id, step)
                 heapq.heappush(growing, (self.sizes[job_id], number, job_id))
 
-    def _make_room(
+    def _free_capacity_for(
         self, job: Job, step: int, donors: list[tuple[int, int, int, str]], min_shares: Mapping[str, float]
     ) -> bool:
         """Take from donors until a step fits; where that cannot be, nothing is taken."""
@@ -278,7 +278,7 @@ def _floor(job: Job) -> int:
     return min(job.current.workers, job.min_workers, job.max_workers)
 
 
-def _wanted(job: Job, workers: int) -> int:
+def _desired(job: Job, workers: int) -> int:
     if workers < job.min_workers:
         return _floor(job)
     return min(workers, job.max_workers)

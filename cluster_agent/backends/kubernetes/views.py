@@ -200,10 +200,10 @@ def _less_claimed(api: ApiServer, nodes: list[NodeFacts], read: Callable[[Resour
         return nodes
     if not version:
         return nodes
-    held = [facts for each in read(claims(version)) if (facts := claim_facts(each)) is not None]
-    places = [slice_facts(each) for each in read(slices(version))] if held else []
+    claimed = [facts for each in read(claims(version)) if (facts := claim_facts(each)) is not None]
+    places = [slice_facts(each) for each in read(slices(version))] if claimed else []
     offered = [each for each in places if each is not None]
-    return less_taken(nodes, taken_devices(held, offered))
+    return less_taken(nodes, taken_devices(claimed, offered))
 
 
 def listed(api: ApiServer, resource: Resource, namespace: str = "", query: Query | None = None) -> list[Json]:

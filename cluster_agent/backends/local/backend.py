@@ -81,8 +81,8 @@ class LocalPace:
     @property
     def is_time_to_poll(self) -> bool:
         """At once where a user has asked for something; else every so often."""
-        asked = self.jobs.table.changes != self._polled_at
-        return asked or self._clock() - self._polled_seconds >= _CALM_POLL_SECONDS
+        requested = self.jobs.table.changes != self._polled_at
+        return requested or self._clock() - self._polled_seconds >= _CALM_POLL_SECONDS
 
     def poll(self) -> None:
         """See which jobs have ended, or are to."""
@@ -301,7 +301,7 @@ class LocalBackend(Backend):
         self.jobs.lacking.clear()
         stamp = f"{int(state.time_seconds * 1000):x}"
         changes = {
-            name: LocalChange(job, job.current, self._wanted(job, decision), f"decision-{stamp}-{name}")
+            name: LocalChange(job, job.current, self._desired(job, decision), f"decision-{stamp}-{name}")
             for name, job in jobs.items()
         }
         intervals = Intervals(self.jobs, self.parts.clock, self._offset_seconds)
@@ -357,14 +357,14 @@ class LocalBackend(Backend):
         if self._launchers is not None:
             self._launchers.poll(needed=bool(self.table.unended))
 
-    def _wanted(self, job: Job, decision: Decision) -> Allocation:
+    def _desired(self, job: Job, decision: Decision) -> Allocation:
         """Desired size of a job; one that is starting keeps its size, unless held: else its starts are paid in vain."""
-        wanted = decision.of(job.job_id)
+        desired = decision.of(job.job_id)
         record = self.table.get(job.job_id)
-        if wanted != SUSPENDED or record is None or record.held:
-            return wanted
+        if desired != SUSPENDED or record is None or record.held:
+            return desired
         starting = self.jobs.starting_seconds(job.job_id)
-        return wanted if starting is None or starting >= self._settings.start_seconds else job.current
+        return desired if starting is None or starting >= self._settings.start_seconds else job.current
 
     def _wait_until_due(self, running: Changes, intervals: Intervals) -> None:
         while True:

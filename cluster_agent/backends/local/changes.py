@@ -54,9 +54,9 @@ class LocalChange:
 
     Attributes:
         request_id: under which its coordinator is asked.
-        asked: the size that it was asked for and does not have yet, which may be one on the way to `after`.
+        requested: the size that it was asked for and does not have yet, which may be one on the way to `after`.
         lacking_seconds: since when it waits for what tasks of other jobs still use; None: it does not.
-        lingering: what it may still have of an earlier change; nothing once that is through.
+        leftover: size that it may still have of an earlier change; nothing once that is through.
         given_up: why `after` will not hold, in a line.
     """
 
@@ -64,10 +64,10 @@ class LocalChange:
     before: Allocation
     after: Allocation
     request_id: str
-    asked: Allocation | None = None
-    asked_seconds: float = 0.0
+    requested: Allocation | None = None
+    requested_seconds: float = 0.0
     lacking_seconds: float | None = None
-    lingering: Allocation = SUSPENDED
+    leftover: Allocation = SUSPENDED
     took: bool = False
     given_up: str = ""
 
@@ -79,15 +79,15 @@ class LocalChange:
     @property
     def takes(self) -> Resources:
         """What has to be kept for the job now."""
-        return peak(self.job, self.holds, self.before if self.asked is None else self.asked)
+        return peak(self.job, self.most, self.before if self.requested is None else self.requested)
 
     @property
-    def holds(self) -> Allocation:
+    def most(self) -> Allocation:
         """The most that it may have now, before anything more is asked for."""
-        return self.before.most(self.lingering)
+        return self.before.most(self.leftover)
 
     @property
-    def between(self) -> Allocation:
+    def kept(self) -> Allocation:
         """What it has now and is to keep: where there is no room for newcomers beside those who go, these go first."""
         return Allocation(min(self.before.workers, self.after.workers), min(self.before.ps, self.after.ps))
 
@@ -120,39 +120,39 @@ class Changes:
         for change in pending:
             self._poll(change)
         # What each still has is known before anything is given to any.
-        free = [change for change in pending if change.asked is None and not change.over]
-        under_way = {change.job.job_id for change in free if self._look_back(change)}
+        free = [change for change in pending if change.requested is None and not change.over]
+        under_way = {change.job.job_id for change in free if self._poll_leftover(change)}
         for change in free:
-            wanted = self._next(change)
-            if wanted is None:
+            desired = self._next(change)
+            if desired is None:
                 continue
             # Whoever is just being suspended cannot be resumed yet.
-            if change.before == SUSPENDED and wanted.workers and change.job.job_id in under_way:
+            if change.before == SUSPENDED and desired.workers and change.job.job_id in under_way:
                 continue
             # A coordinator that is being started can be asked for nothing yet.
-            if wanted != change.before and self._jobs.is_out_of_reach(change.job.job_id):
+            if desired != change.before and self._jobs.is_out_of_reach(change.job.job_id):
                 continue
-            if wanted != change.before and self._lacks(change, wanted):
+            if desired != change.before and self._lacks(change, desired):
                 continue
-            self._ask(change, wanted)
+            self._ask(change, desired)
         return [change for change in pending if change.over]
 
     def _next(self, change: LocalChange) -> Allocation | None:
         """The size to ask for now; None: it waits for the others to give something back."""
-        for wanted in (change.after, change.between):
-            if wanted == change.before != change.after:
+        for desired in (change.after, change.kept):
+            if desired == change.before != change.after:
                 continue  # nothing to give back first
-            most = peak(change.job, change.holds, wanted)
+            most = peak(change.job, change.most, desired)
             if most == change.takes:
-                return wanted  # it takes no more than it has
+                return desired  # it takes no more than it has
             others = [other.takes for other in self._changes.values() if other is not change]
-            if sum(others, most).fits_in(self._capacity) and wanted.workers:
-                return wanted
+            if sum(others, most).fits_in(self._capacity) and desired.workers:
+                return desired
         return None
 
-    def _lacks(self, change: LocalChange, wanted: Allocation) -> bool:
+    def _lacks(self, change: LocalChange, desired: Allocation) -> bool:
         """Whether tasks that are gone for their coordinators still use what this needs; not for ever."""
-        line = self._jobs.lacks(change.job.job_id, peak(change.job, change.holds, wanted))
+        line = self._jobs.lacks(change.job.job_id, peak(change.job, change.most, desired))
         if not line:
             change.lacking_seconds = None
             return False
@@ -163,47 +163,47 @@ class Changes:
             _log.warning("resize-refused", job=change.job.job_id, request=change.request_id, line=change.given_up)
         return True
 
-    def _ask(self, change: LocalChange, wanted: Allocation) -> None:
-        change.asked, change.asked_seconds = wanted, self._clock()
-        if wanted == change.before:
-            change.took = wanted == SUSPENDED == change.lingering
+    def _ask(self, change: LocalChange, desired: Allocation) -> None:
+        change.requested, change.requested_seconds = desired, self._clock()
+        if desired == change.before:
+            change.took = desired == SUSPENDED == change.leftover
             return
-        on_the_way = "" if wanted == change.after else "-first"
+        on_the_way = "" if desired == change.after else "-first"
         name = change.job.job_id
         change.given_up = self._jobs.ask(
-            name, change.request_id + on_the_way, wanted, peak(change.job, change.holds, wanted)
+            name, change.request_id + on_the_way, desired, peak(change.job, change.most, desired)
         )
         if change.given_up:
             _log.warning("resize-refused", job=name, request=change.request_id, line=change.given_up)
 
-    def _look_back(self, change: LocalChange) -> bool:
+    def _poll_leftover(self, change: LocalChange) -> bool:
         """See what a job still has of an earlier change; whether one is under way."""
         measured = self._jobs.measure(change.job.job_id)
-        under_way = measured.current == measured.target != measured.held
-        change.lingering = measured.held.most(measured.target) if under_way else SUSPENDED
+        under_way = measured.current == measured.target != measured.running
+        change.leftover = measured.running.most(measured.target) if under_way else SUSPENDED
         return under_way
 
     def _poll(self, change: LocalChange) -> None:
-        if change.asked is None:
+        if change.requested is None:
             return
         measured = self._jobs.measure(change.job.job_id)
         if measured.is_ending:
             change.given_up = "it is at its end"
             return
-        if change.asked == SUSPENDED:
-            has_it = measured.phase is JobPhase.SUSPENDED and measured.held == SUSPENDED
+        if change.requested == SUSPENDED:
+            has_it = measured.phase is JobPhase.SUSPENDED and measured.running == SUSPENDED
         else:
-            has_it = measured.fresh and measured.phase is JobPhase.RUNNING and measured.held == change.asked
+            has_it = measured.fresh and measured.phase is JobPhase.RUNNING and measured.running == change.requested
         if has_it:
-            change.before, change.took = change.asked, change.asked == change.after
-            change.asked, change.lingering = None, SUSPENDED
+            change.before, change.took = change.requested, change.requested == change.after
+            change.requested, change.leftover = None, SUSPENDED
             self._jobs.shares.settle(change.job.job_id, demand(change.job, change.before))
             return
         row = next((row for row in measured.requests if row.request_id.startswith(change.request_id)), None)
         if row is not None and row.state is RequestOutcome.ABORTED:
             change.given_up = row.detail
         limit = self._limits.start_seconds if change.before == SUSPENDED else self._limits.resize_seconds
-        if self._clock() - change.asked_seconds > limit:
+        if self._clock() - change.requested_seconds > limit:
             change.given_up = f"not through after {limit:g} s"
         if change.given_up:
             _log.warning("resize-given-up", job=change.job.job_id, wanted=str(change.after), line=change.given_up)
@@ -247,7 +247,7 @@ class Intervals:
         """What a job has is measured until it has something else."""
         interval = _Interval(job, job.current)
         measured = self._jobs.latest(job.job_id)
-        if measured.phase is JobPhase.RUNNING and measured.held == job.current:
+        if measured.phase is JobPhase.RUNNING and measured.running == job.current:
             interval.since_seconds = self._decided_seconds
             interval.samples, interval.stall_seconds = measured.samples, measured.stall_seconds
             interval.cpu_seconds = self._jobs[job.job_id].cpu_seconds()
@@ -264,7 +264,7 @@ class Intervals:
         measured = self._jobs.measure(name)
         if interval.since_seconds is not None and not change.took:
             return  # it goes on with what it has
-        if not change.took and (measured.phase is not JobPhase.RUNNING or measured.held != interval.allocation):
+        if not change.took and (measured.phase is not JobPhase.RUNNING or measured.running != interval.allocation):
             interval.waits = True  # nothing trains: to measure it would be to learn that this size is slow
             return
         self._start(interval, measured)
@@ -274,7 +274,7 @@ class Intervals:
         for name, interval in self._intervals.items():
             if interval.waits:
                 measured = self._jobs.measure(name)
-                if measured.phase is JobPhase.RUNNING and measured.held == interval.allocation:
+                if measured.phase is JobPhase.RUNNING and measured.running == interval.allocation:
                     self._start(interval, measured)
 
     def _start(self, interval: _Interval, measured: LocalMeasurement) -> None:
@@ -295,12 +295,12 @@ class Intervals:
         whole = max(0.0, now - self._decided_seconds)
         finished = record is None or record.state is JobState.DONE
         if interval.since_seconds is None or not interval.allocation.workers:
-            starting = change.asked is not None and change.asked.workers > 0 and not change.over
-            held = change.asked if starting and change.asked is not None else interval.allocation
+            starting = change.requested is not None and change.requested.workers > 0 and not change.over
+            size = change.requested if starting and change.requested is not None else interval.allocation
             return Progress(
                 job.job_id,
                 job.job_type,
-                held,
+                size,
                 0.0,
                 0.0,
                 0.0,

@@ -52,7 +52,7 @@ class LocalMeasurement:
 
     Attributes:
         phase: None as long as nobody has said anything.
-        held: what works now; `target` was asked for last.
+        running: size that works now; `target` was requested last.
         samples: trained, repeated ones once.
         total_epochs: of the whole job, as its script says; 0: it has not.
         fresh: whether the coordinator said it just now; else it is what its launcher wrote down last.
@@ -62,7 +62,7 @@ class LocalMeasurement:
     """
 
     phase: JobPhase | None = None
-    held: Allocation = SUSPENDED
+    running: Allocation = SUSPENDED
     target: Allocation = SUSPENDED
     samples: float = 0.0
     epoch: float = 0.0
@@ -84,13 +84,13 @@ class LocalMeasurement:
         As long as nobody has said how far that is, it may have the more of both.
         """
         if not self.fresh:
-            return self.held.most(self.target)
-        return self.target if self.phase in _UNDER_WAY else self.held
+            return self.running.most(self.target)
+        return self.target if self.phase in _UNDER_WAY else self.running
 
     @property
     def is_settled(self) -> bool:
         """Whether it trains with what it was asked to have."""
-        return self.phase is JobPhase.RUNNING and self.held == self.target
+        return self.phase is JobPhase.RUNNING and self.running == self.target
 
     @property
     def is_ending(self) -> bool:
@@ -288,8 +288,8 @@ class ElasticJob(JobProcesses):
             if damage:
                 return LocalMeasurement(damage=damage)
             started = spec_of(self._folder.record(), self._folder.record_file)
-            asked = Allocation(started.workers, started.servers) if self.launcher else SUSPENDED
-            return LocalMeasurement(JobPhase.STARTING, SUSPENDED, asked)
+            requested = Allocation(started.workers, started.servers) if self.launcher else SUSPENDED
+            return LocalMeasurement(JobPhase.STARTING, SUSPENDED, requested)
         return LocalMeasurement(
             phase,
             _allocation(state.get("size", {})) if self.launcher else SUSPENDED,

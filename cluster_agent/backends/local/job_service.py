@@ -46,13 +46,13 @@ def _without_decision(facts: Mapping[str, Any]) -> str:
 
 
 def _waits_for(facts: Mapping[str, Any], job: Job, decision: WeighedDecision, lacks: str) -> str:
-    has, wanted = Allocation(facts["workers"], facts["ps"]), decision.size_of(job.job_id)
-    if wanted == SUSPENDED:
+    has, desired = Allocation(facts["workers"], facts["ps"]), decision.size_of(job.job_id)
+    if desired == SUSPENDED:
         return decision.capacity_for(job)
-    if wanted == has:
+    if desired == has:
         return ""
     if has != SUSPENDED:
-        return f"a resize to {_size(wanted)}" + (f": {lacks}" if lacks else ", which is under way")
+        return f"a resize to {_size(desired)}" + (f": {lacks}" if lacks else ", which is under way")
     if facts["state"] in (JobState.QUEUED.value, JobState.SUSPENDED.value):
         return lacks or "what other jobs are about to give back"
     return "its processes, which are starting"
@@ -173,12 +173,12 @@ class JobDesk:
         return self.facts(record)
 
     def suspend(self, content: Mapping[str, Any]) -> Facts:
-        """Hold a job: a checkpoint is written, and what it had is given to others."""
-        return self._hold(content["name"], held=True)
+        """Pause a job: a checkpoint is written, and what it had is given to others."""
+        return self._set_paused(content["name"], paused=True)
 
     def resume(self, content: Mapping[str, Any]) -> Facts:
-        """Let a held job be scheduled again."""
-        return self._hold(content["name"], held=False)
+        """Let a paused job be scheduled again."""
+        return self._set_paused(content["name"], paused=False)
 
     def delete(self, content: Mapping[str, Any]) -> Facts:
         """Forget a job that has ended, with all that it left behind; its name is free again.
@@ -200,13 +200,13 @@ class JobDesk:
         lacks = self.why_it_waits(record.name) if self.why_it_waits is not None else ""
         return explain(self.facts(record), self.state_dir, lacks)
 
-    def _hold(self, name: str, *, held: bool) -> Facts:
+    def _set_paused(self, name: str, *, paused: bool) -> Facts:
         record = self._named(name)
         if record.state.ended:
             raise JobRefused(
-                f"{name} {record.state.ended_words}; nothing of it can be {'suspended' if held else 'resumed'}"
+                f"{name} {record.state.ended_words}; nothing of it can be {'suspended' if paused else 'resumed'}"
             )
-        return self.facts(self.table.change(name, held=held))
+        return self.facts(self.table.change(name, held=paused))
 
     def _named(self, name: str) -> LocalJobRecord:
         record = self.table.get(name)
@@ -216,7 +216,7 @@ class JobDesk:
         return record
 
 
-def _resources(amount: Resources, wanted_gpus: int) -> str:
+def _resources(amount: Resources, needed_gpus: int) -> str:
     """Cores, and GPUs where there are some or some were wanted."""
-    gpus = f" and {counted(amount.gpu, 'GPU')}" if amount.gpu or wanted_gpus else ""
+    gpus = f" and {counted(amount.gpu, 'GPU')}" if amount.gpu or needed_gpus else ""
     return f"{cores(amount.cpu_milli)}{gpus}"

@@ -271,10 +271,10 @@ def _read(path: Path) -> LocalJobRecord:
         content = without_checksum(content) if isinstance(content, dict) else content
         record = LocalJobRecord.model_validate_json(json.dumps(content))
     except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) else error
+        reason = error.strerror if isinstance(error, OSError) else error
         if isinstance(error, ValidationError):
-            said = first_problems(error, LocalJobRecord, FileWords("field", json=True))
-        raise StateDamaged(_damaged(path, plain_line(str(said)))) from error
+            reason = first_problems(error, LocalJobRecord, FileWords("field", json=True))
+        raise StateDamaged(_damaged(path, plain_line(str(reason)))) from error
     if record.name != path.stem:
         raise StateDamaged(_damaged(path, f"it is of a job named {plain_line(record.name)}"))
     return record

@@ -46,12 +46,12 @@ def total_epochs(record: LocalJobRecord, measured: LocalMeasurement, usual: Usua
     None: nobody did, or in steps of which nobody knows how many make an epoch, or it has done more than that: what was
     wrong once is not relied on.
     """
-    said = measured.total_epochs or record.total_epochs or _stated_epochs(record, measured, usual)
+    stated = measured.total_epochs or record.total_epochs or _stated_epochs(record, measured, usual)
     per_epoch = samples_per_epoch(record, measured)
-    if said is None or not per_epoch:
-        return said
+    if stated is None or not per_epoch:
+        return stated
     done = max(measured.samples, record.samples) / per_epoch
-    return None if done > _FALSE_FROM * said else said
+    return None if done > _FALSE_FROM * stated else stated
 
 
 def _stated_epochs(record: LocalJobRecord, measured: LocalMeasurement, usual: UsualEpoch) -> float | None:
@@ -120,9 +120,9 @@ def user_facts(
         "kind": "fixed" if file.fixed else file.kind.value,
         "state": _shown_state(record, measured),
         "stateSinceUnixSeconds": _state_since(record),
-        "measuredUnixSeconds": (measured.seen_unix_seconds or None) if running and measured.held.workers else None,
-        "workers": measured.held.workers if running else 0,
-        "ps": measured.held.ps if running else 0,
+        "measuredUnixSeconds": (measured.seen_unix_seconds or None) if running and measured.running.workers else None,
+        "workers": measured.running.workers if running else 0,
+        "ps": measured.running.ps if running else 0,
         "progress": 1.0 if record.state is JobState.DONE else progress,
         "may": {
             role: {"min": tasks.min, "max": tasks.max, "cpu": tasks.cpu / 1000, "gpu": tasks.gpu}
@@ -171,7 +171,7 @@ def _state_since(record: LocalJobRecord) -> float | None:
 
 def _shown_state(record: LocalJobRecord, measured: LocalMeasurement) -> str:
     """A user's words: what runs and trains, what is about to, and what waits for its user alone."""
-    if record.state is JobState.RUNNING and not measured.held.workers and measured.phase in _BEGINNING:
+    if record.state is JobState.RUNNING and not measured.running.workers and measured.phase in _BEGINNING:
         return "starting"
     if record.held and not record.state.ended and record.state is not JobState.RUNNING:
         return "held"

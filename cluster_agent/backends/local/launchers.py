@@ -24,7 +24,7 @@ from foundation.locks import lock_holder
 
 _log = structlog.get_logger()
 _LOG_BYTES = 1024 * 1024
-_ROOM_BYTES = 256 * 1024
+_SPACE_BYTES = 256 * 1024
 """A launcher's files, and those of its tasks until they train."""
 UNKNOWN = 0
 """Stands for the process number of a launcher that has not said it yet."""
@@ -55,7 +55,7 @@ class Launchers:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(lock, 0)
             end_marked(self._mark(job))
-            self._check_room()
+            self._check_disk_space()
             marked = {**environment, AGENT_MARK: self._mark(job)}
             with _log_file(self._jobs / f"{job}.launcher.log") as log:
                 number = None
@@ -112,7 +112,7 @@ class Launchers:
         if not self._lock_file(job).exists():
             return None
         try:
-            return lock_holder(self._lock_file(job)) or (UNKNOWN if _is_held(self._lock_file(job)) else None)
+            return lock_holder(self._lock_file(job)) or (UNKNOWN if _is_locked(self._lock_file(job)) else None)
         except OSError:
             return None
 
@@ -145,11 +145,11 @@ class Launchers:
         )
         return process.pid
 
-    def _check_room(self) -> None:
+    def _check_disk_space(self) -> None:
         """A launcher that finds no room for what it has to note ends, which would look like a fault of the job."""
         probe = self._jobs / ".room"
         try:
-            probe.write_bytes(bytes(_ROOM_BYTES))
+            probe.write_bytes(bytes(_SPACE_BYTES))
         finally:
             probe.unlink(missing_ok=True)
 
@@ -168,7 +168,7 @@ def end_marked(mark: str) -> int:
     return ended
 
 
-def _is_held(path: Path) -> bool:
+def _is_locked(path: Path) -> bool:
     with open(open_ordinary(path), "rb") as file:  # noqa: PTH123  (it is open already)
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

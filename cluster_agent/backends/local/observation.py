@@ -114,10 +114,10 @@ def check_decision(decision: Decision, jobs: Mapping[str, Job], total: Resources
         raise InvalidAllocation(f"{unknown[0]}: no job of that name was observed")
     taken = Resources(0)
     for name, job in jobs.items():
-        wanted = decision.of(name)
-        if wanted != SUSPENDED and (wanted.workers > job.max_workers or wanted.ps > job.max_ps):
-            raise InvalidAllocation(f"{name}: {wanted} is more than its {job.max_workers} workers, {job.max_ps} PSs")
-        taken += demand(job, wanted)
+        desired = decision.of(name)
+        if desired != SUSPENDED and (desired.workers > job.max_workers or desired.ps > job.max_ps):
+            raise InvalidAllocation(f"{name}: {desired} is more than its {job.max_workers} workers, {job.max_ps} PSs")
+        taken += demand(job, desired)
     if not taken.fits_in(total):
         raise InvalidAllocation(f"{taken} does not fit this machine's {total}")
 

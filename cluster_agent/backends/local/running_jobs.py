@@ -154,9 +154,9 @@ class RunningJobs:
         measured = replace(measured, seen_unix_seconds=seen_seconds)
         self._measured[name] = measured
         if measured.fresh:
-            self.training.note(name, trains=measured.held.workers > 0)
+            self.training.note(name, trains=measured.running.workers > 0)
         elif process.launcher is None:  # else it is of an earlier moment
-            trains, logs = measured.held.workers > 0, process.log_folder
+            trains, logs = measured.running.workers > 0, process.log_folder
             self.training.note(name, trains=trains, last_sign=lambda: _newest_seconds(logs.parent, logs))
         if measured.phase is JobPhase.STARTING and record.state is JobState.RUNNING:
             self._starting_since.setdefault(name, self._now())

@@ -43,7 +43,7 @@ MOST_UNANSWERED = 1
 """Questions to the twin beyond which the clock stands: while it works on one, the next comes up."""
 
 
-Hold = Callable[[float], bool]
+Pace = Callable[[float], bool]
 """Returns when an interval of so many simulated seconds may be over; True as soon as the agent is to stop."""
 
 
@@ -60,7 +60,7 @@ class LockstepPacer:
         self._clock = clock
         self._given_up_at: int | None = None
 
-    def hold(self, simulated_seconds: float) -> bool:  # noqa: ARG002  (the trainer's time counts, not the cluster's)
+    def pace(self, simulated_seconds: float) -> bool:  # noqa: ARG002  (the trainer's time counts, not the cluster's)
         """Wait until the trainer has caught up to within the bound."""
         done = self._backlog.worked_off
         since = self._clock()
@@ -77,27 +77,27 @@ class LockstepPacer:
         return self._wait(0.0)
 
 
-def behind_twin(hold: Hold, unanswered: Callable[[], int], wait: Wait) -> Hold:
+def behind_twin(pace: Pace, unanswered: Callable[[], int], wait: Wait) -> Pace:
     """A pace that waits for the twin as well, until it has few questions left; it gives up on what takes long."""
 
     def waiting(simulated_seconds: float) -> bool:
         while unanswered() > MOST_UNANSWERED:
             if wait(_TWIN_POLL_SECONDS):
                 return True
-        return hold(simulated_seconds)
+        return pace(simulated_seconds)
 
     return waiting
 
 
 def pace_of(
     settings: LockstepPace | ScaledPace | FreePace, backlog: Backlog | None, wait: Wait, clock: Callable[[], float]
-) -> Hold:
+) -> Pace:
     """The pace of a configuration; without a trainer (`backlog` None) lockstep has nothing to wait for."""
     if isinstance(settings, ScaledPace):
         speedup = settings.speedup
         return lambda simulated_seconds: wait(simulated_seconds / speedup)
     if isinstance(settings, LockstepPace) and backlog is not None:
-        return LockstepPacer(settings, backlog, wait, clock).hold
+        return LockstepPacer(settings, backlog, wait, clock).pace
     return lambda _: wait(0.0)
 
 
@@ -248,20 +248,20 @@ def resolve_paths(settings: SimulatedBackendSettings, folder: Path) -> Simulated
 def open_backend(settings: SimulatedBackendSettings, parts: AgentParts) -> SimulatedBackend:
     """A simulated cluster, read and checked whole, and gone on from where it was left; see `BackendModule`."""
     episodes = load_episodes(settings)
-    hold = pace_of(settings.pace, parts.backlog, parts.wait, parts.clock)
+    pace = pace_of(settings.pace, parts.backlog, parts.wait, parts.clock)
     if settings.wait_for_twin and parts.twin_waiting is not None:
-        hold = behind_twin(hold, parts.twin_waiting, parts.wait)
+        pace = behind_twin(pace, parts.twin_waiting, parts.wait)
     baselines = Baselines(episodes, parts.fallback) if settings.baseline else None
-    return SimulatedBackend(episodes, parts.state_dir, hold, baselines)
+    return SimulatedBackend(episodes, parts.state_dir, pace, baselines)
 
 
 class SimulatedBackend(Backend):
     """Runs episodes one after another, from the snapshot in `state_dir` on if there is one."""
 
-    def __init__(self, episodes: Episodes, state_dir: Path, hold: Hold, baselines: Baselines | None = None) -> None:
+    def __init__(self, episodes: Episodes, state_dir: Path, pace: Pace, baselines: Baselines | None = None) -> None:
         self._episodes = episodes
         self._path = state_dir / SNAPSHOT
-        self._hold = hold
+        self._pace = pace
         self._baselines = baselines
         self._index = 0
         self._closed_jobs = 0
@@ -311,7 +311,7 @@ class SimulatedBackend(Backend):
             observed = self._simulation.observe()
             elapsed = observed[0].time_seconds - self._due_seconds
             self._due_seconds = observed[0].time_seconds
-            if self._hold(max(elapsed, 0.0)):
+            if self._pace(max(elapsed, 0.0)):
                 return None
             self._observed = observed
             self._status = self._current_status()

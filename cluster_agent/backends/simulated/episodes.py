@@ -101,11 +101,11 @@ def _digest(depends_on: Any, settings: SimulatedBackendSettings, with_ps: Sequen
 
     Jobs that are not recorded have a kind of their own, so their simulations are the same under either default.
     """
-    said = [
+    sources = [
         stated | ({"job_kind": "ps"} if any(chosen is other for other in with_ps) else {})
         for stated, chosen in zip(depends_on["workloads"], settings.workloads, strict=True)
     ]
-    return sha256(json.dumps(depends_on | {"workloads": said}, sort_keys=True).encode()).hexdigest()
+    return sha256(json.dumps(depends_on | {"workloads": sources}, sort_keys=True).encode()).hexdigest()
 
 
 def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int, speeds: SpeedModel) -> Episode:
@@ -151,11 +151,11 @@ def _load(settings: SimulatedBackendSettings, chosen: EpisodeSettings, turn: int
         seed=machines.seed + turn,
     )
     if turn == 0:  # later rounds differ by seeds alone
-        _tell(workload, environment)
+        _log_workload(workload, environment)
     return Episode(workload, environment)
 
 
-def _tell(workload: Workload, environment: Environment) -> None:
+def _log_workload(workload: Workload, environment: Environment) -> None:
     """Log what a reader must know to believe the figures: machines and notes, and skipped rows as a warning."""
     _log.info(
         "workload-read",

@@ -111,24 +111,24 @@ def workload_facts(found: Json) -> KueueWorkload | None:
 
 
 def _state(spec: Json, status: Json) -> tuple[WorkloadState, str]:
-    def holds(name: str) -> bool:
+    def is_true(name: str) -> bool:
         return bool(condition_of(status, name).get("status") == "True")
 
-    def said(name: str, otherwise: str) -> str:
+    def message_of(name: str, otherwise: str) -> str:
         return str(condition_of(status, name).get("message") or otherwise)
 
-    if holds("Finished"):
-        return WorkloadState.FINISHED, said("Finished", "it is over")
+    if is_true("Finished"):
+        return WorkloadState.FINISHED, message_of("Finished", "it is over")
     if spec.get("active") is False:
         line = "its Workload was deactivated (spec.active is false)"
-        return (WorkloadState.EVICTED if holds("QuotaReserved") else WorkloadState.PENDING), line
-    if not holds("QuotaReserved"):
-        return WorkloadState.PENDING, said("QuotaReserved", "Kueue has not looked at it yet")
-    if holds("Evicted"):
-        return WorkloadState.EVICTED, said("Evicted", "Kueue took its quota back")
-    if holds("Admitted"):
-        return WorkloadState.ADMITTED, said("Admitted", "admitted")
-    return WorkloadState.RESERVED, said("Admitted", "its admission checks are not done")
+        return (WorkloadState.EVICTED if is_true("QuotaReserved") else WorkloadState.PENDING), line
+    if not is_true("QuotaReserved"):
+        return WorkloadState.PENDING, message_of("QuotaReserved", "Kueue has not looked at it yet")
+    if is_true("Evicted"):
+        return WorkloadState.EVICTED, message_of("Evicted", "Kueue took its quota back")
+    if is_true("Admitted"):
+        return WorkloadState.ADMITTED, message_of("Admitted", "admitted")
+    return WorkloadState.RESERVED, message_of("Admitted", "its admission checks are not done")
 
 
 def workload_of(job: TrainingJob, number: int, size: Allocation, replaces: KueueWorkload | None) -> Json:
@@ -162,7 +162,7 @@ def workload_of(job: TrainingJob, number: int, size: Allocation, replaces: Kueue
         "spec": {
             "queueName": job.queue,
             "podSets": [
-                {"name": role, "count": count, "template": {"metadata": {}, "spec": _asked(pod["spec"])}}
+                {"name": role, "count": count, "template": {"metadata": {}, "spec": _requests_of(pod["spec"])}}
                 for role, (count, pod) in pods.items()
             ],
         },
@@ -185,13 +185,13 @@ _ASKED: Final = (
 _OF_CONTAINER: Final = ("name", "image", "resources", "restartPolicy")
 
 
-def _asked(spec: Json) -> Json:
+def _requests_of(spec: Json) -> Json:
     """The part of a pod's spec from which quota follows: neither commands nor volumes, nor what is in variables."""
-    asked: Json = {name: spec[name] for name in _ASKED if name in spec}
+    requests: Json = {name: spec[name] for name in _ASKED if name in spec}
     for kind in ("initContainers", "containers"):
         if spec.get(kind):
-            asked[kind] = [{name: each[name] for name in _OF_CONTAINER if name in each} for each in spec[kind]]
-    return asked
+            requests[kind] = [{name: each[name] for name in _OF_CONTAINER if name in each} for each in spec[kind]]
+    return requests
 
 
 def counted(workload: KueueWorkload, size: Allocation) -> list[Json]:

@@ -178,7 +178,7 @@ def test_every_call_arrives_and_is_understood(service: Service, client: LearnerC
     assert heard.simulated
     (job,) = heard.job_timelines
     assert (job.number, job.job_type, job.seconds, job.completed) == (3, "vgg-16", 90.0, True)
-    assert [(held.seconds, held.workers, held.ps) for held in job.held] == list(life.held)
+    assert [(held.seconds, held.workers, held.ps) for held in job.held] == list(life.sizes)
     assert [(mark.seconds, mark.reason) for mark in job.interventions] == list(life.interventions)
     assert (assignment.version, assignment.head_step, assignment.reregister) == (4, 9, True)
     service.learner.publish(4, policy_bytes())

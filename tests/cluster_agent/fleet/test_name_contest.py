@@ -73,7 +73,7 @@ def test_who_is_left_has_the_name_again_soon_and_keeps_it() -> None:
     assert together(learner, agents[:1], clock, 7200.0) == []
     assert learner.incarnation == before
     assert learner.known == {before}
-    current = agents[0].session.current
+    current = agents[0].session.registration
     assert current is not None
     assert current.incarnation == before
 

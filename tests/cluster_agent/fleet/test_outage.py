@@ -58,7 +58,7 @@ def test_reasons_that_take_turns_are_said_once_an_hour() -> None:
 def test_words_that_change_each_time_fill_neither_log_nor_memory() -> None:
     reported = Told()
     assert len(reported.lines(*(f"Register: attempt {number}" for number in range(1000)), every_seconds=60.0)) <= 32
-    assert len(reported.outage.said) <= 16
+    assert len(reported.outage.reported) <= 16
 
 
 def test_a_running_agent_says_what_the_learner_came_back_as(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ class Deciding:
     def once(self, fails: Exception | None = None) -> None:
         observed = self.backend.observe()
         assert observed is not None
-        state, trigger = self.kinds.told_apart(observed[0]), observed[1]
+        state, trigger = self.kinds.named_by_kind(observed[0]), observed[1]
         turn = Turn(self.number, state, trigger, self.decider)
         self.recorder.begin(turn)
         if fails is not None:

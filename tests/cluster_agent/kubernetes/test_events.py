@@ -34,7 +34,7 @@ def send(reported: EventRecorder) -> None:
 
 def test_who_does_not_act_any_more_tells_nothing_and_counts_it(server: KubeServer) -> None:
     reported = EventRecorder(api_of(server, may_write=lambda: False), "agent-0", time.monotonic, time.time)
-    reported.tell(JOB, "Resized", "from 2 to 4 workers")
+    reported.record(JOB, "Resized", "from 2 to 4 workers")
     send(reported)
     assert (events(server), reported.dropped) == ([], 1)
 
@@ -43,26 +43,26 @@ def test_the_same_told_again_is_one_event_with_a_count(server: KubeServer) -> No
     now = [0.0]
     reported = recorder(server, lambda: now[0])
     for _ in range(3):
-        reported.tell(JOB, "Resized", "from 2 to 4 workers")
-    reported.tell(JOB, "Resized", "from 4 to 2 workers", EventType.WARNING)
+        reported.record(JOB, "Resized", "from 2 to 4 workers")
+    reported.record(JOB, "Resized", "from 4 to 2 workers", EventType.WARNING)
     send(reported)
     found = {event["message"]: event for event in events(server)}
     assert found["from 2 to 4 workers"]["count"] == 3
     assert found["from 4 to 2 workers"]["type"] == "Warning"
     assert found["from 2 to 4 workers"]["involvedObject"]["uid"] == "1-2"
     now[0] = 601.0
-    reported.tell(JOB, "Resized", "from 2 to 4 workers")
+    reported.record(JOB, "Resized", "from 2 to 4 workers")
     send(reported)
     assert sorted(event["count"] for event in events(server)) == [1, 1, 3]
 
 
 def test_an_event_that_somebody_deleted_is_told_anew(server: KubeServer) -> None:
     reported = recorder(server)
-    reported.tell(JOB, "Frozen", "by its label")
+    reported.record(JOB, "Frozen", "by its label")
     send(reported)
     name = events(server)[0]["metadata"]["name"]
     server.call(lambda: server.store.delete("events", "team", name, {}))
-    reported.tell(JOB, "Frozen", "by its label")
+    reported.record(JOB, "Frozen", "by its label")
     send(reported)
     assert [event["count"] for event in events(server)] == [1]
 
@@ -71,19 +71,19 @@ def test_a_server_that_takes_none_costs_events_and_nothing_else(server: KubeServ
     reported = recorder(server)
     server.faults = lambda asked: Fault(code=403)
     for number in range(300):
-        reported.tell(JOB, "Resized", f"{number}")
+        reported.record(JOB, "Resized", f"{number}")
     assert reported.dropped == 100
     send(reported)
     assert reported.dropped == 300
     server.faults = lambda asked: None
-    reported.tell(JOB, "Resized", "at last")
+    reported.record(JOB, "Resized", "at last")
     send(reported)
     assert [event["message"] for event in events(server)] == ["at last"]
 
 
 def test_what_is_told_is_one_line_that_a_server_takes(server: KubeServer) -> None:
     reported = recorder(server)
-    reported.tell(About("v1", "Node", "", "n" * 253), "Odd", "a\nb\x1b[31m" + "x" * 5000)
+    reported.record(About("v1", "Node", "", "n" * 253), "Odd", "a\nb\x1b[31m" + "x" * 5000)
     send(reported)
     event = events(server)[0]
     assert event["metadata"]["namespace"] == "default"

@@ -70,7 +70,7 @@ def test_pods_of_the_namespaces_are_followed_and_no_others(server: KubeServer) -
 def test_one_that_is_refused_is_told_and_taken_up_once_it_may_be_read(server: KubeServer) -> None:
     refuse(server, "lab")
     with following_of(server, "team", "lab") as following:
-        wait(lambda: following.is_settled)
+        wait(lambda: following.has_read)
         assert not following.cache.is_synced
         assert following.cache.has_read("team")
         assert list(following.unread()) == ["lab"]
@@ -96,7 +96,7 @@ def test_where_none_can_be_read_nothing_is_settled(server: KubeServer) -> None:
     refuse(server, "team", "lab")
     with following_of(server, "team", "lab") as following:
         wait(lambda: len(following.unread()) == 2 and "forbidden" in following.trouble)
-        assert not following.is_settled
+        assert not following.has_read
         assert following.is_stale
         assert unread_in([following]).keys() == {"team", "lab"}
 
@@ -106,7 +106,7 @@ def test_of_one_alone_nothing_is_left_out(server: KubeServer) -> None:
     with following_of(server, "lab") as following:
         wait(lambda: following.trouble)
         assert following.unread() == {}
-        assert not following.is_settled
+        assert not following.has_read
 
 
 def test_one_that_is_silent_for_too_long_is_told_and_not_the_others() -> None:

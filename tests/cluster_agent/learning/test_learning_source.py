@@ -180,7 +180,9 @@ def test_a_trainer_follows_the_kind_of_what_decides_and_nobody_waits_for_old_exp
     place.spec, learner.spec = DL2, DL2
     learner.only_replays = False
     learner.forget_everybody()
-    if (registered := session.current) is not None:  # what an agent hears with its next heartbeat, if not by an update
+    if (
+        registered := session.registration
+    ) is not None:  # what an agent hears with its next heartbeat, if not by an update
         session.forget(registered.incarnation)
     taught = len(learner.updates)
     keep = place.source.live_into(queue)

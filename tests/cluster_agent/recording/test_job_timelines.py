@@ -32,7 +32,7 @@ def test_a_job_is_followed_from_its_submission_to_its_end() -> None:
     timelines.on_interval(state(3000.0, 0), [progress("job-0", 2, 1)], SLOT, [])
     timelines.on_interval(state(4200.0, 0), [progress("job-0", 3, 1, seconds=500.0, finished=True)], SLOT, [])
     (job,) = timelines.latest
-    assert job.held == ((0.0, 0, 0), (1800.0, 2, 1), (4200.0, 3, 1))
+    assert job.sizes == ((0.0, 0, 0), (1800.0, 2, 1), (4200.0, 3, 1))
     assert job.interventions == ((1800.0, "over-cap"),)
     assert (job.completed, job.seconds, job.resizes, job.number) == (True, 4700.0, 1, 1)
     assert "job-0" not in repr(job)
@@ -41,7 +41,7 @@ def test_a_job_is_followed_from_its_submission_to_its_end() -> None:
 def test_a_decision_at_the_submission_leaves_no_waiting() -> None:
     timelines = JobTimelines(2)
     timelines.on_interval(state(0.0, 0), [progress("job-0", 1, 1)], SLOT, [])
-    assert timelines.latest[0].held == ((0.0, 1, 1),)
+    assert timelines.latest[0].sizes == ((0.0, 1, 1),)
 
 
 def test_jobs_of_another_episode_are_others_whatever_they_are_called() -> None:
@@ -73,7 +73,7 @@ def test_whatever_happens_little_is_told_and_in_order(
         timelines.on_interval(state(index * SLOT, *there), reported, SLOT, ["nan"] * len(jobs))
         assert len(timelines.latest) <= places
         for job in timelines.latest:
-            moments = [at for at, _, _ in job.held]
+            moments = [at for at, _, _ in job.sizes]
             assert moments == sorted(moments)
             assert moments[-1] <= job.seconds
             assert len(job.interventions) <= MOST_INTERVENTIONS
@@ -84,8 +84,8 @@ def test_of_a_job_that_is_resized_for_ever_the_latest_changes_stay() -> None:
     for index in range(3 * MOST_POINTS):
         timelines.on_interval(state(index * SLOT, 0), [progress("job-0", 1 + index % 2, 1)], SLOT, [])
     (job,) = timelines.latest
-    assert len(job.held) == MOST_POINTS
-    assert job.held[-1][0] == (3 * MOST_POINTS - 1) * SLOT
+    assert len(job.sizes) == MOST_POINTS
+    assert job.sizes[-1][0] == (3 * MOST_POINTS - 1) * SLOT
     assert job.resizes == 3 * MOST_POINTS - 1
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from cluster_agent.cli import app
 from cluster_agent.errors import BadAgentConfig, StateDamaged
-from cluster_agent.recording.state_files import hold_folder, read_json
+from cluster_agent.recording.state_files import lock_folder, read_json
 from foundation.command_line import run as run_command_line
 
 CONFIG = """
@@ -21,17 +21,17 @@ telemetry: {log_level: error}
 
 
 def test_a_state_directory_has_one_agent_at_a_time(tmp_path: Path) -> None:
-    held = hold_folder(tmp_path / "state")
+    held = lock_folder(tmp_path / "state")
     with pytest.raises(BadAgentConfig, match=rf"held by another agent \(process {os.getpid()}\)"):
-        hold_folder(tmp_path / "state")
+        lock_folder(tmp_path / "state")
     held.release()
-    hold_folder(tmp_path / "state").release()
+    lock_folder(tmp_path / "state").release()
 
 
 def test_a_second_agent_is_refused_in_one_line_and_changes_nothing(tmp_path: Path, capsys) -> None:
     config = tmp_path / "agent.yaml"
     config.write_text(CONFIG)
-    held = hold_folder(tmp_path / "state")
+    held = lock_folder(tmp_path / "state")
     command = ["run", "--config", str(config)]
     assert run_command_line(app, "cluster-agent", command) == 2
     error = capsys.readouterr().err
@@ -40,7 +40,7 @@ def test_a_second_agent_is_refused_in_one_line_and_changes_nothing(tmp_path: Pat
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["lock"]
     held.release()
     assert run_command_line(app, "cluster-agent", command) == 0
-    hold_folder(tmp_path / "state").release()
+    lock_folder(tmp_path / "state").release()
 
 
 def test_nobody_but_its_own_user_reads_an_agents_state(tmp_path: Path) -> None:

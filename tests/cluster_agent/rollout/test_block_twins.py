@@ -16,7 +16,7 @@ from agent_fakes import Clock
 from assignment_worlds import EXPIRES, RolloutLearner, SimulatedAgent, alternating
 
 from cluster_agent.rollout.block_question import BlockQuestion, Figures, PolicyAtBlock
-from cluster_agent.rollout.block_twins import AskedBlock, BlockTwins, TwinRecord, TwinWorker, twin_command
+from cluster_agent.rollout.block_twins import BlockId, BlockTwins, TwinRecord, TwinWorker, twin_command
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.settings import PolicySettings
 from foundation.question_process import CoreShare
@@ -31,7 +31,7 @@ class FakeTwin:
     def __init__(self, free_capacity: bool = True) -> None:
         self.free_capacity = free_capacity
         self.questions: list[BlockQuestion] = []
-        self.given: dict[AskedBlock, Figures | None] = {}
+        self.given: dict[BlockId, Figures | None] = {}
         self.closed = False
 
     def ask(self, question: BlockQuestion) -> bool:
@@ -43,7 +43,7 @@ class FakeTwin:
     def unanswered(self) -> int:
         return len(self.questions)
 
-    def answers(self) -> dict[AskedBlock, Figures | None]:
+    def answers(self) -> dict[BlockId, Figures | None]:
         given, self.given = self.given, {}
         return given
 
@@ -51,7 +51,7 @@ class FakeTwin:
         self.closed = True
 
     def answer(self, figures: Figures | None) -> None:
-        self.given |= {AskedBlock(question.rollout, question.number): figures for question in self.questions}
+        self.given |= {BlockId(question.rollout, question.number): figures for question in self.questions}
 
 
 def agent_with(folder: Path, twin: FakeTwin, learner: RolloutLearner | None = None) -> SimulatedAgent:
@@ -90,8 +90,8 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Sequence[BlockQuestio
     return _questions
 
 
-def wait_for(worker: TwinWorker, count: int = 1) -> dict[AskedBlock, Figures | None]:
-    found: dict[AskedBlock, Figures | None] = {}
+def wait_for(worker: TwinWorker, count: int = 1) -> dict[BlockId, Figures | None]:
+    found: dict[BlockId, Figures | None] = {}
     deadline = time.monotonic() + DEADLINE_SECONDS
     while len(found) < count:
         assert time.monotonic() < deadline
@@ -164,10 +164,10 @@ def test_the_process_answers_for_the_policies_of_a_real_agent() -> None:
         answers = wait_for(worker, 2)
     finally:
         worker.close()
-    figures = answers[AskedBlock(asked.rollout, asked.number)]
+    figures = answers[BlockId(asked.rollout, asked.number)]
     assert figures is not None
     assert min(figures) > 0.0
-    equal = answers[AskedBlock(asked.rollout, 99)]
+    equal = answers[BlockId(asked.rollout, 99)]
     assert equal is not None
     assert equal[1] == equal[2], "two equal versions"
     assert worker.unanswered == 0
@@ -194,7 +194,7 @@ def test_a_process_that_crashes_or_talks_nonsense_leaves_the_next_question_answe
         answers = wait_for(worker, 2)
     finally:
         worker.close()
-    assert answers == {AskedBlock(1, 0): None, AskedBlock(1, 1): (3.0, 2.0, 1.0)}
+    assert answers == {BlockId(1, 0): None, BlockId(1, 1): (3.0, 2.0, 1.0)}
 
 
 def test_a_process_that_hangs_is_ended() -> None:

@@ -91,9 +91,9 @@ def test_of_an_interrupted_pair_nothing_is_reported_and_the_next_begins_at_an_ev
 def test_what_the_learner_holds_is_not_made_again() -> None:
     alternation = Alternation()
     alternation.advance(rollout_assignment(), "north", empty(0.0), None, 1.0)
-    alternation.on_held(0)
+    alternation.on_taken(0)
     assert alternation.run is not None, "it holds nothing of this pair"
-    alternation.on_held(5)
+    alternation.on_taken(5)
     assert alternation.run is None
     alternation.advance(rollout_assignment(), "north", empty(60.0), DecisionInterval(0.0, 60.0, (), ()), 1.0)
     assert alternation.tally is not None

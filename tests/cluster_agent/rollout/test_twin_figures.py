@@ -11,7 +11,7 @@ from benchmarks.rollout.versions import NEGATED, PLANNER, build_version
 from benchmarks.rollout.worlds import Cluster, build_cluster
 from cluster_agent.rollout.block_process import GridSpeeds, twin_figures
 from cluster_agent.rollout.block_question import BlockQuestion, PolicyAtBlock
-from cluster_agent.rollout.block_twins import AskedBlock, TwinRecord
+from cluster_agent.rollout.block_twins import BlockId, TwinRecord
 from policy_net.domain import ClusterState
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import DecideOn
@@ -35,7 +35,7 @@ def questions_of(cluster: Cluster, versions: dict[int, str]) -> dict[int, BlockQ
     simulation = Simulation(cluster.workload, cluster.environment, cluster.truth)
     record = TwinRecord(cluster.environment.debounce_seconds)
     asked: dict[int, BlockQuestion] = {}
-    wanted = {AskedBlock(1, number): True for number in range(100)}
+    wanted = {BlockId(1, number): True for number in range(100)}
     number, policy = -1, build_version(PLANNER, cluster, {})
     while not simulation.finished:
         state, trigger = simulation.observe()
@@ -45,7 +45,7 @@ def questions_of(cluster: Cluster, versions: dict[int, str]) -> dict[int, BlockQ
             number = now
             policy = build_version(versions.get(number, PLANNER), cluster, {})
             begin = number * BLOCK_SECONDS
-            record.open(AskedBlock(1, number), begin, begin + BLOCK_SECONDS, state, HELD, HELD)
+            record.open(BlockId(1, number), begin, begin + BLOCK_SECONDS, state, HELD, HELD)
         asked |= {question.number: question for question in record.due(cluster.truth, 0.0, wanted)}
         progress = simulation.apply(policy.decide(state, trigger))
         policy.observe(progress)
@@ -91,14 +91,14 @@ def test_a_clock_that_goes_back_and_too_many_jobs_forget_all(cluster: Cluster, m
     for damaged in (replace(state, time_seconds=state.time_seconds - 1.0), state):
         record = TwinRecord(60.0)
         assert record.moved_to(state)
-        record.open(AskedBlock(1, 0), state.time_seconds, state.time_seconds + 60.0, state, HELD, HELD)
+        record.open(BlockId(1, 0), state.time_seconds, state.time_seconds + 60.0, state, HELD, HELD)
         if damaged is state:
             monkeypatch.setattr("cluster_agent.rollout.block_twins.MOST_JOBS", 0)
         assert not record.moved_to(damaged)
-        assert not record.follows(AskedBlock(1, 0))
+        assert not record.follows(BlockId(1, 0))
         later = ClusterState(state.time_seconds + 1e6, state.nodes, (), state.slot_seconds, state.capacity_mode)
         record.moved_to(later)
-        assert record.due(cluster.truth, 0.0, {AskedBlock(1, 0): True}) == []
+        assert record.due(cluster.truth, 0.0, {BlockId(1, 0): True}) == []
 
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"[]", b"null\n", b'{"block": [1, 2]}'])

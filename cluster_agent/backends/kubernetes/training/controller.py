@@ -43,7 +43,7 @@ from cluster_agent.backends.kubernetes.training.step import (
 from cluster_agent.backends.kubernetes.training.story.reporter import Reporter
 from cluster_agent.backends.kubernetes.training.story.statuses import Granted
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
-from cluster_agent.backends.kubernetes.training.templates import breaks_rule, said
+from cluster_agent.backends.kubernetes.training.templates import breaks_rule, refusal_text
 from cluster_agent.kubernetes.api_server import ApiServer
 from cluster_agent.kubernetes.cache import Cache
 from cluster_agent.kubernetes.capacity import NodeChoice
@@ -125,7 +125,7 @@ class TrainingController:
         """What a job is to have: as decided last, by this agent or by the one before it."""
         if job.suspend or job.outcome or job.deleting:
             return SUSPENDED
-        granted = self.reporter.current(job)
+        granted = self.reporter.granted(job)
         return job.within(job.granted if granted is None else granted.size)
 
     def latest(self, uid: str) -> JobStep | None:
@@ -194,9 +194,9 @@ class TrainingController:
 
     def _look_after(self, job: TrainingJob, pods: list[TaskPod]) -> None:
         job = self._hands.tried(job)
-        is_held = LAST_CHECKPOINT in job.finalizers
-        if is_held if job.outcome else (job.last_on_delete and not is_held):
-            self._objects.set_finalizer(job, present=not is_held)
+        is_kept = LAST_CHECKPOINT in job.finalizers
+        if is_kept if job.outcome else (job.last_on_delete and not is_kept):
+            self._objects.set_finalizer(job, present=not is_kept)
         seen = self._seen(job, self.desired(job), pods, self.reporter.decision(job))
         memory, job_report = seen.memory, seen.job_report
         quota = self._hands.kueue.poll(job, seen.desired, pods, job_report) if job.queue else None
@@ -225,13 +225,13 @@ class TrainingController:
             step = replace(step, admission=quota.condition)
             if quota.is_reported and job.condition("Admitted").get("reason") != quota.reason:
                 kind = EventType.WARNING if quota.is_trouble else EventType.NORMAL
-                self.reporter.tell(job, quota.reason, quota.line, kind)
+                self.reporter.report(job, quota.reason, quota.line, kind)
         with self._lock:
             before, self._steps[job.uid] = self._steps.get(job.uid), step
         self.reporter.say(job, step, self._hands.coordinators.job_report(job.uid))
         self._warn(seen)
         self.reporter.report_step(job, before, step, job_report)
-        self._pace.note(job, pods, job_report, self.reporter.current(job), step, seen.desired)
+        self._pace.note(job, pods, job_report, self.reporter.granted(job), step, seen.desired)
 
     def _warn(self, seen: SeenJob) -> None:
         job, memory, job_report = seen.job, seen.memory, seen.job_report
@@ -243,7 +243,7 @@ class TrainingController:
 
     def _rests(self, job: TrainingJob, pods: Iterable[TaskPod]) -> bool:
         job_report = self._hands.coordinators.job_report(job.uid)
-        return self._pace.is_at_rest(job, pods, job_report, self.reporter.current(job))
+        return self._pace.is_at_rest(job, pods, job_report, self.reporter.granted(job))
 
     def _seen(self, job: TrainingJob, desired: Allocation, pods: Iterable[TaskPod], decision: str) -> SeenJob:
         memory, job_report = self._known(job)
@@ -263,7 +263,7 @@ class TrainingController:
             # A failure is counted once, whoever deletes what is left.
             if not self.reporter.write(job, {"ranks": step.notes}):
                 return replace(step, delete=())
-            self.reporter.tell(job, "RankFailed", step.line, EventType.WARNING)
+            self.reporter.report(job, "RankFailed", step.line, EventType.WARNING)
         return step
 
     def _explained(self, seen: SeenJob, step: JobStep) -> JobStep:
@@ -289,7 +289,7 @@ class TrainingController:
             if found is not None and found.line:
                 job = self._note_parting(job, found)
                 reason, kind = ("LastCheckpoint", EventType.NORMAL) if found.is_written else _NO_LAST_CHECKPOINT
-                self.reporter.tell(job, reason, found.line, kind)
+                self.reporter.report(job, reason, found.line, kind)
             memory.may_go = found is not None
         if memory.may_go:
             self._objects.set_finalizer(job, present=False)
@@ -339,12 +339,12 @@ class TrainingController:
         if not self.reporter.note(job):
             return replace(step, ask=None)  # nobody would know: at the next look
         self._objects.check_acting()
-        memory.asked = ask.size, self._clock()
+        memory.requested = ask.size, self._clock()
         given_up = self._hands.coordinators.ask(job.uid, ask)
         if given_up is not None:
-            memory.on_asked(ask.request_id, given_up, self._clock())
+            memory.on_requested(ask.request_id, given_up, self._clock())
         if given_up:
-            self.reporter.tell(job, "ResizeRefused", given_up, EventType.WARNING)
+            self.reporter.report(job, "ResizeRefused", given_up, EventType.WARNING)
         return step
 
     def _create(self, seen: SeenJob, step: JobStep) -> JobStep | None:
@@ -353,7 +353,7 @@ class TrainingController:
         if step.is_gang:
             if not self._take(job, step.needs):
                 return JobStep(JobStanding.QUEUED, "waits for room for its first pods")
-            memory.asked = Size(step.begin.ps, step.begin.workers), self._clock()
+            memory.requested = Size(step.begin.ps, step.begin.workers), self._clock()
         elif self._clock() < memory.made_again_at:
             return replace(step, line=step.line or "a pod was refused; it is tried again")
         here = [pod for pod in seen.pods if pod.owner == job.uid and not pod.ended]
@@ -367,7 +367,7 @@ class TrainingController:
             self.reporter.warn(job, memory, "PodRefused", line)
         except ApiRefused as refused:
             is_rule = breaks_rule(refused)
-            words = said(refused) if is_rule else str(refused)
+            words = refusal_text(refused) if is_rule else str(refused)
             line = f"pod {manifests.pod_name(job, step.create[len(made)])} was refused: {words}"
             memory.forbidden = line if is_rule else ""
             self.reporter.warn(job, memory, "PodRefused", line)

@@ -186,7 +186,7 @@ class Coordinators:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _poll(self, followed: _Followed) -> None:
-        asked_seconds = self._clock()
+        began_seconds = self._clock()
         try:
             status = followed.calls.status()
         except (ElasticError, ValueError) as error:  # ValueError: it was closed under the call
@@ -201,7 +201,7 @@ class Coordinators:
             before = followed.job_report
             went_back = followed.most is not None and goes_back(status, followed.most)
             followed.most = followed.most if went_back else status
-            followed.job_report = CoordinatorReport(status, asked_seconds, went_back)
+            followed.job_report = CoordinatorReport(status, began_seconds, went_back)
             followed.trouble, followed.failures = "", 0
         if before is None or _shape(status) != _shape(before.status):
             self._on_news()

@@ -217,13 +217,13 @@ def promised(job: TrainingJob, job_report: CoordinatorReport | None, memory: Job
     """
     if job_report is not None and not job_report.falsehood:
         memory.target = job_report.status.target if job_report.status.phase not in _HAS_NONE else Size(0, 0)
-        size, since = memory.asked
+        size, since = memory.requested
         if job_report.status.target == size or now - since > _ASKED_SECONDS:
-            memory.asked = Size(0, 0), now
+            memory.requested = Size(0, 0), now
     if memory.target is None:  # an agent that has just begun: what was noted last
         return Size(job.granted.ps, job.granted.workers)
-    asked = memory.asked[0]
-    servers, workers = max(memory.target.servers, asked.servers), max(memory.target.workers, asked.workers)
+    requested = memory.requested[0]
+    servers, workers = max(memory.target.servers, requested.servers), max(memory.target.workers, requested.workers)
     return Size(min(servers, job.most.ps), min(workers, job.most.workers))
 
 

@@ -163,7 +163,7 @@ class TrainingJobs:
     @property
     def is_known(self) -> bool:
         """Whether all that can be read were read once; without their CRD they never are."""
-        return all(following.is_settled for following in self._followed)
+        return all(following.has_read for following in self._followed)
 
     @property
     def trouble(self) -> str:
@@ -229,12 +229,12 @@ class TrainingJobs:
         placement = decision.placement or {}
         for job_id, (job, seen) in self._observed.items():
             self._measured.setdefault(job.uid, MeasuredJob()).begin_interval()
-            wanted, reason = self._wanted(job, seen, decision.of(job_id))
+            desired, reason = self._desired(job, seen, decision.of(job_id))
             if job.mode is JobUpdateMode.OFF:
                 self._controller.reporter.advise(job.uid, decision.of(job_id))
-            if wanted != self._controller.desired(job):
+            if desired != self._controller.desired(job):
                 granted = Granted(
-                    wanted, number, decision.origin.policy, reason, self._lease_epoch(), self._unix_clock()
+                    desired, number, decision.origin.policy, reason, self._lease_epoch(), self._unix_clock()
                 )
                 self._controller.grant(job.uid, granted, _nodes(placement.get(job_id, ())))
         self._news.set()
@@ -274,7 +274,7 @@ class TrainingJobs:
         running = sum(current_of(job, self._coordinators.job_report(job.uid)) != SUSPENDED for job in unended)
         return running, len(unended) - running, list(self._done.values())
 
-    def _wanted(self, job: TrainingJob, seen: Job, decided: Allocation) -> tuple[Allocation, str]:
+    def _desired(self, job: TrainingJob, seen: Job, decided: Allocation) -> tuple[Allocation, str]:
         """What a job is to have, and why it is not what was decided, where it is not."""
         if job.mode is JobUpdateMode.OFF:
             return (job.least if decided != SUSPENDED else decided), "updateMode is Off: its least size"

@@ -16,10 +16,10 @@ from cluster_agent.backends.kubernetes.training.quota import (
     Quota,
     QuotaUse,
     Verb,
-    held_by,
     plan_quota,
     refused,
     unread,
+    use_of,
 )
 from cluster_agent.backends.kubernetes.training.step import CoordinatorReport
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
@@ -123,21 +123,23 @@ class Kueue:
         self._flavors: dict[str, tuple[float, Json]] = {}
 
     def poll(
-        self, job: TrainingJob, wanted: Allocation, pods: Iterable[TaskPod], job_report: CoordinatorReport | None
+        self, job: TrainingJob, desired: Allocation, pods: Iterable[TaskPod], job_report: CoordinatorReport | None
     ) -> Quota:
         """What a job may have now; what is to be written about that is."""
         self._watch.begin()
-        held = held_by([pod for pod in pods if pod.owner == job.uid], job_report)
+        in_use = use_of([pod for pod in pods if pod.owner == job.uid], job_report)
         if self._watch.cache.has_read(job.namespace):
             now = self._clock()
             patient = now - self._waits_since.get(job.uid, now) < PATIENT_SECONDS
-            quota = self._carry_out(job, plan_quota(job, wanted, held, self._watch.of(job.uid), patient), wanted, held)
+            quota = self._carry_out(
+                job, plan_quota(job, desired, in_use, self._watch.of(job.uid), patient), desired, in_use
+            )
             if quota.reason == WAITS:
                 self._waits_since.setdefault(job.uid, now)
-            elif quota.ground is not None or wanted == SUSPENDED:
+            elif quota.ground is not None or desired == SUSPENDED:
                 self._waits_since.pop(job.uid, None)
         else:
-            quota = unread(wanted, held, self._watch.trouble)
+            quota = unread(desired, in_use, self._watch.trouble)
         self._grounds[job.uid] = quota.ground
         return quota
 
@@ -169,11 +171,11 @@ class Kueue:
             self._flavors[name] = self._clock(), found
         return found
 
-    def _carry_out(self, job: TrainingJob, quota: Quota, wanted: Allocation, held: QuotaUse) -> Quota:
+    def _carry_out(self, job: TrainingJob, quota: Quota, desired: Allocation, in_use: QuotaUse) -> Quota:
         """Write what the quota says; what was refused is tried again, but not at every poll."""
         until, line = self._refused.get(job.uid, (-float("inf"), ""))
         if not quota.acts or self._clock() < until:
-            return refused(quota, wanted, held, line) if quota.acts else quota
+            return refused(quota, desired, in_use, line) if quota.acts else quota
         try:
             for act in quota.acts:
                 self._check_acting()
@@ -183,7 +185,7 @@ class Kueue:
         except (ApiError, ValueError) as error:
             line = plain_line(str(error))
             self._refused[job.uid] = self._clock() + AGAIN_SECONDS, line
-            return refused(quota, wanted, held, line)
+            return refused(quota, desired, in_use, line)
         self._refused.pop(job.uid, None)
         return quota
 

@@ -57,19 +57,19 @@ class MeasuredJob:
     """One job's counters over an agent's life.
 
     Attributes:
-        hold: the newest period; None before the job was seen to train.
+        period: the newest period; None before the job was seen to train.
         samples: most that were counted, and `step` of global steps.
         liar: why its counters are not believed, in a line; empty where they are.
     """
 
-    hold: SizePeriod | None = None
+    period: SizePeriod | None = None
     samples: float = 0.0
     step: int = 0
     epoch: float = 0.0
     total_epochs: float = 0.0
     run_seconds: float = 0.0
     liar: str = ""
-    _settled: bool = field(default=False)
+    _was_steady: bool = field(default=False)
     _life: int = field(default=0)
     _workers: Mapping[str, int] = field(default_factory=dict)
 
@@ -79,25 +79,25 @@ class MeasuredJob:
         status = job_report.status
         self.liar = job_report.falsehood
         if self.liar:
-            self.hold, self._settled = None, False
+            self.period, self._was_steady = None, False
             return
         size = Allocation(status.size.workers, status.size.servers)
-        settled = status.phase is JobPhase.RUNNING and status.size == status.target
+        steady = status.phase is JobPhase.RUNNING and status.size == status.target
         if not size.ps and status.generation != self._life:
             # Other ranks than before: between the two the job paused, which nobody was there to say.
-            self._settled, self._life = False, status.generation
-        held = self.hold
-        goes_on = held is not None and held.size == size and status.samples >= held.to_samples
-        if settled and self._settled and goes_on and held is not None:
-            if job_report.at_seconds > held.to_seconds:
-                self.run_seconds += job_report.at_seconds - held.to_seconds
-                held.to_seconds, held.to_samples = job_report.at_seconds, float(status.samples)
-            if held.workers != workers:
-                held.workers = None
-        elif settled:
+            self._was_steady, self._life = False, status.generation
+        period = self.period
+        goes_on = period is not None and period.size == size and status.samples >= period.to_samples
+        if steady and self._was_steady and goes_on and period is not None:
+            if job_report.at_seconds > period.to_seconds:
+                self.run_seconds += job_report.at_seconds - period.to_seconds
+                period.to_seconds, period.to_samples = job_report.at_seconds, float(status.samples)
+            if period.workers != workers:
+                period.workers = None
+        elif steady:
             now, samples = job_report.at_seconds, float(status.samples)
-            self.hold = SizePeriod(size, now, samples, now, samples, workers)
-        self._settled = settled
+            self.period = SizePeriod(size, now, samples, now, samples, workers)
+        self._was_steady = steady
         self.samples, self.step = max(self.samples, float(status.samples)), max(self.step, status.step)
         self.epoch, self.total_epochs = max(self.epoch, status.epoch), status.total_epochs
 
@@ -115,18 +115,18 @@ class MeasuredJob:
 
     def begin_interval(self) -> None:
         """What is measured from now on is the next interval's."""
-        if self.hold is not None:
-            held = self.hold
-            seconds, samples = held.to_seconds, held.to_samples
-            self.hold = SizePeriod(held.size, seconds, samples, seconds, samples, self._workers)
+        if self.period is not None:
+            period = self.period
+            seconds, samples = period.to_seconds, period.to_samples
+            self.period = SizePeriod(period.size, seconds, samples, seconds, samples, self._workers)
 
     def places(self, before: GpuTypes, now: GpuTypes) -> Places:
         """Where the workers of the period were all the time; nothing where that is not known, or changed."""
-        held = self.hold
-        if held is None or held.workers is None or held.seconds <= 0.0:
+        period = self.period
+        if period is None or period.workers is None or period.seconds <= 0.0:
             return ()
-        found = places_of(held.workers, held.size.workers, before)
-        return found if found == places_of(held.workers, held.size.workers, now) else ()
+        found = places_of(period.workers, period.size.workers, before)
+        return found if found == places_of(period.workers, period.size.workers, now) else ()
 
 
 def current_of(job: TrainingJob, job_report: CoordinatorReport | None) -> Allocation:
@@ -273,19 +273,19 @@ def _number(stated: object) -> float:
 
 def progress_of(job: Job, measured: MeasuredJob, current: Allocation, whole_seconds: float, finished: bool) -> Progress:
     """What a job did in an interval of so many seconds, as it was observed at its beginning."""
-    held = measured.hold
-    if held is None or held.seconds <= 0.0:
+    period = measured.period
+    if period is None or period.seconds <= 0.0:
         paused = whole_seconds if current != SUSPENDED else 0.0
         return Progress(job.job_id, job.job_type, current, 0.0, 0.0, 0.0, job.remaining_epochs, finished, paused)
-    samples = held.to_samples - held.from_samples
+    samples = period.to_samples - period.from_samples
     return Progress(
         job.job_id,
         job.job_type,
-        held.size,
-        held.seconds,
+        period.size,
+        period.seconds,
         samples,
         samples / job.samples_per_epoch,
         job.remaining_epochs,
         finished,
-        max(0.0, whole_seconds - held.seconds),
+        max(0.0, whole_seconds - period.seconds),
     )

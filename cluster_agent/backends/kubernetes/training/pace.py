@@ -29,7 +29,7 @@ class _Seen:
 
     version: str
     pods: tuple[TaskPod, ...]
-    said: object
+    status: object
     granted: Granted | None
     at_seconds: float
 
@@ -70,10 +70,10 @@ class JobPace:
         seen = self._seen.get(job.uid)
         if seen is None or self._clock() - seen.at_seconds >= self._pause_seconds:
             return False
-        return (seen.version, seen.pods, seen.said, seen.granted) == (
+        return (seen.version, seen.pods, seen.status, seen.granted) == (
             job.version,
             tuple(pods),
-            _said(job_report),
+            _status_of(job_report),
             granted,
         )
 
@@ -84,16 +84,16 @@ class JobPace:
         job_report: CoordinatorReport | None,
         granted: Granted | None,
         step: JobStep,
-        wanted: Allocation,
+        desired: Allocation,
     ) -> None:
         """A job, which is to have this size, was polled."""
-        if self._pause_seconds > self._step_seconds and _rests(job, job_report, step, wanted):
-            self._seen[job.uid] = _Seen(job.version, tuple(pods), _said(job_report), granted, self._clock())
+        if self._pause_seconds > self._step_seconds and _rests(job, job_report, step, desired):
+            self._seen[job.uid] = _Seen(job.version, tuple(pods), _status_of(job_report), granted, self._clock())
         else:
             self._seen.pop(job.uid, None)
 
 
-def _rests(job: TrainingJob, job_report: CoordinatorReport | None, step: JobStep, wanted: Allocation) -> bool:
+def _rests(job: TrainingJob, job_report: CoordinatorReport | None, step: JobStep, desired: Allocation) -> bool:
     """Whether there was nothing to do about a job, and will not be until something changes, or time passes."""
     if step.create or step.delete or step.report or step.ask is not None or job.queue or job.deleting:
         return False
@@ -101,10 +101,10 @@ def _rests(job: TrainingJob, job_report: CoordinatorReport | None, step: JobStep
         return True
     if step.standing is JobStanding.RUNNING:
         return job_report is not None and job_report.status.size == job_report.status.target
-    return step.standing in _RESTING and wanted == SUSPENDED
+    return step.standing in _RESTING and desired == SUSPENDED
 
 
-def _said(job_report: CoordinatorReport | None) -> object:
+def _status_of(job_report: CoordinatorReport | None) -> object:
     """What a coordinator said, without how far the job is."""
     if job_report is None:
         return None

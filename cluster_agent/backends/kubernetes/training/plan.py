@@ -240,7 +240,7 @@ def _training(seen: SeenJob, ours: Mapping[str, TaskPod], job_report: Coordinato
     if status.phase in _TRAINS:
         memory.on_trains()
     report = tuple(_ends(ours, status, memory))
-    create = () if over or job.problem or desired == SUSPENDED else _wanted_tasks(job, ours, job_report, memory)
+    create = () if over or job.problem or desired == SUSPENDED else _missing_tasks(job, ours, job_report, memory)
     ended = {pod.task for pod in ours.values() if pod.ended}
     known = {task.task for task in status.tasks} | set(status.wanted)
     gone = [pod for pod in ours.values() if not over and _has_been_over(pod, status, memory, now)]
@@ -272,7 +272,7 @@ def _training(seen: SeenJob, ours: Mapping[str, TaskPod], job_report: Coordinato
     return JobStep(standing, line, create=create, report=report, delete=(*gone, *late), ask=ask)
 
 
-def _wanted_tasks(
+def _missing_tasks(
     job: TrainingJob, ours: Mapping[str, TaskPod], job_report: CoordinatorReport, memory: JobMemory
 ) -> tuple[str, ...]:
     """Tasks whose pods are to be made: not more than a job may have while as many take the others' places.
@@ -286,7 +286,7 @@ def _wanted_tasks(
     found = []
     for task in dict.fromkeys(job_report.status.wanted):
         role = task.rpartition("-")[0]
-        is_missing = task not in ours and not memory.is_said_before(job_report, task)
+        is_missing = task not in ours and not memory.was_listed_before(job_report, task)
         if is_missing and _TASK.fullmatch(task) and free_capacity[role] > 0:
             free_capacity[role] -= 1
             found.append(task)

@@ -117,7 +117,7 @@ class Quota:
         return ("Admitted", self.allowed != SUSPENDED, self.reason, self.line) if self.reason else None
 
 
-def held_by(pods: Iterable[TaskPod], job_report: CoordinatorReport | None) -> QuotaUse:
+def use_of(pods: Iterable[TaskPod], job_report: CoordinatorReport | None) -> QuotaUse:
     """What a job's pods hold, and what its coordinator says that it will have."""
     here = [pod for pod in pods if not pod.ended]
     tasks = [pod.task for pod in here if pod.task != COORDINATOR]
@@ -130,7 +130,7 @@ def held_by(pods: Iterable[TaskPod], job_report: CoordinatorReport | None) -> Qu
 
 
 def plan_quota(
-    job: TrainingJob, wanted: Allocation, held: QuotaUse, seen: Iterable[KueueWorkload], patient: bool = True
+    job: TrainingJob, desired: Allocation, in_use: QuotaUse, seen: Iterable[KueueWorkload], patient: bool = True
 ) -> Quota:
     """What a job may have, and what to write about that.
 
@@ -141,73 +141,82 @@ def plan_quota(
     left = [each for each in ours if not each.deleting]
     live = [each for each in left if each.state is not WorkloadState.FINISHED]
     if job.outcome:
-        acts = () if held.any else tuple(Act(Verb.FINISH, each) for each in live)
+        acts = () if in_use.any else tuple(Act(Verb.FINISH, each) for each in live)
         return Quota(SUSPENDED, "Finished", "the job is over", acts=acts)
-    if wanted == SUSPENDED or (job.problem and not held.any):
-        acts = () if held.any else tuple(Act(Verb.DELETE, each) for each in left)
+    if desired == SUSPENDED or (job.problem and not in_use.any):
+        acts = () if in_use.any else tuple(Act(Verb.DELETE, each) for each in left)
         return Quota(SUSPENDED, "NotAsked", "it is to have nothing: no quota is asked for", acts=acts)
     pending = [each for each in live if each.state is WorkloadState.PENDING]
     holding = [each for each in live if each.state is not WorkloadState.PENDING]
     number = max((each.number for each in ours), default=-1) + 1
     if not holding:
         # One whose Workload somebody deleted may still run: what it holds it needs, until it is gone.
-        return _first(job, (wanted if patient else job.least).most(held.least), pending, number)
+        return _first(job, (desired if patient else job.least).most(in_use.least), pending, number)
     if holding[-1].state is WorkloadState.EVICTED:
-        return _evicted(holding, pending, held)
+        return _evicted(holding, pending, in_use)
     ground = next((each for each in reversed(holding) if each.state is WorkloadState.ADMITTED), None)
-    if ground is None and held.any:  # it runs on the slice before, while the checks of this one are done
+    if ground is None and in_use.any:  # it runs on the slice before, while the checks of this one are done
         ground = next((each for each in left if each.name == holding[-1].replaces), None)
     if ground is None:
         line = f"has quota of queue {job.queue}; {holding[-1].line}"
         return Quota(SUSPENDED, "WaitsForChecks", line, acts=_deleted(pending))
-    return _within(job, wanted, held, ground, left, number)
+    return _within(job, desired, in_use, ground, left, number)
 
 
-def _first(job: TrainingJob, asked: Allocation, pending: list[KueueWorkload], number: int) -> Quota:
+def _first(job: TrainingJob, requested: Allocation, pending: list[KueueWorkload], number: int) -> Quota:
     """Nothing was admitted yet: it may have nothing."""
     newest = pending[-1] if pending else None
-    line = f"waits for quota of queue {job.queue} for {size_words(asked)}" + (f": {newest.line}" if newest else "")
+    line = f"waits for quota of queue {job.queue} for {size_words(requested)}" + (f": {newest.line}" if newest else "")
     acts = _deleted(pending[:-1])
     if newest is None:
-        acts = (*acts, Act(Verb.CREATE, None, asked, number))
-    elif newest.size != asked:
-        acts = (*acts, Act(Verb.COUNT, newest, asked))
+        acts = (*acts, Act(Verb.CREATE, None, requested, number))
+    elif newest.size != requested:
+        acts = (*acts, Act(Verb.COUNT, newest, requested))
     return Quota(SUSPENDED, WAITS, line, acts=acts)
 
 
-def _evicted(holding: list[KueueWorkload], pending: list[KueueWorkload], held: QuotaUse) -> Quota:
+def _evicted(holding: list[KueueWorkload], pending: list[KueueWorkload], in_use: QuotaUse) -> Quota:
     """It gives back what it has, and then its quota; of several slices the newest waits again."""
     newest = holding[-1]
     acts = _deleted(pending)
-    if not held.any:
+    if not in_use.any:
         acts = (*acts, *_deleted(holding[:-1]), Act(Verb.GIVE_BACK, newest))
     return Quota(SUSPENDED, "Evicted", f"gives back what it has: {newest.line}", acts=acts)
 
 
 def _within(
-    job: TrainingJob, wanted: Allocation, held: QuotaUse, ground: KueueWorkload, left: list[KueueWorkload], number: int
+    job: TrainingJob,
+    desired: Allocation,
+    in_use: QuotaUse,
+    ground: KueueWorkload,
+    left: list[KueueWorkload],
+    number: int,
 ) -> Quota:
     """It may have what it wants, as far as that was admitted; for more a slice is asked for."""
     size = ground.size
-    allowed = Allocation(min(wanted.workers, size.workers), min(wanted.ps, size.ps))
+    allowed = Allocation(min(desired.workers, size.workers), min(desired.ps, size.ps))
     acts: list[Act] = []
     if ground.state is WorkloadState.ADMITTED:
         for each in [each for each in left if each.number < ground.number]:
             # Kueue finishes the slice before; one that does not know of slices leaves that to us.
             finished = each.state is WorkloadState.FINISHED
             acts.append(Act(Verb.DELETE if finished else Verb.FINISH, each))
-        if held.trains and not ground.is_ready:
+        if in_use.trains and not ground.is_ready:
             acts.append(Act(Verb.READY, ground))
     later = [each for each in left if each.number > ground.number and each.state is not WorkloadState.FINISHED]
     acts += _deleted([each for each in later[:-1] if each.state is WorkloadState.PENDING])
-    asked = later[-1] if later else None
+    requested = later[-1] if later else None
     # What it holds it needs, until it is gone; what it was never given is nobody's to ask for.
-    holds = size if held.size is None else Allocation(min(held.size.workers, size.workers), min(held.size.ps, size.ps))
-    need = wanted.most(holds)
-    if allowed == wanted:
-        if asked is not None and asked.state is WorkloadState.PENDING:
-            acts += _deleted([asked])
-        elif asked is None and need != size and ground.state is WorkloadState.ADMITTED:
+    kept = (
+        size
+        if in_use.size is None
+        else Allocation(min(in_use.size.workers, size.workers), min(in_use.size.ps, size.ps))
+    )
+    need = desired.most(kept)
+    if allowed == desired:
+        if requested is not None and requested.state is WorkloadState.PENDING:
+            acts += _deleted([requested])
+        elif requested is None and need != size and ground.state is WorkloadState.ADMITTED:
             acts.append(Act(Verb.COUNT, ground, need))
         return Quota(
             allowed,
@@ -216,14 +225,14 @@ def _within(
             ground,
             tuple(acts),
         )
-    if asked is None:
+    if requested is None:
         acts.append(Act(Verb.CREATE, ground, need, number))
-    elif asked.state is WorkloadState.PENDING and asked.size != need:
-        acts.append(Act(Verb.COUNT, asked, need))
-    if not held.any and allowed.most(job.least) != allowed:
+    elif requested.state is WorkloadState.PENDING and requested.size != need:
+        acts.append(Act(Verb.COUNT, requested, need))
+    if not in_use.any and allowed.most(job.least) != allowed:
         allowed = SUSPENDED  # its bounds were raised meanwhile
     line = f"has quota of queue {job.queue} for {size_words(size)}, and waits for that for {size_words(need)}"
-    line += f": {asked.line}" if asked is not None else ""
+    line += f": {requested.line}" if requested is not None else ""
     return Quota(allowed, "WaitsForMoreQuota", line, ground, tuple(acts))
 
 
@@ -231,24 +240,24 @@ def _deleted(which: Iterable[KueueWorkload]) -> tuple[Act, ...]:
     return tuple(Act(Verb.DELETE, each) for each in which)
 
 
-def unread(wanted: Allocation, held: QuotaUse, trouble: str) -> Quota:
+def unread(desired: Allocation, in_use: QuotaUse, trouble: str) -> Quota:
     """Nobody knows what was admitted: nothing begins or grows, and what runs goes on."""
     if not trouble:
-        return Quota(_kept(wanted, held), "", "Kueue's Workloads are being read")
+        return Quota(_kept(desired, in_use), "", "Kueue's Workloads are being read")
     line = (
         f"Kueue's Workloads cannot be read ({trouble}): install Kueue 0.18 or newer, and give the agent rights to them"
     )
-    return Quota(_kept(wanted, held), "KueueMissing", line)
+    return Quota(_kept(desired, in_use), "KueueMissing", line)
 
 
-def refused(quota: Quota, wanted: Allocation, held: QuotaUse, line: str) -> Quota:
+def refused(quota: Quota, desired: Allocation, in_use: QuotaUse, line: str) -> Quota:
     """What holds after a write that did not work: what was admitted; who has no Workload at all keeps what it has."""
     unknown = quota.acts[-1].verb is Verb.CREATE and quota.acts[-1].workload is None
-    allowed = _kept(wanted, held) if unknown else quota.allowed
+    allowed = _kept(desired, in_use) if unknown else quota.allowed
     return replace(quota, allowed=allowed, reason="KueueRefused", line=f"{quota.line}; {line}")
 
 
-def _kept(wanted: Allocation, held: QuotaUse) -> Allocation:
-    if not held.any or held.size is None:
-        return wanted if held.any else SUSPENDED
-    return Allocation(min(wanted.workers, held.size.workers), min(wanted.ps, held.size.ps))
+def _kept(desired: Allocation, in_use: QuotaUse) -> Allocation:
+    if not in_use.any or in_use.size is None:
+        return desired if in_use.any else SUSPENDED
+    return Allocation(min(desired.workers, in_use.size.workers), min(desired.ps, in_use.size.ps))

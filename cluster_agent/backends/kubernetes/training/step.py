@@ -91,7 +91,7 @@ class JobMemory:
         counted: uid of the coordinator's pod whose end was counted.
         given_up: id of the request that was given up last, and why.
         target: the size that its coordinator went for when it was last heard of; None before.
-        asked: a size that it was asked for since, and when.
+        requested: a size that it was asked for since, and when.
         may_go: it was deleted, and nothing holds it any more.
         too_large: why no node would have capacity for it, in a line, and when that was found.
     """
@@ -110,10 +110,10 @@ class JobMemory:
     forbidden: str = ""
     counted: str = ""
     given_up: tuple[str, str] = ("", "")
-    asked_again_at: float = -math.inf
+    retry_at: float = -math.inf
     made_again_at: float = -math.inf
     target: Size | None = None
-    asked: tuple[Size, float] = (Size(0, 0), -math.inf)
+    requested: tuple[Size, float] = (Size(0, 0), -math.inf)
     warned_at: dict[str, float] = field(default_factory=dict)
     may_go: bool = False
     too_large: tuple[str, float] = ("", -math.inf)
@@ -134,7 +134,7 @@ class JobMemory:
         self.ended_since = dict.fromkeys(self.ended_since, now)
         self.unneeded_since = dict.fromkeys(self.unneeded_since, now)
 
-    def is_said_before(self, job_report: CoordinatorReport, task: str) -> bool:
+    def was_listed_before(self, job_report: CoordinatorReport, task: str) -> bool:
         """Whether a coordinator spoke before a task's pod was gone: it may want the pod that it had, and no other."""
         return job_report.at_seconds <= self.gone_at.get(task, -math.inf)
 
@@ -165,11 +165,11 @@ class JobMemory:
         """Why the namespace takes no pod like one of its; empty where it does, or where that is to be tried again."""
         return self.forbidden if now < max(self.not_before_seconds, self.made_again_at) else ""
 
-    def on_asked(self, request_id: str, given_up: str, now: float) -> None:
+    def on_requested(self, request_id: str, given_up: str, now: float) -> None:
         """A coordinator took a request, or gave it up for a reason."""
         if given_up:
-            self.given_up, self.asked_again_at = (request_id, given_up), now + AGAIN_SECONDS
-            self.asked = Size(0, 0), now
+            self.given_up, self.retry_at = (request_id, given_up), now + AGAIN_SECONDS
+            self.requested = Size(0, 0), now
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,22 +223,22 @@ class Ask:
 
 def next_ask(seen: SeenJob, status: JobStatus) -> tuple[str, Ask | None]:
     """What people are told, and what to ask the coordinator for, so that a job gets the size that is desired."""
-    wanted = seen.desired
-    size = Size(wanted.ps, wanted.workers)
-    request = Request.RESIZE if wanted != SUSPENDED else Request.SUSPEND
+    desired = seen.desired
+    size = Size(desired.ps, desired.workers)
+    request = Request.RESIZE if desired != SUSPENDED else Request.SUSPEND
     if status.phase is JobPhase.SUSPENDED:
         request = Request.RESUME
-    done = wanted == SUSPENDED if request is Request.RESUME else status.target == size
+    done = desired == SUSPENDED if request is Request.RESUME else status.target == size
     if done or status.phase not in (JobPhase.RUNNING, JobPhase.RESIZING, JobPhase.SUSPENDED):
         return "", None
     name = f"{seen.decision}-{request}-{size.servers}x{size.workers}"
     line = {
-        Request.RESIZE: f"becomes {size_words(wanted)}",
+        Request.RESIZE: f"becomes {size_words(desired)}",
         Request.SUSPEND: "gives back what it has",
-        Request.RESUME: f"goes on with {size_words(wanted)}",
+        Request.RESUME: f"goes on with {size_words(desired)}",
     }[request]
     given_up, why = seen.memory.given_up
-    if given_up.rpartition("-")[0] == name and seen.now < seen.memory.asked_again_at:
+    if given_up.rpartition("-")[0] == name and seen.now < seen.memory.retry_at:
         return f"keeps what it has: {why}", None
     number = _number(name, status, given_up)
     return line, None if number is None else Ask(request, f"{name}-{number}", size)

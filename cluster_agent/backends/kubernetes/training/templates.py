@@ -111,10 +111,16 @@ class Templates:
         try:
             self._api.create(PODS.path(job.namespace), pod, {"fieldValidation": "Strict", "dryRun": "All"})
         except Invalid as error:
-            return "" if "does not support dry run" in str(error) else said(error)  # such a webhook has no opinion
+            return (
+                "" if "does not support dry run" in str(error) else refusal_text(error)
+            )  # such a webhook has no opinion
         except ApiRefused as error:
             again = f"is asked again every {_REFUSED_AGAIN_SECONDS / 60:g} minutes"
-            return f"namespace {job.namespace} refuses it, and {again}: {said(error)}" if breaks_rule(error) else ""
+            return (
+                f"namespace {job.namespace} refuses it, and {again}: {refusal_text(error)}"
+                if breaks_rule(error)
+                else ""
+            )
         return ""
 
 
@@ -136,7 +142,7 @@ def breaks_rule(error: ApiRefused) -> bool:
     return isinstance(error, Forbidden) and _RULES.search(str(error)) is not None
 
 
-def said(error: ApiRefused) -> str:
+def refusal_text(error: ApiRefused) -> str:
     """The server's words, without the request."""
     strict = str(error).partition("strict decoding error: ")[2]
     listed = "; ".join(f"{field}: {message}" for field, message in error.causes)

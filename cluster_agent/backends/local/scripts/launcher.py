@@ -77,7 +77,7 @@ class RankGroup:
         self._kill_at: float | None = None
         self._codes: dict[str, int] = {}
         self._killed = False
-        self._port = _held_port() if record.elastic or workers > 1 else None
+        self._port = _reserved_port() if record.elastic or workers > 1 else None
         self._processes: dict[str, TaskProcess] = {}
         command = (record.python, str(record.script), *record.args)
         settings = LauncherSettings()
@@ -88,7 +88,7 @@ class RankGroup:
                 spec = ProcessSpec(
                     command, {**environment, **variables}, record.workdir, folder / "logs" / f"{name}.log"
                 )
-                self._processes[name] = TaskProcess(name, spec, settings.log_bytes, _nobody_looks, warm)
+                self._processes[name] = TaskProcess(name, spec, settings.log_bytes, _ignore_line, warm)
         except OSError:
             self.kill()
             self.close()
@@ -182,15 +182,15 @@ class RankGroup:
         return variables
 
 
-def _held_port() -> socket.socket:
+def _reserved_port() -> socket.socket:
     """A port that nobody else is given while this socket is open; the first worker can listen there all the same."""
-    held = socket.socket()
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind((_HOST, 0))
-    return held
+    port = socket.socket()
+    port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    port.bind((_HOST, 0))
+    return port
 
 
-def _nobody_looks(task: str, stream: Stream, line: bytes) -> None:
+def _ignore_line(task: str, stream: Stream, line: bytes) -> None:
     """The logs have it."""
 
 
@@ -243,7 +243,7 @@ class ScriptSupervisor:
         with LauncherStopSignals(self._news) as signals:
             try:
                 self._files.stop_file.unlink(missing_ok=True)
-                self._begin(self._wanted())
+                self._begin(self._desired())
                 while self.state.phase not in OVER:
                     self._place.check()
                     self.poll(signals.count)
@@ -272,7 +272,7 @@ class ScriptSupervisor:
         environment = {**self._environment, "PYTHONUNBUFFERED": "1"}
         return ProcessSpec(command, environment, self._record.workdir, log_file)
 
-    def _wanted(self) -> Target:
+    def _desired(self) -> Target:
         return self._folder.read(Target) or Target(request_id="", workers=1)
 
     def _begin(self, target: Target) -> None:
@@ -288,9 +288,9 @@ class ScriptSupervisor:
     def _start(self) -> None:
         """Start the workers that are to come, unless they had better wait for the process that is to fork them."""
         target = self._coming
-        if target is not None and (wanted := self._wanted()).request_id != target.request_id:
+        if target is not None and (desired := self._desired()).request_id != target.request_id:
             self._coming, self._again_at = None, -math.inf
-            self._begin(wanted)
+            self._begin(desired)
             return
         if target is None or self._clock() < self._again_at:
             return
@@ -345,7 +345,7 @@ class ScriptSupervisor:
                 self.state = self.state.model_copy(update={"stall_seconds": self.state.stall_seconds + pause})
                 self._on_change_over(done=True, stall_seconds=pause)
             self._note(JobPhase.RUNNING, workers=group.workers, target=group.workers)
-        target = self._wanted()
+        target = self._desired()
         if not signals and target.request_id != self.state.request_id:
             self._change(group, target)
         if self._stop_at is not None and self._clock() >= self._stop_at:
@@ -382,7 +382,7 @@ class ScriptSupervisor:
             self._on_change_over(done=False)
             self._note(JobPhase.SUSPENDED, workers=0, target=0)
         elif stopping or self._may_go_on(progress, group):
-            self._begin(self._wanted())
+            self._begin(self._desired())
         else:
             failure = failure or "its script ended before the job did; does it train with elastic_runtime.join?"
             self._note(JobPhase.FAILED, workers=0, target=0, failure=failure)

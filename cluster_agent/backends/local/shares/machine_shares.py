@@ -95,26 +95,26 @@ class CoreMap:
         self._all = list(cores)
         self._processes = processes
         self._quota = quota
-        self._held: dict[str, tuple[int, list[int]]] = {}
+        self._granted: dict[str, tuple[int, list[int]]] = {}
 
     def cores_of(self, name: str) -> list[int]:
         """The cores that a job's processes may use; all where it holds nothing."""
-        return sorted(self._held.get(name, (0, self._all))[1])
+        return sorted(self._granted.get(name, (0, self._all))[1])
 
-    def hold(self, name: str, cpu_milli: int) -> None:
+    def grant(self, name: str, cpu_milli: int) -> None:
         """A job has so many millicores from now on; its processes are told by `bind`."""
-        wanted = min(len(self._all), max(1, -(-cpu_milli // 1000)))
-        _, mine = self._held.pop(name, (0, []))
+        count = min(len(self._all), max(1, -(-cpu_milli // 1000)))
+        _, mine = self._granted.pop(name, (0, []))
         crowd = self._crowd()
-        kept = sorted(mine, key=lambda core: crowd[core])[:wanted]
+        kept = sorted(mine, key=lambda core: crowd[core])[:count]
         others = sorted((core for core in self._all if core not in kept), key=lambda core: crowd[core])
-        self._held[name] = (cpu_milli, kept + others[: wanted - len(kept)])
+        self._granted[name] = (cpu_milli, kept + others[: count - len(kept)])
 
     def bind(self, name: str) -> None:
         """Keep all processes of a job to what it has, and those that they will start."""
-        if name not in self._held:
+        if name not in self._granted:
             return
-        cpu_milli, _ = self._held[name]
+        cpu_milli, _ = self._granted[name]
         cores = set(self.cores_of(name))
         done: set[int] = set()
         # What was forked while others were told has still what its parent had: looked again until nobody is new.
@@ -127,13 +127,13 @@ class CoreMap:
 
     def release(self, name: str) -> None:
         """Nothing runs of a job any more."""
-        if self._held.pop(name, None) is not None and self._quota is not None:
+        if self._granted.pop(name, None) is not None and self._quota is not None:
             self._quota.release(name)
 
     def _crowd(self) -> dict[int, float]:
         """Millicores that jobs may use on each core, were they to use all of theirs alike."""
         crowd = dict.fromkeys(self._all, 0.0)
-        for cpu_milli, cores in self._held.values():
+        for cpu_milli, cores in self._granted.values():
             for core in cores:
                 crowd[core] += cpu_milli / len(cores)
         return crowd
@@ -168,17 +168,17 @@ class GpuLedger:
         self._jobs = jobs
         self._gpus = tuple(gpus)
         self._needed = dict.fromkeys(suspended, 0)
-        self._held = {name: list(read_gpus(gpu_file(jobs, name))) for name in (*running, *self._needed)}
+        self._granted = {name: list(read_gpus(gpu_file(jobs, name))) for name in (*running, *self._needed)}
         self._unwritten: set[str] = set()
 
     @property
-    def held(self) -> dict[str, tuple[str, ...]]:
+    def granted(self) -> dict[str, tuple[str, ...]]:
         """What each job has."""
-        return {name: tuple(gpus) for name, gpus in self._held.items() if gpus}
+        return {name: tuple(gpus) for name, gpus in self._granted.items() if gpus}
 
     def lacks(self, name: str, count: int) -> str:
         """Why a job cannot have so many in all, in a line; empty if it can."""
-        missing = count - len(self._held.get(name, ()))
+        missing = count - len(self._granted.get(name, ()))
         if missing > len(self._free):
             for other in [other for other in self._needed if other != name]:
                 self.settle(other, self._needed[other])
@@ -191,7 +191,7 @@ class GpuLedger:
         """Give a job more, up to a number of them; a line if there are too few. Changes nothing on an OSError."""
         if lacking := self.lacks(name, count):
             return lacking
-        mine = self._held.get(name, [])
+        mine = self._granted.get(name, [])
         if count > len(mine):
             self._put(name, [*mine, *self._free[: count - len(mine)]])
         self._needed.pop(name, None)
@@ -199,7 +199,7 @@ class GpuLedger:
 
     def settle(self, name: str, count: int) -> None:
         """A job holds as many tasks as it was told to: what they do not need goes back, once none of them uses it."""
-        mine = self._held.get(name, [])
+        mine = self._granted.get(name, [])
         self._needed.pop(name, None)
         if len(mine) <= count:
             return
@@ -221,14 +221,14 @@ class GpuLedger:
         """Nothing runs of a job any more."""
         self._needed.pop(name, None)
         self._unwritten.discard(name)
-        if self._held.pop(name, None):
+        if self._granted.pop(name, None):
             file = gpu_file(self._jobs, name)
             for path in (file, used_file(file)):
                 path.unlink(missing_ok=True)
 
     @property
     def _free(self) -> list[str]:
-        taken = {gpu for gpus in self._held.values() for gpu in gpus}
+        taken = {gpu for gpus in self._granted.values() for gpu in gpus}
         return [gpu for gpu in self._gpus if gpu not in taken]
 
     def _put(self, name: str, gpus: list[str]) -> None:
@@ -236,7 +236,7 @@ class GpuLedger:
         # what the next agent reads, so it is written first.
         self._jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_gpus(gpu_file(self._jobs, name), gpus)
-        self._held[name] = gpus
+        self._granted[name] = gpus
         self._unwritten.discard(name)
 
 
@@ -264,7 +264,7 @@ class MachineShares:
         """
         line = self._gpus.grow(name, most.gpu)
         if not line:
-            self._cores.hold(name, most.cpu_milli)
+            self._cores.grant(name, most.cpu_milli)
             self._cores.bind(name)
         return line
 
@@ -275,7 +275,7 @@ class MachineShares:
     def settle(self, name: str, takes: Resources) -> None:
         """Note that a job holds what it was told to, and takes so much."""
         self._gpus.settle(name, takes.gpu)
-        self._cores.hold(name, takes.cpu_milli)
+        self._cores.grant(name, takes.cpu_milli)
         self._cores.bind(name)
 
     def release(self, name: str) -> None:

@@ -73,11 +73,11 @@ def world() -> Iterator[World]:
 def test_both_numbers_are_set_together_and_known_before_they_are_seen(world: World) -> None:
     assert world.set(4) == (Written.SET, "")
     assert world.sizes() == (4, 4)
-    assert world.writer.holds(TARGET) == 4
-    assert not world.writer.is_settled(TARGET)
+    assert world.writer.counted_workers(TARGET) == 4
+    assert not world.writer.has_seen_all(TARGET)
     assert world.set(3)[0] is Written.CONFLICT, "what is seen is not what there is"
     world.see()
-    assert world.writer.is_settled(TARGET)
+    assert world.writer.has_seen_all(TARGET)
     assert world.set(3) == (Written.SET, "")
     assert world.sizes() == (3, 3)
 
@@ -160,11 +160,11 @@ def test_a_fault_before_the_write_changes_nothing_and_is_doubted_until_the_next_
     world.fail(Fault(code=500))
     assert world.set(4)[0] is Written.FAILED
     assert world.sizes() == (2, 2)
-    assert world.writer.holds(TARGET) == 4, "it may still come to pass"
+    assert world.writer.counted_workers(TARGET) == 4, "it may still come to pass"
     assert world.set(4)[0] is Written.CONFLICT
     world.cluster.annotate("train", done="1")
     world.see()
-    assert world.writer.holds(TARGET) == 2, "the patch would be refused now"
+    assert world.writer.counted_workers(TARGET) == 2, "the patch would be refused now"
     assert world.set(4)[0] is Written.SET
 
 
@@ -172,17 +172,17 @@ def test_a_doubt_ends_by_itself(world: World) -> None:
     world.fail(Fault(code=500))
     world.set(4)
     world.seconds = 91.0
-    assert world.writer.holds(TARGET) == 2
-    assert world.writer.is_settled(TARGET)
+    assert world.writer.counted_workers(TARGET) == 2
+    assert world.writer.has_seen_all(TARGET)
 
 
 def test_an_answer_that_was_lost_is_looked_for(world: World) -> None:
     world.fail(Fault(cut=True))
     assert world.set(4) == (Written.SET, "")
     assert world.sizes() == (4, 4)
-    assert world.writer.holds(TARGET) == 4
+    assert world.writer.counted_workers(TARGET) == 4
     world.see()
-    assert world.writer.is_settled(TARGET)
+    assert world.writer.has_seen_all(TARGET)
 
 
 def test_a_server_that_is_silent_after_a_write_leaves_the_larger_size_in_doubt(world: World) -> None:
@@ -191,14 +191,14 @@ def test_a_server_that_is_silent_after_a_write_leaves_the_larger_size_in_doubt(w
     )
     assert world.set(1)[0] is Written.FAILED
     assert world.sizes() == (1, 1)
-    assert world.writer.holds(TARGET) == 2
+    assert world.writer.counted_workers(TARGET) == 2
     world.see()
-    assert world.writer.holds(TARGET) == 1
+    assert world.writer.counted_workers(TARGET) == 1
 
 
 def test_what_is_forgotten_of_other_objects_is_not_of_this_one(world: World) -> None:
     world.set(4)
     world.writer.forget(frozenset({world.job["metadata"]["uid"]}))
-    assert world.writer.holds(TARGET) == 4
+    assert world.writer.counted_workers(TARGET) == 4
     world.writer.forget(frozenset())
-    assert world.writer.holds(TARGET) == 2
+    assert world.writer.counted_workers(TARGET) == 2

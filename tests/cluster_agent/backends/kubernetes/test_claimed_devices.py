@@ -118,7 +118,7 @@ def following(stub: Stub, waits: list[float], most: int) -> tuple[ClaimedDevices
 def test_a_server_without_the_api_is_asked_again_much_later_and_nothing_is_said() -> None:
     waits: list[float] = []
     devices, run = following(Stub(NotFound("none", 404), NotFound("none", 404)), waits, 2)
-    assert not devices.is_settled
+    assert not devices.has_read
     with structlog.testing.capture_logs() as logs:
         run()
     assert waits == [600.0, 600.0]

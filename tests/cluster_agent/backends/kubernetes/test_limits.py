@@ -20,7 +20,7 @@ from cluster_agent.backends.kubernetes.limits import (
     namespace_facts,
 )
 from cluster_agent.backends.kubernetes.observation import ObservedTarget
-from cluster_agent.kubernetes.targets import FINISHING, WAITS_FOR_KUEUE, ResizeHold, job_facts
+from cluster_agent.kubernetes.targets import FINISHING, WAITS_FOR_KUEUE, StatedReason, job_facts
 
 LIMITS = KubernetesLimits(changes_per_hour=2)
 
@@ -76,7 +76,7 @@ def test_nothing_is_in_the_way_of_a_target_of_a_namespace_that_opted_in() -> Non
             "Job train has the annotation fedl2.io/frozen",
         ),
         (
-            ObservedTarget(target(), facts(hold=ResizeHold("WaitsForKueue", "Kueue starts it")), None, None),
+            ObservedTarget(target(), facts(delay=StatedReason("WaitsForKueue", "Kueue starts it")), None, None),
             situation(),
             "WaitsForKueue",
             "Kueue starts it",
@@ -211,7 +211,7 @@ def test_a_job_of_kueue_is_left_alone_until_it_is_settled(
 ) -> None:
     sizes = {"parallelism": 2, "completions": 2, "completionMode": "Indexed"}
     metadata = {"name": "train", "uid": "1", "labels": labels, "annotations": annotations}
-    hold = job_facts({"metadata": metadata, "spec": {**sizes, **spec}, "status": status}).hold
+    hold = job_facts({"metadata": metadata, "spec": {**sizes, **spec}, "status": status}).delay
     assert (hold is None) == (not line)
     assert hold is None or line in hold.line
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kube_facts import NOW, job
 
-from cluster_agent.backends.kubernetes.pools import held_to_nodes, pools_of, seats, within_pools
+from cluster_agent.backends.kubernetes.pools import limited_to_nodes, pools_of, seats, within_pools
 from cluster_agent.backends.kubernetes.sizing import fitted
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job, JobKind, Node, Resources
 
@@ -148,11 +148,11 @@ def test_what_one_role_gives_up_with_the_other_is_there_for_others() -> None:
 def test_a_cap_is_what_each_role_s_nodes_hold() -> None:
     offers = {"a": Resources(64_000, 3), "b": Resources(64_000, 9)}
     one = replace(served("x", 0, 0), max_workers=8)
-    held = held_to_nodes(one, offers, {"x": frozenset("a")}, {"x": frozenset("b")})
+    held = limited_to_nodes(one, offers, {"x": frozenset("a")}, {"x": frozenset("b")})
     assert (held.max_workers, held.max_ps) == (3, 4)
-    assert held_to_nodes(one, offers, {}, {}) is one
-    none = held_to_nodes(one, offers, {}, {"x": frozenset()})
+    assert limited_to_nodes(one, offers, {}, {}) is one
+    none = limited_to_nodes(one, offers, {}, {"x": frozenset()})
     assert (none.max_workers, none.max_ps, none.min_workers, none.min_ps, none.requested) == (0, 0, 0, 0, SUSPENDED)
     runs = replace(one, current=Allocation(5, 2))
-    held = held_to_nodes(runs, offers, {"x": frozenset("a")}, {"x": frozenset()})
+    held = limited_to_nodes(runs, offers, {"x": frozenset("a")}, {"x": frozenset()})
     assert (held.max_workers, held.max_ps) == (5, 2), "what it has it keeps"

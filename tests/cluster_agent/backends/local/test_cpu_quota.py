@@ -22,11 +22,11 @@ def _is_kept_exactly(folder: Path, shows: Callable[[Path], str]) -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     cores = CoreMap(sorted(before), lambda name: [process.pid], CpuQuota(folder))
     try:
-        cores.hold("job", 1500)
+        cores.grant("job", 1500)
         cores.bind("job")
         assert shows(folder / "job") == "150000 100000"
         assert str(process.pid) in (folder / "job" / "cgroup.procs").read_text(encoding="ascii").split()
-        cores.hold("job", 500)
+        cores.grant("job", 500)
         cores.bind("job")
         assert shows(folder / "job") == "50000 100000"
     finally:

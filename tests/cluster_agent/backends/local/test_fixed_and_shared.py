@@ -84,7 +84,7 @@ class Unanswered:
     log_folder = Path()
 
     def measure(self) -> LocalMeasurement:
-        return LocalMeasurement(JobPhase.RUNNING, held=Allocation(1, 1), target=Allocation(1, 1))
+        return LocalMeasurement(JobPhase.RUNNING, running=Allocation(1, 1), target=Allocation(1, 1))
 
 
 def test_what_a_job_was_given_last_is_its_own_until_its_coordinator_says_otherwise(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_whatever_is_decided_no_gpu_has_two_holders_and_all_are_free_in_the_end(
         if number in restarts:
             world.restart()
     assert [record.state for record in world.backend.table] == [JobState.DONE] * 3
-    assert world.ledger.held == {}
+    assert world.ledger.granted == {}
 
 
 @pytest.mark.parametrize("lingers_seconds", [0.0, 3.0])
@@ -262,7 +262,7 @@ def test_an_agent_that_is_restarted_knows_what_a_suspended_job_still_uses(tmp_pa
     for _ in range(2):
         decide(world, second=(1, 1))  # the world fails the test if the GPU is given twice
     assert world.jobs["second"].held.workers == 1
-    assert set(world.ledger.held) == {"second"}
+    assert set(world.ledger.granted) == {"second"}
 
 
 def test_the_ledger_takes_back_what_nobody_uses_and_is_found_again(tmp_path: Path) -> None:
@@ -273,17 +273,17 @@ def test_the_ledger_takes_back_what_nobody_uses_and_is_found_again(tmp_path: Pat
     assert seats.take("worker-1") == ("b",)
     seats.give_back("worker-0")
     ledger.settle("x", 0)
-    assert ledger.held == {"x": ("b",)}, "its worker is still there"
+    assert ledger.granted == {"x": ("b",)}, "its worker is still there"
     assert ledger.lacks("y", 3) == "it needs 3 more GPUs, and 2 are free"
     seats.give_back("worker-1")
     assert ledger.lacks("y", 3) == ""
-    assert ledger.held == {}
+    assert ledger.granted == {}
     assert ledger.grow("x", 1) == ""
     assert seats.take("worker-1") == ("a",)
     again = GpuLedger(tmp_path, ["a", "b", "c"], ["x"])
     assert again.grow("y", 3) == "it needs 3 more GPUs, and 2 are free"
     assert again.grow("y", 2) == ""
-    assert again.held == {"x": ("a",), "y": ("b", "c")}
+    assert again.granted == {"x": ("a",), "y": ("b", "c")}
     again.release("x")
     again.release("y")
     assert list(tmp_path.iterdir()) == []
@@ -295,7 +295,7 @@ def test_a_job_that_is_about_to_start_keeps_its_gpu_when_the_agent_is_restarted(
     again = GpuLedger(tmp_path, ["a", "b"], ["first", "second"])
     assert again.grow("first", 2) == "it needs 1 more GPU, and none is free"
     assert again.grow("second", 1) == ""
-    assert again.held == {"first": ("a",), "second": ("b",)}
+    assert again.granted == {"first": ("a",), "second": ("b",)}
 
 
 def test_who_waits_for_a_gpu_writes_nothing_down_again_and_says_once_that_it_cannot(tmp_path: Path) -> None:
@@ -323,19 +323,19 @@ def test_who_waits_for_a_gpu_writes_nothing_down_again_and_says_once_that_it_can
     assert [line["event"] for line in logs] == ["gpus-not-taken-back"]
     fault.clear()
     assert ledger.lacks("y", 1) == ""
-    assert ledger.held == {"x": ("a",)}
+    assert ledger.granted == {"x": ("a",)}
 
 
 def test_jobs_get_the_least_crowded_cores_and_keep_those_that_they_have() -> None:
     cores = CoreMap([0, 1, 2, 3], lambda name: ())
-    cores.hold("a", 1500)
-    cores.hold("b", 2000)
+    cores.grant("a", 1500)
+    cores.grant("b", 2000)
     assert (cores.cores_of("a"), cores.cores_of("b")) == ([0, 1], [2, 3])
-    cores.hold("c", 500)
+    cores.grant("c", 500)
     assert cores.cores_of("c")[0] in (0, 1)
-    cores.hold("b", 1000)
+    cores.grant("b", 1000)
     assert cores.cores_of("b")[0] in (2, 3)
-    cores.hold("a", 100_000)
+    cores.grant("a", 100_000)
     assert cores.cores_of("a") == [0, 1, 2, 3]
     cores.release("a")
     assert cores.cores_of("a") == [0, 1, 2, 3], "nobody keeps it to any"

@@ -93,7 +93,7 @@ def test_a_job_for_whose_launcher_there_is_no_room_waits_and_says_why(tmp_path: 
     facts = world.backend.facts(record)
     assert facts["note"] == "it cannot be started (/state/jobs/.room: No space left on device)"
     assert facts["waitedSeconds"] > 50
-    assert world.ledger.held == {}
+    assert world.ledger.granted == {}
     job.start = start  # type: ignore[method-assign]
     go_on(world)
     record = world.backend.table.get("job")
@@ -109,7 +109,7 @@ def test_a_job_whose_folder_is_gone_fails_with_that_line(tmp_path: Path) -> None
     record = world.backend.table.get("job")
     assert record is not None
     assert (record.state, record.failure) == (JobState.FAILED, "it cannot be started (/gone: No such file)")
-    assert world.ledger.held == {}
+    assert world.ledger.granted == {}
     assert world.backend.finished
 
 

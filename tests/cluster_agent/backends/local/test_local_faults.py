@@ -93,7 +93,7 @@ class Scenario:
             assert world.jobs[name].samples == world.jobs[name].total_samples
         for job in world.jobs.values():
             assert (job.process, job.taken) == (None, Resources(0))
-        assert world.ledger.held == {}
+        assert world.ledger.granted == {}
         assert sorted(path.name for path in (world.folder / "jobs").glob("*")) == [], "no file of a share is left"
 
 

@@ -80,7 +80,7 @@ def test_a_thousand_jobs_leave_nothing_behind(fast_folder: Path) -> None:
     assert len(records) >= JOBS
     assert {record.state for record in records} == {JobState.DONE}
     assert set(world.ends.values()) == {1}
-    assert world.ledger.held == {}
+    assert world.ledger.granted == {}
     assert sorted((fast_folder / "jobs").iterdir()) == files
     assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
     per_job = (after - before) / (JOBS // 2)

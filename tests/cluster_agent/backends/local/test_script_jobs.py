@@ -70,7 +70,7 @@ def test_its_exit_code_decides_what_became_of_it(opened: Opened, code: str, phas
     ended(job)
     measured = job.measure()
     assert (measured.phase, measured.failure) == (phase, failure)
-    assert measured.held == measured.target == SUSPENDED
+    assert measured.running == measured.target == SUSPENDED
 
 
 def test_another_agent_finds_it_running_and_its_end(opened: Opened, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_another_agent_finds_it_running_and_its_end(opened: Opened, tmp_path: Pa
     job = opened(code)
     assert job.launcher is not None, "from the first moment on"
     wait_until(lambda: phase_of(job) is JobPhase.RUNNING, "it runs")
-    assert job.measure().held == Allocation(1)
+    assert job.measure().running == Allocation(1)
     with pytest.raises(BlockingIOError):
         opened(code).start(Allocation(1))  # never twice
     (tmp_path / "go").touch()

@@ -28,7 +28,7 @@ def test_lockstep_waits_until_the_trainer_is_within_its_bound() -> None:
     clock = Clock()
     backlog = Backlog(clock, waiting=10, every=1.0)
     pacer = LockstepPacer(LockstepPace(backlog_decisions=2, patience_seconds=5.0), backlog, clock.wait, clock)
-    assert not pacer.hold(1200.0)
+    assert not pacer.pace(1200.0)
     assert backlog.waiting == 2
 
 
@@ -36,10 +36,10 @@ def test_lockstep_gives_up_on_a_trainer_that_gets_nothing_done_once_per_outage()
     clock = Clock()
     backlog = Backlog(clock, waiting=10, every=None)
     pacer = LockstepPacer(LockstepPace(backlog_decisions=2, patience_seconds=5.0), backlog, clock.wait, clock)
-    pacer.hold(1200.0)
+    pacer.pace(1200.0)
     assert 5.0 < clock.now - 100.0 < 5.1
     given_up = clock.now
-    pacer.hold(1200.0)
+    pacer.pace(1200.0)
     assert clock.now - given_up < 0.1
 
 
@@ -47,16 +47,16 @@ def test_lockstep_waits_again_after_the_trainer_came_back() -> None:
     clock = Clock()
     backlog = Backlog(clock, waiting=10, every=None)
     pacer = LockstepPacer(LockstepPace(backlog_decisions=2, patience_seconds=5.0), backlog, clock.wait, clock)
-    pacer.hold(1200.0)
+    pacer.pace(1200.0)
     backlog.every, backlog.started = 1.0, clock.now - 1.0
-    pacer.hold(1200.0)
+    pacer.pace(1200.0)
     assert backlog.waiting == 2
 
 
 def test_lockstep_stops_waiting_when_the_agent_is_to_stop() -> None:
     clock = Clock()
     pacer = LockstepPacer(LockstepPace(), Backlog(clock, waiting=10, every=None), lambda seconds: True, clock)
-    assert pacer.hold(1200.0)
+    assert pacer.pace(1200.0)
 
 
 def test_a_scaled_clock_keeps_its_ratio_and_a_free_one_waits_for_nobody() -> None:

@@ -143,14 +143,14 @@ class Resizes:
         reached = followed.mark if end is None else ResizeMark(0, end.key, end.after)
         found, size = self._since(job, step, job_report, reached)
         followed.waiting.extend(found[:_MOST_AT_ONCE])
-        self._tell(job, followed)
+        self._report(job, followed)
         self._advance(followed)
         if not followed.waiting:
             mark = followed.mark
             followed.mark = ResizeMark(mark.count, mark.last, size)
         return followed.mark
 
-    def holds_end(self, job: TrainingJob) -> bool:
+    def delays_end(self, job: TrainingJob) -> bool:
         """Whether a resize is just being told, after which the job's end may be."""
         followed, now = self._followed.get(job.uid), self._clock()
         with self._lock:
@@ -184,7 +184,7 @@ class Resizes:
         # After a loss it may begin with another size.
         return [], _NONE if gives_back or status.phase is JobPhase.RECOVERING else reached.size
 
-    def _tell(self, job: TrainingJob, followed: _Followed) -> None:
+    def _report(self, job: TrainingJob, followed: _Followed) -> None:
         about = About(TRAINING_JOBS.api_version, TRAINING_JOBS.kind, job.namespace, job.name, job.uid)
         for resize in followed.waiting:
             with self._lock:
@@ -241,7 +241,7 @@ class Reporter:
         self._lock = threading.Lock()
         self._granted: dict[str, Granted] = {}
         self._advised: dict[str, Allocation] = {}
-        self._said_at: dict[str, float] = {}
+        self._written_at: dict[str, float] = {}
         self._progress_seconds = PROGRESS_SECONDS
         self.resizes = Resizes(events, clock)
 
@@ -266,11 +266,11 @@ class Reporter:
         self.resizes.forget(uids)
         self._progress_seconds = max(PROGRESS_SECONDS, len(uids) / _PROGRESS_A_SECOND)
         with self._lock:
-            for kept in (self._granted, self._advised, self._said_at):
+            for kept in (self._granted, self._advised, self._written_at):
                 for uid in [uid for uid in kept if uid not in uids]:
                     del kept[uid]
 
-    def current(self, job: TrainingJob) -> Granted | None:
+    def granted(self, job: TrainingJob) -> Granted | None:
         """What this agent decided; none where one that leads since has decided."""
         with self._lock:
             granted = self._granted.get(job.uid)
@@ -279,13 +279,13 @@ class Reporter:
 
     def decision(self, job: TrainingJob) -> str:
         """Id of the decision that holds."""
-        granted = self.current(job)
+        granted = self.granted(job)
         stated = (job.status.get("allocation") or {}).get("decisionId")
         return granted.decision if granted is not None else str(stated or "unknown")
 
     def note(self, job: TrainingJob) -> bool:
         """Write what was decided before it is asked for: whoever follows asks the same. False: it must not be asked."""
-        granted = self.current(job)
+        granted = self.granted(job)
         if granted is None or granted.decision == (job.status.get("allocation") or {}).get("decisionId"):
             return True
         return self.write(job, {"allocation": granted.content()})
@@ -295,7 +295,7 @@ class Reporter:
 
         False where it could not be written, as of a job that is over by now, or another one.
         """
-        granted = self.current(job)
+        granted = self.granted(job)
         if not job.has_started:
             status = status_of(job, step, None, granted, self._unix_clock())
         else:  # it stands where it stood until there is a pod: what it has trained is saved
@@ -314,18 +314,18 @@ class Reporter:
             problem = job.problem if entry.kept.digest == job.digest else ""
             job = replace(entry.kept, problem=entry.kept.problem or problem)
         mark = self.resizes.poll(job, step, job_report)
-        if step.outcome and self.resizes.holds_end(job):
+        if step.outcome and self.resizes.delays_end(job):
             return  # at the next look: nobody asks how a job came to its end once it is told
         with self._lock:
             advised = self._advised.get(job.uid) if job.mode is JobUpdateMode.OFF else None
-        status = status_of(job, step, job_report, self.current(job), self._unix_clock(), advised)
+        status = status_of(job, step, job_report, self.granted(job), self._unix_clock(), advised)
         if job_report is not None and job_report.status.phase in _TRAINED:
             pod = self._pods.get((job.namespace, manifests.pod_name(job, leader(job))))
             if pod is not None and pod.kept.owner == job.uid:
                 status["coordinator"] = pod.kept.uid
         if mark != ResizeMark() or job.status.get("resizes"):
             status["resizes"] = mark.content()
-        waited = self._clock() - self._said_at.get(job.uid, -float("inf"))
+        waited = self._clock() - self._written_at.get(job.uid, -float("inf"))
         news = "progress" in status and status["progress"] != job.status.get("progress")
         if says_more(job, status) or (news and waited >= self._progress_seconds):
             self.write(job, status)
@@ -341,13 +341,13 @@ class Reporter:
             self._jobs.put_answer(self._api.patch(path, body, ContentType.MERGE_PATCH))
         except (NotFound, Conflict):  # it is gone, another has its name, or it has changed
             return False
-        self._said_at[job.uid] = self._clock()
+        self._written_at[job.uid] = self._clock()
         return True
 
-    def tell(self, job: TrainingJob, reason: str, line: str, kind: EventType = EventType.NORMAL) -> None:
+    def report(self, job: TrainingJob, reason: str, line: str, kind: EventType = EventType.NORMAL) -> None:
         """Report on a job in an Event."""
         about = About(TRAINING_JOBS.api_version, TRAINING_JOBS.kind, job.namespace, job.name, job.uid)
-        self._events.tell(about, reason, line, kind)
+        self._events.record(about, reason, line, kind)
 
     def report_step(
         self, job: TrainingJob, before: JobStep | None, step: JobStep, job_report: CoordinatorReport | None
@@ -356,9 +356,9 @@ class Reporter:
         is_news = before is None or before.standing is not step.standing
         if is_news and job.status.get("phase") != step.standing.value:
             kind = EventType.WARNING if step.standing in (JobStanding.FAILED, JobStanding.INVALID) else EventType.NORMAL
-            self.tell(job, step.standing.value, event_line(step, job_report), kind)
+            self.report(job, step.standing.value, event_line(step, job_report), kind)
 
     def warn(self, job: TrainingJob, memory: JobMemory, reason: str, line: str, trouble: str = "") -> None:
         """Report a trouble that may last, known again by `trouble`, or its line."""
         if memory.warns(f"{reason} {trouble or line}", self._clock()):
-            self.tell(job, reason, line, EventType.WARNING)
+            self.report(job, reason, line, EventType.WARNING)

@@ -86,11 +86,11 @@ def status_of(
     status["ps"] = job_report.status.size.servers if runs and job_report is not None else 0
     if job_report is not None and job_report.status.phase is not JobPhase.STARTING and not job_report.falsehood:
         status["progress"] = _progress(job_report)
-    elif step.outcome == "Complete" and (said := _LAST_WORDS.fullmatch(step.line)):
+    elif step.outcome == "Complete" and (match := _LAST_WORDS.fullmatch(step.line)):
         # It came to its end while nobody asked: how far it was stands in what its coordinator said last.
         known = as_dict(job.status.get("progress"))
-        total = {"totalEpochs": f"{float(said[1]):g}"}  # all that there were, unless more is known
-        status["progress"] = {**total, **known, "epoch": f"{float(said[1]):.2f}", "samples": int(said[2])}
+        total = {"totalEpochs": f"{float(match[1]):g}"}  # all that there were, unless more is known
+        status["progress"] = {**total, **known, "epoch": f"{float(match[1]):.2f}", "samples": int(match[2])}
     if step.is_gang and not job.has_started:
         status["startTime"], status["templateDigest"] = now, job.digest
     if step.outcome and not job.status.get("completionTime"):
@@ -187,8 +187,8 @@ def _conditions(job: TrainingJob, step: JobStep, job_report: CoordinatorReport |
     return [
         *(each for each in job.status.get("conditions") or () if each.get("type") not in ours),
         *(
-            condition(job.status, (name, holds, reason, plain_line(line, _LONGEST_LINE)), now, job.generation)
-            for name, holds, reason, line in stated
+            condition(job.status, (name, is_true, reason, plain_line(line, _LONGEST_LINE)), now, job.generation)
+            for name, is_true, reason, line in stated
         ),
     ]
 

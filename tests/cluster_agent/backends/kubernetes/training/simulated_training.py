@@ -387,7 +387,7 @@ class World:
 
     # Its events and coordinators.
 
-    def tell(self, about: object, reason: str, line: str, kind: object) -> None:
+    def record(self, about: object, reason: str, line: str, kind: object) -> None:
         del about, kind
         if reason == "AgentFault":
             raise Broken(line)

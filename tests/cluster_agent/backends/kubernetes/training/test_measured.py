@@ -50,8 +50,8 @@ def test_one_that_went_back_is_measured_anew() -> None:
     measured = MeasuredJob()
     for each in (job_report(0, 0), job_report(10, 500), job_report(20, 300), job_report(30, 400)):
         measured.poll(each)
-    assert measured.hold is not None
-    assert (measured.hold.seconds, measured.hold.to_samples - measured.hold.from_samples) == (10.0, 100.0)
+    assert measured.period is not None
+    assert (measured.period.seconds, measured.period.to_samples - measured.period.from_samples) == (10.0, 100.0)
 
 
 def test_what_a_job_has_where_nobody_answers_or_is_believed() -> None:

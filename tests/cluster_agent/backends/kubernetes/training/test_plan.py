@@ -250,10 +250,10 @@ def test_an_id_is_used_for_one_thing_only() -> None:
 def test_what_was_given_up_is_asked_for_again_later_and_something_else_at_once() -> None:
     aborted, memory = row(0, RequestOutcome.ABORTED), JobMemory()
     assert asked(aborted, memory=memory) == "d1-resize-1x3-0", "to hear why"
-    memory.on_asked("d1-resize-1x3-0", "no room", 1000.0)
+    memory.on_requested("d1-resize-1x3-0", "no room", 1000.0)
     assert asked(aborted, memory=memory) == ""
     assert asked(aborted, memory=memory, wanted=SUSPENDED) == "d1-suspend-0x0-0"
-    memory.asked_again_at -= AGAIN_SECONDS
+    memory.retry_at -= AGAIN_SECONDS
     assert asked(aborted, memory=memory) == "d1-resize-1x3-1"
 
 

@@ -16,10 +16,10 @@ from cluster_agent.backends.kubernetes.training.quota import (
     Quota,
     QuotaUse,
     Verb,
-    held_by,
     plan_quota,
     refused,
     unread,
+    use_of,
 )
 from cluster_agent.backends.kubernetes.training.step import CoordinatorReport, JobStanding, JobStep
 from cluster_agent.backends.kubernetes.training.task_pods import TaskPod
@@ -60,12 +60,12 @@ def verbs(quota: Quota) -> list[tuple[Verb, int, Allocation]]:
 def test_what_runs_is_held_and_what_the_coordinator_means_to_have_too() -> None:
     brain = Brain(Size(2, 3), JobPhase.RESIZING)
     pods = [pod("coordinator"), pod("worker-0"), pod("worker-1", "Succeeded"), pod("ps-0", deleting=True)]
-    assert held_by(pods, None) == QuotaUse(any=True, size=None, tasks=Allocation(1, 1))
-    assert held_by(pods, CoordinatorReport(brain.status(), 0.0)) == QuotaUse(
+    assert use_of(pods, None) == QuotaUse(any=True, size=None, tasks=Allocation(1, 1))
+    assert use_of(pods, CoordinatorReport(brain.status(), 0.0)) == QuotaUse(
         any=True, size=Allocation(3, 2), tasks=Allocation(1, 1)
     )
-    assert held_by([pod("worker-0")], None) == QuotaUse(any=True, size=Allocation(1, 0), tasks=Allocation(1, 0))
-    assert held_by([pod("worker-0", "Failed")], None) == NOTHING
+    assert use_of([pod("worker-0")], None) == QuotaUse(any=True, size=Allocation(1, 0), tasks=Allocation(1, 0))
+    assert use_of([pod("worker-0", "Failed")], None) == NOTHING
 
 
 @pytest.mark.parametrize("patient", [True, False])

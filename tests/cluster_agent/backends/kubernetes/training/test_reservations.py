@@ -66,7 +66,7 @@ def taken(
 
 def test_growth_that_was_asked_for_has_its_room_before_its_coordinator_says_so_and_until_its_pods_are_seen() -> None:
     memory = JobMemory()
-    memory.asked = Size(1, 3), 99.0
+    memory.requested = Size(1, 3), 99.0
     before = job_report(Size(1, 1))
     assert taken(before, memory, PODS) == 2
     assert taken(job_report(Size(1, 3)), memory, PODS) == 2, "it says so"
@@ -98,10 +98,10 @@ def test_a_job_that_gives_back_what_it_has_reserves_nothing(phase: JobPhase) -> 
 
 def test_what_was_asked_and_not_taken_up_is_given_up() -> None:
     memory = JobMemory()
-    memory.asked = Size(1, 3), 60.0
+    memory.requested = Size(1, 3), 60.0
     assert taken(job_report(Size(1, 1)), memory, PODS) == 0
-    memory.asked = Size(1, 3), 99.0
-    memory.on_asked("1-resize-1x3-0", "no", 100.0)
+    memory.requested = Size(1, 3), 99.0
+    memory.on_requested("1-resize-1x3-0", "no", 100.0)
     assert taken(job_report(Size(1, 1)), memory, PODS) == 0
 
 
@@ -130,7 +130,7 @@ def test_whatever_two_jobs_are_promised_there_is(capacity: int, growths: list[tu
             reserve(found, jobs[each], [replace(LEADER, owner=each), *pods], None, memories[each], 0.0)
         now = promised(jobs[name], None, memories[name], 0.0).workers
         if size > now and found.take([PodNeed(WORKER)] * (size - now)):
-            memories[name].asked = Size(0, size), 0.0
+            memories[name].requested = Size(0, size), 0.0
         if pods_come:
             has[name] = promised(jobs[name], None, memories[name], 0.0).workers
     assert sum(promised(jobs[name], None, memories[name], 0.0).workers for name in "ab") <= capacity

@@ -94,15 +94,15 @@ def test_an_event_that_was_refused_is_told_again_later_under_its_name_and_the_en
     )
     events.answer = False
     assert resizes.poll(job(), running, job_report).count == 0
-    assert not resizes.holds_end(job()), "a server that refuses Events holds up nothing"
+    assert not resizes.delays_end(job()), "a server that refuses Events holds up nothing"
     resizes.poll(job(), running, job_report)
     assert len(events.names) == 1
     now[0], events.answer = AGAIN_SECONDS, None
     assert resizes.poll(job(), running, None).count == 0, "also where its coordinator does not answer any more"
     assert (len(events.names), len(set(events.names))) == (2, 1)
-    assert resizes.holds_end(job())
+    assert resizes.delays_end(job())
     now[0] += END_WAITS_SECONDS
-    assert not resizes.holds_end(job())
+    assert not resizes.delays_end(job())
     events.then[-1](True)
     assert resizes.poll(job(), running, job_report).count == 1
     assert len(events.names) == 2
