@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from policy_net.dl2.group import DrawingPolicy
-from policy_net.dl2.policy import GroupChoice, LearnedPolicy
+from policy_net.dl2.policy import GroupChoice
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import NoProgress
 from policy_net.exchange.spec import PolicySpec, Weights
@@ -24,6 +24,7 @@ from policy_net.laboratory.training.offline import FAILURES, Episode
 from policy_net.learning.gradient import NotEnoughSamples
 from policy_net.learning.group_gradient import LocalSteps, advantages_of
 from policy_net.learning.settings import GroupSettings
+from policy_net.policy import SchedulerPolicy
 
 VALIDATIONS = 40
 """Of a whole training: some two minutes of the CPU each in one of 75."""
@@ -101,7 +102,7 @@ class GroupLearner:
 
 
 def mean_jct_seconds(
-    policy: LearnedPolicy,
+    policy: SchedulerPolicy,
     episodes: Sequence[Episode],
     speeds: SpeedModel,
     placement_effect: PlacementEffect | None = None,

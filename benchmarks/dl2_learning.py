@@ -1,0 +1,173 @@
+"""`python -m benchmarks.dl2_learning`: DL2's network from random weights, learned from groups of decisions.
+
+The world is that of `policy-net reproduce dl2 --scale full`: 60 jobs on 24 nodes, and its 16 judging workloads, whose
+seeds nothing else uses. Speeds are learned on the way; the true ones are the simulator's alone. Minutes are of a core,
+with validation. `windows_8_over_1` is the average JCT of a network that learned from eight clusters over that of one
+which learned from a single one, after equally many updates, each of as many decisions of every cluster.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import policy_net.baselines  # noqa: F401  (registers the schedulers)
+from benchmarks.command import parser_of, show
+from benchmarks.processes import process_pool
+from policy_net.dl2.network import initial_weights
+from policy_net.dl2.policy import LearnedPolicy
+from policy_net.domain import PolicyContext
+from policy_net.exchange.policy_file import PolicyFile, write_policy_file
+from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.laboratory.catalogue import MODEL_NAMES, SLOT_SECONDS
+from policy_net.laboratory.reproduction.dl2 import SCALES
+from policy_net.laboratory.reproduction.experiment import World
+from policy_net.laboratory.reproduction.tasks import judging_episode, training_episodes
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.training.group_training import GroupLearner, mean_jct_seconds, train_in_groups
+from policy_net.laboratory.training.offline import Episode
+from policy_net.laboratory.training.settings import Dl2Settings
+from policy_net.policy import SchedulerPolicy, build_policy
+
+WORLD, SCALE = World(), SCALES["full"]
+FIRST_VALIDATION, VALIDATED = 9_000, 12
+"""Of a training's own episodes, which number no further than this."""
+CLUSTERS = 8
+FLEET_MICRO_ACTIONS = 5_000
+"""Of every cluster in every update."""
+
+
+def slots(policy: SchedulerPolicy, episodes: Sequence[Episode]) -> float:
+    """Average JCT in slots over workloads."""
+    return mean_jct_seconds(policy, episodes, default_speeds()) / SLOT_SECONDS
+
+
+@cache
+def judged() -> list[Episode]:
+    """The workloads that judge."""
+    return [judging_episode(WORLD, SCALE, number) for number in range(SCALE.workloads)]
+
+
+@cache
+def scheduler_slots(name: str, seed: int | None = None) -> float:
+    """Average JCT of a scheduler in slots, on the judging workloads or on a training's validation."""
+    policy = build_policy(name, PolicyContext(true_speeds=default_speeds()))
+    return slots(policy, judged() if seed is None else validation(seed))
+
+
+def validation(seed: int) -> list[Episode]:
+    """Workloads that a training is validated on."""
+    return list(islice(training_episodes(WORLD, SCALE, seed, FIRST_VALIDATION), VALIDATED))
+
+
+def trained(seed: int, updates: int) -> dict[str, Any]:
+    """One training from random weights, and how it is judged."""
+    spec = Dl2Settings().spec(MODEL_NAMES)
+    episodes = training_episodes(WORLD, SCALE, seed)
+    learner = GroupLearner(spec, initial_weights(spec, seed), episodes, default_speeds(), Dl2Settings().groups, seed)
+    apart, drf = validation(seed), scheduler_slots("drf", seed)
+    began, curve = time.process_time(), []
+
+    def on_validated(done: int, cost: float) -> None:
+        minutes = (time.process_time() - began) / 60.0
+        curve.append({"updates": done, "minutes": round(minutes, 2), "validation_slots": round(cost, 3)})
+        print(f"seed {seed}: {curve[-1]}", file=sys.stderr, flush=True)
+
+    weights, best = train_in_groups(
+        learner, lambda weights: slots(LearnedPolicy(spec, weights), apart), steps=updates, on_validated=on_validated
+    )
+    below = [point["minutes"] for point in curve if point["validation_slots"] <= drf]
+    judged_slots = slots(LearnedPolicy(spec, weights), judged())
+    return {
+        "seed": seed,
+        "minutes": curve[-1]["minutes"],
+        "judged_slots": round(judged_slots, 3),
+        "over_drf": round(judged_slots / scheduler_slots("drf") - 1.0, 4),
+        "over_optimus": round(judged_slots / scheduler_slots("optimus") - 1.0, 4),
+        "minutes_to_drf": min(below, default=None),
+        "drift_over_best": round(curve[-1]["validation_slots"] / best - 1.0, 4),
+        "curve": curve,
+        "weights": weights.tobytes(),
+    }
+
+
+def in_turns(clusters: int, seed: int) -> Iterator[Episode]:
+    """Workloads of so many clusters, one after the other."""
+    each = [training_episodes(WORLD, SCALE, seed, cluster=cluster) for cluster in range(clusters)]
+    while True:
+        for episodes in each:
+            yield next(episodes)
+
+
+def after_windows(clusters: int, seed: int, updates: int) -> float:
+    """Average JCT on validation of a network that has learned from so many clusters."""
+    spec = Dl2Settings().spec(MODEL_NAMES)
+    settings = Dl2Settings().groups.model_copy(update={"micro_actions": clusters * FLEET_MICRO_ACTIONS})
+    start = initial_weights(spec, seed)
+    learner = GroupLearner(spec, start, in_turns(clusters, seed), default_speeds(), settings, seed)
+    for number in range(updates):
+        learner.update(number / updates)
+    return slots(LearnedPolicy(spec, learner.weights), validation(seed))
+
+
+def main() -> int:
+    """Entry point; returns the exit code."""
+    parser = parser_of("dl2_learning", __doc__)
+    parser.add_argument("--updates", type=int, default=2000, help="of each training; a thousand take half an hour")
+    parser.add_argument("--fleet-updates", type=int, default=60, help="of each fleet")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="the policy of the seed that validates best, as a file")
+    asked = parser.parse_args()
+    seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
+    with process_pool(asked.processes) as pool:
+        runs = list(pool.map(partial(trained, updates=asked.updates), seeds))
+        fleets = {
+            clusters: list(pool.map(partial(after_windows, clusters, updates=asked.fleet_updates), seeds))
+            for clusters in (CLUSTERS, 1)
+        }
+    if asked.out is not None:
+        write_policy_file(asked.out, _best(runs))
+    reached = [run["minutes_to_drf"] for run in runs]
+    ratios = np.log(fleets[CLUSTERS]) - np.log(fleets[1])
+    result = {
+        "drf_slots": round(scheduler_slots("drf"), 3),
+        "optimus_slots": round(scheduler_slots("optimus"), 3),
+        "over_drf_mean": round(float(np.mean([run["over_drf"] for run in runs])), 4),
+        "over_optimus_mean": round(float(np.mean([run["over_optimus"] for run in runs])), 4),
+        "minutes_to_drf_from_random": None if None in reached else max(reached),
+        "drift_over_best": max(run["drift_over_best"] for run in runs),
+        "windows_8_over_1": round(math.exp(float(ratios.mean())), 4),
+        "runs": [{name: value for name, value in run.items() if name != "weights"} for run in runs],
+    }
+    show(
+        result, asked.output, "runs", ("seed", "minutes", "judged_slots", "over_drf", "over_optimus", "minutes_to_drf")
+    )
+    return 0
+
+
+def _best(runs: Sequence[dict[str, Any]]) -> PolicyFile:
+    run = min(runs, key=lambda run: min(point["validation_slots"] for point in run["curve"]))
+    weights: Weights = np.frombuffer(run["weights"], dtype=np.float32)
+    spec: PolicySpec = Dl2Settings().spec(MODEL_NAMES)
+    card = {
+        "method": "groups",
+        "seed": run["seed"],
+        "updates": run["curve"][-1]["updates"],
+        "workloads": [f"{SCALE.jobs} generated jobs on {SCALE.nodes} nodes"],
+        "validation_avg_jct_seconds": round(SLOT_SECONDS * min(point["validation_slots"] for point in run["curve"]), 3),
+    }
+    return PolicyFile(spec, weights, card)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
