@@ -14,7 +14,13 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from cluster_agent.backend_settings import BackendSettings
-from policy_net.learning.settings import REPLAY_SAMPLES, ActorCriticSettings, ResidualSettings, TwinSettings
+from policy_net.learning.settings import (
+    REPLAY_SAMPLES,
+    ActorCriticSettings,
+    GroupSettings,
+    ResidualSettings,
+    TwinSettings,
+)
 from policy_net.privacy.settings import NoiseSettings
 from policy_net.settings import Address, ClusterName, Constant, Seconds, Section
 
@@ -76,7 +82,9 @@ class TwinLearningSettings(Section):
     cpu_percent: float = Field(5.0, gt=0.0, le=100.0)
     """Of one core; the process has the lowest priority, and decisions never wait for it."""
     gradient: TwinSettings = TwinSettings()
-    """How many replays make a gradient."""
+    """How many replays make a gradient of a `set` policy."""
+    groups: Constant[GroupSettings] = GroupSettings(micro_actions=20_000)
+    """Groups of decisions that make a gradient of a `dl2` policy: half a second of a core, and 50 MB."""
 
 
 class LearningSettings(Section):
@@ -86,7 +94,7 @@ class LearningSettings(Section):
     """Whether this cluster's experience trains the policy; needs a learner."""
     source: Literal["auto", "live", "twin"] = "auto"
     """What gradients are made of. `live`: what decisions brought, with exploration. `twin`: replays of this cluster's
-    own jobs, which tell a `set` policy far more and need no exploration; the learner then counts steps in spreads
+    own jobs, which tell far more and need no exploration; of a `set` policy the learner then counts steps in spreads
     (`optimizer.units`). `auto`: twin where a `set` policy decides, unless the learner works in rounds or there is no
     `decision_log` to replay; else live."""
     twin: TwinLearningSettings = TwinLearningSettings()

@@ -3,9 +3,9 @@
 The twin is a process that replays the cluster's past. Whatever goes wrong in it costs a lesson alone, and one log line.
 Its replays and comparisons with other schedulers take turns in a share of a core, which one process at a time may take.
 
-Live gradients teach `dl2`, and a `set` policy next to nothing; replays of the cluster's past teach `set`, and no other
-kind (docs/results/twin_learning.md). What decides here may be of another kind tomorrow, and the learner of another
-mode, so the choice is made anew whenever somebody asks.
+Live gradients teach `dl2`, and a `set` policy next to nothing; replays of the cluster's past teach both
+(docs/results/twin_learning.md). What decides here may be of another kind tomorrow, and the learner of another mode, so
+the choice is made anew whenever somebody asks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cluster_agent.telemetry import AgentTelemetry
 from foundation.question_process import POLL_SECONDS, ask_process
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.learner_answers import LearnerHead
-from policy_net.exchange.spec import SetSpec, WeightSpec
+from policy_net.exchange.spec import PolicySpec, SetSpec, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.gradient import GradientResult
 from policy_net.learning.replay import Experience
@@ -193,11 +193,7 @@ class TwinSource:
         The head is looked at when the lesson has its turn, which may be hours later, and what that raises is raised.
         Incarnation and number of questions draw window and directions.
         """
-        if not isinstance(spec, SetSpec):
-            self.report(
-                f"the learner's policy is of kind {spec.policy}, and twins teach set policies; see learning.source"
-            )
-            return None
+        assert isinstance(spec, (SetSpec, PolicySpec))  # noqa: S101  (every kind that there is; narrows the type)
         if not self._questions and (slow := notice()) is not None:
             _log.warning("twin-is-slow", reason=slow)
 

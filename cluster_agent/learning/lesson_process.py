@@ -19,9 +19,10 @@ from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import SetSpec
 from policy_net.exchange.wire import WINDOW_JOBS
+from policy_net.laboratory.training.group_training import window_gradient
 from policy_net.laboratory.training.twin_windows import FAR, TOO_FEW, History, WindowChoice, agreement_of, cost_of
 from policy_net.laboratory.workloads.workload import JobKindChoice
-from policy_net.learning.gradient import GradientResult
+from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.twin_gradient import twin_gradient
 from policy_net.set_policy.spreads import spreads_of
 
@@ -33,7 +34,6 @@ lesson share 600 MB."""
 def answer(question: LessonQuestion, between_steps: Callable[[], None]) -> TwinAnswer:
     """Replay a window, and say what it teaches; `between_steps` is called between simulated decisions."""
     content = parse_policy_file(question.policy, "head")
-    assert isinstance(content.spec, SetSpec)  # noqa: S101  (the trainer asks for no other; narrows the type)
     settings = question.settings
 
     def rest(_: float) -> None:
@@ -63,16 +63,22 @@ def answer(question: LessonQuestion, between_steps: Callable[[], None]) -> TwinA
         window = history.draw(generator)
     except (BadInput, StateDamaged) as error:
         return TwinAnswer(None, reason=str(error))
-    found = twin_gradient(
-        content.weights,
-        spreads_of(content.spec),
-        cost_of(window, content.spec, content.priors, rest),
-        settings.gradient,
-        generator,
-        permute=question.permute,
-    )
+    if isinstance(content.spec, SetSpec):
+        found = twin_gradient(
+            content.weights,
+            spreads_of(content.spec),
+            cost_of(window, content.spec, content.priors, rest),
+            settings.gradient,
+            generator,
+            permute=question.permute,
+        )
+    else:
+        try:
+            found = window_gradient(content, window, settings.groups, generator, rest, permute=question.permute)
+        except NotEnoughSamples as error:
+            return TwinAnswer(None, agreement, reason=str(error))
     jobs = len(window.workload.jobs)
-    samples = found.samples * jobs
+    samples = found.samples * (jobs if isinstance(content.spec, SetSpec) else 1)
     statistics = {**found.statistics, WINDOW_JOBS: float(jobs)}
     return TwinAnswer(GradientResult(found.gradient, samples, float(samples), statistics), agreement)
 

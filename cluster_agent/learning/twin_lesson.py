@@ -16,7 +16,7 @@ import numpy as np
 
 from cluster_agent.settings import TwinLearningSettings
 from policy_net.exchange.policy_file import PolicyFile
-from policy_net.exchange.spec import SetSpec, Weights, weights_from_bytes, weights_to_bytes
+from policy_net.exchange.spec import Spec, Weights, WeightSpec, weights_from_bytes, weights_to_bytes
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.gradient import GradientResult
 
@@ -60,7 +60,7 @@ class LessonQuestion:
 
 @dataclass(frozen=True, slots=True)
 class TwinAnswer:
-    """What the replays said: a gradient, whose samples are the jobs that were replayed, or why there is none.
+    """What the replays said: a gradient, or why there is none; its samples are jobs that were replayed, or actions.
 
     `agreement` is from 0 to 1, None where too few jobs have ended here to say. Without a `reason` the twin is believed
     in part, and was not this time.
@@ -80,7 +80,7 @@ class TwinAnswer:
         return json.dumps(content, allow_nan=False)
 
     @classmethod
-    def from_line(cls, line: bytes, spec: SetSpec) -> TwinAnswer:
+    def from_line(cls, line: bytes, spec: WeightSpec) -> TwinAnswer:
         """Read it back.
 
         Raises:
@@ -97,6 +97,6 @@ class TwinAnswer:
         return cls(result, content["agreement"], str(content["reason"]))
 
 
-def head_file(spec: SetSpec, weights: Weights, priors: Sequence[SpeedStatistic]) -> bytes:
+def head_file(spec: Spec, weights: Weights, priors: Sequence[SpeedStatistic]) -> bytes:
     """A head as a policy file, with the priors of what acts."""
     return PolicyFile(spec, weights, {}, tuple(priors)).to_bytes()

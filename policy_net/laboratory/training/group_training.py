@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,17 +18,22 @@ from policy_net.dl2.group import DrawingPolicy
 from policy_net.dl2.policy import GroupChoice
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import NoProgress
+from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.simulation.metrics import summarise
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.training.offline import FAILURES, Episode
-from policy_net.learning.gradient import NotEnoughSamples
-from policy_net.learning.group_gradient import LocalSteps, advantages_of
+from policy_net.laboratory.training.twin_windows import TwinWindow
+from policy_net.learning.gradient import GradientResult, NotEnoughSamples
+from policy_net.learning.group_gradient import GroupGradients, LocalSteps, advantages_of
 from policy_net.learning.settings import GroupSettings
 from policy_net.policy import SchedulerPolicy
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 
 VALIDATIONS = 40
 """Of a whole training: some two minutes of the CPU each in one of 75."""
+GROUPS_OF_WINDOW = 8
+"""Spread over a replay of a window, at least: every job's arrival is a decision, or nearly."""
 MOST_EMPTY_REPLAYS = 1000
 """Replays of an update that drew nothing, after which there is nothing to learn from."""
 
@@ -99,6 +105,56 @@ class GroupLearner:
             learning_rate=rate,
         )
         return GroupUpdate(float(np.mean([group.utility_KN.sum(axis=1).mean() for group in policy.groups])), entropy)
+
+
+class _Enough(Exception):
+    """As many micro-actions as a gradient is made of have been drawn."""
+
+
+def window_gradient(
+    head: PolicyFile,
+    window: TwinWindow,
+    settings: GroupSettings,
+    generator: np.random.Generator,
+    on_progress: Callable[[float], None] = lambda _: None,
+    *,
+    permute: bool = False,
+) -> GradientResult:
+    """The gradient at a head from groups that are drawn all over a replay of a window, up to `settings.micro_actions`.
+
+    Args:
+        head: of a `dl2` policy, with priors of speeds.
+        permute: deal the advantages out anew: a control that has nothing to learn from.
+
+    Raises:
+        NotEnoughSamples: nothing was a choice.
+    """
+    every = max(1, len(window.workload.jobs) // GROUPS_OF_WINDOW)
+    choice = GroupChoice(settings.draws, every, int(generator.integers(every)))
+    seed, beliefs = int(generator.integers(2**31)), GaussianProcessBeliefs(head.priors)
+    policy = DrawingPolicy(head.network_spec, head.weights, choice, seed=seed, beliefs=beliefs)
+
+    def watch(done: float) -> None:
+        on_progress(done)
+        if sum(len(group.samples) for group in policy.groups) >= settings.micro_actions:
+            raise _Enough
+
+    with suppress(_Enough):
+        replay(*(window.workload, window.environment, policy, window.speeds, watch), keep_beliefs=False)
+    if not any(len(group.samples) for group in policy.groups):
+        raise NotEnoughSamples("no decision of the replay had a choice")
+    batch = advantages_of(policy.groups, settings.own_share)
+    if permute:
+        batch = replace(batch, advantage_M=generator.permutation(batch.advantage_M))
+    gradients, total, entropy = GroupGradients(head.network_spec), np.zeros_like(head.weights), 0.0
+    for first in range(0, len(batch), settings.batch_samples):
+        rows = np.arange(first, min(first + settings.batch_samples, len(batch)))
+        share = np.float32(len(rows) / len(batch))
+        found, of_rows = gradients.gradient(head.weights, batch, rows)
+        total += share * found
+        entropy += float(share) * of_rows
+    utility = float(np.mean([group.utility_KN.sum(axis=1).mean() for group in policy.groups]))
+    return GradientResult(total, len(batch), float(len(batch)), {"utility": utility, "entropy": entropy})
 
 
 def mean_jct_seconds(

@@ -28,14 +28,16 @@ from cluster_agent.learning.twin_lesson import LessonQuestion, TwinAnswer, head_
 from cluster_agent.recording.log_reading import CURRENT
 from cluster_agent.settings import LearningSettings, PolicySettings, RetrySettings, TwinLearningSettings
 from cluster_agent.telemetry import AgentTelemetry
+from policy_net.dl2.network import initial_weights
 from policy_net.errors import PolicyNetError
 from policy_net.exchange.learner_answers import LearnerHead, PushAnswer, Registration
-from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.spec import PolicySpec, WeightSpec, split_weights
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.laboratory.workloads.decided import RecordedJobs
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions
 from policy_net.learning.gradient import GradientResult
+from policy_net.learning.settings import GroupSettings
 from policy_net.set_policy.policy import default_set_file, set_spec_of
 from policy_net.throughput.parametric import OnlineFit
 
@@ -117,6 +119,45 @@ def test_the_past_of_a_cluster_teaches_on_the_first_day(lived: Path) -> None:
     other = answer(question(lived, seed=2), nothing)
     assert other.result is not None
     assert not np.array_equal(other.result.gradient, first.result.gradient)
+
+
+NETWORK = PolicySpec(jobs_per_batch=5, job_types=("other", "vgg-16"), hidden=(16,))
+
+
+def network_question(folder: Path, seed: int = 1, *, permute: bool = False) -> LessonQuestion:
+    few = SETTINGS.model_copy(update={"groups": GroupSettings(draws=4, micro_actions=500)})
+    return LessonQuestion(head_file(NETWORK, initial_weights(NETWORK, 2), ()), folder, few, seed, permute)
+
+
+def test_the_past_of_a_cluster_teaches_a_network_by_groups_of_decisions(lived: Path) -> None:
+    steps = []
+    first, again = (answer(network_question(lived), lambda: steps.append(1)) for _ in range(2))
+    assert first.result is not None, first.reason
+    assert again.result is not None
+    assert np.array_equal(first.result.gradient, again.result.gradient)
+    assert np.isfinite(first.result.gradient).all()
+    parts = split_weights(first.result.gradient, NETWORK)
+    assert all(part.any() == name.startswith("actor") for name, part in parts.items()), "the critic learns nothing"
+    assert first.result.samples == first.result.effective_samples >= 500
+    assert 0.0 < first.result.statistics["utility"] <= 1.0
+    assert first.result.statistics["entropy"] > 0.0
+    assert steps, "it may rest between simulated decisions"
+    for other in (network_question(lived, seed=2), network_question(lived, permute=True)):
+        found = answer(other, nothing)
+        assert found.result is not None
+        assert not np.array_equal(found.result.gradient, first.result.gradient)
+
+
+def test_steps_along_lessons_of_a_past_find_what_jobs_gain_by(lived: Path) -> None:
+    weights = initial_weights(NETWORK, 2)
+    utilities = []
+    for number in range(30):
+        question = replace(network_question(lived, number), policy=head_file(NETWORK, weights, ()))
+        found = answer(question, nothing)
+        assert found.result is not None
+        utilities.append(found.result.statistics["utility"])
+        weights = weights - np.float32(3.0) * found.result.gradient
+    assert np.mean(utilities[-10:]) > 1.1 * np.mean(utilities[:10])
 
 
 @pytest.mark.parametrize(
@@ -324,16 +365,15 @@ def test_a_policy_of_another_kind_is_taught_nothing(tmp_path: Path) -> None:
     assert OTHER_WEIGHTS.size != SPEC.parameter_count
 
 
-def test_a_learner_of_another_kind_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = Source(tmp_path, "raise SystemExit('asked')")
+def test_a_network_is_taught_by_lessons_too(tmp_path: Path) -> None:
+    gradient = np.full(OTHER_SPEC.parameter_count, 0.5, dtype=np.float32)
+    source = Source(tmp_path, printed(TwinAnswer(GradientResult(gradient, 80, 80.0, {"utility": 0.5}), 1.0)))
     learner = FakeLearner()
     trainer = trainer_of(learner, source, acting=OTHER_SPEC)
-    for _ in range(2):
-        assert trainer.update() is None
-    assert not learner.updates
-    out = capsys.readouterr().out
-    assert "asked" not in out
-    assert out.count("the learner's policy is of kind dl2, and twins teach set policies") == 1
+    assert trainer.update() is not None
+    (update,) = learner.updates
+    assert update.replayed
+    assert np.array_equal(update.gradient, gradient)
 
 
 def test_a_learner_in_rounds_asks_for_no_lessons_and_it_is_said(
