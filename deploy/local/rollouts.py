@@ -52,8 +52,8 @@ MARGIN_WORDS = (
 )
 """Said of the first stage that passes by it."""
 STAGE_WORDS = (
-    "(gate: replays; shadow: its decisions beside those that count; canary: two clusters take turns between it and what"
-    " acted before; fleet: all do)"
+    "(gate: replays; shadow: it decides too, and nothing is carried out; canary: two clusters take turns between it and"
+    " what acted before; fleet: all do)"
 )
 INCONCLUSIVE = "inconclusive"
 POLL_SECONDS = 0.5
@@ -292,7 +292,7 @@ class CanaryPower:
         said = (
             f"a version {worse.loss:.0%} worse would be stopped by its canary stage in {worse.stops:.0%} of {DRAWS}"
             f" rollouts drawn from its {self.pairs} pairs of blocks ({worse.fails:.0%} by a verdict, {worse.asks:.0%}"
-            f" for want of one after {MOST_PAIRS} pairs)"
+            f" without one, after {MOST_PAIRS} pairs)"
         )
         if self.least is None:
             said += f", in {STOPS_USUALLY:.0%} only one that is far worse"

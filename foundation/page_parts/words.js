@@ -3,7 +3,7 @@
 // Numbers that no sound fleet has are written short.
 const whole = (value) => (Math.abs(value) < 1e12 ? Math.round(value).toLocaleString("en-US") : value.toExponential(1).replace("+", ""));
 
-const NOT_TOLD = "Not known: what clusters told went with the learner.";
+const NOT_TOLD = "Not known: the learner’s files hold no reports of clusters.";
 
 const UNITS = [["d", 86400, 3], ["h", 3600, 2], ["min", 60, 2], ["s", 1, 0]];
 

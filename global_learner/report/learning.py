@@ -116,15 +116,15 @@ def lesson_finding(curve: LessonCurve) -> str:
 
 
 def _note(curve: LessonCurve) -> str:
-    clusters = len(curve.scores[-1].by)
-    first = curve.scores[0].version
+    clusters, first = len(curve.scores[-1].by), curve.scores[0].version
     return (
-        f"Another fleet of {counted(clusters, 'cluster')}, which begins with the policy set as it ships, given prices"
-        f" and a model of sessions at their usual numbers (v{first}); this alone makes jobs take"
-        f" {change(1.0 / curve.shipped, fine=True)} than it. Each cluster replays a recording of its past under"
-        " slightly other weights, and sends what that says of them; nothing of a job leaves it."
-        f" Judged on {counted(curve.windows, 'window')} of later jobs, {curve.jobs:,} in all, which nobody learned"
-        " from. Simulated: in a recording nobody says what a job trains, so models are drawn."
+        f"Another fleet, of {counted(clusters, 'cluster')}. Its v{first} is the policy set as it ships, with prices and"
+        " a model of sessions added at their default values: jobs take"
+        f" {against(1.0 / curve.shipped, 'set', fine=True)}."
+        " Each cluster replays a recording of its past with slightly changed weights, and sends the learner how that"
+        " changes completion times; no data of a job leaves the cluster."
+        f" Versions are judged on {counted(curve.windows, 'window')} of later jobs, {curve.jobs:,} in all, on which no"
+        " cluster learned. Simulated: a recording does not say what a job trains, so models are drawn."
     )
 
 

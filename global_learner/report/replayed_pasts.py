@@ -1,7 +1,7 @@
 """Pasts of real clusters as their agents replayed them: which are believed, and what is said of each.
 
-A replay under what really acted shows how far the others are to be trusted. Where it is far from what happened, in the
-jobs' times or in the GPUs that they held, no other scheduler is shown.
+A replay under the policy that really acted shows how far the others are to be trusted. Where it is far from the record,
+in the jobs' times or in the GPUs that they held, no other scheduler is shown.
 """
 
 from __future__ import annotations
@@ -122,20 +122,20 @@ def said_of_replays(pasts: Sequence[tuple[str, ReportedPast | None]]) -> str:
 
 
 _NOT_REPORTED = (
-    "What another scheduler would have made of these jobs is told once 20 jobs have ended here and the agent has"
-    " replayed them, unless it is older than this or is not to tell it (learner.tell_baselines)."
+    "Other schedulers are shown once 20 jobs have ended here and the agent has replayed them. Older agents, and agents"
+    " without learner.tell_baselines, report none."
 )
 
 
 def _worth(pasts: Sequence[ReportedPast]) -> str:
     jobs = sum(past.jobs for past in pasts)
     twin, ran = (math.fsum(past.jobs * past.seconds[key] for past in pasts) for key in (TWIN, AS_IT_RAN))
-    whose = "the agent has" if len(pasts) == 1 else "each cluster's agent has"
+    whose = "the agent's decision log" if len(pasts) == 1 else "each agent's decision log"
     return (
-        f"What is called simulated {whose} replayed from its decision log, on its usual machines. How far to trust it:"
-        f" the {counted(jobs, 'job')} that ended since {moment(min(past.since_seconds for past in pasts))} take"
-        f" {_off(twin / ran)} under what really acted, simulated, than they took. Compare simulated lines with each"
-        " other; of a difference no larger than that nothing follows."
+        f"Simulated lines are replays of {whose} on its usual machines. As a check, the policy that really acted is"
+        f" replayed too: the {counted(jobs, 'job')} that ended since"
+        f" {moment(min(past.since_seconds for past in pasts))} take {_off(twin / ran)} there than they took. Compare"
+        " simulated lines with each other; a difference no larger than that says nothing."
     )
 
 
@@ -150,8 +150,8 @@ def _not_believed(past: ReportedPast) -> str:
     else:
         how, why = f"take {_off(ratio)} than they took", ""
     return (
-        f"No other scheduler is shown: simulated under what really acted, {jobs} {how}, and a simulation so far from"
-        f" what happened says nothing of others.{why}"
+        f"No other scheduler is shown: replayed under the policy that really acted, {jobs} {how}. A simulation so far"
+        f" from the record says nothing of other schedulers.{why}"
     )
 
 

@@ -196,5 +196,5 @@ def _note(group: Sequence[_Cluster], policies: Sequence[str], silent: Sequence[s
         worth = said_of_replays([(cluster.name, cluster.past) for cluster in group])
         note = f"{seen} history begins with {starts}. {worth}"
     if silent:
-        note += f" Not told by {listed(list(silent), 4)}, whose agents are older than this, or are not to tell it."
+        note += f" Not reported by {listed(list(silent), 4)}: older agents, or agents set not to report it."
     return note

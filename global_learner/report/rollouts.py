@@ -70,7 +70,7 @@ def _finding(point: dict[str, Any], rollout: fleet_pb2.Rollout) -> str:
     version = rollout.candidate_version
     after = f"after {counted(point['pairs'], 'pair')} of blocks"
     if point["outcome"] == "fail" and (point["least"] is None or point["least"] <= 0.0):
-        return f"It failed by a test beside the band, {after}."
+        return f"It failed by another test than the band, {after}."
     if point["least"] is None:
         return f"Nothing is known yet of v{version}, {after}."
     least, most = point["least"], point["most"]

@@ -69,8 +69,8 @@ class Headline:
 
 ENDED = Headline(
     "The learner of this fleet has ended",
-    "This is what its files hold: versions, updates and who contributed. What clusters told of their jobs, and so what"
-    " was saved, went with it; the report of a running learner has it.",
+    "Its files hold versions, updates and their contributors. They do not hold the clusters' reports of their jobs, and"
+    " so no savings; the report of a running learner has them.",
 )
 
 

@@ -52,7 +52,7 @@ def test_where_it_would_not_stop_it_it_says_what_it_would(learner: Path) -> None
     power = canary_power(END, learner)
     assert power is not None
     weak = replace(power, worse=replace(power.worse, fails=0.1, asks=0.2), least=replace(power.worse, loss=0.5))
-    assert "in 30% of 200 rollouts drawn from its 16 pairs of blocks (10% by a verdict, 20% for want of" in weak.words
+    assert "in 30% of 200 rollouts drawn from its 16 pairs of blocks (10% by a verdict, 20% without one" in weak.words
     assert f"), one 50% worse in {power.worse.stops:.0%}; its margin" in weak.words
     assert "), in 80% only one that is far worse; its margin" in replace(weak, least=None).words
 

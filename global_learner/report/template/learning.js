@@ -16,7 +16,7 @@ function drawLearning({ learning, versions }) {
     columns: { Score: ({ mean }) => mean.toFixed(3) },
     tip: (point) => [`v${point.version}, step ${whole(point.head_step)}`, `score ${point.mean.toFixed(3)}`],
     note: `A version’s score: its average completion time over that of ${reference} on the same jobs; 1 is as long, lower is better.`
-      + ` The mean is what the page says of a version everywhere; one thin line a ${of}.`
+      + ` The thick line is the mean, a version’s score everywhere on this page; a thin line is a ${of}.`
       + (series.length > MOST_SERIES ? ` ${series.length} lines, drawn faintly.` : ""),
     across: "updates applied", up: `score, ${reference} = 1`, format: (score) => score.toFixed(2), zero: 0, room: 0.02, share: 0.55,
   });

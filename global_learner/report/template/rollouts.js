@@ -2,9 +2,9 @@
 
 const FEW_MEMBERS = 12;
 const FEW_EVENTS = 8;
-const HOW_TO_READ = "Evidence: jobs in the system under the new version, against those under what acted before. The band is what is known whichever cluster is left out, "
-  + "and it holds at every moment at once, however often one looks: a version passes a stage once all of the band is below the upper line, and is taken back once all of it is above 0. "
-  + "Interventions of the guard, starving jobs, slow decisions and single clusters are tested beside it.";
+const HOW_TO_READ = "Evidence: jobs in the system under the new version, compared with the version before. The band is the range that is known, whichever cluster is left out; "
+  + "it holds at all moments together, however often it is read. A version passes a stage once the whole band is below the upper line, and is taken back once the whole band is above 0. "
+  + "Interventions of the guard, starving jobs, slow decisions and single clusters have tests of their own.";
 const allOf = new Set();
 
 function drawRollouts({ rollouts: { cards, left_out: leftOut } }) {

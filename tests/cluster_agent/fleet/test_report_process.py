@@ -62,7 +62,7 @@ def test_the_report_holds_the_jobs_that_clusters_tell_and_later_what_is_in_files
         assert [job["completed"] for job in content["jobs"]] == [True, True]
         (scope,) = content["load"]["scopes"]
         assert (scope["name"], scope["axis"]) == ("open", "simulated time")
-        assert "Not told by quiet" in scope["note"]
+        assert "Not reported by quiet" in scope["note"]
         assert max(filter(None, scope["curves"][-1]["used"])) > 0.0
         assert rows["open"]["avg_jct_seconds"] == fleet.summary("open")["avg_jct_seconds"]
         staleness = content["staleness"]

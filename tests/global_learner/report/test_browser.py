@@ -247,11 +247,11 @@ def test_real_clusters_have_the_time_of_day_and_what_is_not_known_is_said(
 ) -> None:
     opened(browser, pages["real"])
     assert "Other schedulers are shown where replays of every cluster are believed" in text(browser, "#use-part-note")
-    assert "Not told by older" in text(browser, "#use-part-note")
+    assert "Not reported by older" in text(browser, "#use-part-note")
     ticks = [node.text for node in browser.find_elements(By.CSS_SELECTOR, "#use svg text.tick")]
     assert {"12:00", "11-21"} <= set(ticks)
     Select(browser.find_element(By.ID, "load-select")).select_by_value("south")
-    assert "Not told by" not in text(browser, "#use-part-note")
+    assert "Not reported by" not in text(browser, "#use-part-note")
 
 
 def test_without_any_load_there_is_no_part_for_it(browser: WebDriver, pages: dict[str, str]) -> None:
@@ -309,7 +309,7 @@ def test_a_real_cluster_has_lines_of_other_schedulers_and_the_page_says_that_the
     legend = text(browser, "#waits-part-legend")
     assert "FIFO with EASY backfill, simulated" in legend
     assert "DRF, the fallback, simulated" in legend
-    assert "take 4% more time under what really acted, simulated, than they took" in text(browser, "#use-part-note")
+    assert "take 4% more time there than they took" in text(browser, "#use-part-note")
     Select(browser.find_element(By.ID, "load-select")).select_by_value("south")
     assert len(browser.find_elements(By.CSS_SELECTOR, "#use-part-chart path.line")) == 1
     assert "take 60% more time than they took" in text(browser, "#use-part-note")

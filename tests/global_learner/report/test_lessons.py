@@ -45,7 +45,7 @@ def test_the_page_has_the_lessons_where_there_were_some() -> None:
     section = report_content(report(three()), replays(names))["lessons"]
     assert section["series"] == names
     assert [point["version"] for point in section["points"]] == [1, 4, 8]
-    assert "4.8% less time than it." in section["note"]
+    assert "4.8% less time than set." in section["note"]
     assert "18 windows of later jobs, 5,400 in all" in section["note"]
     without = dataclasses.replace(replays(names), lessons=None)
     assert report_content(report(three()), without)["lessons"] is None

@@ -48,7 +48,7 @@ def test_a_real_cluster_is_beside_its_own_past_under_other_schedulers_as_far_as_
     assert list(scope.curves[0].used) == [6.0] * half + [None] * half
     assert list(scope.curves[-1].used) == [4.0] * MOMENTS, "what it was goes on"
     assert "the 40 jobs that ended since" in scope.note
-    assert "take 5% more time under what really acted, simulated, than they took" in scope.note
+    assert "take 5% more time there than they took" in scope.note
     section = load_section([scope])
     assert section is not None
     (part,) = section["scopes"]
@@ -85,7 +85,7 @@ def test_a_difference_of_few_gpus_is_none_however_few_are_in_use() -> None:
 
 def test_an_agent_that_tells_no_past_is_said_to() -> None:
     (scope,) = reported_load([real("north", None)], NOW)
-    assert "is told once 20 jobs have ended here" in scope.note
+    assert "are shown once 20 jobs have ended here" in scope.note
     assert [shown.label for shown in scope.curves] == ["as it ran"]
 
 

@@ -43,7 +43,7 @@ def test_an_agent_of_before_tells_nothing_and_is_named() -> None:
     assert reported_load([view("older", DRAW, load=[])], NOW) == []
     (scope,) = reported_load([view("older", DRAW, load=[]), simulated("north", curve([4.0] * 9))], NOW)
     assert scope.name == "north"
-    assert "Not told by older, whose agents are older than this" in scope.note
+    assert "Not reported by older: older agents" in scope.note
 
 
 def test_a_cluster_is_beside_what_its_operator_has_and_what_most_run() -> None:
@@ -70,7 +70,7 @@ def test_clusters_of_one_time_are_added_up_and_real_ones_never_with_simulated_on
     assert seen(scopes["all 2 real clusters"]) == [1.0] * (MOMENTS // 2) + [4.0] * (MOMENTS // 2)
     assert list(scopes["all 2 real clusters"].gpus) == [8.0] * (MOMENTS // 2) + [16.0] * (MOMENTS // 2)
     assert scopes["c"].real
-    assert "is told once 20 jobs have ended" in scopes["c"].note
+    assert "are shown once 20 jobs have ended" in scopes["c"].note
 
 
 def test_a_scheduler_that_is_not_known_of_every_cluster_is_not_added_up() -> None:
