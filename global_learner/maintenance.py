@@ -255,7 +255,7 @@ class Maintenance:
             details = replace(first_details(policy), origin=VersionOrigin.PUBLISHED.value)
             newest = registry.publish(policy, applied.step, now, {}, 0.0, publish.auto_assign, details)
             registry.note(actor, "published", f"v{newest.version}", note, now)
-            registry.prune(publish.retention, now)
+            registry.prune(publish.keep_versions)
         if note:
             registry.remarks.note(newest.version, note, actor, now)
         return registry.version(newest.version)[0]
@@ -318,7 +318,7 @@ class Maintenance:
         priors = priors_for(self._spec, self._priors)
         assign_all = settings.publish.auto_assign
         card = due.publish(registry, self._spec, priors, settings.aggregation, rejections, assign_all, settings.privacy)
-        registry.prune(settings.publish.retention, due.unix_seconds)
+        registry.prune(settings.publish.keep_versions)
         return card
 
     def announce(self, card: VersionCard) -> None:

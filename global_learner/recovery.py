@@ -97,7 +97,7 @@ def recover(
         if priors is not None:
             priors.begin(found.first.priors)
         try:
-            return _settle(found, state, registry, settings, unix_seconds, priors)
+            return _settle(found, state, registry, settings, priors)
         except (OSError, SQLAlchemyError) as error:
             # What is on disk is all there: it can be read and told, and goes on when there is room.
             if not is_disk_full(error) or found.logged != (settings.aggregation, settings.optimizer_for(initial.spec)):
@@ -120,7 +120,6 @@ def _settle(
     state: StateDir,
     registry: Registry,
     settings: LearnerSettings,
-    unix_seconds: float,
     priors: PriorsSource | None,
 ) -> Recovered:
     """Publish what fell due, and leave a snapshot in place of the log."""
@@ -167,7 +166,7 @@ def _settle(
     if found.replayed or changed:
         # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
         save(state, head, found.spec_digest, found.counters)
-    registry.prune(settings.publish.retention, unix_seconds)
+    registry.prune(settings.publish.keep_versions)
     write_settings(state.path, wanted, optimizer)
     if not state.commits.count(SETTINGS):
         state.commits.committed(SETTINGS, 1)

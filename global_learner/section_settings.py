@@ -10,7 +10,6 @@ certificates. Operators have no rate, and calls in progress of their own that no
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -144,7 +143,7 @@ class BeliefSettings(Section):
     """What clusters tell of speeds, and how it becomes the priors of `set` versions."""
 
     into_versions: Constant[bool] = True
-    """Whether versions of a policy that plans on beliefs carry the fleet's merged priors; else those of v1."""
+    """Not read any more: versions of a policy that plans on beliefs carry the fleet's merged priors."""
     min_clusters: int = Field(1, ge=1, le=100_000)
     """A job type's speeds are passed on once so many clusters have told of it. 1: one cluster's experience helps the
     next. 2 or more where no cluster is to learn the name of a type that only one other runs."""
@@ -177,19 +176,6 @@ class ScoreSettings(Section):
     may not get round to it before the deadline."""
     max_memory_mb: Constant[int] = 2048
     """Address space of the process; it takes about a tenth of it. Beyond, it ends, and the version has no score."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How many versions are kept, and for how long.
-
-    Attributes:
-        versions: the newest so many; 0: any number.
-        days: those that are younger; None: of any age.
-    """
-
-    versions: int = 0
-    days: float | None = None
 
 
 def checked_address(address: str) -> str:

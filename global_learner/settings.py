@@ -32,7 +32,6 @@ from global_learner.section_settings import (
     DurabilitySettings,
     IdentitySettings,
     QuarantineSettings,
-    Retention,
     RolloutSettings,
     ScoreSettings,
     SigningSettings,
@@ -128,13 +127,7 @@ class PublishSettings(Section):
     needs, take about 5 MB. v1, the newest, versions that are assigned or pinned or that the head was reset to, and the
     parents of these stay in any case; cards stay for ever. 0 keeps all."""
     keep_days: Constant[float | None] = Field(None, gt=0.0, le=36_500.0)
-    """Besides, files of versions that are older than this go, with the same exceptions; unless set, age does not
-    count."""
-
-    @property
-    def retention(self) -> Retention:
-        """The rule that both settings make."""
-        return Retention(self.keep_versions, self.keep_days)
+    """Not read any more: age does not count."""
 
     def decay_for(self, spec: WeightSpec) -> float:
         """The decay for policies of this spec."""

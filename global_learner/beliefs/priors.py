@@ -89,8 +89,6 @@ class PriorsSource:
         """What a version that is made now says."""
         if self._base is None:
             self._base = self._registry.first_priors()
-        if not self._settings.into_versions:
-            return VersionPriors(self._base)
         reports = self._store.reports(lambda cluster, at: not self._is_out(cluster, at))
         reported = [by_type(entries) for entries in reports.values()]
         turned_out = [by_type(entries) for entries in self._store.reports(self._is_out).values()]

@@ -14,10 +14,8 @@ from foundation.files import PRIVATE, write_whole
 from global_learner.errors import StateUnusable
 from global_learner.registry.cards import FIRST_VERSION
 from global_learner.registry.tables import VersionRow
-from global_learner.section_settings import Retention
 from policy_net.exchange.policy_file import digest_of
 
-_DAY_SECONDS = 86_400.0
 _READ_BYTES = 1 << 30
 """Files that are read at a start, in a second or two; of the others only sizes are checked. Fifty versions of the
 shipped policy, as many as are kept by default, take a quarter of this."""
@@ -120,10 +118,8 @@ def find_lost(rows: Iterable[VersionRow], policies: PolicyStore, heads: PolicySt
     return lost
 
 
-def superfluous(
-    rows: Sequence[VersionRow], assigned: Collection[int], rule: Retention, unix_seconds: float
-) -> list[VersionRow]:
-    """Kept versions (given newest first) whose files may be removed.
+def superfluous(rows: Sequence[VersionRow], assigned: Collection[int], keep: int) -> list[VersionRow]:
+    """Kept versions (given newest first) whose files may be removed: all but the newest `keep`; 0 keeps any number.
 
     Never: v1, the newest, those that are assigned, pinned or have an alias, the one to which the head was reset, and
     the parents of all these, with which they are compared and to which an operator goes back.
@@ -133,8 +129,4 @@ def superfluous(
     needed = {FIRST_VERSION, rows[0].version, *assigned}
     needed |= {row.version for row in rows if row.pinned or row.aliases or row.reset_base}
     needed |= {row.parent for row in rows if row.version in needed}
-    beyond = {row.version for row in rows[rule.versions :]} if rule.versions else set()
-    if rule.days is not None:
-        oldest = unix_seconds - rule.days * _DAY_SECONDS
-        beyond |= {row.version for row in rows if row.created_unix_seconds < oldest}
-    return [row for row in rows if row.version in beyond - needed]
+    return [row for row in rows[keep or len(rows) :] if row.version not in needed]

@@ -23,7 +23,6 @@ from global_learner.registry.policy_store import LostFile, PolicyStore, find_los
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import ClusterRow, RegistryTables, RolloutRow, VersionRow
 from global_learner.registry.version_remarks import VersionRemarks
-from global_learner.section_settings import Retention
 from global_learner.storage.audit_chain import AuditLine
 from global_learner.storage.commits import VERSIONS, VERSIONS_LOST, Commits
 from global_learner.storage.database import usable
@@ -373,18 +372,18 @@ class Registry:
         with self.database.transaction() as session:
             assignments.version_row(session, version).score = dict(score)
 
-    def prune(self, rule: Retention, unix_seconds: float) -> int:
+    def prune(self, keep: int) -> int:
         """Remove the files of versions that nobody needs (see `superfluous`); how many. Cards stay."""
         with self.database.transaction() as session:
             kept = select(VersionRow).where(VersionRow.kept).order_by(VersionRow.version.desc())
             rows, used = session.scalars(kept).all(), _in_use(session)
-            stale = superfluous(rows, used, rule, unix_seconds)
+            stale = superfluous(rows, used, keep)
             if stale:  # the log is long, and is read only where something would go
                 moves = moves_of(AUDIT.entries(session))
                 clusters = session.scalars(select(ClusterRow))
                 before = (version_before(moves.get(row.cluster, ()), row.assigned_version) for row in clusters)
                 used |= {version for version in before if version is not None}
-                stale = superfluous(rows, used, rule, unix_seconds)
+                stale = superfluous(rows, used, keep)
             for row in stale:
                 row.kept = False
                 row.head_digest, row.head_size_bytes = "", 0

@@ -202,12 +202,6 @@ def test_a_version_that_is_damaged_while_the_learner_runs_ends_no_publication(tm
     assert said == ([3, 2, 1] if damaged == "all" else [3])
 
 
-def test_a_fleet_may_keep_to_the_priors_of_its_first_version(tmp_path: Path) -> None:
-    world = World(tmp_path, STATISTICS[:1], into_versions=False)
-    world.store.report("north", 1, 1, STATISTICS[1:], 1.0)
-    assert world.publish(100).priors == STATISTICS[:1]
-
-
 def test_versions_of_a_policy_without_beliefs_stay_as_they_were(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.store.report("north", 1, 1, STATISTICS, 1.0)

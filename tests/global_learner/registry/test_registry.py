@@ -7,7 +7,6 @@ from global_learner.errors import StateUnusable, UnknownPolicyVersion
 from global_learner.registry.cards import first_details
 from global_learner.registry.registry import Registry
 from global_learner.rollout.rollout_store import RolloutStore
-from global_learner.section_settings import Retention
 from policy_net.exchange.policy_file import digest_of
 from policy_net.set_policy.policy import shipped_file
 
@@ -101,13 +100,13 @@ def test_pruning_keeps_the_first_the_assigned_and_the_newest(registry: Registry)
         if step == 10:
             continue
     # north was assigned v3 (step 20), whose parent is v2; versions are 1..6
-    assert registry.prune(Retention(2), 0.0) == 1
+    assert registry.prune(2) == 1
     for version in (1, 2, 3, 5, 6):
         registry.policy_bytes(version)
     with pytest.raises(UnknownPolicyVersion, match="v4 is no longer kept"):
         registry.policy_bytes(4)
     assert len(registry.versions()) == 6
-    assert registry.prune(Retention(2), 0.0) == 0
+    assert registry.prune(2) == 0
 
 
 def test_moments_can_be_forgotten_but_for_the_newest_and_the_policies_stay(registry: Registry, tmp_path: Path) -> None:
@@ -125,7 +124,7 @@ def test_a_file_that_two_versions_share_stays_while_one_is_kept(tmp_path: Path) 
     registry = Registry(tmp_path)
     for step in (0, 10, 20, 30):
         registry.publish(policy(seed=1), step, 0.0, {}, 0.0, assign_all=False)
-    assert registry.prune(Retention(1), 0.0) == 1
+    assert registry.prune(1) == 1
     registry.policy_bytes(1)
     registry.policy_bytes(3)
     registry.close()

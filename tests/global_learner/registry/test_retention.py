@@ -13,7 +13,6 @@ from global_learner.registry.policy_store import superfluous
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import VersionRow
 from global_learner.rollout.rollout_store import RolloutStore
-from global_learner.section_settings import Retention
 
 pytestmark = pytest.mark.usefixtures("each_database")
 
@@ -39,20 +38,17 @@ def rows(count: int, pinned: set[int], reset_base: int) -> list[VersionRow]:
     assigned=st.sets(st.integers(1, 12)),
     base=st.integers(0, 12),
     versions=st.integers(0, 12),
-    days=st.none() | st.floats(0.1, 15.0),
 )
 @pytest.mark.parametrize("each_database", ["sqlite"], indirect=True)
-def test_nothing_that_somebody_may_need_goes(count, pinned, assigned, base, versions, days) -> None:
-    now = count * DAY_SECONDS
-    gone = {row.version for row in superfluous(rows(count, pinned, base), assigned, Retention(versions, days), now)}
+def test_nothing_that_somebody_may_need_goes(count, pinned, assigned, base, versions) -> None:
+    gone = {row.version for row in superfluous(rows(count, pinned, base), assigned, versions)}
     needed = {1, count, *pinned, *assigned, base}
     assert not gone & (needed | {version - 1 for version in needed})
     newest = set(range(count - versions + 1, count + 1)) if versions else set(range(1, count + 1))
-    young = {n for n in range(1, count + 1) if days is None or n * DAY_SECONDS >= now - days * DAY_SECONDS}
-    assert not gone & newest & young
+    assert not gone & newest
     # and whatever nobody needs does go
     parents = {version - 1 for version in needed if version <= count}
-    assert gone == set(range(1, count + 1)) - (newest & young) - needed - parents
+    assert gone == set(range(1, count + 1)) - newest - needed - parents
 
 
 def published(folder: Path, count: int) -> Registry:
@@ -65,7 +61,7 @@ def published(folder: Path, count: int) -> Registry:
 def test_the_moments_go_with_the_version(tmp_path: Path) -> None:
     registry = published(tmp_path, 5)
     assert registry.head_bytes(2) == b"head 1"
-    assert registry.prune(Retention(1), 0.0) == 2
+    assert registry.prune(1) == 2
     assert len(list((tmp_path / "heads").iterdir())) == len(list((tmp_path / "policies").iterdir())) == 3
     with pytest.raises(UnknownPolicyVersion, match="v2 is no longer kept"):
         registry.head_bytes(2)
@@ -80,7 +76,7 @@ def test_the_version_to_which_a_cluster_would_go_back_stays(tmp_path: Path) -> N
     spec_digest = policy().spec.digest
     for moment, version in enumerate((3, 0, 5, 3), start=1):
         RolloutStore(registry).assign(version, spec_digest, None, "ada", float(moment), to_newest=False)
-    assert registry.prune(Retention(1), 0.0) == 1
+    assert registry.prune(1) == 1
     # v3 acts, and v5 was acted on before it; the parents of both stay too
     assert [card.version for card in registry.versions() if card.kept] == [1, 2, 3, 4, 5, 7, 8]
     registry.close()
@@ -90,9 +86,9 @@ def test_a_pinned_version_stays_until_it_is_unpinned(tmp_path: Path) -> None:
     registry = published(tmp_path, 5)
     assert registry.remarks.pin(3, True, "ada", 7.0)
     assert not registry.remarks.pin(3, True, "ada", 8.0)
-    assert registry.prune(Retention(1), 0.0) == 0, "v3, and v2, its parent"
+    assert registry.prune(1) == 0, "v3, and v2, its parent"
     assert registry.remarks.pin(3, False, "bob", 9.0)
-    assert registry.prune(Retention(1), 0.0) == 2
+    assert registry.prune(1) == 2
     with pytest.raises(UnknownPolicyVersion, match="no longer kept"):
         registry.remarks.pin(3, True, "ada", 10.0)
     with pytest.raises(UnknownPolicyVersion, match="v99"):
@@ -105,18 +101,11 @@ def test_a_pinned_version_stays_until_it_is_unpinned(tmp_path: Path) -> None:
 def test_a_version_with_an_alias_stays_until_it_has_none(tmp_path: Path) -> None:
     registry = published(tmp_path, 5)
     registry.remarks.give_alias("steady", 3, False, "ada", 7.0)
-    assert registry.prune(Retention(1), 0.0) == 0, "v3, and v2, its parent"
+    assert registry.prune(1) == 0, "v3, and v2, its parent"
     registry.remarks.take_alias("steady", "ada", 8.0)
-    assert registry.prune(Retention(1), 0.0) == 2
+    assert registry.prune(1) == 2
     with pytest.raises(UnknownPolicyVersion, match="no longer kept"):
         registry.remarks.give_alias("steady", 3, False, "ada", 9.0)
-    registry.close()
-
-
-def test_versions_go_by_age_too(tmp_path: Path) -> None:
-    registry = published(tmp_path, 6)
-    assert registry.prune(Retention(0, 2.0), 5 * DAY_SECONDS) == 2
-    assert [card.version for card in registry.versions() if card.kept] == [1, 4, 5, 6]
     registry.close()
 
 

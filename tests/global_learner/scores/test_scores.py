@@ -19,7 +19,7 @@ from global_learner.registry.registry_thread import RegistryThread
 from global_learner.scores.replay_set import BASELINES, NAME, REPLAYS, set_digest
 from global_learner.scores.scorer import Scorer
 from global_learner.scores.scoring import baseline_jcts, score
-from global_learner.section_settings import Retention, ScoreSettings
+from global_learner.section_settings import ScoreSettings
 from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
@@ -107,7 +107,7 @@ async def test_versions_that_are_gone_and_scores_that_are_off_start_no_process(t
     found, telemetry = await scored(tmp_path, "raise SystemExit(1)", versions=5, enabled=False)
     assert (found, outcomes(telemetry)) == ([None] * 5, {})
     registry = Registry(tmp_path)
-    assert registry.prune(Retention(1), 0.0) == 2
+    assert registry.prune(1) == 2
     registry.close()
     found, telemetry = await scored(tmp_path, ANSWERS)
     assert [entry is not None for entry in found] == [True, False, False, True, True]
