@@ -104,14 +104,14 @@ class ApiServer:
     @contextmanager
     def watch(self, path: str, query: Query, silence_seconds: float) -> Iterator[WatchStream]:
         """Open a watch, with a longest wait for the next byte: servers send bookmarks every minute or so."""
-        asked = f"watch of {path}"
+        request = f"watch of {path}"
         timeout = Timeout(connect=_CONNECT_SECONDS, read=silence_seconds)
         with self._reported_of():  # also of what is raised while it is read
-            response = self._open("GET", path, {**query, "watch": "1"}, None, ContentType.OBJECT, timeout, asked)
+            response = self._open("GET", path, {**query, "watch": "1"}, None, ContentType.OBJECT, timeout, request)
             with closing(response):
                 if response.status != HTTPStatus.OK:
-                    raise self._error(response, asked, self._clock() + self._request_seconds)
-                yield WatchStream(response, asked, silence_seconds)
+                    raise self._error(response, request, self._clock() + self._request_seconds)
+                yield WatchStream(response, request, silence_seconds)
 
     def close(self) -> None:
         """Close what connections are kept."""
@@ -137,22 +137,22 @@ class ApiServer:
             return self._answer(method, path, query or {}, body, content_type)
 
     def _answer(self, method: str, path: str, query: Query, body: Any, content_type: ContentType) -> Json:
-        asked = f"{method} {path}"
+        request = f"{method} {path}"
         deadline = self._clock() + self._request_seconds
         timeout = Timeout(connect=min(_CONNECT_SECONDS, self._request_seconds), read=self._request_seconds)
-        response = self._open(method, path, query, body, content_type, timeout, asked)
+        response = self._open(method, path, query, body, content_type, timeout, request)
         with closing(response):
             if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
-                raise self._error(response, asked, deadline)
-            content = self._read(response, asked, deadline)
+                raise self._error(response, request, deadline)
+            content = self._read(response, request, deadline)
             # The whole answer is read: the connection can be used again.
             response.release_conn()
         try:
             found = parse_json(content)
         except ValueError as error:
-            raise ApiUnanswered(f"{asked}: the answer is no JSON: {plain_line(str(error))}") from error
+            raise ApiUnanswered(f"{request}: the answer is no JSON: {plain_line(str(error))}") from error
         if not isinstance(found, dict):
-            raise ApiUnanswered(f"{asked}: the answer is a {type(found).__name__}, and no object")
+            raise ApiUnanswered(f"{request}: the answer is a {type(found).__name__}, and no object")
         return found
 
     def _open(
@@ -163,7 +163,7 @@ class ApiServer:
         body: Any,
         content_type: ContentType,
         timeout: Timeout,
-        asked: str,
+        request: str,
     ) -> BaseHTTPResponse:
         target = f"{path}?{urlencode(query)}" if query else path
         headers = {"Accept": "application/json"}
@@ -177,11 +177,11 @@ class ApiServer:
         except Exception as error:
             # A command or a file that gives credentials may raise anything; nothing has been sent.
             raise ApiUnanswered(
-                f"{asked}: no credentials: {plain_line(str(error))}", may_have_happened=False
+                f"{request}: no credentials: {plain_line(str(error))}", may_have_happened=False
             ) from error
         content = None if body is None else json.dumps(body, allow_nan=False).encode()
         if method != "GET" and not self._may_write():
-            raise NotActing(f"{asked}: not sent, another agent may act by now")
+            raise NotActing(f"{request}: not sent, another agent may act by now")
         try:
             return client.rest_client.pool_manager.request(
                 method,
@@ -194,31 +194,31 @@ class ApiServer:
                 preload_content=False,
             )
         except SSLError as error:
-            line = f"{asked}: no trusted connection to {self.address}: {plain_line(str(error))}"
+            line = f"{request}: no trusted connection to {self.address}: {plain_line(str(error))}"
             raise ApiUnanswered(line, may_have_happened=False) from error
         except (HTTPError, HTTPException, OSError) as error:
-            raise ApiUnanswered(f"{asked}: {self.address} does not answer: {plain_line(str(error))}") from error
+            raise ApiUnanswered(f"{request}: {self.address} does not answer: {plain_line(str(error))}") from error
 
-    def _read(self, response: BaseHTTPResponse, asked: str, deadline: float) -> bytes:
+    def _read(self, response: BaseHTTPResponse, request: str, deadline: float) -> bytes:
         content = bytearray()
         try:
             while piece := response.read1(_PIECE_BYTES):
                 content += piece
                 if len(content) > _LARGEST_BYTES:
-                    raise ApiUnanswered(f"{asked}: the answer is larger than {_LARGEST_BYTES >> 20} MB")
+                    raise ApiUnanswered(f"{request}: the answer is larger than {_LARGEST_BYTES >> 20} MB")
                 if self._clock() > deadline:
-                    raise ApiUnanswered(f"{asked}: the answer takes longer than {self._request_seconds:g} s")
+                    raise ApiUnanswered(f"{request}: the answer takes longer than {self._request_seconds:g} s")
         except (HTTPError, HTTPException, OSError) as error:
-            raise ApiUnanswered(f"{asked}: the answer was cut: {plain_line(str(error))}") from error
+            raise ApiUnanswered(f"{request}: the answer was cut: {plain_line(str(error))}") from error
         return bytes(content)
 
-    def _error(self, response: BaseHTTPResponse, asked: str, deadline: float) -> Exception:
-        content = self._read(response, asked, deadline)
+    def _error(self, response: BaseHTTPResponse, request: str, deadline: float) -> Exception:
+        content = self._read(response, request, deadline)
         try:
             status = parse_json(content)
         except ValueError:
             status = None
-        return error_of(response.status, status, asked, _seconds_of(response.headers.get("Retry-After")))
+        return error_of(response.status, status, request, _seconds_of(response.headers.get("Retry-After")))
 
 
 class WatchStream:
@@ -228,8 +228,8 @@ class WatchStream:
         ApiUnanswered: in the wait for the next event: the connection was cut or fell silent.
     """
 
-    def __init__(self, response: BaseHTTPResponse, asked: str, silence_seconds: float) -> None:
-        self._response, self._asked, self._silence_seconds = response, asked, silence_seconds
+    def __init__(self, response: BaseHTTPResponse, request: str, silence_seconds: float) -> None:
+        self._response, self._request, self._silence_seconds = response, request, silence_seconds
 
     def __iter__(self) -> Iterator[Json]:
         rest = bytearray()
@@ -237,19 +237,19 @@ class WatchStream:
             try:
                 piece = self._response.read1(_PIECE_BYTES)
             except (ReadTimeoutError, TimeoutError) as error:
-                raise WatchSilent(f"{self._asked}: silent for {self._silence_seconds:g} s") from error
+                raise WatchSilent(f"{self._request}: silent for {self._silence_seconds:g} s") from error
             except (HTTPError, HTTPException, OSError, ValueError) as error:
                 # ValueError: the file was closed by `shutdown` in between.
-                raise ApiUnanswered(f"{self._asked}: cut: {plain_line(str(error))}") from error
+                raise ApiUnanswered(f"{self._request}: cut: {plain_line(str(error))}") from error
             if not piece:
                 if rest.strip():
-                    raise ApiUnanswered(f"{self._asked}: cut in the middle of an event")
+                    raise ApiUnanswered(f"{self._request}: cut in the middle of an event")
                 return
             rest += piece
             *lines, last = rest.split(b"\n")
             rest = bytearray(last)
             if len(rest) > _LARGEST_BYTES:
-                raise ApiUnanswered(f"{self._asked}: an event is larger than {_LARGEST_BYTES >> 20} MB")
+                raise ApiUnanswered(f"{self._request}: an event is larger than {_LARGEST_BYTES >> 20} MB")
             for line in lines:
                 if line.strip():
                     yield self._event(bytes(line))
@@ -258,9 +258,9 @@ class WatchStream:
         try:
             event = parse_json(line)
         except ValueError as error:
-            raise ApiUnanswered(f"{self._asked}: an event is no JSON: {plain_line(str(error))}") from error
+            raise ApiUnanswered(f"{self._request}: an event is no JSON: {plain_line(str(error))}") from error
         if not (isinstance(event, dict) and isinstance(event.get("object"), dict)):
-            raise ApiUnanswered(f"{self._asked}: an event has no object")
+            raise ApiUnanswered(f"{self._request}: an event has no object")
         return event
 
     def shutdown(self) -> None:

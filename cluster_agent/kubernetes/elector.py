@@ -80,7 +80,7 @@ class Elector:
         self._seen_at = -math.inf
         self._renewed_at = -math.inf
         self._epoch = 0
-        self._is_held = False
+        self._is_leader = False
         self._released = False
 
     @property
@@ -92,7 +92,7 @@ class Elector:
     def seconds_left(self) -> float:
         """How long this process may still write; 0 where it may not."""
         with self._lock:
-            if not self._is_held or self._released:
+            if not self._is_leader or self._released:
                 return 0.0
             return max(0.0, self._renewed_at + self._times.renew_deadline_seconds - self._clock())
 
@@ -109,7 +109,7 @@ class Elector:
         self._watch()
         if self._released:
             return self._times.retry_seconds
-        if self._is_held and not self.seconds_left:
+        if self._is_leader and not self.seconds_left:
             self._lose("not renewed in time")
         try:
             self._try()
@@ -125,10 +125,10 @@ class Elector:
 
     def release(self) -> None:
         """Give the lease back, so that another may act at once; nothing is written from here on."""
-        held, lease = self.seconds_left > 0, self._lease
+        leads, lease = self.seconds_left > 0, self._lease
         with self._lock:
-            self._released, self._is_held = True, False
-        if not held or lease is None:
+            self._released, self._is_leader = True, False
+        if not leads or lease is None:
             return
         spec = {**_spec_of(lease), "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
         try:
@@ -142,7 +142,7 @@ class Elector:
         return LEASES.path(self._namespace, self._name)
 
     def _try(self) -> None:
-        lease = self._lease if self._is_held else None
+        lease = self._lease if self._is_leader else None
         if lease is None:
             try:
                 lease = self._store.get(self._path)
@@ -151,19 +151,19 @@ class Elector:
                 return
             self._see(lease)
         spec = _spec_of(lease)
-        if self._is_held and _holder_of(spec) == self.identity:
+        if self._is_leader and _holder_of(spec) == self.identity:
             try:
                 self._write(lease, {**spec, "renewTime": self._now()}, self._epoch)
             except NotFound:
                 self._on_none()
-        elif self._is_held:
+        elif self._is_leader:
             self._lose(f"{_holder_of(spec) or 'nobody'} has it")
         elif self._is_free(spec):
             self._acquire(lease)
 
     def _on_none(self) -> None:
         """Make a first Lease; one that was deleted is waited for as if it were held: its holder may still write."""
-        if self._is_held:
+        if self._is_leader:
             self._lose("it was deleted")
         if self._seen is None:
             self._acquire(None)
@@ -203,7 +203,7 @@ class Elector:
 
     def _write(self, lease: Json | None, spec: Json, epoch: int) -> None:
         """Write the lease as one's own; it counts from before."""
-        asked_at = self._clock()
+        requested_at = self._clock()
         metadata: Json = {} if lease is None else dict(lease["metadata"])
         metadata |= {"name": self._name, "namespace": self._namespace}
         metadata["annotations"] = {**(metadata.get("annotations") or {}), EPOCH: str(epoch)}
@@ -214,11 +214,11 @@ class Elector:
             stored = self._store.replace(self._path, body)
         self._see(stored)
         with self._lock:
-            self._renewed_at, self._epoch, self._is_held = asked_at, epoch, True
+            self._renewed_at, self._epoch, self._is_leader = requested_at, epoch, True
 
     def _lose(self, why: str) -> None:
         with self._lock:
-            self._is_held = False
+            self._is_leader = False
         self._lease = None
         _log.warning("lease-lost", lease=self._name, why=why, epoch=self._epoch)
 
@@ -237,5 +237,5 @@ def _holder_of(spec: Json) -> str:
 
 def _epoch_of(lease: Json) -> int:
     """The epoch in a lease; 0 where there is none, or somebody wrote nonsense there."""
-    said = ((lease.get("metadata") or {}).get("annotations") or {}).get(EPOCH)
-    return int(said) if isinstance(said, str) and said.isascii() and said.isdigit() and len(said) < 19 else 0
+    epoch = ((lease.get("metadata") or {}).get("annotations") or {}).get(EPOCH)
+    return int(epoch) if isinstance(epoch, str) and epoch.isascii() and epoch.isdigit() and len(epoch) < 19 else 0

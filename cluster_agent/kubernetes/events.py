@@ -68,7 +68,7 @@ class _Once:
 
 
 class EventRecorder:
-    """Reports on objects; `tell` from any thread, `step` by one.
+    """Reports on objects; `record` from any thread, `step` by one.
 
     Args:
         instance: who reports.

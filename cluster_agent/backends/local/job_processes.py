@@ -88,7 +88,7 @@ class LocalMeasurement:
         return self.target if self.phase in _UNDER_WAY else self.running
 
     @property
-    def is_settled(self) -> bool:
+    def is_steady(self) -> bool:
         """Whether it trains with what it was asked to have."""
         return self.phase is JobPhase.RUNNING and self.running == self.target
 

@@ -293,7 +293,7 @@ class RunningJobs:
                 elif record.state is JobState.SUSPENDED:
                     self.shares.release(record.name)
             elif record.state is JobState.RUNNING and (
-                record.name in polled_at or not self.latest(record.name).is_settled
+                record.name in polled_at or not self.latest(record.name).is_steady
             ):
                 # Decisions may be far apart, and a script that runs is in none of them.
                 self.measure(record.name)

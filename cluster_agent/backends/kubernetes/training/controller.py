@@ -167,7 +167,7 @@ class TrainingController:
             if self._pace.is_over(jobs[number:]):
                 return True
             try:
-                do = self._part if job.deleting else self._look_after
+                do = self._part if job.deleting else self._run_step
                 do(job, ours)
             except NotActing:
                 return False
@@ -192,7 +192,7 @@ class TrainingController:
             reserve(free_capacity, job, ours, job_report, memory, self._clock(), self._known_choices(job))
         return free_capacity
 
-    def _look_after(self, job: TrainingJob, pods: list[TaskPod]) -> None:
+    def _run_step(self, job: TrainingJob, pods: list[TaskPod]) -> None:
         job = self._hands.tried(job)
         is_kept = LAST_CHECKPOINT in job.finalizers
         if is_kept if job.outcome else (job.last_on_delete and not is_kept):
