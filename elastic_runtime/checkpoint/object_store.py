@@ -116,11 +116,6 @@ class StorePath:
         size: int = self.stat().st_size
         return bytes(self.store.call(self.url, lambda system: system.cat_file(self.key), size))
 
-    def read_range(self, start: int, stop: int) -> bytes:
-        """A part of it, which it has."""
-        part = self.store.call(self.url, lambda system: system.cat_file(self.key, start=start, end=stop), stop - start)
-        return bytes(part)
-
     def open(self, _mode: str = "rb") -> io.BufferedReader:
         """A reader, which fetches parts as they are read."""
         return io.BufferedReader(_Parts(self, self.stat().st_size), _READ_AHEAD_BYTES)
@@ -177,7 +172,8 @@ class _Parts(io.RawIOBase):
         stop = min(self._position + len(view), self._size_bytes)
         if stop <= self._position:
             return 0
-        part = self._path.read_range(self._position, stop)
+        path, start = self._path, self._position
+        part = path.store.call(path.url, lambda system: system.cat_file(path.key, start=start, end=stop), stop - start)
         view[: len(part)] = part
         self._position += len(part)
         return len(part)

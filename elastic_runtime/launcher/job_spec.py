@@ -26,7 +26,7 @@ _OURS = {"PYTHONSAFEPATH": "1"}
 
 
 class JobSpec(BaseModel):
-    """Written to a job's `job.json`; paths are absolute."""
+    """Written to a job's `job.json`: the options of `elastic-run run`, which says what they mean; paths absolute."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,34 +41,23 @@ class JobSpec(BaseModel):
     minimum_workers: int = Field(1, ge=1)
     replicas: int = Field(1, ge=1, le=2)
     checkpoints: Path | None = None
-    """Where they go; None: below the job's folder."""
     checkpoint_seconds: float = Field(60.0, gt=0)
     restore: bool = False
-    """Whether the job begins from the newest checkpoint that is there already."""
     bind: str = "127.0.0.1"
-    """Address that the coordinator and the data plane listen on."""
     port: int = Field(0, ge=0, le=65535)
-    """The coordinator's; 0: any that is free, or a Unix socket where no port is needed."""
     metrics_port: int | None = Field(None, ge=1, le=65535)
-    """Where the coordinator answers Prometheus; None: nowhere."""
     restarts: int = Field(3, ge=0)
-    """Failures of the script that the job survives."""
     certificate: Path | None = None
-    """The coordinator's (PEM); with it and its key control goes over TLS."""
     key: Path | None = None
     ca: Path | None = None
-    """Certificates that the coordinator's is checked against (PEM)."""
     insecure: bool = False
-    """Whether control may leave this machine without TLS."""
     curve: bool = False
     worker_threads: int = Field(0, ge=0)
     """Of one worker's computations; 0: the cores that parameter servers leave, shared among the workers."""
     worker_gpus: int = Field(0, ge=0)
     """Of one worker, out of those in `gpu_file`; 0: workers see what the launcher sees."""
     cold: bool = False
-    """Whether every task starts Python anew, rather than as a fork of a process that has imported what it needs."""
     gpu_file: Path | None = None
-    """Where the GPUs that the job has now are listed, by whoever shares out the machine's."""
 
     def record(self) -> dict[str, Any]:
         """As it is written."""

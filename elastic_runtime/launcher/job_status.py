@@ -27,18 +27,6 @@ STOPPED = "stopped"
 """Stands for the phase of a job that was training when its processes ended; `resume` goes on with it."""
 
 
-def live_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
-    """Facts of a job from its coordinator.
-
-    Raises:
-        CoordinatorUnreachable: it does not answer.
-        BadInput: nothing of the job runs.
-    """
-    with client_of(folder, timeout_seconds) as client:
-        status = client.status()
-    return {**status_record(status), **_place(folder, holder_of(folder.path))}
-
-
 def job_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
     """Facts of a job, whether it runs or not.
 
@@ -49,7 +37,9 @@ def job_facts(folder: JobFolder, timeout_seconds: float) -> dict[str, Any]:
     if launcher is None:
         return resting_facts(folder)
     try:
-        return live_facts(folder, timeout_seconds)
+        with client_of(folder, timeout_seconds) as client:
+            status = client.status()
+        return {**status_record(status), **_place(folder, holder_of(folder.path))}
     except CoordinatorUnreachable:
         # The coordinator of a job that is over ends before its launcher.
         facts = resting_facts(folder)

@@ -21,17 +21,13 @@ _FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """One job's training.
+    """One job's training; its fields are the arguments of `join`, which says what they mean.
 
     Attributes:
         global_batch: samples of one step over all workers; in asynchronous training as `worker_batch`.
-        seed: of the order of the samples, and of torch's random numbers in each slice of a step.
-        drop_last: leave out an epoch's last step where it would be short.
-        min_worker_batch: fewest samples of a worker in a step; batch norm needs 2.
         synchronous: workers compute one global batch together; else each applies its own batch as it comes.
         worker_batch: samples of a worker's batch in asynchronous training; None in synchronous.
         buffer_merge_steps: buffers are merged over the workers every so many steps; see `MergeRule`.
-        steps: global steps of the job (asynchronous: updates), if these are fewer than the epochs have; None: all.
 
     Raises:
         BadInput: values that cannot be, or that do not go together.
