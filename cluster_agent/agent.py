@@ -40,10 +40,10 @@ from foundation.backoff import Backoff
 from foundation.clocks import AwakeClock
 from policy_net.domain import PolicyContext
 from policy_net.exchange.fleet_trust import FleetTrust
-from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.secrets_in_use import what_expired
 from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.exchange.wire import LearnerHead
 from policy_net.policy import build_policy
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.throughput.parametric import OnlineFit

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from global_learner.errors import Rejection
+from global_learner.errors import Rejection, UnknownIncarnation
 from global_learner.registry.assignments import AssignmentChange, ClusterRegistration, LastHeard
 from policy_net.exchange.generated.fleet_pb2 import ClusterStatus, Comparison
 from policy_net.exchange.rollout_assignment import RolloutAssignment
@@ -145,6 +145,15 @@ class Fleet:
             return None
         entry.heard_seconds = self.clock()
         return entry
+
+    def check_registered(self, cluster: str, incarnation: int) -> None:
+        """Note that a cluster was heard.
+
+        Raises:
+            UnknownIncarnation: this incarnation is not the registered one.
+        """
+        if self.on_heard(cluster, incarnation) is None:
+            raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
 
     def is_contested(self, entry: ClusterEntry) -> bool:
         """Whether two agents use this name, and take it from each other again and again.

@@ -18,20 +18,18 @@ from foundation.clocks import AwakeClock
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import AggregationMode
 from global_learner.background_task import BackgroundTask
-from global_learner.beliefs.intake import FleetBeliefs
+from global_learner.beliefs.priors import FleetBeliefs
 from global_learner.errors import (
     FleetFull,
     LearnerError,
-    NoHeadYet,
     NoRounds,
     NotNow,
-    Rejection,
-    UnknownIncarnation,
     UpdateRejected,
 )
 from global_learner.fleet import Fleet, last_reported
 from global_learner.maintenance import Maintenance
 from global_learner.operator import Operator
+from global_learner.pushes import Pushes
 from global_learner.recovery import Recovered
 from global_learner.registry.assignments import ClusterRegistration, LastHeard, keep_heard
 from global_learner.registry.registry_thread import RegistryThread
@@ -40,18 +38,15 @@ from global_learner.settings import LearnerSettings
 from global_learner.storage.disk import disk_use, report_disk
 from global_learner.storage.log_writer import LogEnd, LogWriter
 from global_learner.storage.state_dir import StateDir
-from global_learner.storage.update_records import AppliedUpdate
 from global_learner.telemetry import LearnerTelemetry
 from global_learner.updates.parts import DurableStores, Learned, Process
 from global_learner.updates.privacy import statement
-from global_learner.updates.pushes import Pushes, UpdateAnswer
 from global_learner.updates.quarantine import Quarantine
-from global_learner.updates.rates import UpdateRates
-from global_learner.updates.rounds import MakeRecords, Rounds
+from global_learner.updates.rounds import Rounds
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import Spec
-from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundTask
+from policy_net.exchange.wire import RoundAnswer, RoundTask
 
 _log = structlog.get_logger()
 
@@ -123,14 +118,15 @@ class Learner:
             self._lease,
         )
         self.log = LogWriter(end, process.fail, on_flush=telemetry.on_flush)
-        rates = UpdateRates(settings.updates_per_second, settings.ingest.burst_updates, clock)
-        learned = Learned(self.spec, self.head, self.fleet, self.quarantine, rates)
+        learned = Learned(self.spec, self.head, self.fleet, self.quarantine)
         stores = DurableStores(opened.state, opened.registry, self.log)
         self.maintenance = Maintenance(settings, learned, stores, process, opened.beliefs.priors)
-        self._pushes = Pushes(settings, learned, process, self.maintenance.commit, self._on_rejected)
+        self.pushes = Pushes(settings, learned, self.log, self.maintenance, process, clock)
         self.rounds: Rounds | None = None
         if settings.aggregation.mode is AggregationMode.ROUNDS:
-            self.rounds = Rounds(settings.aggregation, settings.ingest, self.spec, self.head, self.record, process)
+            self.rounds = Rounds(
+                settings.aggregation, settings.ingest, self.spec, self.head, self.maintenance.record, process
+            )
         self.rollouts = RolloutDriver(
             settings.rollouts,
             self.spec.digest,
@@ -228,42 +224,6 @@ class Learner:
         with self.registry.registry.transaction() as session:
             keep_heard(session, heard)
 
-    async def pull(self, cluster: str, incarnation: int, have_step: int | None) -> tuple[int, bytes | None]:
-        """The head's step and weights; no weights if it is still at `have_step`."""
-        self.on_heard(cluster, incarnation)
-        self._check_head()
-        step = self.head.step
-        weights = None if have_step == step else self.head.weights_bytes()
-        await self.log.durable(step)
-        return step, weights
-
-    async def push(self, update: GradientUpdate, want_weights: bool) -> UpdateAnswer:
-        """Apply an update once, or say why not; what the answer tells is on disk.
-
-        Raises:
-            NotNow: it cannot be kept now, or a region has no head yet.
-            TooFast: the cluster sends more than its decisions can make.
-            LogBroken: it could not be kept; the learner ends.
-        """
-        self._check_head()
-        await self.maintenance.room()
-        answer = self._pushes.take(update, want_weights)
-        await self.log.durable(answer.head_step)
-        return answer
-
-    async def record(self, make: MakeRecords) -> Sequence[AppliedUpdate]:
-        """Log and apply what no cluster pushed: a round, or what passed between a region and the learner above.
-
-        It waits for free disk and backlog; all records are on disk when this returns.
-        """
-        await self.maintenance.room_at_last()
-        records = make(self.head.step + 1)
-        for applied in records:
-            self.maintenance.commit(applied)
-        if records:
-            await self.log.durable(records[-1].step)
-        return records
-
     @property
     def lineage(self) -> tuple[str, ...]:
         """The names of this fleet, and of those above that are known, the nearest first; none if nothing is signed."""
@@ -285,7 +245,7 @@ class Learner:
             self.quarantine.admit(cluster)
             taken = rounds.answer(cluster, answer)
         except UpdateRejected as rejected:
-            self._on_rejected(cluster, rejected.reason)
+            self.pushes.on_rejected(cluster, rejected.reason)
             return True
         if taken and not answer.error:
             self.quarantine.on_judged(cluster, None)
@@ -300,25 +260,8 @@ class Learner:
         if self._lease is not None:
             self._lease.check()
 
-    def _on_rejected(self, cluster: str, reason: Rejection) -> None:
-        self.fleet.on_rejected(cluster, reason)
-        self.telemetry.rejections.labels(reason).inc()
-        if self.fleet.get(cluster) is not None:
-            self.quarantine.on_judged(cluster, reason)
-
-    def on_heard(self, cluster: str, incarnation: int) -> None:
-        """Note that a cluster was heard."""
-        if self.fleet.on_heard(cluster, incarnation) is None:
-            raise UnknownIncarnation(f"cluster {cluster} is not registered with incarnation {incarnation}; register")
-
-    def _check_head(self) -> None:
-        """A region that never had a head of the learner above would teach at one that is nobody's."""
-        region = self.region
-        if region is not None and region.base_step is None:
-            raise NoHeadYet("this region has no head of the learner above yet; come again")
-
     def _rounds_of(self, cluster: str, incarnation: int) -> Rounds:
-        self.on_heard(cluster, incarnation)
+        self.fleet.check_registered(cluster, incarnation)
         if self.rounds is None:
             raise NoRounds("this learner does not work in rounds; register again, and push")
         return self.rounds

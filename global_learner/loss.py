@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from foundation.files import PRIVATE, sync_folder, write_whole
 from global_learner.aggregation.settings import AGGREGATION_NAME, write_settings
 from global_learner.beliefs.belief_store import BeliefStore
-from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
+from global_learner.enrollment.authority import ADMINISTRATOR_FILE
 from global_learner.enrollment.identity_store import STORE as IDENTITIES
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import StateUnusable
@@ -33,7 +33,7 @@ from global_learner.storage.commits import LOG, RECEIPTS, ROOTS, Losses
 from global_learner.storage.receipts import REMOVED_NAME, Removed
 from global_learner.storage.snapshot import snapshot_files
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
-from global_learner.updates.quarantine_record import QuarantineRecord
+from global_learner.updates.quarantine import QuarantineRecord
 from policy_net.exchange.identity_file import make_private_folder
 from policy_net.exchange.policy_file import PolicyFile
 

@@ -26,9 +26,8 @@ from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
 from global_learner.storage.receipts import cut_log
 from global_learner.storage.snapshot import Snapshot, write_snapshot
 from global_learner.storage.update_log import first_step, segments
-from global_learner.storage.update_records import AppliedUpdate
-from global_learner.updates.parts import DurableStores, Learned, Process
-from global_learner.updates.policy_fit import max_log_bytes
+from global_learner.storage.update_records import AppliedUpdate, log_limit_bytes
+from global_learner.updates.parts import DurableStores, Learned, MakeRecords, Process
 from global_learner.updates.publication import Publication, due_publication, note_reset
 from policy_net.exchange.policy_file import PolicyFile
 
@@ -67,7 +66,7 @@ class WorkQueue:
         self._ended = False
 
     @property
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """Whether the backlog is short enough for more; after a failure nothing is held up any more."""
         return self._ended or self._queue.qsize() < BACKLOG
 
@@ -113,7 +112,7 @@ class Maintenance:
         newest = stores.registry.registry.newest()
         self.newest_version = newest.version if newest else FIRST_VERSION
         self.on_version: Callable[[int], None] = lambda _version: None
-        self.max_log_bytes = max_log_bytes(settings, learned.spec)
+        self.max_log_bytes = log_limit_bytes(settings.durability.max_log_bytes, learned.spec.parameter_count)
         self._settings = settings
         self._spec = learned.spec
         self._head = learned.head
@@ -145,42 +144,50 @@ class Maintenance:
             return late
         if self._log.full is not None:
             return self._log.full
-        return None if self._has_room else self.full
+        return None if self._has_space else self.full
 
     @property
-    def _has_room(self) -> bool:
-        return self._queue.has_room and self._log.size_bytes < self.max_log_bytes
+    def _has_space(self) -> bool:
+        return self._queue.has_space and self._log.size_bytes < self.max_log_bytes
 
-    async def room(self) -> None:
+    async def wait_for_space(self, *, at_last: bool = False) -> None:
         """Wait until the backlog is short enough, and the log small enough, for one more update.
 
+        Args:
+            at_last: wait also until somebody frees space, or the database answers again.
+
         Raises:
-            NotNow: that takes until somebody frees space, or the database answers again.
+            NotNow: there would be no space before that.
         """
         while True:
             refusal = self.refusal
-            if refusal is not None:
-                raise refusal
-            if self._has_room:
+            if refusal is None and self._has_space:
                 return
-            self._moved.clear()
-            await self._moved.wait()
-
-    async def room_at_last(self) -> None:
-        """As `room`, but waits for a full disk too."""
-        while True:
-            try:
-                return await self.room()
-            except LeaseLost:
-                raise
-            except NotNow:
+            if refusal is None:
+                self._moved.clear()
+                await self._moved.wait()
+            elif at_last and not isinstance(refusal, LeaseLost):
                 await asyncio.sleep(self.retry_seconds)
+            else:
+                raise refusal
 
-    def commit(self, applied: AppliedUpdate, norm: float | None = None, then: Work | None = None) -> None:
+    async def record(self, make: MakeRecords) -> Sequence[AppliedUpdate]:
+        """Log and apply what no cluster pushed: a round, or what passed between a region and the learner above.
+
+        It waits for free disk and backlog; all records are on disk when this returns.
+        """
+        await self.wait_for_space(at_last=True)
+        records = make(self._head.step + 1)
+        for applied in records:
+            self.commit(applied)
+        if records:
+            await self._log.durable(records[-1].step)
+        return records
+
+    def commit(self, applied: AppliedUpdate, then: Work | None = None) -> None:
         """Log the head's next update, apply it, and queue what is due after it; on disk once the log says so.
 
         Args:
-            norm: of its gradient, where it is known.
             then: work that needs the update on disk, done before all that is due after it.
 
         Raises:
@@ -188,7 +195,7 @@ class Maintenance:
         """
         self._log.append(applied)
         head = self._head
-        head.apply(applied, norm)
+        head.apply(applied)
         if then is not None:
             self._add(then)
         due = due_publication(head, self._settings.publish.every_steps, applied.unix_seconds)

@@ -87,7 +87,7 @@ class Operator:
                 f"the policy file is of spec {policy.spec.digest[:12]}, the fleet's is {self._spec.digest[:12]}: "
                 "agents cannot run it"
             )
-        await self._maintenance.room()
+        await self._maintenance.wait_for_space()
         applied = self._record(UpdateKind.PUBLISHED, actor, 0, head.step)
         entered = self._maintenance.commit_published(applied, policy, note.strip(), actor)
         self._restart_rounds()
@@ -230,7 +230,7 @@ class Operator:
         if dry_run:
             step, there = self._head.step, self._is_at(card)
             return _reset(step, step + (not there), moments_kept)
-        await self._maintenance.room()
+        await self._maintenance.wait_for_space()
         head = self._head
         from_step = head.step
         self._check_seen(seen_step)

@@ -25,13 +25,29 @@ from global_learner.errors import (
 )
 from global_learner.fleet import Fleet
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.rollout.brought import check_asked, checked_blocks, checked_shadow
-from global_learner.rollout.events import Abort, EventContent, Pause, Pin, Promote, Resume, check_reason
-from global_learner.rollout.evidence_store import BLOCKS_AHEAD, Brought, EvidenceStore, KeptVerdict
+from global_learner.rollout.events import (
+    Abort,
+    EventContent,
+    Heard,
+    Pause,
+    Pin,
+    Promote,
+    Resume,
+    check_reason,
+    observed,
+)
+from global_learner.rollout.evidence_store import (
+    BLOCKS_AHEAD,
+    Brought,
+    EvidenceStore,
+    KeptVerdict,
+    check_asked,
+    checked_blocks,
+    checked_shadow,
+)
 from global_learner.rollout.judging import Judge, pairs_in, reported
-from global_learner.rollout.observing import Heard, observed
-from global_learner.rollout.overview import Overview, latest_overviews, overview
 from global_learner.rollout.plan import plan_of
+from global_learner.rollout.rollout_messages import Overview, latest_overviews, overview
 from global_learner.rollout.rollout_store import RolloutStore, SeenRollout, Taken
 from global_learner.rollout.state import RolloutPhase, RolloutState
 from global_learner.rollout.verdicts.verdict import StageOutcome, Verdict

@@ -27,7 +27,7 @@ from benchmarks.push.servers import CALL_SECONDS, START_SECONDS, Server, enroll,
 from deploy.demonstration.processes import Processes
 from global_learner.policyctl.client import AdminClient, TlsFiles
 from global_learner.storage.receipts import Receipt, read_receipts
-from policy_net.exchange.enrollment_file import EnrollmentFile
+from policy_net.exchange.enrolled_identity import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.policy_file import PolicyFile
 

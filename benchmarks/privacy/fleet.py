@@ -25,12 +25,10 @@ from global_learner.aggregation.settings import AggregationSettings, OptimizerSe
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.settings import IngestSettings
 from global_learner.storage.snapshot import AdamState
-from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.head import Head
 from global_learner.updates.ingest import Ingest
 from global_learner.updates.ledger import Ledger
 from global_learner.updates.privacy import Protection, statement
-from global_learner.updates.step_size import StepSize
 from policy_net.exchange.spec import Weights
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.privacy.settings import budget
@@ -87,15 +85,14 @@ def run_fleet(experiences: Sequence[Experience], treatment: Treatment, seed: int
     privacy = treatment.privacy()
     optimizer = OptimizerSettings(learning_rate=treatment.learning_rate)
     aggregation = AggregationSettings()
-    ingest = Ingest(spec, _ingest(privacy))
     if privacy is not None:
         aggregation = aggregation.model_copy(update={"largest_sample_weight": 0.0})
-    sizes = StepSize(optimizer, aggregation)
     head = Head(
         AdamState.start(beginning()), Ledger(256), build_aggregator(aggregation, optimizer, spec), AVERAGE_DECAY
     )
     seeds = np.random.default_rng(seed)
     protection = None if privacy is None else Protection(privacy, lambda: int(seeds.integers(2**62)))
+    ingest = Ingest(spec, _ingest(privacy), optimizer, aggregation, protection)
     refused = 0
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedl2-privacy-")))
@@ -111,7 +108,7 @@ def run_fleet(experiences: Sequence[Experience], treatment: Treatment, seed: int
                     refused += 1
                     continue
                 try:
-                    _apply(head, ingest, protection, sizes, update if noise is None else noise.on(update), privacy)
+                    head.apply(ingest.judge(update if noise is None else noise.on(update), head))
                 except UpdateRejected as rejected:
                     if rejected.reason is not Rejection.PRIVACY_SPENT:
                         raise
@@ -128,36 +125,6 @@ def judged_run(
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     learned = run_fleet(experiences, treatment, seed)
     return average_jcts(learned.weights), learned.applied, learned.spent_epsilon
-
-
-def _apply(
-    head: Head,
-    ingest: Ingest,
-    protection: Protection | None,
-    sizes: StepSize,
-    update: GradientUpdate,
-    privacy: PrivacySettings | None,
-) -> None:
-    """As `Pushes` does with an update."""
-    if protection is not None:
-        protection.admit(update, head.ledger)
-    judgement = ingest.judge(update, head)
-    if protection is not None:
-        judgement = protection.on(judgement)
-    kind = head.aggregator.kind_of_next(update.cluster)
-    rate = sizes.learning_rate(kind, head.step, judgement.scale, judgement.update.samples, head.ledger.usual_samples)
-    head.apply(
-        AppliedUpdate(
-            head.step + 1,
-            rate,
-            judgement.active_clusters,
-            0.0,
-            judgement.update,
-            kind,
-            noise_multiplier=0.0 if privacy is None else privacy.noise_multiplier,
-        ),
-        judgement.applied_norm,
-    )
 
 
 def _ingest(privacy: PrivacySettings | None) -> IngestSettings:

@@ -10,11 +10,9 @@ from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.settings import IngestSettings
 from global_learner.storage.snapshot import AdamState
-from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.head import Head
 from global_learner.updates.ingest import Ingest
 from global_learner.updates.ledger import Ledger
-from global_learner.updates.step_size import StepSize
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.wire import GradientUpdate
 
@@ -26,7 +24,7 @@ def apply_per_second(policy: PolicyFile, seconds: float, rounds: int) -> tuple[f
     spec = policy.network_spec
     optimizer, aggregation = OptimizerSettings(), AggregationSettings()
     head = Head(AdamState.start(policy.weights), Ledger(256), build_aggregator(aggregation, optimizer, spec))
-    ingest, sizes = Ingest(spec, IngestSettings()), StepSize(optimizer, aggregation)
+    ingest = Ingest(spec, IngestSettings(), optimizer, aggregation)
     slopes = [gradient(spec, seed) for seed in range(CLUSTERS)]
     rates = []
     for _ in range(rounds):
@@ -37,14 +35,9 @@ def apply_per_second(policy: PolicyFile, seconds: float, rounds: int) -> tuple[f
             base = max(0, step - CLUSTERS + 1)
             slope = slopes[step % CLUSTERS]
             update = GradientUpdate(cluster, 1, step // CLUSTERS + 1, base, spec.digest, slope, 256, 200.0)
-            if ingest.is_duplicate(update, head):
+            if head.ledger.holds(update):
                 raise RuntimeError(f"update {step + 1} is taken for a duplicate")
-            judgement = ingest.judge(update, head)
-            rate = sizes.learning_rate(
-                UpdateKind.STEP, head.step, judgement.scale, update.samples, head.ledger.usual_samples
-            )
-            applied = AppliedUpdate(step + 1, rate, judgement.active_clusters, 0.0, judgement.update)
-            head.apply(applied, judgement.applied_norm)
+            head.apply(ingest.judge(update, head))
             done += 1
         rates.append((done / (time.perf_counter() - began), done / (time.process_time() - cpu_began)))
     return statistics.median(wall for wall, _ in rates), statistics.median(cpu for _, cpu in rates)

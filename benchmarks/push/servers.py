@@ -18,10 +18,10 @@ from benchmarks.push.load import Figures, Load
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.settings import LearnerConnectionSettings as LearnerAddress
 from deploy.demonstration.processes import Processes
-from global_learner.enrollment.authority_files import open_authority
+from global_learner.enrollment.authority import open_authority
 from global_learner.policyctl.client import AdminClient, TlsFiles
 from policy_net.errors import LearnerUnreachable
-from policy_net.exchange.enrollment_file import EnrollmentFile
+from policy_net.exchange.enrolled_identity import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.identity_file import write_private
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file

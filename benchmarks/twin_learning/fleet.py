@@ -20,7 +20,6 @@ from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, Units
 from global_learner.settings import IngestSettings
 from global_learner.storage.snapshot import AdamState
-from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.head import Head
 from global_learner.updates.ingest import Ingest
 from global_learner.updates.ledger import Ledger
@@ -134,7 +133,7 @@ def trained_at(
     region = TrustRegion.around(start.weights, optimizer.radius_for(spec), units)
     aggregator = build_aggregator(AggregationSettings(), optimizer, spec)
     head = Head(AdamState.start(start.weights), Ledger(256), aggregator, AVERAGE_DECAY, region)
-    ingest = Ingest(spec, IngestSettings())
+    ingest = Ingest(spec, IngestSettings(), optimizer, AggregationSettings(largest_sample_weight=0.0))
     generator = np.random.default_rng(seed)
     twin = TwinSettings(pairs=training.pairs)
     pushed = [0] * len(histories)
@@ -152,10 +151,7 @@ def trained_at(
             *(f"cluster-{number}", 1, pushed[number], head.step, spec.digest),
             *(found.gradient, samples, float(samples)),
         )
-        judgement = ingest.judge(update, head)
-        rate = optimizer.rate_at(head.step) * judgement.scale
-        applied = AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, judgement.update, UpdateKind.STEP)
-        head.apply(applied, judgement.applied_norm)
+        head.apply(ingest.judge(update, head))
         if head.step in updates:
             published[head.step] = head.publishable.copy()
     return [published[number] for number in updates]

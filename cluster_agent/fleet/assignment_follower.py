@@ -20,10 +20,10 @@ from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, check
 from cluster_agent.rollout.conduct import Conduct
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionRejected
-from policy_net.exchange.learner_answers import Assignment, Registration
 from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 from policy_net.exchange.signed_documents import NOT_ALLOWED, Distrust
 from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.wire import Assignment, Registration
 
 _log = structlog.get_logger()
 

@@ -20,9 +20,9 @@ from cluster_agent.fleet.policy_versions import PolicySource, refusal_word
 from cluster_agent.fleet.session import LearnerAccess, RepeatedWork
 from cluster_agent.fleet.sharing import Sharing, SketchSharing
 from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionRejected
-from policy_net.exchange.learner_answers import Assignment, FetchedPolicy, Registration
 from policy_net.exchange.signed_documents import Distrust
 from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.wire import Assignment, FetchedPolicy, Registration
 
 _log = structlog.get_logger()
 

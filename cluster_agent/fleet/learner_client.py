@@ -16,10 +16,9 @@ from cluster_agent.rollout.assignment_state import Evidence
 from cluster_agent.settings import LearnerConnectionSettings
 from policy_net.exchange.fleet_client import FleetClient, Observer
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.learner_answers import Assignment, Registration
 from policy_net.exchange.learner_connection import LearnerAddress, OnEnrolled
 from policy_net.exchange.other_server import CallerWords
-from policy_net.exchange.wire import RoundAnswer, RoundTask, reply_request, task_of_round
+from policy_net.exchange.wire import Assignment, Registration, RoundAnswer, RoundTask, reply_request, task_of_round
 from policy_net.exchange.workload_sketch import WorkloadSketch
 
 

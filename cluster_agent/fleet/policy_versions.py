@@ -27,10 +27,10 @@ from policy_net.errors import (
     VersionUnavailable,
 )
 from policy_net.exchange.fleet_trust import FleetTrust
-from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.signed_documents import UNAVAILABLE, UNUSABLE, Distrust, SignedDocument
 from policy_net.exchange.spec import SetSpec, WeightSpec
+from policy_net.exchange.wire import FetchedPolicy
 
 _KEPT = re.compile(r"^v(\d+)\.safetensors$")
 _CHALLENGER = "policies-beside"

@@ -21,7 +21,7 @@ from cluster_agent.settings import RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
 from foundation.backoff import Backoff
 from policy_net.errors import LearnerRefused, LearnerUnreachable
-from policy_net.exchange.learner_answers import Registration
+from policy_net.exchange.wire import Registration
 
 _log = structlog.get_logger()
 

@@ -21,8 +21,8 @@ from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.settings import SharingSettings
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.errors import BadInput, LearnerRefused, LearnerUnreachable
-from policy_net.exchange.learner_answers import Registration
 from policy_net.exchange.statistics import SpeedStatistic, most_observed
+from policy_net.exchange.wire import Registration
 from policy_net.exchange.workload_sketch import WorkloadSketch
 
 _log = structlog.get_logger()

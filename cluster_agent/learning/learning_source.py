@@ -28,9 +28,9 @@ from cluster_agent.settings import AgentSettings, LearningSettings
 from cluster_agent.telemetry import AgentTelemetry
 from foundation.question_process import POLL_SECONDS, ask_process
 from policy_net.errors import PolicyNetError
-from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.spec import PolicySpec, SetSpec, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.exchange.wire import LearnerHead
 from policy_net.learning.gradient import GradientResult
 from policy_net.learning.replay import Experience
 from policy_net.twin.library import notice

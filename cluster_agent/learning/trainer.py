@@ -23,9 +23,8 @@ from cluster_agent.learning.learning_source import TwinSource
 from cluster_agent.learning.noise import UpdateNoise
 from cluster_agent.settings import LearningSettings
 from policy_net.errors import LearnerRefused, LearnerUnreachable
-from policy_net.exchange.learner_answers import LearnerHead, PushAnswer, PushOutcome, Registration
 from policy_net.exchange.spec import WeightSpec
-from policy_net.exchange.wire import GradientUpdate
+from policy_net.exchange.wire import GradientUpdate, LearnerHead, PushAnswer, PushOutcome, Registration
 from policy_net.learning.gradient import GradientResult, Gradients, NotEnoughSamples, permute_rewards
 from policy_net.learning.replay import Experience, ExperienceReplay
 from policy_net.policy_kinds import gradients_for, update_schedule_for

@@ -16,8 +16,8 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from foundation.figures import counted
-from global_learner.enrollment.authority import CertificateGrant
 from global_learner.enrollment.tables import (
+    CertificateGrant,
     CertificateRow,
     EnrollmentState,
     EnrollmentTables,
@@ -44,7 +44,7 @@ from global_learner.storage.audit_chain import IDENTITIES, AuditLine
 from global_learner.storage.commits import Commits
 from global_learner.storage.database import usable
 from global_learner.storage.databases import SharedDatabase, open_database
-from policy_net.exchange.enrollment_file import token_digest
+from policy_net.exchange.enrolled_identity import token_digest
 from policy_net.exchange.generated import fleet_pb2
 
 NEVER_ENROLLED = (

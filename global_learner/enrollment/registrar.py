@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import structlog
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from global_learner.enrollment.authority import DAY_SECONDS, Authority, CertificateGrant, PublicKey, requested_key
+from global_learner.enrollment.authority import DAY_SECONDS, Authority, PublicKey, requested_key
 from global_learner.enrollment.identity_store import NEVER_ENROLLED, IdentityStore
-from global_learner.enrollment.tables import Invitation
+from global_learner.enrollment.tables import CertificateGrant, Invitation
 from global_learner.errors import BadRequest, EnrollmentRefusal, EnrollmentRefused, NoAuthority, UnknownCluster
 from global_learner.identity import OPERATOR, checked_name
 from global_learner.registry.assignments import forget

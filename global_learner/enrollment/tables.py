@@ -32,6 +32,16 @@ class Invitation:
     voided_tokens: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class CertificateGrant:
+    """A certificate as its holder gets it; `repeated` if it had been made before and not arrived."""
+
+    pem: bytes
+    fingerprint: str
+    expires_unix_seconds: float
+    repeated: bool = False
+
+
 class EnrollmentTables(DeclarativeBase):
     """Root of the tables."""
 

@@ -33,7 +33,7 @@ def enroll_cluster(
     options: CallOptions,
 ) -> None:
     """Invite a cluster: writes a one-time token, which its agent trades for a certificate."""
-    from policy_net.exchange.enrollment_file import EnrollmentFile  # noqa: PLC0415  (brings certificates)
+    from policy_net.exchange.enrolled_identity import EnrollmentFile  # noqa: PLC0415  (brings certificates)
 
     path = out or Path(f"{name}.enrollment")
     _check_out(path)

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import asdict
 from pathlib import Path
 
-from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
+from global_learner.enrollment.authority import ADMINISTRATOR_FILE
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.errors import BadLearnerConfig, StateUnusable
 from global_learner.fleet import ClusterEntry, Fleet
@@ -14,8 +14,7 @@ from global_learner.registry.cards import version_message
 from global_learner.registry.registry import Registry
 from global_learner.report.events import ACTS, MOST_EVENTS
 from global_learner.rollout.evidence_store import EvidenceStore
-from global_learner.rollout.overview import latest_overviews
-from global_learner.rollout.rollout_messages import overview_message
+from global_learner.rollout.rollout_messages import latest_overviews, overview_message
 from global_learner.rollout.rollout_store import RolloutStore
 from global_learner.settings import IngestSettings
 from global_learner.storage.audit_chain import AuditLine

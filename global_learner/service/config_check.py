@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foundation.files import PARTIAL
+from global_learner.aggregation.modes import build_aggregator
 from global_learner.errors import BadLearnerConfig
 from global_learner.service.admission import AdmissionLimits
 from global_learner.service.identity_setup import ExternalCredentials, read_external_credentials
 from global_learner.service.listener import room_for_connections
 from global_learner.settings import LearnerSettings
-from global_learner.updates.policy_fit import check_fits
+from global_learner.storage.update_records import log_limit_bytes
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.enrolled_identity import EnrolledIdentity
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file
@@ -50,7 +51,8 @@ def read_named_files(settings: LearnerSettings, on_replaced: Callable[[str], Non
     """
     initial = read_policy_file(settings.initial_policy)
     limits = _limits(settings, initial.spec)
-    check_fits(settings, initial.spec)
+    log_limit_bytes(settings.durability.max_log_bytes, initial.spec.parameter_count)
+    build_aggregator(settings.aggregation, settings.optimizer_for(initial.spec), initial.spec)
     check_port_file(settings.port_file)
     return CheckedConfig(initial, limits, read_external_credentials(settings, time.time, on_replaced))
 

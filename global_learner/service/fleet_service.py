@@ -14,16 +14,17 @@ from global_learner.errors import BadRequest
 from global_learner.folded_lines import OTHERS, FoldedLines, Later, on_loop
 from global_learner.identity import CallerIdentity
 from global_learner.learner import Learner
+from global_learner.pushes import UpdateAnswer
 from global_learner.registry.cards import signed_message
 from global_learner.report.savings import latest_comparison
-from global_learner.service.calls import Context, Pause, answered, pause
+from global_learner.service.admission import Context, Pause, answered, pause
 from global_learner.service.heartbeats import ClustersAhead, VersionRefusals, check_status
 from global_learner.telemetry import LearnerTelemetry
-from global_learner.updates.pushes import UpdateAnswer, UpdateOutcome
 from policy_net.errors import SpecMismatch
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.rollout_assignment import RolloutAssignment
 from policy_net.exchange.wire import (
+    PUSH_OUTCOMES,
     GradientUpdate,
     gradient_update,
     round_answer,
@@ -36,12 +37,6 @@ _log = structlog.get_logger()
 _MAX_JOB_TYPES = 4096
 _MAX_NAME_CHARACTERS = 253
 _MAX_STATISTICS = 64
-
-_OUTCOMES = {
-    UpdateOutcome.APPLIED: fleet_pb2.PushReply.APPLIED,
-    UpdateOutcome.DUPLICATE: fleet_pb2.PushReply.DUPLICATE,
-    UpdateOutcome.REJECTED: fleet_pb2.PushReply.REJECTED,
-}
 
 
 # Log lines of pushed updates: one each, and of a flood that changes nothing the first and how many followed.
@@ -153,7 +148,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         """The newest head that is on disk: a `PullHeadReply`'s bytes."""
         cluster = self._caller(request.cluster, context)
         have_step = request.have_step if request.have else None
-        step, weights = await self._learner.pull(cluster, request.incarnation, have_step)
+        step, weights = await self._learner.pushes.pull(cluster, request.incarnation, have_step)
         reply = fleet_pb2.PullHeadReply(step=step, spec_digest=self._learner.spec.digest, unchanged=weights is None)
         return serialized_with_weights(reply, weights or b"")
 
@@ -169,12 +164,12 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             update = gradient_update(request)
         except SpecMismatch as error:
             raise BadRequest(str(error)) from error
-        answer = await self._learner.push(update, request.want_weights)
+        answer = await self._learner.pushes.push(update, request.want_weights)
         self._push_lines.on_answer(update, answer, self._clock() - started)
         if answer.is_beyond_rate:
             await self._pause()
         reply = fleet_pb2.PushReply(
-            outcome=_OUTCOMES[answer.outcome],
+            outcome=PUSH_OUTCOMES[answer.outcome],
             reason=answer.reason,
             head_step=answer.head_step,
             staleness=answer.staleness,
@@ -212,7 +207,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     ) -> fleet_pb2.ReturnPolicyReply:
         """Put a version's policy file back that the learner lost; answered when it is on disk."""
         cluster = self._caller(request.cluster, context)
-        self._learner.on_heard(cluster, request.incarnation)
+        self._learner.fleet.check_registered(cluster, request.incarnation)
         taken = await self._learner.operator.take_back(request.policy_file, cluster)
         return fleet_pb2.ReturnPolicyReply(taken=taken)
 
@@ -222,7 +217,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     ) -> fleet_pb2.ShareEvidenceReply:
         """Keep what a cluster found out about a rollout's candidate; answered when it is on disk."""
         cluster = self._caller(request.cluster, context)
-        self._learner.on_heard(cluster, request.incarnation)
+        self._learner.fleet.check_registered(cluster, request.incarnation)
         taken, next_block = await self._learner.rollouts.on_evidence(cluster, request)
         return fleet_pb2.ShareEvidenceReply(taken=taken, next_block=next_block)
 
@@ -233,7 +228,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         """Keep what a cluster has seen of speeds, in place of what it said before; answered when it is on disk."""
         cluster = self._caller(request.cluster, context)
         beliefs = self._learner.beliefs
-        self._learner.on_heard(cluster, request.incarnation)
+        self._learner.fleet.check_registered(cluster, request.incarnation)
         taken = await beliefs.on_report(cluster, request.incarnation, request.revision, request.types)
         held = beliefs.summary(cluster)
         return fleet_pb2.ShareBeliefsReply(taken=taken, statistics=held.statistics, left_out=held.left_out)
@@ -242,7 +237,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def ShareSketch(self, request: fleet_pb2.ShareSketchRequest, context: Context) -> fleet_pb2.ShareSketchReply:
         """Keep what kind of work a cluster has, in place of what it said before; answered when it is on disk."""
         cluster = self._caller(request.cluster, context)
-        self._learner.on_heard(cluster, request.incarnation)
+        self._learner.fleet.check_registered(cluster, request.incarnation)
         sketch = request.sketch if request.HasField("sketch") else None
         return fleet_pb2.ShareSketchReply(taken=await self._learner.rollouts.gate.on_sketch(cluster, sketch))
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Hashable
 import structlog
 
 from global_learner.errors import BadRequest, LearnerError, TooOften
-from global_learner.service.call_limits import RateLimits
+from global_learner.service.lanes import RateLimits
 from global_learner.telemetry import OTHER_REFUSAL, LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.rollout_assignment import AssignmentRole

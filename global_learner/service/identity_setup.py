@@ -20,11 +20,11 @@ import structlog
 from cryptography import x509
 
 from foundation.followed_files import POLL_SECONDS, Content, FollowedFiles
-from global_learner.enrollment.authority import Authority
-from global_learner.enrollment.authority_files import (
+from global_learner.enrollment.authority import (
     ADMINISTRATOR,
     ADMINISTRATOR_FILE,
     AUTHORITY_KEY_FILE,
+    Authority,
     ensure_administrator,
     follow_authority,
     open_authority,
@@ -35,11 +35,9 @@ from global_learner.errors import BadLearnerConfig, EnrollmentRefused, LearnerEr
 from global_learner.identity import CallerIdentity
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.section_settings import CallSettings, IdentitySettings
-from global_learner.service.admission import AdmissionLimits, bounded_server
-from global_learner.service.call_limits import QueueShare
-from global_learner.service.calls import Context, answered
+from global_learner.service.admission import AdmissionLimits, Context, answered, bounded_server
 from global_learner.service.connection_guard import ConnectionGuard
-from global_learner.service.lanes import calling_host, one_lane
+from global_learner.service.lanes import QueueShare, calling_host, one_lane
 from global_learner.service.listener import bind, server_credentials
 from global_learner.settings import LearnerSettings, TlsSettings, split_address
 from global_learner.storage.state_dir import IDENTITY_FOLDER

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from foundation.locks import lock_holder
 from foundation.pod_secrets import PodSecrets, check_names
-from global_learner.enrollment.authority_files import ADMINISTRATOR_FILE
+from global_learner.enrollment.authority import ADMINISTRATOR_FILE
 from global_learner.errors import BadLearnerConfig, StateUnusable
 from global_learner.registry.registry import Registry
 from global_learner.service.config_check import read_named_files

@@ -19,8 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from foundation.files import write_whole
 from global_learner.aggregation.settings import AggregationMode
 from global_learner.beliefs.belief_store import BeliefStore
-from global_learner.beliefs.intake import FleetBeliefs
-from global_learner.beliefs.priors import PriorsSource
+from global_learner.beliefs.priors import FleetBeliefs, PriorsSource
 from global_learner.enrollment.registrar import Registrar
 from global_learner.errors import StateUnusable
 from global_learner.identity import CallerIdentity, OperatorIdentity
@@ -37,7 +36,7 @@ from global_learner.service.admission import AdmissionLimits, bounded_server
 from global_learner.service.config_check import UPSTREAM_FOLDER, CheckedConfig, read_named_files
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.fleet_service import FleetService
-from global_learner.service.http_endpoint import http_pages
+from global_learner.service.http_server import http_pages
 from global_learner.service.identity_setup import (
     Identities,
     follow_secrets,

@@ -24,7 +24,7 @@ from global_learner.errors import BadLearnerConfig, DatabaseAway, LeaseLost, Sta
 from global_learner.operator_socket import OPERATOR_SOCKET, socket_name
 from global_learner.postgres.lease import Lease, LeaseKeeper, LeaseTable
 from global_learner.postgres.server import Server
-from global_learner.service.http_endpoint import http_pages
+from global_learner.service.http_server import http_pages
 from global_learner.settings import LearnerSettings
 from global_learner.storage.databases import SharedDatabase
 from global_learner.storage.snapshot import PARTIAL_NAME

@@ -15,8 +15,7 @@ from sqlalchemy.orm import Session
 from global_learner.postgres.lease import hold
 from global_learner.postgres.server import Server
 from global_learner.storage.commits import Commits
-from global_learner.storage.database import COUNTS, Database, create_missing, usable, write_counts
-from global_learner.storage.sqlite_file import SqliteFile
+from global_learner.storage.database import COUNTS, Database, SqliteFile, create_missing, usable, write_counts
 
 # Before a transaction that changed something is committed it holds the lease's fencing number, in the same transaction:
 # what a learner writes that is no longer the active one is refused by the database itself.

@@ -12,12 +12,13 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
 
 import numpy as np
 
+from global_learner.errors import BadLearnerConfig
 from policy_net.exchange.wire import GradientUpdate
 
 FORMAT = 3
@@ -35,6 +36,7 @@ LARGEST_BODY = 1 << 30
 LONGEST_NAME_BYTES = 255
 RECORD_BYTES = 512
 """More than a record takes beside its gradient."""
+_USUAL_LOG_BYTES = 512 << 20
 
 _LAYOUT = LAYOUTS[FORMAT]
 _NOISED = 0x80
@@ -42,6 +44,23 @@ _NOISED = 0x80
 _MULTIPLIER = struct.Struct("<d")
 LONGEST_HEAD_BYTES = _LAYOUT.size + LONGEST_NAME_BYTES + _MULTIPLIER.size
 """All of a body that may stand before its gradient."""
+
+
+def log_limit_bytes(chosen: int | None, parameter_count: int) -> int:
+    """The limit of the log's size, which a setting may choose.
+
+    Raises:
+        BadConfig: so few updates fit that the log could not be cut while others are written.
+    """
+    update_bytes = 4 * parameter_count + RECORD_BYTES
+    if chosen is None:
+        return max(_USUAL_LOG_BYTES, 32 * update_bytes)
+    if chosen < 16 * update_bytes:
+        raise BadLearnerConfig(
+            f"setting durability.max_log_bytes = {chosen}: this policy's gradient takes {update_bytes} bytes of log, "
+            f"and 16 of them must fit: name {16 * update_bytes} or more, or leave it out"
+        )
+    return chosen
 
 
 class UpdateKind(IntEnum):
@@ -85,6 +104,8 @@ class AppliedUpdate:
         head: of a reset: the head that it went to, in the format of snapshots. Its `update` has the operator's name for
             a cluster, incarnation 0, the version as its sequence and the version's head step as its base.
         noise_multiplier: of the noise that is in the gradient, which was clipped before; 0 for none.
+        sent_norm: of the gradient as it came; not logged, as is the next.
+        applied_norm: of the gradient that is applied; None where only the gradient can tell, as after clipping.
 
     What passes between a region and the learner above has no cluster. `PASSED_UP` has the push's incarnation, sequence,
     base step and samples, all as the learner above counts. `HEAD_ABOVE` has the incarnation under which the head came,
@@ -99,6 +120,8 @@ class AppliedUpdate:
     kind: UpdateKind = UpdateKind.STEP
     head: bytes = b""
     noise_multiplier: float = 0.0
+    sent_norm: float = field(default=0.0, compare=False)
+    applied_norm: float | None = field(default=None, compare=False)
 
     @property
     def staleness(self) -> int:

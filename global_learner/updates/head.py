@@ -90,8 +90,8 @@ class Head:
         """The head as it is now, shared with nothing that goes on."""
         return Snapshot(spec_digest, self.state.copy(), self.ledger.to_json(), counters, self.aggregator.kept())
 
-    def apply(self, applied: AppliedUpdate, norm: float | None = None) -> None:
-        """Apply the next update; `applied.step` must be the next step, and `norm` its gradient's where it is known."""
+    def apply(self, applied: AppliedUpdate) -> None:
+        """Apply the next update; `applied.step` must be the next step."""
         if applied.step != self.step + 1:
             raise ValueError(f"update {applied.step} cannot follow head step {self.step}")
         if applied.kind is UpdateKind.RESET:
@@ -107,7 +107,7 @@ class Head:
                 self._region.keep_in(self.state.weights)
             if self._average_decay and moved:
                 move_average(self.state, self._average_decay)
-        self.ledger.record(applied, norm)
+        self.ledger.record(applied)
 
     def skip_to(self, step: int) -> None:
         """Go on at a later step with the same weights, as after a reset: older gradients are refused."""

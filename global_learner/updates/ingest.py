@@ -1,20 +1,25 @@
-"""Judgement of an update before anything changes: from the cheapest check to the one that reads the whole gradient."""
+"""Rules of an update: whether it is applied, from the cheapest check to the one that reads all of it, and how far.
+
+What comes out is the record that applies it; nothing is changed yet.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from collections.abc import Collection
 
 import numpy as np
 
+from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.errors import Rejection, UpdateRejected
-from global_learner.settings import IngestSettings
-from global_learner.updates.fair_staleness import most_staleness
+from global_learner.settings import IngestSettings, LearnerSettings
+from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from global_learner.updates.norms import clipped, gradient_norm
-from global_learner.updates.step_size import excess_staleness, staleness_scale
+from global_learner.updates.privacy import Protection, judged, weighed
+from global_learner.updates.step_size import excess_staleness, most_staleness, sample_weight, staleness_scale
 from policy_net.exchange.spec import WeightSpec
 from policy_net.exchange.wire import GradientUpdate
 
@@ -22,68 +27,96 @@ _LARGEST_COUNT = 2**53
 """Counts beyond this are no counts; also keeps them exact in JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """An update that may be applied: how late it is, how far it may step, and what of it counts.
+class Ingest:
+    """The rules for one spec.
 
-    Attributes:
-        staleness: in head steps, each counted.
-        gradient_norm: as the cluster sent it.
-        update: with the gradient that is to be applied and logged: its own, or one that was clipped.
-        applied_norm: of that gradient; None where only the gradient can tell.
+    Args:
+        protection: of clusters' privacy; None: there is none.
+        only_replays: whether updates from live experience are refused.
     """
 
-    staleness: int
-    active_clusters: int
-    scale: float
-    gradient_norm: float
-    update: GradientUpdate
-    applied_norm: float | None
-
-    @property
-    def was_clipped(self) -> bool:
-        """Whether the gradient was longer than what is usual allows."""
-        return self.applied_norm is None
-
-
-class Ingest:
-    """The rules for one spec."""
-
-    def __init__(self, spec: WeightSpec, settings: IngestSettings) -> None:
+    def __init__(
+        self,
+        spec: WeightSpec,
+        settings: IngestSettings,
+        optimizer: OptimizerSettings,
+        aggregation: AggregationSettings,
+        protection: Protection | None = None,
+        *,
+        only_replays: bool = False,
+    ) -> None:
         self._settings = settings
         self._spec_digest = spec.digest
         self._parameter_count = spec.parameter_count
+        self._optimizer = optimizer
+        self._largest_weight = aggregation.largest_sample_weight
+        self._protection = protection
+        self._only_replays = only_replays
 
-    def is_duplicate(self, update: GradientUpdate, head: Head) -> bool:
-        """Whether this very update was applied before."""
-        return head.ledger.sequences(update.cluster, update.incarnation).holds(update.sequence)
+    @classmethod
+    def of(cls, settings: LearnerSettings, spec: WeightSpec) -> Ingest:
+        """The rules of a learner."""
+        protection = None if settings.privacy is None else Protection(settings.privacy)
+        optimizer, only_replays = settings.optimizer_for(spec), settings.only_replays(spec)
+        return cls(spec, judged(settings), optimizer, weighed(settings), protection, only_replays=only_replays)
 
-    def judge(self, update: GradientUpdate, head: Head) -> Judgement:
-        """Whether an update that is no duplicate may be applied to the head.
+    def judge(
+        self, update: GradientUpdate, head: Head, present: Collection[str] | None = None, unix_seconds: float = 0.0
+    ) -> AppliedUpdate:
+        """The record of the head's next step that applies an update, which is no duplicate.
+
+        Args:
+            present: the clusters that a cohort waits for, where that counts.
 
         Raises:
-            UpdateRejected: it may not; nothing was changed.
+            UpdateRejected: it may not be applied.
         """
-        step = head.step
-        self._check_form(update, head.ledger, step)
-        active = head.ledger.active_clusters_with(update.cluster)
-        staleness = step - update.base_step
-        fair = head.ledger.latest_steps.fair_staleness(update.base_step, step)
+        if self._only_replays and not update.replayed:
+            raise UpdateRejected(
+                Rejection.LIVE_GRADIENT,
+                f"cluster {update.cluster} pushed a gradient from live experience, and steps are counted in spreads, "
+                "which only replays of its past can take: set learning.source to auto there (an agent of before needs "
+                "an upgrade), or optimizer.units to weights here",
+            )
+        ledger, step = head.ledger, head.step
+        if self._protection is not None:
+            self._protection.admit(update, ledger)
+        self._check_form(update, ledger, step)
+        active = ledger.active_clusters_with(update.cluster)
+        fair = ledger.latest_steps.fair_staleness(update.base_step, step)
         fair = min(fair, most_staleness(head.moves_since(update.base_step), active))
         excess = excess_staleness(fair, active)
         if excess > self._settings.max_staleness_steps:
             raise UpdateRejected(
                 Rejection.TOO_STALE,
-                f"base step {update.base_step} is {staleness} steps behind the head, {fair} of which count and are "
-                f"{excess} more than {active} "
-                f"active clusters explain (limit {self._settings.max_staleness_steps}); pull the head again",
+                f"base step {update.base_step} is {step - update.base_step} steps behind the head, {fair} of which "
+                f"count and are {excess} more than {active} active clusters explain (limit "
+                f"{self._settings.max_staleness_steps}); pull the head again",
             )
         norm = self._norm(update)
-        scale = staleness_scale(fair, active)
-        gradient = clipped(update.gradient, norm, head.ledger.norms.limit(self._settings.clip_factor))
-        if gradient is update.gradient:
-            return Judgement(staleness, active, scale, norm, update, norm)
-        return Judgement(staleness, active, scale, norm, dataclasses.replace(update, gradient=gradient), None)
+        gradient = clipped(update.gradient, norm, ledger.norms.limit(self._settings.clip_factor))
+        applied_norm = norm if gradient is update.gradient else None
+        if gradient is not update.gradient:
+            update = dataclasses.replace(update, gradient=gradient)
+        if self._protection is not None:
+            update = self._protection.on(update)
+            norm = gradient_norm(update.gradient)
+            applied_norm = applied_norm if update.gradient is gradient else norm
+        kind = head.aggregator.kind_of_next(update.cluster, present)
+        rate = self._optimizer.rate_at(head.state.moves) * staleness_scale(fair, active)
+        if kind is UpdateKind.STEP:  # a cohort weighs its updates itself
+            rate *= sample_weight(update.samples, ledger.usual_samples(), self._largest_weight)
+        return AppliedUpdate(
+            step=step + 1,
+            learning_rate=rate,
+            active_clusters=active,
+            unix_seconds=unix_seconds,
+            update=update,
+            kind=kind,
+            noise_multiplier=0.0 if self._protection is None else self._protection.noise_multiplier,
+            sent_norm=norm,
+            applied_norm=applied_norm,
+        )
 
     def _check_form(self, update: GradientUpdate, ledger: Ledger, step: int) -> None:
         sequences = ledger.sequences(update.cluster, update.incarnation)

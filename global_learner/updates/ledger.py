@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from global_learner.storage.update_records import NO_CLUSTER, AppliedUpdate, UpdateKind
-from global_learner.updates.fair_staleness import LatestSteps
 from global_learner.updates.norms import UsualNorms, gradient_norm
-from global_learner.updates.step_size import usual_samples
+from global_learner.updates.step_size import LatestSteps, usual_samples
+from policy_net.exchange.wire import GradientUpdate
 
 _SAMPLES_MEMORY = 8
 """Updates over which a cluster's mean of samples runs."""
@@ -163,8 +163,12 @@ class Ledger:
             return AppliedSequences(incarnation)
         return record.sequences
 
-    def record(self, applied: AppliedUpdate, norm: float | None = None) -> None:
-        """Note an update, with its gradient's norm where it is known; what led to a reset is in no next version."""
+    def holds(self, update: GradientUpdate) -> bool:
+        """Whether this very update was applied before."""
+        return self.sequences(update.cluster, update.incarnation).holds(update.sequence)
+
+    def record(self, applied: AppliedUpdate) -> None:
+        """Note an update; what led to a reset is in no next version."""
         update = applied.update
         if applied.kind is UpdateKind.RESET:
             self.reset_step, self.reset_version = applied.step, update.sequence
@@ -178,7 +182,8 @@ class Ledger:
             return
         self.latest_steps.record(update.cluster, applied.step)
         if applied.kind in GRADIENTS:
-            self.norms.record(update.cluster, gradient_norm(update.gradient) if norm is None else norm)
+            norm = gradient_norm(update.gradient) if applied.applied_norm is None else applied.applied_norm
+            self.norms.record(update.cluster, norm)
         sequences = self.sequences(update.cluster, update.incarnation)
         sequences.add(update.sequence)
         record = self.clusters.setdefault(update.cluster, ClusterRecord(sequences))

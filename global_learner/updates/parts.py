@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from global_learner.fleet import Fleet
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.storage.log_writer import LogWriter
 from global_learner.storage.state_dir import StateDir
+from global_learner.storage.update_records import AppliedUpdate
 from global_learner.telemetry import LearnerTelemetry
 from global_learner.updates.head import Head
 from global_learner.updates.quarantine import Quarantine
-from global_learner.updates.rates import UpdateRates
 from policy_net.exchange.spec import Spec
+
+MakeRecords = Callable[[int], Sequence[AppliedUpdate]]
+"""Makes the records from the head's next step on, which it is told; between it and the log nothing else happens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The head, of which spec it is, the clusters that it is learned from and for, and what holds them back."""
+    """The head, of which spec it is, the clusters that it is learned from and for, and their quarantines."""
 
     spec: Spec
     head: Head
     fleet: Fleet
     quarantine: Quarantine
-    rates: UpdateRates
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,7 @@ import structlog
 from global_learner.aggregation.settings import AggregationSettings, PrivacyMode, PrivacySettings
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.settings import IngestSettings, LearnerSettings
-from global_learner.updates.ingest import Judgement
 from global_learner.updates.ledger import Ledger, NoiseSpent
-from global_learner.updates.norms import gradient_norm
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.privacy.mechanism import GaussianNoise, fresh_seed
 from policy_net.privacy.settings import declared_noise, epsilon
@@ -63,17 +61,18 @@ class Protection:
             _log.warning("privacy-spent", cluster=update.cluster, reason=text)
         raise UpdateRejected(Rejection.PRIVACY_SPENT, text)
 
-    def on(self, judgement: Judgement) -> Judgement:
-        """The judgement of an update that is to be logged and applied: noised, and counted as one sample like all.
+    @property
+    def noise_multiplier(self) -> float:
+        """Multiplier of the noise that is in each update."""
+        return self._settings.noise_multiplier
+
+    def on(self, update: GradientUpdate) -> GradientUpdate:
+        """An update that is to be logged and applied: noised, unless its cluster did that, and counted as one sample.
 
         How many samples it was made from is the cluster's own secret too, and would tell through the length of steps.
         """
-        update = judgement.update
         gradient = update.gradient if self._settings.mode is PrivacyMode.LOCAL else self._noise.on(update.gradient)
-        norm = gradient_norm(gradient)
-        kept = dataclasses.replace(update, gradient=gradient, samples=1, effective_samples=1.0, statistics={})
-        applied_norm = judgement.applied_norm if gradient is update.gradient else norm
-        return dataclasses.replace(judgement, update=kept, gradient_norm=norm, applied_norm=applied_norm)
+        return dataclasses.replace(update, gradient=gradient, samples=1, effective_samples=1.0, statistics={})
 
 
 def judged(settings: LearnerSettings) -> IngestSettings:

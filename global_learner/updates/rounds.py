@@ -23,7 +23,7 @@ from global_learner.errors import LearnerError, Rejection, UpdateRejected
 from global_learner.settings import IngestSettings
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.head import Head
-from global_learner.updates.parts import Process
+from global_learner.updates.parts import MakeRecords, Process
 from policy_net.exchange.spec import Weights, WeightSpec
 from policy_net.exchange.wire import GradientUpdate, RoundAnswer, RoundKind, RoundTask
 
@@ -38,9 +38,6 @@ _LIVE_SECONDS = 10.0
 """A cluster that has not polled or answered for this long takes no part; ten polls, or one slow gradient."""
 _END_SECONDS = 10.0
 """Longest wait for the strategy's thread at the end; it sleeps a second at a time while there are too few clusters."""
-
-MakeRecords = Callable[[int], Sequence[AppliedUpdate]]
-"""Makes the records from the head's next step on, which it is told; between it and the log nothing else happens."""
 
 
 class Rounds:

@@ -18,11 +18,9 @@ from global_learner.aggregation.settings import AggregationSettings, OptimizerSe
 from global_learner.errors import UpdateRejected
 from global_learner.settings import IngestSettings
 from global_learner.storage.snapshot import AdamState
-from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.head import Head
 from global_learner.updates.ingest import Ingest
 from global_learner.updates.ledger import Ledger
-from global_learner.updates.step_size import StepSize
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights
 from policy_net.exchange.wire import GradientUpdate
@@ -52,10 +50,9 @@ class SimulatedHead:
         average_decay: float = 0.0,
     ) -> None:
         self._spec = start.network_spec
-        self._aggregator = build_aggregator(aggregation, optimizer, self._spec)
-        self._ingest = Ingest(self._spec, ingest or IngestSettings())
-        self._sizes = StepSize(optimizer, aggregation)
-        self.head = Head(AdamState.start(start.weights), Ledger(256), self._aggregator, average_decay)
+        aggregator = build_aggregator(aggregation, optimizer, self._spec)
+        self._ingest = Ingest(self._spec, ingest or IngestSettings(), optimizer, aggregation)
+        self.head = Head(AdamState.start(start.weights), Ledger(256), aggregator, average_decay)
         self._offered: dict[str, int] = {}
 
     def offer(self, cluster: str, base_step: int, result: GradientResult) -> None:
@@ -70,15 +67,7 @@ class SimulatedHead:
             *(cluster, 1, number, base_step, self._spec.digest),
             *(np.ascontiguousarray(result.gradient, np.float32), result.samples, result.effective_samples),
         )
-        judgement = self._ingest.judge(update, head)
-        kind = self._aggregator.kind_of_next(cluster)
-        rate = self._sizes.learning_rate(
-            kind, head.state.moves, judgement.scale, update.samples, head.ledger.usual_samples
-        )
-        head.apply(
-            AppliedUpdate(head.step + 1, rate, judgement.active_clusters, 0.0, judgement.update, kind),
-            judgement.applied_norm,
-        )
+        head.apply(self._ingest.judge(update, head))
 
 
 def train_fleet(

@@ -32,7 +32,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from foundation.files import PARTIAL, PRIVATE, sync_folder
 from foundation.locks import FileLock, FolderLock, LockHeld
 from global_learner.beliefs.belief_store import STORE as BELIEFS
-from global_learner.enrollment.authority_files import AUTHORITY_KEY_FILE, read_authority
+from global_learner.enrollment.authority import AUTHORITY_KEY_FILE, read_authority
 from global_learner.enrollment.identity_store import STORE as IDENTITIES
 from global_learner.errors import BadLearnerConfig, LearnerError, NotCopied, StateUnusable
 from global_learner.loss import read_stores
@@ -41,8 +41,8 @@ from global_learner.registry.registry import STORE as REGISTRY
 from global_learner.settings import LearnerSettings
 from global_learner.storage.commits import NAME as COMMITS_NAME
 from global_learner.storage.commits import Commits, Losses
+from global_learner.storage.database import read_counts
 from global_learner.storage.snapshot import snapshot_files
-from global_learner.storage.sqlite_file import read_counts
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
 from global_learner.storage.update_log import LogDamaged, read_records, segments
 from global_learner.upkeep.places import check_places

@@ -17,8 +17,7 @@ import structlog
 from foundation.backoff import Backoff
 from foundation.refusal_log import RefusalWindows
 from foundation.text import plain_line
-from global_learner.aggregation.gathered import Parcel
-from global_learner.aggregation.region import RegionAggregator
+from global_learner.aggregation.region import Parcel, RegionAggregator
 from global_learner.background_task import BackgroundTask
 from global_learner.beliefs.priors import PriorsSource
 from global_learner.errors import NotNow, Rejection
@@ -32,13 +31,12 @@ from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.fleet_client import FleetClient
 from policy_net.exchange.fleet_trust import FleetTrust
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.learner_answers import Assignment, LearnerHead, PushAnswer, PushOutcome, Registration
 from policy_net.exchange.learner_connection import LearnerAddress
 from policy_net.exchange.other_server import CallerWords
 from policy_net.exchange.signed_documents import UNUSABLE
 from policy_net.exchange.spec import Weights
 from policy_net.exchange.statistics import SpeedStatistic, most_observed
-from policy_net.exchange.wire import GradientUpdate
+from policy_net.exchange.wire import Assignment, GradientUpdate, LearnerHead, PushAnswer, PushOutcome, Registration
 
 _log = structlog.get_logger()
 
@@ -370,7 +368,7 @@ class Uplink:
         content = np.empty(0, np.float32) if weights is None else weights
         spec_digest = self._learner.spec.digest
         update = GradientUpdate("", self._incarnation, sequence, base_step, spec_digest, content, samples, 0.0)
-        (applied,) = await self._learner.record(
+        (applied,) = await self._learner.maintenance.record(
             lambda step: [AppliedUpdate(step, 0.0, 0, self._wall_clock(), update, kind)]
         )
         return applied.step

@@ -17,8 +17,8 @@ from global_learner.registry.registry_thread import RegistryThread
 from policy_net.errors import LearnerRefused, PolicyFileError, VersionRejected
 from policy_net.exchange.fleet_client import FleetClient
 from policy_net.exchange.fleet_trust import FleetTrust
-from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.policy_file import PolicyFile, digest_of, parse_policy_file
+from policy_net.exchange.wire import FetchedPolicy
 
 _log = structlog.get_logger()
 

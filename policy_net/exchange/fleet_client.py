@@ -20,15 +20,6 @@ import numpy as np
 from foundation.text import plain_line
 from policy_net.errors import LearnerRefused, LearnerUnreachable, PolicyNetError, SpecMismatch, VersionUnavailable
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.learner_answers import (
-    Assignment,
-    FetchedPolicy,
-    LearnerHead,
-    PushAnswer,
-    PushOutcome,
-    Registration,
-    ShareAnswer,
-)
 from policy_net.exchange.learner_connection import LearnerAddress, LearnerConnection, OnEnrolled
 from policy_net.exchange.other_server import OtherServers
 from policy_net.exchange.policy_file import spec_from_json
@@ -37,7 +28,18 @@ from policy_net.exchange.secrets_in_use import SecretInUse
 from policy_net.exchange.signed_documents import SignedDocument
 from policy_net.exchange.spec import Spec, WeightSpec, weights_from_bytes
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.exchange.wire import GradientUpdate, push_request, type_messages
+from policy_net.exchange.wire import (
+    PUSH_OUTCOMES,
+    Assignment,
+    FetchedPolicy,
+    GradientUpdate,
+    LearnerHead,
+    PushAnswer,
+    Registration,
+    ShareAnswer,
+    push_request,
+    type_messages,
+)
 
 _MOST_TYPES, _LONGEST_TYPE = 4096, 253
 """What a learner takes of job types, and of characters in one's name."""
@@ -66,12 +68,6 @@ _ELSEWHERE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 Observer = Callable[[str, str], None]
 """Is told of every call's method and outcome."""
-
-_OUTCOMES = {
-    fleet_pb2.PushReply.APPLIED: PushOutcome.APPLIED,
-    fleet_pb2.PushReply.DUPLICATE: PushOutcome.DUPLICATE,
-    fleet_pb2.PushReply.REJECTED: PushOutcome.REJECTED,
-}
 
 
 class FleetClient:
@@ -163,7 +159,7 @@ class FleetClient:
         seen = self._heads.newest(update.incarnation)
         reply = self._call("Push", self._connection.fleet().Push, request)
         with self._checking("Push"):
-            outcome = _OUTCOMES.get(reply.outcome)
+            outcome = next((each for each, number in PUSH_OUTCOMES.items() if number == reply.outcome), None)
             if outcome is None:
                 raise LearnerRefused(f"it answered with outcome {reply.outcome}, which is not known here")
             head = None

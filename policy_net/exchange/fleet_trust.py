@@ -20,7 +20,6 @@ import structlog
 from foundation.files import PRIVATE, read_ordinary, write_whole
 from foundation.text import parse_json, plain_line, with_checksum, without_checksum
 from policy_net.errors import IdentityFileError, NotTrusted, VersionRejected
-from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.rollout_assignment import RolloutAssignment
 from policy_net.exchange.signed_documents import (
     Distrust,
@@ -32,6 +31,7 @@ from policy_net.exchange.signed_documents import (
     timestamp,
     version_statement,
 )
+from policy_net.exchange.wire import FetchedPolicy
 
 _log = structlog.get_logger()
 

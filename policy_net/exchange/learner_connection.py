@@ -19,8 +19,7 @@ import structlog
 from foundation.followed_files import FollowedFiles
 from policy_net.errors import CertificateRefused, IdentityFileError, LearnerRefused, LearnerUnreachable
 from policy_net.exchange.connection_files import ConnectionFiles, follow_connection_files, read_connection_files
-from policy_net.exchange.enrolled_identity import EnrolledIdentity
-from policy_net.exchange.enrollment_file import EnrollmentFile
+from policy_net.exchange.enrolled_identity import EnrolledIdentity, EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import BACKDATE_SECONDS, IdentityFile
 from policy_net.exchange.other_server import CallerWords

@@ -11,19 +11,19 @@ from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import ActingMode, DecisionSamples, LearnedPolicy
 from policy_net.domain import Allocation, ClusterState, Decision, Job, Node, Progress, Resources, RewardKind, Trigger
 from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionUnavailable
-from policy_net.exchange.learner_answers import (
+from policy_net.exchange.policy_file import PolicyFile, digest_of
+from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.exchange.wire import (
     Assignment,
     FetchedPolicy,
+    GradientUpdate,
     LearnerHead,
     PushAnswer,
     PushOutcome,
     Registration,
     ShareAnswer,
 )
-from policy_net.exchange.policy_file import PolicyFile, digest_of
-from policy_net.exchange.spec import PolicySpec, Weights
-from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.exchange.wire import GradientUpdate
 from policy_net.exchange.workload_sketch import WorkloadSketch
 from policy_net.learning.replay import Experience
 from policy_net.throughput.parametric import OnlineFit

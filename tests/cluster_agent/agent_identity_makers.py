@@ -10,8 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from policy_net.exchange.enrolled_identity import EnrolledIdentity
-from policy_net.exchange.enrollment_file import EnrollmentFile
+from policy_net.exchange.enrolled_identity import EnrolledIdentity, EnrollmentFile
 from policy_net.exchange.identity_file import BACKDATE_SECONDS, new_key
 
 NOON = 1_790_000_000.0

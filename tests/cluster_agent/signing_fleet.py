@@ -5,7 +5,6 @@ import dataclasses
 from agent_fakes import SPEC, WEIGHTS
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.signed_documents import (
     KeyRole,
@@ -16,6 +15,7 @@ from policy_net.exchange.signed_documents import (
     public_hex,
     signed,
 )
+from policy_net.exchange.wire import FetchedPolicy
 
 DATA = PolicyFile(SPEC, WEIGHTS, {}).to_bytes()
 

@@ -10,7 +10,7 @@ from verdict_makers import blocks_of
 from deploy.local.rollouts import RolloutEnd, canary_power
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import RolloutBlockRow
-from global_learner.rollout.brought import block_json
+from global_learner.rollout.evidence_store import block_json
 from global_learner.storage.state_dir import StateDir
 
 END = RolloutEnd(1, 7, 1, "done", "done", "", (), 7, 60.0, ("north", "south"))

@@ -18,12 +18,11 @@ from cluster_agent.fleet.learner_client import AgentStatus, LearnerClient
 from cluster_agent.settings import LearnerConnectionSettings
 from global_learner.storage.receipts import Receipt, read_receipts
 from policy_net.errors import LearnerRefused, LearnerUnreachable
-from policy_net.exchange.enrollment_file import EnrollmentFile
+from policy_net.exchange.enrolled_identity import EnrollmentFile
 from policy_net.exchange.fleet_trust import FleetTrust
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
-from policy_net.exchange.learner_answers import PushOutcome
-from policy_net.exchange.wire import GradientUpdate
+from policy_net.exchange.wire import GradientUpdate, PushOutcome
 
 QUICK = {"push_seconds": 0.2, "heartbeat_seconds": 0.05, "call_seconds": 5.0}
 LOOSE = {"ingest": {"max_staleness_steps": 100_000}, "telemetry": {"http_listen": "127.0.0.1:0", "log_level": "info"}}

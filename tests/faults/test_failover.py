@@ -31,7 +31,7 @@ from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.settings import LearnerConnectionSettings
 from global_learner.storage.receipts import audit, read_receipts
 from policy_net.errors import LearnerUnreachable
-from policy_net.exchange.enrollment_file import EnrollmentFile
+from policy_net.exchange.enrolled_identity import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.wire import GradientUpdate, push_request

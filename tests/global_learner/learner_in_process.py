@@ -16,8 +16,7 @@ from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.registry.signing import Signing
 from global_learner.service.admin_service import AdminService
-from global_learner.service.admission import AdmissionLimits, bounded_server
-from global_learner.service.calls import Pause, pause
+from global_learner.service.admission import AdmissionLimits, Pause, bounded_server, pause
 from global_learner.service.fleet_service import FleetService
 from global_learner.service.identity_setup import ExternalCredentials, open_identities
 from global_learner.service.lanes import OPERATOR_SHARE, one_lane

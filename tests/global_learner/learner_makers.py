@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from global_learner.beliefs.belief_store import BeliefStore
-from global_learner.beliefs.intake import FleetBeliefs
-from global_learner.beliefs.priors import PriorsSource
+from global_learner.beliefs.priors import FleetBeliefs, PriorsSource
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.settings import LearnerSettings
 from global_learner.storage.update_log import read_records, segment_header, segment_name, segments

@@ -11,7 +11,7 @@ from learner_makers import SPEC, applied, policy, write_segment
 from learner_makers import settings as learner_settings
 from sqlalchemy import select
 
-from global_learner.enrollment.authority_files import ADMINISTRATOR
+from global_learner.enrollment.authority import ADMINISTRATOR
 from global_learner.errors import Rejection, StateUnusable
 from global_learner.loss import accept_losses, find_losses
 from global_learner.recovery import LOST_FOLDER, Recovered, recover

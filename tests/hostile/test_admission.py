@@ -13,8 +13,7 @@ import pytest
 from global_learner.errors import CallRefusal
 from global_learner.section_settings import CallSettings
 from global_learner.service.admission import AdmissionLimits, bounded_server
-from global_learner.service.call_limits import QueueShare
-from global_learner.service.lanes import calling_host, one_lane
+from global_learner.service.lanes import QueueShare, calling_host, one_lane
 from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc

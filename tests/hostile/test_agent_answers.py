@@ -20,9 +20,8 @@ from cluster_agent.rollout.assignment_state import Evidence
 from cluster_agent.settings import LearnerConnectionSettings, PolicySettings
 from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionRejected
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.learner_answers import Registration
 from policy_net.exchange.policy_file import digest_of
-from policy_net.exchange.wire import GradientUpdate, RoundAnswer
+from policy_net.exchange.wire import GradientUpdate, Registration, RoundAnswer
 
 REGISTRATION = Registration(1, SPEC, 0, 2, True)
 UPDATE = GradientUpdate("alpha", 1, 1, 0, SPEC.digest, WEIGHTS, 5, 5.0)

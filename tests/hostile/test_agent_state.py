@@ -16,8 +16,8 @@ from cluster_agent.fleet.policy_versions import KeptVersion
 from cluster_agent.settings import AgentSettings
 from foundation.command_line import exit_code
 from foundation.text import plain_line
-from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.policy_file import digest_of
+from policy_net.exchange.wire import FetchedPolicy
 
 pytestmark = pytest.mark.heavy
 

@@ -89,9 +89,9 @@ async def _live(settings: LearnerSettings, keep_wal: bool, copy: Path) -> None:
                 reader.execute("SELECT count(*) FROM sqlite_master").fetchall()
                 readers.append(reader)
         bad = np.full(SPEC.parameter_count, np.nan, np.float32)
-        await learner.push(update(1, cluster="east", gradient=bad), want_weights=False)
+        await learner.pushes.push(update(1, cluster="east", gradient=bad), want_weights=False)
         for number in range(1, 24):
-            await learner.push(update(number, base_step=number - 1), want_weights=False)
+            await learner.pushes.push(update(number, base_step=number - 1), want_weights=False)
         await learner.rollouts.assign(2, ["south"], "test")
         await identities.registrar.revoke("east", "test")
         await learner.register("north", "", ("vgg-16",))

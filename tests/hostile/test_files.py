@@ -15,7 +15,7 @@ from learner_makers import policy
 
 from policy_net.errors import BadInput
 from policy_net.exchange.connection_files import read_connection_files
-from policy_net.exchange.enrollment_file import EnrollmentFile, read_enrollment
+from policy_net.exchange.enrolled_identity import EnrollmentFile, read_enrollment
 from policy_net.exchange.identity_file import new_key, read_identity, write_private
 from policy_net.exchange.policy_file import read_policy_file, write_policy_file
 from policy_net.laboratory.speeds.measured_speeds import read_points

@@ -20,13 +20,13 @@ from learner_makers import settings as learner_settings
 
 from global_learner.errors import Rejection
 from global_learner.learner import Learner, Opened
+from global_learner.pushes import PushOutcome, UpdateAnswer
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.storage.receipts import audit, read_receipts
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import LearnerTelemetry
-from global_learner.updates.pushes import UpdateAnswer, UpdateOutcome
 from global_learner.updates.quarantine import Quarantine
 
 pytestmark = pytest.mark.heavy
@@ -100,14 +100,14 @@ class FleetMachine(RuleBasedStateMachine):
         assert self.learner is not None
         sound = {"cluster": cluster, "incarnation": self.incarnations[cluster], "base_step": self.head.step}
         sent = update(sequence, **{**sound, **changes})
-        return self.loop.run_until_complete(self.learner.push(sent, want_weights=False))
+        return self.loop.run_until_complete(self.learner.pushes.push(sent, want_weights=False))
 
     @rule(cluster=Cluster, gap=st.integers(0, 3))
     def good(self, cluster: str, gap: int) -> None:
         sequence = self.next_sequence[cluster] + gap
         step = self.head.step
         answer = self.push(cluster, sequence)
-        assert (answer.outcome, answer.head_step) == (UpdateOutcome.APPLIED, step + 1)
+        assert (answer.outcome, answer.head_step) == (PushOutcome.APPLIED, step + 1)
         self.applied.append((cluster, self.incarnations[cluster], sequence))
         self.next_sequence[cluster] = sequence + 1
 
@@ -119,7 +119,7 @@ class FleetMachine(RuleBasedStateMachine):
         cluster, incarnation, sequence = self.applied[pick % len(self.applied)]
         answer = self.push(cluster, sequence, incarnation=incarnation)
         if incarnation == self.incarnations[cluster]:
-            assert answer.outcome is UpdateOutcome.DUPLICATE
+            assert answer.outcome is PushOutcome.DUPLICATE
         else:
             assert answer.reason == Rejection.UNKNOWN_INCARNATION
 
@@ -129,7 +129,7 @@ class FleetMachine(RuleBasedStateMachine):
         if kind == "late" and self.head.step <= 5 + len(CLUSTERS):
             return
         answer = self.push(cluster, self.next_sequence[cluster], **changes)
-        assert answer.outcome is UpdateOutcome.REJECTED
+        assert answer.outcome is PushOutcome.REJECTED
         assert answer.reason == reason
 
     @rule(name=st.sampled_from(["nobody", "", "../north", "n" * 200]))
@@ -145,10 +145,10 @@ class FleetMachine(RuleBasedStateMachine):
 
         async def offered() -> list[UpdateAnswer]:
             assert self.learner is not None
-            return await asyncio.gather(*(self.learner.push(sent, want_weights=False) for _ in range(count)))
+            return await asyncio.gather(*(self.learner.pushes.push(sent, want_weights=False) for _ in range(count)))
 
         outcomes = sorted(answer.outcome for answer in self.loop.run_until_complete(offered()))
-        assert outcomes == sorted([UpdateOutcome.APPLIED, *[UpdateOutcome.DUPLICATE] * (count - 1)])
+        assert outcomes == sorted([PushOutcome.APPLIED, *[PushOutcome.DUPLICATE] * (count - 1)])
         self.applied.append((cluster, self.incarnations[cluster], sequence))
         self.next_sequence[cluster] = sequence + 1
 

@@ -12,8 +12,14 @@ from functools import partial
 import pytest
 from processes import wait_until
 
-from global_learner.service.http_endpoint import http_pages
-from global_learner.service.http_server import MOST_CONNECTIONS, MOST_HEAD_BYTES, HeadReader, HeadTooLarge, HttpRefusal
+from global_learner.service.http_server import (
+    MOST_CONNECTIONS,
+    MOST_HEAD_BYTES,
+    HeadReader,
+    HeadTooLarge,
+    HttpRefusal,
+    http_pages,
+)
 from global_learner.telemetry import LearnerTelemetry
 
 SECONDS = 60.0

@@ -22,8 +22,7 @@ from learner_makers import settings as learner_settings
 from foundation.command_line import exit_code
 from foundation.text import plain_line
 from global_learner.beliefs.belief_store import BeliefStore
-from global_learner.beliefs.intake import FleetBeliefs
-from global_learner.beliefs.priors import PriorsSource
+from global_learner.beliefs.priors import FleetBeliefs, PriorsSource
 from global_learner.learner import Learner
 from global_learner.service.identity_setup import open_identities, read_external_credentials
 from global_learner.service.server import open_registry, recovered_learner
@@ -81,10 +80,10 @@ async def _live(settings: LearnerSettings) -> None:
         seen = pb.TypeStatistics(job_type="vgg-16", kind="ps", ps=[1], workers=[2], mean_log_speed=[3.0], count=[4])
         await beliefs.on_report("north", 1, 1, [seen])
         for number in range(1, 11):
-            await learner.push(update(number, base_step=number - 1), want_weights=False)
+            await learner.pushes.push(update(number, base_step=number - 1), want_weights=False)
         await learner.rollouts.assign(2, ["south"], "test")
         bad = np.full(SPEC.parameter_count, np.nan, np.float32)
-        await learner.push(update(1, cluster="south", gradient=bad), want_weights=False)
+        await learner.pushes.push(update(1, cluster="south", gradient=bad), want_weights=False)
 
 
 async def _view(settings: LearnerSettings) -> View:

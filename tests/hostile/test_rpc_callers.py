@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from hostile_learner import CALL_SECONDS, HostileLearner
 from rpc_table import GOOD_CLUSTER, ROWS, Caller, methods, sound_request
 
-from global_learner.enrollment.authority import DAY_SECONDS, Authority
-from global_learner.enrollment.authority_files import open_authority, read_authority
+from global_learner.enrollment.authority import DAY_SECONDS, Authority, open_authority, read_authority
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.identity_file import IdentityFile, new_key, parse_identity
 

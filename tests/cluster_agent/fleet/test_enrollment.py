@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy_net.errors import IdentityFileError, SecretExposed
-from policy_net.exchange.enrolled_identity import EnrolledIdentity
-from policy_net.exchange.enrollment_file import read_enrollment
+from policy_net.exchange.enrolled_identity import EnrolledIdentity, read_enrollment
 from policy_net.exchange.identity_file import new_key, parse_identity, read_identity
 
 

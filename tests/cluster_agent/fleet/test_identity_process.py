@@ -12,8 +12,7 @@ from reserved_port import ReservedPort
 
 from foundation.command_line import run
 from global_learner.policyctl import cli as policyctl
-from policy_net.exchange.enrolled_identity import EnrolledIdentity
-from policy_net.exchange.enrollment_file import read_enrollment
+from policy_net.exchange.enrolled_identity import EnrolledIdentity, read_enrollment
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
 from policy_net.exchange.identity_file import read_identity

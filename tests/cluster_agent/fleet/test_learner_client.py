@@ -30,10 +30,9 @@ from cluster_agent.rollout.assignment_state import Evidence, ShadowSums
 from cluster_agent.settings import LearnerConnectionSettings
 from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
-from policy_net.exchange.learner_answers import PushOutcome
 from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 from policy_net.exchange.spec import weights_from_bytes, weights_to_bytes
-from policy_net.exchange.wire import GradientUpdate
+from policy_net.exchange.wire import GradientUpdate, PushOutcome
 
 
 class Service(fleet_pb2_grpc.FleetServicer):

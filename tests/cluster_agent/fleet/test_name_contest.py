@@ -9,7 +9,7 @@ from agent_fakes import STATUS, Clock, FakeLearner
 from cluster_agent.errors import NameContested
 from cluster_agent.fleet.session import Session
 from policy_net.errors import LearnerUnreachable
-from policy_net.exchange.learner_answers import Registration
+from policy_net.exchange.wire import Registration
 
 _DAY_SECONDS = 24 * 3600.0
 

@@ -17,9 +17,9 @@ from cluster_agent.settings import PolicySettings, RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.domain import Trigger
 from policy_net.exchange.fleet_trust import FleetTrust
-from policy_net.exchange.learner_answers import Assignment, FetchedPolicy, Registration
 from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.signed_documents import KeyRole
+from policy_net.exchange.wire import Assignment, FetchedPolicy, Registration
 
 
 class SigningLearner(FakeLearner):

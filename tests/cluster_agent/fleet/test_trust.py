@@ -9,13 +9,13 @@ from signing_fleet import DATA, SigningFleet
 
 from policy_net.errors import IdentityFileError, VersionRejected
 from policy_net.exchange.fleet_trust import TRUST_FILE, FleetTrust
-from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.signed_documents import (
     Distrust,
     KeyRole,
     SignedDocument,
 )
+from policy_net.exchange.wire import FetchedPolicy
 
 
 class Pinned:

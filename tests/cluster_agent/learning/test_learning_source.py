@@ -23,10 +23,9 @@ from cluster_agent.learning.trainer import TrainedPolicy, Trainer
 from cluster_agent.learning.twin_lesson import TwinAnswer
 from cluster_agent.settings import AgentSettings, LearningSettings, RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
-from policy_net.exchange.learner_answers import LearnerHead, PushAnswer, PushOutcome, Registration
 from policy_net.exchange.spec import SetSpec, WeightSpec
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.exchange.wire import GradientUpdate
+from policy_net.exchange.wire import GradientUpdate, LearnerHead, PushAnswer, PushOutcome, Registration
 from policy_net.learning.gradient import GradientResult
 
 SET = SetSpec()

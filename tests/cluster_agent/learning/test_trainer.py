@@ -12,8 +12,8 @@ from cluster_agent.learning.experience import ExperienceQueue
 from cluster_agent.learning.trainer import TrainedPolicy, Trainer
 from cluster_agent.settings import LearningSettings, RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
-from policy_net.exchange.learner_answers import LearnerHead
 from policy_net.exchange.spec import PolicySpec
+from policy_net.exchange.wire import LearnerHead
 from policy_net.learning.replay import Experience
 
 ONE_SEGMENT = {"segments": 1, "segment_decisions": 20, "minimum_effective_samples": 1}

@@ -30,9 +30,8 @@ from cluster_agent.settings import LearningSettings, PolicySettings, RetrySettin
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.dl2.network import initial_weights
 from policy_net.errors import PolicyNetError
-from policy_net.exchange.learner_answers import LearnerHead, PushAnswer, Registration
 from policy_net.exchange.spec import PolicySpec, WeightSpec, split_weights
-from policy_net.exchange.wire import GradientUpdate
+from policy_net.exchange.wire import GradientUpdate, LearnerHead, PushAnswer, Registration
 from policy_net.laboratory.workloads.decided import RecordedJobs
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions

@@ -30,10 +30,10 @@ from cluster_agent.telemetry import AgentTelemetry
 from policy_net.domain import PolicyContext, RewardKind
 from policy_net.errors import LearnerUnreachable
 from policy_net.exchange.fleet_trust import FleetTrust
-from policy_net.exchange.learner_answers import Assignment, FetchedPolicy, Registration
 from policy_net.exchange.policy_file import PolicyFile, digest_of
 from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 from policy_net.exchange.signed_documents import KeyRole, SignedDocument, Timestamp, VersionStatement, signed
+from policy_net.exchange.wire import Assignment, FetchedPolicy, Registration
 from policy_net.policy import build_policy
 from policy_net.set_policy.policy import default_set_file
 from policy_net.throughput.parametric import OnlineFit

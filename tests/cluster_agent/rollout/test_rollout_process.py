@@ -17,8 +17,8 @@ from processes import Fleet, made_again, wait_until
 
 from cluster_agent.rollout.assignment_state import Evidence
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
-from policy_net.exchange.learner_answers import Registration
 from policy_net.exchange.rollout_assignment import candidate_acts
+from policy_net.exchange.wire import Registration
 
 pytestmark = pytest.mark.heavy
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learner_makers import SPEC, vector
 
-from global_learner.aggregation.gathered import Contributions, Gathered, Parcel
+from global_learner.aggregation.region import Contributions, Gathered, Parcel
 from policy_net.exchange.spec import Weights
 
 Part = tuple[Weights, float, Contributions]

@@ -13,8 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from identity_makers import NOON, Enrolling, enrolling
 
-from global_learner.enrollment.authority import Authority
-from global_learner.enrollment.authority_files import read_authority
+from global_learner.enrollment.authority import Authority, read_authority
 from global_learner.enrollment.tables import EnrollmentState
 from global_learner.errors import BadRequest, IdentityRefused, NoAuthority, UnknownPerson
 from global_learner.identity import Caller, CallerIdentity

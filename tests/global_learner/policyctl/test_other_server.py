@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from page_server import pages
 
 from cluster_agent.fleet.learner_client import WORDS
-from global_learner.enrollment.authority import Authority
-from global_learner.enrollment.authority_files import open_authority
+from global_learner.enrollment.authority import Authority, open_authority
 from global_learner.errors import LearnerError
 from global_learner.policyctl.client import AdminClient, TlsFiles
 from global_learner.roles import CallerRole

@@ -19,9 +19,8 @@ from global_learner.report.offline import report_of_files
 from global_learner.report.rollouts import evidence, rollout_section, waiting
 from global_learner.rollout.events import Abort, EventContent, Pause, Pin, Promote
 from global_learner.rollout.evidence_store import KeptEvent, KeptVerdict
-from global_learner.rollout.overview import MOST_ROLLOUTS, Overview
 from global_learner.rollout.plan import RolloutPlan
-from global_learner.rollout.rollout_messages import overview_message
+from global_learner.rollout.rollout_messages import MOST_ROLLOUTS, Overview, overview_message
 from global_learner.rollout.rollout_store import RolloutRecord
 from global_learner.rollout.state import RolloutPhase, RolloutState
 from policy_net.exchange.generated import fleet_pb2 as pb

@@ -6,7 +6,7 @@ from pathlib import Path
 from rollout_histories import CLUSTERS, simulated_fleet
 from structlog.testing import capture_logs
 
-from global_learner.rollout.brought import MOST_BLOCKS, MOST_BLOCKS_A_CALL
+from global_learner.rollout.evidence_store import MOST_BLOCKS, MOST_BLOCKS_A_CALL
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.rollout_assignment import AssignmentRole, candidate_acts
 

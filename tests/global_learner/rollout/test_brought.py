@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from global_learner.errors import EvidenceRefused
-from global_learner.rollout.brought import (
+from global_learner.rollout.evidence_store import (
     MOST_BLOCKS,
     MOST_BLOCKS_A_CALL,
     block_json,

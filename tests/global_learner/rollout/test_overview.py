@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rollout_makers import started
 
 from global_learner.rollout.evidence_store import KeptEvent, KeptVerdict
-from global_learner.rollout.overview import Overview, thinned, thinned_verdicts
+from global_learner.rollout.rollout_messages import Overview, thinned, thinned_verdicts
 from global_learner.rollout.rollout_store import RolloutRecord
 
 OUTCOMES = st.sampled_from(["wait", "pass", "fail", "inconclusive"])

@@ -9,7 +9,6 @@ from rollout_makers import NOW, at_stage, started, with_role
 from global_learner.policyctl.rollout_views import rollout_facts, rollout_table
 from global_learner.rollout.evidence_store import Brought
 from global_learner.rollout.judging import Judge
-from global_learner.rollout.overview import Overview
 from global_learner.rollout.plan import RolloutPlan
 from global_learner.rollout.queries import (
     Query,
@@ -24,7 +23,7 @@ from global_learner.rollout.queries import (
     with_queries,
     within,
 )
-from global_learner.rollout.rollout_messages import overview_message
+from global_learner.rollout.rollout_messages import Overview, overview_message
 from global_learner.rollout.rollout_store import RolloutRecord
 from global_learner.rollout.shadow import Shadowed
 from global_learner.rollout.state import VersionRole

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from global_learner.scores.replay_process import NoAnswer
 from global_learner.scores.scorer import SketchReplayer
-from global_learner.scores.scoring import mean_jcts
-from global_learner.scores.sketch_world import LEAST_JOBS, MOST_JOBS, arrival_seconds, drawn, world_of
+from global_learner.scores.scoring import LEAST_JOBS, MOST_JOBS, arrival_seconds, drawn, mean_jcts, world_of
 from global_learner.section_settings import ScoreSettings
 from policy_net.domain import JobKind
 from policy_net.errors import BadInput

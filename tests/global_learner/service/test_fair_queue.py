@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from global_learner.errors import ShareTaken
-from global_learner.service.call_limits import FairQueue, QueueShare, Seat
+from global_learner.service.lanes import FairQueue, QueueShare, Seat
 
 SHARE = QueueShare(seats=4, seats_per_caller=2, waiting_per_caller=3, bytes_per_caller=100)
 CALLERS = ("north", "south", "east")

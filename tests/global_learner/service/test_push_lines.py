@@ -9,13 +9,13 @@ from structlog.testing import capture_logs
 from foundation.refusal_log import MOST_KEYS, QUIET_SECONDS
 from global_learner.errors import Rejection
 from global_learner.folded_lines import OTHERS
+from global_learner.pushes import PushOutcome, UpdateAnswer
 from global_learner.service.fleet_service import PushLines
-from global_learner.updates.pushes import UpdateAnswer, UpdateOutcome
 
-APPLIED = UpdateAnswer(UpdateOutcome.APPLIED, 7, None)
-DUPLICATE = UpdateAnswer(UpdateOutcome.DUPLICATE, 7, None)
-FLOODED = UpdateAnswer(UpdateOutcome.DUPLICATE, 7, None, is_beyond_rate=True)
-QUARANTINED = UpdateAnswer(UpdateOutcome.REJECTED, 7, None, reason=Rejection.QUARANTINED, is_beyond_rate=True)
+APPLIED = UpdateAnswer(PushOutcome.APPLIED, 7, None)
+DUPLICATE = UpdateAnswer(PushOutcome.DUPLICATE, 7, None)
+FLOODED = UpdateAnswer(PushOutcome.DUPLICATE, 7, None, is_beyond_rate=True)
+QUARANTINED = UpdateAnswer(PushOutcome.REJECTED, 7, None, reason=Rejection.QUARANTINED, is_beyond_rate=True)
 
 
 class World:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from global_learner.errors import TooOften
 from global_learner.identity import Caller
 from global_learner.roles import PEOPLE, CallerRole
-from global_learner.service.call_limits import RateLimits
-from global_learner.service.lanes import Lane, calling_host, lanes_of
+from global_learner.service.lanes import Lane, RateLimits, calling_host, lanes_of
 from global_learner.settings import IdentitySettings, LearnerSettings
 
 

@@ -18,10 +18,10 @@ from learner_makers import settings
 from made_certificates import DAY_SECONDS, MadeAuthority, MountedSecret
 
 from foundation.followed_files import POLL_SECONDS
-from global_learner.enrollment.authority_files import follow_authority
+from global_learner.enrollment.authority import follow_authority
 from global_learner.errors import BadLearnerConfig
 from global_learner.service.admission import AdmissionLimits, bounded_server
-from global_learner.service.http_endpoint import http_pages
+from global_learner.service.http_server import http_pages
 from global_learner.service.identity_setup import (
     ExternalCredentials,
     OwnCertificate,

@@ -13,7 +13,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, insert, select
 
 from global_learner.errors import StateUnusable
 from global_learner.storage.commits import Commits, Losses
-from global_learner.storage.sqlite_file import SqliteFile
+from global_learner.storage.database import SqliteFile
 
 TABLES = MetaData()
 NUMBERS = Table("numbers", TABLES, Column("number", Integer))
@@ -50,7 +50,7 @@ def killed(folder: Path, copy: Path) -> Path:
 def test_who_reads_during_a_commit_does_not_make_the_file_look_damaged_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("global_learner.storage.sqlite_file._BUSY_MILLISECONDS", 10)
+    monkeypatch.setattr("global_learner.storage.database._BUSY_MILLISECONDS", 10)
     folder = tmp_path / "state"
     folder.mkdir()
     with opened(folder) as database:
@@ -69,7 +69,7 @@ def test_who_reads_during_a_commit_does_not_make_the_file_look_damaged_later(
 
 
 def test_once_nobody_reads_a_flipped_bit_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("global_learner.storage.sqlite_file._BUSY_MILLISECONDS", 10)
+    monkeypatch.setattr("global_learner.storage.database._BUSY_MILLISECONDS", 10)
     path = tmp_path / "numbers.sqlite"
     with opened(tmp_path) as database:
         add(database, 1)

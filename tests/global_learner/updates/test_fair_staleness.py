@@ -15,11 +15,10 @@ from global_learner.errors import Rejection, UpdateRejected
 from global_learner.settings import IngestSettings
 from global_learner.storage.snapshot import AdamState
 from global_learner.storage.update_records import AppliedUpdate
-from global_learner.updates.fair_staleness import MOST_STEPS_A_CLUSTER, LatestSteps, most_staleness
 from global_learner.updates.head import Head
 from global_learner.updates.ingest import Ingest
 from global_learner.updates.ledger import Ledger
-from global_learner.updates.step_size import staleness_scale
+from global_learner.updates.step_size import MOST_STEPS_A_CLUSTER, LatestSteps, most_staleness, staleness_scale
 
 HONEST = ("north", "south", "east")
 names = st.sampled_from(["north", "south", "east", "west"])
@@ -65,23 +64,19 @@ def test_steps_of_before_a_snapshot_that_does_not_know_them_count_one_by_one() -
 
 def flooded(mode: str, most_steps: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, float]:
     """Of forty updates of each honest cluster: how many are applied, and their mean share of the usual step."""
-    monkeypatch.setattr("global_learner.updates.fair_staleness.MOST_STEPS_A_CLUSTER", most_steps)
-    aggregation = AggregationSettings(mode=mode, buffer=3, strategy="FedMedian")
+    monkeypatch.setattr("global_learner.updates.step_size.MOST_STEPS_A_CLUSTER", most_steps)
+    aggregation = AggregationSettings(mode=mode, buffer=3, strategy="FedMedian", largest_sample_weight=0.0)
     head = Head(AdamState.start(vector(0)), Ledger(256), build_aggregator(aggregation, OptimizerSettings(), SPEC))
-    ingest = Ingest(SPEC, IngestSettings())
+    ingest = Ingest(SPEC, IngestSettings(), OptimizerSettings(learning_rate=1e-3), aggregation)
     sequences: Counter[str] = Counter()
     tiny = np.full(SPEC.parameter_count, 1e-6, np.float32)
 
     def push(cluster: str, base_step: int, gradient: np.ndarray) -> float:
         sequences[cluster] += 1
         sent = update(sequences[cluster], cluster=cluster, base_step=base_step, gradient=gradient)
-        judged = ingest.judge(sent, head)
-        kind = head.aggregator.kind_of_next(cluster)
-        rate = 1e-3 * judged.scale
-        head.apply(
-            AppliedUpdate(head.step + 1, rate, judged.active_clusters, 0.0, judged.update, kind), judged.applied_norm
-        )
-        return judged.scale
+        applied = ingest.judge(sent, head)
+        head.apply(applied)
+        return applied.learning_rate / 1e-3
 
     scales: list[float] = []
     reasons: set[Rejection] = set()

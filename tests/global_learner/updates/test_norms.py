@@ -42,10 +42,10 @@ class Fleet:
     """Ingest and head without a learner around them; every cluster is numbered for itself."""
 
     def __init__(self, mode: str = "async", **changes) -> None:
-        aggregation = AggregationSettings(mode=mode, buffer=3, strategy="FedAvg")
+        aggregation = AggregationSettings(mode=mode, buffer=3, strategy="FedAvg", largest_sample_weight=0.0)
         aggregator = build_aggregator(aggregation, OptimizerSettings(), SPEC)
         self.head = Head(AdamState.start(vector(0)), Ledger(256), aggregator)
-        self.ingest = Ingest(SPEC, IngestSettings(**changes))
+        self.ingest = Ingest(SPEC, IngestSettings(**changes), OptimizerSettings(learning_rate=1e-3), aggregation)
         self.sequences: dict[str, int] = {}
         self.was_clipped: list[str] = []
 
@@ -53,13 +53,10 @@ class Fleet:
         self.sequences[cluster] = sequence = self.sequences.get(cluster, 0) + 1
         base = self.head.step if base_step is None else base_step
         sent = update(sequence, cluster=cluster, gradient=gradient, base_step=base)
-        judgement = self.ingest.judge(sent, self.head)
-        if judgement.was_clipped:
+        applied = self.ingest.judge(sent, self.head)
+        if applied.applied_norm is None:
             self.was_clipped.append(cluster)
-        kind = self.head.aggregator.kind_of_next(cluster)
-        rate = 1e-3 * judgement.scale
-        applied = AppliedUpdate(self.head.step + 1, rate, judgement.active_clusters, 0.0, judgement.update, kind)
-        self.head.apply(applied, judgement.applied_norm)
+        self.head.apply(applied)
         return applied
 
     def rounds(self, count: int, seed: int = 1) -> float:

@@ -11,8 +11,7 @@ from learner_in_process import serving
 from learner_makers import settings, update, vector
 
 from global_learner.errors import TooFast
-from global_learner.updates.pushes import UpdateOutcome
-from global_learner.updates.rates import UpdateRates
+from global_learner.pushes import PushOutcome, UpdateRates
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 
@@ -178,6 +177,6 @@ async def test_rejections_wait_once_they_come_faster_than_updates_may(tmp_path: 
 
 async def test_names_that_are_not_registered_share_one_bucket(tmp_path: Path) -> None:
     async with serving(tmp_path, ingest={"updates_per_second": 1e-6, "burst_updates": 3}) as caller:
-        answers = [await caller.learner.push(update(1, cluster=f"c{number}"), False) for number in range(5)]
-        assert {answer.outcome for answer in answers} == {UpdateOutcome.REJECTED}
+        answers = [await caller.learner.pushes.push(update(1, cluster=f"c{number}"), False) for number in range(5)]
+        assert {answer.outcome for answer in answers} == {PushOutcome.REJECTED}
         assert [answer.is_beyond_rate for answer in answers] == [False] * 3 + [True] * 2

@@ -21,7 +21,7 @@ from learner_process import DEADLINE_SECONDS, LearnerProcess
 from foundation.command_line import run
 from foundation.locks import FileLock, FolderLock
 from global_learner import cli
-from global_learner.enrollment.authority_files import open_authority
+from global_learner.enrollment.authority import open_authority
 from global_learner.errors import BadLearnerConfig, NotCopied, StateUnusable
 from global_learner.loss import find_losses
 from global_learner.policyctl import cli as policyctl

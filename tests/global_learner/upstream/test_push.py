@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from learner_makers import vector
 
-from global_learner.aggregation.gathered import Parcel
+from global_learner.aggregation.region import Parcel
 from global_learner.upstream.uplink import update_of
 from policy_net.exchange.spec import SetSpec
 from policy_net.exchange.wire import push_request

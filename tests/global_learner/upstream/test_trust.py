@@ -14,8 +14,8 @@ from global_learner.registry.signing import Signing
 from policy_net.errors import IdentityFileError, VersionRejected
 from policy_net.exchange.fleet_trust import TRUST_FILE, FleetTrust
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.learner_answers import FetchedPolicy
 from policy_net.exchange.signed_documents import KeyRole, SignedDocument
+from policy_net.exchange.wire import FetchedPolicy
 
 HOUR_SECONDS = 3600.0
 

@@ -22,18 +22,19 @@ from policy_net.domain import JobKind
 from policy_net.errors import LearnerRefused, LearnerUnreachable
 from policy_net.exchange.fleet_trust import FleetTrust
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.learner_answers import (
+from policy_net.exchange.spec import WeightSpec, weights_from_bytes
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.exchange.wire import (
     Assignment,
     FetchedPolicy,
+    GradientUpdate,
     LearnerHead,
     PushAnswer,
     PushOutcome,
     Registration,
     ShareAnswer,
+    type_messages,
 )
-from policy_net.exchange.spec import WeightSpec, weights_from_bytes
-from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.exchange.wire import GradientUpdate, type_messages
 
 UPSTREAM = {"address": "127.0.0.1:7", "name": "east"}
 
