@@ -25,7 +25,7 @@ class BackgroundTask:
         self._task = asyncio.create_task(work(), name=self._name)
         return True
 
-    async def settled(self) -> None:
+    async def finished(self) -> None:
         """Wait until nothing is under way; what the work raised is not raised here."""
         if self._task is not None:
             await asyncio.wait([self._task])

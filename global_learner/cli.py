@@ -87,13 +87,13 @@ def accept_loss_command(
     else:
         losses = find_losses(settings, initial, time.time())
     if not losses:
-        said = "nothing is lost"
+        outcome = "nothing is lost"
     elif yes:
-        said = "accepted: start the learner; see `policyctl audit`, and check what was revoked and assigned"
+        outcome = "accepted: start the learner; see `policyctl audit`, and check what was revoked and assigned"
     else:
-        said = "nothing was changed; --yes goes on without it"
+        outcome = "nothing was changed; --yes goes on without it"
     rows = [{"lost": line, "accepted": yes} for line in losses]
-    show(output, {"losses": losses, "accepted": yes and bool(losses)}, "\n".join([*losses, said]), rows)
+    show(output, {"losses": losses, "accepted": yes and bool(losses)}, "\n".join([*losses, outcome]), rows)
 
 
 @app.command("restore-version")
@@ -119,8 +119,8 @@ def restore_version_command(
     _set_up(settings)
     changed = asyncio.run(restore_file(settings, number, data, _own_user(), time.time()))
     facts = {"version": number, "name": f"v{number}", "changed": changed}
-    said = "its file is put back: start the learner" if changed else "its file was there, and whole"
-    show(output, facts, f"v{number}: {said}", [facts])
+    outcome = "its file is put back: start the learner" if changed else "its file was there, and whole"
+    show(output, facts, f"v{number}: {outcome}", [facts])
 
 
 @app.command("admin-secret")
@@ -159,12 +159,12 @@ def backup_command(
     _set_up(settings)
     done = back_up(settings, read_policy_file(settings.initial_policy), out, time.time)
     facts = {"folder": str(out)} | asdict(done)
-    said = (
+    outcome = (
         f"{out}: backed up and read: head step {done.head_step}, versions up to v{done.version}, {done.audit_lines} "
         f"lines of audit that hold, {done.files} files of {done.size_bytes / 1e6:.1f} MB\n"
         "keep learner.yaml and the initial policy's file with it; to restore, end the learner and put it in place"
     )
-    show(output, facts, said, [facts])
+    show(output, facts, outcome, [facts])
 
 
 def _settings(config: Path) -> LearnerSettings:

@@ -41,11 +41,11 @@ class FoldedLines(Generic[Key]):
     def __init__(
         self,
         others: Callable[[Key], Key],
-        tell: Callable[[Key, int, float], None],
+        report: Callable[[Key, int, float], None],
         clock: Callable[[], float] = time.monotonic,
         later: Later = on_loop,
     ) -> None:
-        self._tell = tell
+        self._report = report
         self._later = later
         # A window ends when it is closed, with a line of its own: nothing is left to an event that may never come.
         self._windows: RefusalWindows[Key] = RefusalWindows(clock, others, quiet_seconds=math.inf)
@@ -62,7 +62,7 @@ class FoldedLines(Generic[Key]):
     def _end(self, key: Key) -> None:
         count, seconds = self._windows.close(key)
         if count:
-            self._tell(key, count, seconds)
+            self._report(key, count, seconds)
 
 
 class CallRefusalLog:

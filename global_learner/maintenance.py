@@ -21,6 +21,7 @@ from global_learner.beliefs.priors import PriorsSource, priors_for
 from global_learner.errors import DiskFull, LearnerError, LeaseLost, NotNow, StateUnusable
 from global_learner.registry.cards import FIRST_VERSION, VersionCard, VersionOrigin, first_details
 from global_learner.settings import LearnerSettings
+from global_learner.storage.audit import Order
 from global_learner.storage.commits import RECEIPTS
 from global_learner.storage.disk import RETRY_SECONDS, is_disk_full
 from global_learner.storage.receipts import cut_log
@@ -37,7 +38,7 @@ Found = TypeVar("Found")
 
 _SEGMENTS_A_LOG = 8
 """A segment is closed at this part of the log's limit: one is written, two are spare, the rest wait for snapshots."""
-_HELD_PART = 2
+_BACKUP_PART = 2
 """From this part of its limit on the log is cut also while a backup copies it, which then begins anew."""
 
 
@@ -264,7 +265,7 @@ class Maintenance:
             registry.note(actor, "published", f"v{newest.version}", note, now)
             registry.prune(publish.keep_versions)
         if note:
-            registry.remarks.note(newest.version, note, actor, now)
+            registry.remarks.note(newest.version, note, Order(actor, now))
         return registry.version(newest.version)[0]
 
     def snapshot(self) -> None:
@@ -368,7 +369,7 @@ class Maintenance:
     def _write_and_cut(self, snapshot: Snapshot) -> None:
         write_snapshot(self._state.snapshots, replace(snapshot, commits=self._state.commits.counts()))
         cutting = self._state.cutting()
-        if cutting is None and _HELD_PART * self._log.size_bytes < self.max_log_bytes:
+        if cutting is None and _BACKUP_PART * self._log.size_bytes < self.max_log_bytes:
             _log.info("log-not-cut", step=snapshot.state.step, reason="a backup copies it; the next snapshot cuts it")
             return
         with contextlib.ExitStack() as stack:

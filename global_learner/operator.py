@@ -20,7 +20,7 @@ from global_learner.registry.cards import VersionCard
 from global_learner.registry.signing import Signing
 from global_learner.rollout.events import check_reason
 from global_learner.settings import PublishSettings
-from global_learner.storage.audit import KEEPER
+from global_learner.storage.audit import KEEPER, Order
 from global_learner.storage.snapshot import AdamState, AggregatorState, Snapshot, parse_snapshot, snapshot_parts
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.parts import DurableStores, Learned, Process
@@ -39,7 +39,7 @@ class Operator:
 
     Raises of all methods:
         UnknownPolicyVersion: there is no version of this number, or its file is no longer kept.
-        BadRequest: the reason or the note cannot be used.
+        BadRequest: the note cannot be used.
         LearnerError: it cannot be written, as the disk is full (NotNow) or broken (LogBroken: the learner ends).
     """
 
@@ -65,7 +65,7 @@ class Operator:
         self._rounds = rounds
         self._telemetry.auto_assign.set(settings.auto_assign)
 
-    async def publish(self, data: bytes, note: str, actor: str) -> VersionCard:
+    async def publish(self, data: bytes, note: str, order: Order) -> VersionCard:
         """Make a policy that was trained elsewhere the next version; the head does not go on from it.
 
         It takes a step of the head, which names it, and the fleet's own beliefs of speeds, as every version. Nothing
@@ -88,22 +88,21 @@ class Operator:
                 "agents cannot run it"
             )
         await self._maintenance.wait_for_space()
-        applied = self._record(UpdateKind.PUBLISHED, actor, 0, head.step)
-        entered = self._maintenance.commit_published(applied, policy, note.strip(), actor)
+        applied = self._record(UpdateKind.PUBLISHED, order.actor, 0, head.step)
+        entered = self._maintenance.commit_published(applied, policy, note.strip(), order.actor)
         self._restart_rounds()
         await self._followed(entered)
         if not entered.done():
             raise LogBroken("the learner ends before the version is entered; start it, and look at `version list`")
         return entered.result()
 
-    async def restore(self, version: int, data: bytes, actor: str, why: str = "") -> bool:
+    async def restore(self, version: int, data: bytes, order: Order) -> bool:
         """Put a version's file back; see `Registry.restore`, of which it has the errors."""
-        check_reason(why)
         registry = self._registry.registry
-        restored = await self._registry.call(registry.restore, version, data, actor, self._wall_clock(), why)
+        restored = await self._registry.call(registry.restore, version, data, order)
         if restored:
             await self._registry.call(registry.sign_versions)  # it may be due since, as keys were rotated meanwhile
-            _log.info("version-restored", version=version, actor=actor)
+            _log.info("version-restored", version=version, actor=order.actor)
         return restored
 
     @property
@@ -121,20 +120,20 @@ class Operator:
         digest = await asyncio.to_thread(digest_of, data)
         missed = list(self._registry.registry.damaged.items())
         version = next((version for (version, is_head), lost in missed if lost == digest and not is_head), 0)
-        return version > 0 and await self.restore(version, data, KEEPER, f"the copy of cluster {cluster}")
+        order = Order(KEEPER, self._wall_clock(), f"the copy of cluster {cluster}")
+        return version > 0 and await self.restore(version, data, order)
 
-    async def release(self, cluster: str, actor: str, why: str = "") -> bool:
+    async def release(self, cluster: str, order: Order) -> bool:
         """End a cluster's quarantine; False if it was in none.
 
         Raises:
             UnknownCluster: no such cluster is registered.
         """
-        check_reason(why)
         if self._fleet.get(cluster) is None:
             raise UnknownCluster(f"no cluster {cluster[:63]!r} is registered; `policyctl fleet` shows which are")
         released = self._quarantine.release(cluster)
         if released:
-            await self.note(actor, "released", cluster, f"out of quarantine: {why}" if why else "out of quarantine")
+            await self.note(order.actor, "released", cluster, order.words("out of quarantine"))
         return released
 
     async def note(self, actor: str, action: str, subject: str, detail: str) -> None:
@@ -169,7 +168,7 @@ class Operator:
         """What signs versions and assignments."""
         return self._registry.registry.signing
 
-    async def rotate_key(self, role: str, root: SignedDocument | None, actor: str, seen_root: int = 0) -> bytes:
+    async def rotate_key(self, role: str, root: SignedDocument | None, order: Order, seen_root: int = 0) -> bytes:
         """Put a new key in a role's place; what is still to be signed elsewhere, where the root's key is not here.
 
         Args:
@@ -181,13 +180,13 @@ class Operator:
         """
         if role not in list(KeyRole):
             raise BadRequest(f"there is no role {role[:20]!r}: it is root, version or timestamp")
-        return await self._registry.call(self._rotate_key, KeyRole(role), root, actor, seen_root)
+        return await self._registry.call(self._rotate_key, KeyRole(role), root, order, seen_root)
 
-    def _rotate_key(self, role: KeyRole, root: SignedDocument | None, actor: str, seen_root: int) -> bytes:
+    def _rotate_key(self, role: KeyRole, root: SignedDocument | None, order: Order, seen_root: int) -> bytes:
         signing, registry = self.signing, self._registry.registry
         if signing is None:
             raise BadRequest("this learner signs nothing")
-        keys, now = signing.keys, self._wall_clock()
+        keys, actor = signing.keys, order.actor
         if seen_root and seen_root != keys.root.number:
             raise ChangedSince(
                 f"root {keys.root.number} is the newest by now, not {seen_root} as when you looked, so no key was "
@@ -199,22 +198,25 @@ class Operator:
             signing.rotate(role)
         else:
             return keys.next_root(role)
-        registry.note(actor, "key-rotated", role, f"root {keys.root.number}, key {keys.root.keys[role][0][:16]}", now)
+        registry.note(
+            actor,
+            "key-rotated",
+            role,
+            f"root {keys.root.number}, key {keys.root.keys[role][0][:16]}",
+            order.unix_seconds,
+        )
         signed, unsound = registry.sign_versions()
         _log.info("key-rotated", role=role, actor=actor, root=keys.root.number, versions_signed=signed, unsound=unsound)
         return b""
 
-    async def reset_head(
-        self, version: int, actor: str, why: str = "", *, dry_run: bool = False, seen_step: int | None = None
-    ) -> fleet_pb2.ResetHeadReply:
+    async def reset_head(self, version: int, order: Order, seen_step: int | None = None) -> fleet_pb2.ResetHeadReply:
         """Let the head go on from a version: its weights and moments, at the head's next step.
 
         Gradients computed at the head that is given up are refused from then on (`head-reset`). Asking again before
         anything was learned changes nothing.
 
         Args:
-            why: stands in the audit log as a line of its own.
-            dry_run: only say what would come of it.
+            order: its reason stands in the audit log as a line of its own.
             seen_step: the head's when the operator looked; None: not compared.
 
         Raises:
@@ -222,12 +224,11 @@ class Operator:
             BadRequest: it is of another spec.
             ChangedSince: the head was reset since the operator looked.
         """
-        check_reason(why)
         if isinstance(self._head.aggregator, RegionAggregator):
             raise BadRequest("a region's head is the one of the learner above: reset it there")
         card, target, moments_kept = await self._registry.call(self._target, version)
         self._check_seen(seen_step)
-        if dry_run:
+        if order.dry_run:
             step, there = self._head.step, self._is_at(card)
             return _reset(step, step + (not there), moments_kept)
         await self._maintenance.wait_for_space()
@@ -238,15 +239,15 @@ class Operator:
         if self._is_at(card):
             await self._log.durable(from_step)
             return _reset(from_step, from_step, moments_kept)
-        applied = self._record(UpdateKind.RESET, actor, version, card.head_step, target)
+        applied = self._record(UpdateKind.RESET, order.actor, version, card.head_step, target)
         noted = self._maintenance.commit_reset(applied)
         self._restart_rounds()
         await self._log.durable(applied.step)
         await self._followed(noted)
-        if why:
-            await self.note(actor, "head-reset-reason", f"v{version}", f"step {applied.step}: {why}")
+        if order.why:
+            await self.note(order.actor, "head-reset-reason", f"v{version}", order.words(f"step {applied.step}"))
         self._telemetry.head_resets.inc()
-        _log.info("head-reset", actor=actor, version=version, from_step=from_step, head_step=applied.step)
+        _log.info("head-reset", actor=order.actor, version=version, from_step=from_step, head_step=applied.step)
         return _reset(from_step, applied.step, moments_kept)
 
     def _record(self, kind: UpdateKind, actor: str, version: int, base_step: int, head: bytes = b"") -> AppliedUpdate:

@@ -31,7 +31,7 @@ from global_learner.registry.cards import FIRST_VERSION, VersionCard, first_deta
 from global_learner.registry.policy_store import LostFile
 from global_learner.registry.registry import Registry
 from global_learner.settings import LearnerSettings
-from global_learner.storage.audit import KEEPER
+from global_learner.storage.audit import KEEPER, Order
 from global_learner.storage.commits import LOG, RECEIPTS, SETTINGS, WAY_OUT, Losses
 from global_learner.storage.disk import is_disk_full
 from global_learner.storage.receipts import check_receipts, cut_log, drop_unfinished
@@ -145,17 +145,17 @@ def _settle(
                 settings.publish.auto_assign,
                 settings.privacy,
             )
-    wanted, optimizer = settings.aggregation, settings.optimizer_for(first.spec)
-    changed = logged != (wanted, optimizer)
+    desired, optimizer = settings.aggregation, settings.optimizer_for(first.spec)
+    changed = logged != (desired, optimizer)
     if changed:
         if head.aggregator.close_early(head.state):
             _log.warning("cohort-closed-early", head_step=head.step, reason="the aggregation settings were changed")
-        head.aggregator = build_aggregator(wanted, optimizer, first.spec)
+        head.aggregator = build_aggregator(desired, optimizer, first.spec)
         if logged[1].units is not optimizer.units:
             head.state.forget_moves()
             _log.info("optimizer-begins-anew", head_step=head.step, units=optimizer.units.value)
         before = head.weights.copy()
-        head.bound(trust_region(first, (wanted, optimizer)))
+        head.bound(trust_region(first, (desired, optimizer)))
         cut = int((head.weights != before).sum())
         if cut:
             _log.warning(
@@ -167,7 +167,7 @@ def _settle(
         # What was replayed need not be replayed again, and a torn tail goes with the segment that it ends.
         save(state, head, found.spec_digest, found.counters)
     registry.prune(settings.publish.keep_versions)
-    write_settings(state.path, wanted, optimizer)
+    write_settings(state.path, desired, optimizer)
     if not state.commits.count(SETTINGS):
         state.commits.committed(SETTINGS, 1)
     limit = settings.durability.max_receipts_bytes
@@ -290,7 +290,7 @@ def _first(
                 f"`global-learner restore-version v{FIRST_VERSION} --from FILE --config CONFIG`: agents that act on it "
                 "and backups have one"
             ) from error
-        registry.restore(FIRST_VERSION, data, KEEPER, unix_seconds, "the initial policy is the same")
+        registry.restore(FIRST_VERSION, data, Order(KEEPER, unix_seconds, "the initial policy is the same"))
         _log.warning("version-restored", version=FIRST_VERSION, copied_from="initial_policy", reason=str(error))
     return card, parse_policy_file(data, f"v{FIRST_VERSION}")
 
@@ -341,7 +341,7 @@ def _logged_settings(
         if not state.commits.count(SETTINGS):
             # Logs older than the copy were written under the defaults of then.
             counted = settings.optimizer.model_copy(update={"units": ChosenUnits.WEIGHTS})
-            old = counted.settled(spec, settings.aggregation, noisy=False) if segments(state.log) else configured[1]
+            old = counted.resolved(spec, settings.aggregation, noisy=False) if segments(state.log) else configured[1]
             return (AggregationSettings(), old), False
         how = f"{state.path / AGGREGATION_NAME}: gone"
     state.commits.lose(f"{how}; without it the log can be read under the configured settings only")

@@ -33,7 +33,6 @@ from global_learner.rollout.events import (
     Pin,
     Promote,
     Resume,
-    check_reason,
     observed,
 )
 from global_learner.rollout.evidence_store import (
@@ -41,7 +40,7 @@ from global_learner.rollout.evidence_store import (
     Brought,
     EvidenceStore,
     KeptVerdict,
-    check_asked,
+    check_assigned,
     checked_blocks,
     checked_shadow,
 )
@@ -54,7 +53,7 @@ from global_learner.rollout.verdicts.verdict import StageOutcome, Verdict
 from global_learner.rollout_gate import GateReplays
 from global_learner.rollout_queries import RolloutQueries
 from global_learner.section_settings import RolloutSettings
-from global_learner.storage.audit import KEEPER
+from global_learner.storage.audit import KEEPER, Order
 from global_learner.updates.parts import Process
 from policy_net.exchange.generated import fleet_pb2
 
@@ -132,44 +131,22 @@ class RolloutDriver:
 
     # What operators ask.
 
-    async def begin(self, version: int, plan_json: str, actor: str, why: str, *, dry_run: bool) -> Taken:
+    async def begin(self, version: int, plan_json: str, order: Order) -> Taken:
         """Start a rollout, or only say what would come of it.
 
         Raises:
             UnknownPolicyVersion: there is none of this number, or its file is no longer kept.
-            RolloutRefused, BadRequest: see `RolloutStore.start`; or the plan or the reason cannot be used.
+            RolloutRefused, BadRequest: see `RolloutStore.start`; or the plan cannot be used.
         """
         if self.versions_come_from_above:
             raise RolloutRefused("a region's versions come from the learner above: start the rollout there")
-        check_reason(why)
         plan = plan_of(plan_json)
         self.queries.check(plan)
-        away, gone = self._away(), self.gone()
-        starting = self._registry.call(
-            self.store.start,
-            version,
-            plan,
-            self._spec_digest,
-            away,
-            gone,
-            self._jcts(),
-            self._wall_clock(),
-            actor=actor,
-            why=why,
-            dry_run=dry_run,
-        )
-        return await (starting if dry_run else self._reported_of(starting))
+        away, gone, jcts = self._away(), self.gone(), self._jcts()
+        starting = self._registry.call(self.store.start, version, plan, self._spec_digest, away, gone, jcts, order)
+        return await self._carried_out(order, starting)
 
-    async def act(
-        self,
-        action: str,
-        cluster: str,
-        actor: str,
-        why: str = "",
-        *,
-        dry_run: bool,
-        seen: SeenRollout | None = None,
-    ) -> Taken:
+    async def act(self, action: str, cluster: str, order: Order, seen: SeenRollout | None = None) -> Taken:
         """Carry out an operator's word on the latest rollout, or only say what would come of it.
 
         Args:
@@ -179,14 +156,14 @@ class RolloutDriver:
             UnknownRollout: there was none yet.
             ChangedSince: it is not where it was seen.
             RolloutRefused: it does not suit where the rollout stands.
-            BadRequest: no such action, a cluster that the rollout does not know, or a reason that cannot be used.
+            BadRequest: no such action, or a cluster that the rollout does not know.
         """
-        check_reason(why)
         if action not in (*_ACTIONS, _PIN) or bool(cluster) is not (action == _PIN):
             raise BadRequest(f"an action is one of {', '.join(_ACTIONS)}, or pin with a cluster's name")
-        what: EventContent = Pin(cluster=cluster, why=why) if action == _PIN else _ACTIONS[action](why=why)
+        why = order.why
+        content: EventContent = Pin(cluster=cluster, why=why) if action == _PIN else _ACTIONS[action](why=why)
         latest = await self._registry.call(self.store.record, 0)
-        taken = await self._take(latest.state.number, [what], actor, dry_run=dry_run, seen=seen)
+        taken = await self._take(latest.state.number, [content], order, seen)
         if taken.record is None:
             raise RolloutRefused("another rollout was begun meanwhile; look at it, and ask again")
         return taken
@@ -195,50 +172,46 @@ class RolloutDriver:
         self,
         version: int,
         clusters: Sequence[str] | None,
-        actor: str,
-        why: str = "",
-        *,
-        dry_run: bool = False,
+        order: Order,
         seen: Mapping[str, int] = MappingProxyType({}),
     ) -> Taken:
         """Assign by an operator's word; see `RolloutStore.assign`, of which it has the errors."""
-        check_reason(why)
-        asked = (version, self._spec_digest, clusters, actor, self._wall_clock(), self.auto_assign, why, self.gone())
-        assigning = self._registry.call(self.store.assign, *asked, dry_run, seen)
-        return await (assigning if dry_run else self._assigned(assigning, actor))
+        assigning = self._registry.call(
+            self.store.assign, version, self._spec_digest, clusters, order, self.auto_assign, self.gone(), seen
+        )
+        return await self._carried_out(order, assigning)
 
     async def go_back(
         self,
         clusters: Sequence[str] | None,
-        actor: str,
-        why: str,
+        order: Order,
         *,
-        dry_run: bool,
         seen: Mapping[str, int] = MappingProxyType({}),
         just_looked: bool = False,
     ) -> Taken:
         """Go back to the version before; see `RolloutStore.go_back`, of which it has the errors."""
-        check_reason(why)
-        asked = (self._spec_digest, clusters, actor, self._wall_clock(), why)
-        hold = self.auto_assign or self.versions_come_from_above
         going = self._registry.call(
             self.store.go_back,
-            *asked,
-            hold=hold,
-            dry_run=dry_run,
+            self._spec_digest,
+            clusters,
+            order,
+            hold=self.auto_assign or self.versions_come_from_above,
             gone=self.gone(),
             seen=seen,
             just_looked=just_looked,
         )
-        return await (going if dry_run else self._assigned(going, actor))
+        return await self._carried_out(order, going)
 
-    async def _assigned(self, change: Awaitable[Taken], actor: str) -> Taken:
+    async def _carried_out(self, order: Order, change: Awaitable[Taken]) -> Taken:
+        """Wait for a change by an order, and tell the fleet and the log of it; nothing is to tell of a dry run."""
+        if order.dry_run:
+            return await change
         done = await self._reported_of(change)
         for entry in done.assigned:
             _log.info(
                 "assigned",
                 cluster=entry.cluster,
-                actor=actor,
+                actor=order.actor,
                 from_version=entry.from_version,
                 to_version=entry.to_version,
                 held=entry.held,
@@ -279,34 +252,34 @@ class RolloutDriver:
             if rollout_assignment is None or rollout_assignment.rollout != request.rollout:
                 outcomes.labels("not-asked-for").inc()
                 return False, 0
-            check_asked(blocks, cluster, rollout_assignment)
+            check_assigned(blocks, cluster, rollout_assignment)
         except EvidenceRefused as refused:
             outcomes.labels(refused.reason).inc()
             _log.warning("evidence-refused", cluster=cluster, rollout=request.rollout, reason=str(refused))
             raise
         factor = self._settings.real_time_factor
         try:
-            held = await self._registry.call(
+            stored = await self._registry.call(
                 self._evidence.add, rollout_assignment.rollout, cluster, blocks, shadowed, self._wall_clock(), factor
             )
         finally:
             self._brought = None  # also if the answer was lost, or the agent waits no longer
-        if held is None:
+        if stored is None:
             outcomes.labels("not-asked-for").inc()
             return False, 0
-        outcomes.labels("ahead-of-time" if held.waiting else "taken").inc()
-        if held.waiting > BLOCKS_AHEAD and (rollout_assignment.rollout, cluster) not in self._reported_ahead:
+        outcomes.labels("ahead-of-time" if stored.waiting else "taken").inc()
+        if stored.waiting > BLOCKS_AHEAD and (rollout_assignment.rollout, cluster) not in self._reported_ahead:
             self._reported_ahead.add((rollout_assignment.rollout, cluster))
             _log.warning(
                 "evidence-ahead-of-time",
                 cluster=cluster,
                 rollout=rollout_assignment.rollout,
-                waiting=held.waiting,
+                waiting=stored.waiting,
                 block_seconds=rollout_assignment.block_seconds,
                 advice="its blocks count once there was time for them; if it is simulated, rollouts.real_time_factor "
                 "says how much faster it may live",
             )
-        return True, held.next_block
+        return True, stored.next_block
 
     # What it does by itself.
 
@@ -339,7 +312,7 @@ class RolloutDriver:
         contents = observed(record.state, self._heard(), self.gone(), self.away_seconds)
         contents += await self._registry.call(self.store.missing_versions, record.state)
         if contents:
-            taken = await self._take(record.state.number, contents, KEEPER)
+            taken = await self._take(record.state.number, contents, Order(KEEPER, self._wall_clock()))
             record = taken.record
         if record is not None and record.state.phase in (
             RolloutPhase.RUNNING,
@@ -349,29 +322,29 @@ class RolloutDriver:
             await self._judge_stage(record.state)
 
     async def _judge_stage(self, state: RolloutState) -> None:
-        brought = await self._held(state.number)
-        replays = await self.gate.known(state) if state.current.kind == "gate" else None
+        brought = await self._evidence_of(state.number)
+        replays = await self.gate.known(state) if state.current_stage.kind == "gate" else None
         standings = await self.queries.known(state)
         now = self._wall_clock()
         verdict = await asyncio.to_thread(self._judge.judge, state, brought, replays, standings, now)
         await self._keep(state, verdict, pairs_in(brought), now)
         event = reported(state, verdict, now)
         if event is not None:
-            await self._take(state.number, [event], KEEPER)
+            await self._take(state.number, [event], Order(KEEPER, now))
 
     async def _keep(self, state: RolloutState, verdict: Verdict, pairs: int, now: float) -> None:
         """Keep a verdict for people, if it says something new, or the same from more for a while."""
-        said = (state.number, state.stage, verdict.outcome.value)
-        if self._kept is not None and self._kept[0] == said:
+        key = (state.number, state.stage, verdict.outcome.value)
+        if self._kept is not None and self._kept[0] == key:
             _, before, at = self._kept
             if before == pairs or (0.0 <= now - at < _KEEP_SECONDS and pairs < _KEEP_GROWTH * before):
                 return
         if verdict.outcome is not StageOutcome.WAIT or pairs:
             kept = KeptVerdict.of(verdict, state.stage, pairs, now)
             await self._registry.call(self._evidence.keep, state.number, kept)
-        self._kept = (said, pairs, now)
+        self._kept = (key, pairs, now)
 
-    async def _held(self, number: int) -> Brought:
+    async def _evidence_of(self, number: int) -> Brought:
         if self._brought is None or self._brought[0] != number:
             self._brought = (number, Brought())  # what comes while it is read makes it None again
             found = await self._registry.call(self._evidence.brought, number)
@@ -381,18 +354,10 @@ class RolloutDriver:
         return self._brought[1]
 
     async def _take(
-        self,
-        number: int,
-        contents: Sequence[EventContent],
-        actor: str,
-        *,
-        dry_run: bool = False,
-        seen: SeenRollout | None = None,
+        self, number: int, contents: Sequence[EventContent], order: Order, seen: SeenRollout | None = None
     ) -> Taken:
-        taking = self._registry.call(
-            self.store.take, number, contents, self._jcts(), self._wall_clock(), actor=actor, dry_run=dry_run, seen=seen
-        )
-        return await (taking if dry_run else self._reported_of(taking))
+        taking = self._registry.call(self.store.take, number, contents, self._jcts(), order, seen=seen)
+        return await self._carried_out(order, taking)
 
     async def _reported_of(self, change: Awaitable[Taken]) -> Taken:
         """Wait for a change, and tell the fleet of it; what may have come of one that failed is read at the next poll.

@@ -92,9 +92,9 @@ class RolloutQueries:
         """Give up what is under way; it is asked again by whoever goes on."""
         await self._task.close()
 
-    async def settled(self) -> None:
+    async def finished(self) -> None:
         """Wait until what is asked now is answered, and the answers are on disk."""
-        await self._task.settled()
+        await self._task.finished()
 
     def check(self, plan: RolloutPlan) -> None:
         """See that every server of a plan may be asked.
@@ -113,7 +113,7 @@ class RolloutQueries:
 
     async def known(self, state: RolloutState) -> Mapping[str, QueryStanding]:
         """What is known of the plan's queries in the present stage, by name; asks those whose time it is."""
-        queries = [query for query in state.plan.queries if query.is_of(state.current.kind)]
+        queries = [query for query in state.plan.queries if query.is_of(state.current_stage.kind)]
         if not queries:
             return {}
         standings = await self._registry.call(self.store.standings, state.number, state.stage)
@@ -127,7 +127,7 @@ class RolloutQueries:
         """How the queries of the present stage stand, or of the one in which it ended; blocks."""
         standings = self.store.standings(state.number, state.stage)
         now = self._wall_clock()
-        queries = [query for query in state.plan.queries if query.is_of(state.current.kind)]
+        queries = [query for query in state.plan.queries if query.is_of(state.current_stage.kind)]
         return [ShownQuery.of(query, standings.get(query.name), now) for query in queries]
 
     async def _ask_all(self, state: RolloutState, due: Sequence[Query], before: Mapping[str, QueryStanding]) -> None:

@@ -258,7 +258,7 @@ class LearnerSettings(Section):
 
     def optimizer_for(self, spec: WeightSpec) -> OptimizerSettings:
         """The optimizer for policies of a spec, with nothing left open."""
-        return self.optimizer.settled(spec, self.aggregation, noisy=self.privacy is not None)
+        return self.optimizer.resolved(spec, self.aggregation, noisy=self.privacy is not None)
 
     def only_replays(self, spec: WeightSpec) -> bool:
         """Whether updates from live experience are refused."""

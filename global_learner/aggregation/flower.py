@@ -146,14 +146,14 @@ def _older_objects_left_alone() -> Iterator[None]:
 
 @_older_objects_left_alone()
 def aggregate(
-    strategy: Any, number: int, current: Weights, replies: Sequence[tuple[Weights, int]], spec: WeightSpec
+    strategy: Any, number: int, weights: Weights, replies: Sequence[tuple[Weights, int]], spec: WeightSpec
 ) -> Weights | None:
     """A strategy's aggregate of a cohort; None if there is none (too few replies, or not finite).
 
     Args:
         strategy: built with `fraction_train=0.0`, so that it asks nobody.
         number: of the cohort, from 1.
-        current: weights from which the replies started, for strategies with a step of their own.
+        weights: weights from which the replies started, for strategies with a step of their own.
         replies: vectors and the samples by which they weigh.
         spec: names the arrays.
     """
@@ -162,7 +162,7 @@ def aggregate(
 
     if hasattr(strategy, "current_arrays"):
         strategy.current_arrays = None
-    strategy.configure_train(number, array_record(current, spec), ConfigRecord(), None)
+    strategy.configure_train(number, array_record(weights, spec), ConfigRecord(), None)
     messages = [
         Message(
             content=RecordDict(

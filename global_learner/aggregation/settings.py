@@ -308,7 +308,7 @@ class OptimizerChoice(AdamSettings):
     and 0.1 in weights, as its first version is trained well and its live gradient is mostly noise; none for `dl2`,
     which has far to go."""
 
-    def settled(self, spec: WeightSpec, aggregation: AggregationSettings, *, noisy: bool) -> OptimizerSettings:
+    def resolved(self, spec: WeightSpec, aggregation: AggregationSettings, *, noisy: bool) -> OptimizerSettings:
         """Settings for policies of a spec; `build_aggregator` refuses contradictions.
 
         Args:

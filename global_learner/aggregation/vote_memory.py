@@ -42,13 +42,13 @@ class VoteMemory:
                 del self._sums[cluster], self._weights[cluster]
             else:
                 self._sums[cluster] *= keep
-        said: dict[str, Weights] = {}
+        found: dict[str, Weights] = {}
         for cluster, gradient in gradients.items():
             before = self._sums.get(cluster)
             self._sums[cluster] = gradient * share if before is None else before + gradient * share
             self._weights[cluster] = self._weights.get(cluster, 0.0) + 1.0 - self._momentum
-            said[cluster] = self._sums[cluster] / np.float32(self._weights[cluster])
-        return said
+            found[cluster] = self._sums[cluster] / np.float32(self._weights[cluster])
+        return found
 
     def kept(self) -> AggregatorState:
         """State for a snapshot."""

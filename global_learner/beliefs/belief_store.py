@@ -195,7 +195,7 @@ class BeliefStore:
                 versions = min(LONGEST_STANDING, 1 + (0 if row is None else row.versions))
                 session.merge(StandingRow(cluster=cluster, versions=versions))
 
-    def held_to(self) -> BeliefStandard:
+    def standard(self) -> BeliefStandard:
         """What versions are held to beside the newest and the first one."""
         with self._database.session() as session:
             rows = session.scalars(select(BeliefStandardRow).order_by(BeliefStandardRow.job_type)).all()
@@ -207,11 +207,11 @@ class BeliefStore:
                 )
         return BeliefStandard(**found)
 
-    def hold_to(self, held_to: BeliefStandard) -> None:
+    def keep_standard(self, standard: BeliefStandard) -> None:
         """Replace what versions are held to."""
-        wanted = {
+        contents = {
             (job_type, role): _packed([[e.kind.value, *_split(e)] for e in entries])
-            for role, types in (("silenced", held_to.silenced), ("agreed", held_to.agreed))
+            for role, types in (("silenced", standard.silenced), ("agreed", standard.agreed))
             for job_type, entries in types.items()
         }
         with self._database.session() as session:
@@ -219,12 +219,12 @@ class BeliefStore:
                 select(BeliefStandardRow.job_type, BeliefStandardRow.role, BeliefStandardRow.content)
             ).all()
         stands = {(job_type, role): content for job_type, role, content in rows}
-        if stands == wanted:
+        if stands == contents:
             return
         with self._database.transaction() as session:
-            for job_type, role in stands.keys() - wanted.keys():
+            for job_type, role in stands.keys() - contents.keys():
                 session.delete(session.get_one(BeliefStandardRow, (job_type, role)))
-            for (job_type, role), content in wanted.items():
+            for (job_type, role), content in contents.items():
                 if stands.get((job_type, role)) != content:
                     digest = hashlib.sha256(content).hexdigest()
                     session.merge(BeliefStandardRow(job_type=job_type, role=role, content=content, digest=digest))
@@ -239,10 +239,10 @@ class BeliefStore:
         self, session: Session, cluster: str, statistics: Sequence[SpeedStatistic], unix_seconds: float
     ) -> dict[tuple[str, str], int]:
         """Of the reported types, those of the vocabulary; new ones are added while there is room."""
-        wanted = {(entry.job_type, entry.kind.value) for entry in statistics}
+        keys = {(entry.job_type, entry.kind.value) for entry in statistics}
         known = {(row.name, row.kind): row.position for row in session.scalars(select(TypeRow))}
         mine = session.scalars(select(func.count()).where(TypeRow.proposed_by == cluster)).one()
-        for name, kind in sorted(wanted - set(known)):
+        for name, kind in sorted(keys - set(known)):
             if len(known) >= self._settings.max_types or mine >= self._settings.max_types_per_cluster:
                 break
             position = len(known)
@@ -251,7 +251,7 @@ class BeliefStore:
             )
             known[name, kind] = position
             mine += 1
-        return {key: known[key] for key in wanted if key in known}
+        return {key: known[key] for key in keys if key in known}
 
     def _unpacked(self, row: ReportRow | BeliefStandardRow, what: str) -> list[list[Any]]:
         if hashlib.sha256(row.content).hexdigest() != row.digest:

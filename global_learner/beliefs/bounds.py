@@ -5,9 +5,9 @@ So a prior moves further than a little only as far as a second cluster tells of 
 report against the version before, the second largest counts, upwards and downwards. And never further from the first
 version's priors than generations of machines lie apart. A move back towards the first version is always free.
 
-For a type that the first version does not know, what enough clusters last bore out takes its place (see `held_to`). Of
-a type on which no two ever agreed nobody can say what is true in the long run: only the step from one version to the
-next is bounded.
+For a type that the first version does not know, what enough clusters last bore out takes its place (see
+`BeliefStandard`). Of a type on which no two ever agreed nobody can say what is true in the long run: only the step from
+one version to the next is bounded.
 
 Deviation: this is no estimator but a guard; where at least two clusters agree it changes nothing.
 """
@@ -85,14 +85,14 @@ def bounded(
     for job_type, rows in by_type(merged).items():
         anchor = agreed.get(job_type, ())
         old: Rows = of_before.get(job_type) or anchor
-        told = [entries for entries in reported.get(job_type, ()) if entries[0].kind is rows[0].kind]
+        reports_of_kind = [entries for entries in reported.get(job_type, ()) if entries[0].kind is rows[0].kind]
         if not old:
             statistics += rows  # nobody said anything of it before
             continue
-        if len(told) < large_move_clusters and old[0].kind is not rows[0].kind:
+        if len(reports_of_kind) < large_move_clusters and old[0].kind is not rows[0].kind:
             kept: Rows = old
         else:
-            kept = _held(rows, told, old, of_first.get(job_type, []), anchor, large_move_clusters)
+            kept = _limited(rows, reports_of_kind, old, of_first.get(job_type, []), anchor, large_move_clusters)
         if job_type not in of_before:
             # What was agreed on may have been taken back since: it bounds what is told now, and is not told itself.
             splits = {(entry.kind, entry.ps, entry.workers) for entry in rows}
@@ -104,21 +104,23 @@ def bounded(
     return Bounded(tuple(statistics), tuple(held_back))
 
 
-def _held(rows: Rows, told: Sequence[Rows], old: Rows, first: Rows, agreed: Rows, enough: int) -> list[SpeedStatistic]:
+def _limited(
+    rows: Rows, reports: Sequence[Rows], old: Rows, first: Rows, agreed: Rows, enough: int
+) -> list[SpeedStatistic]:
     if old[0].kind is not rows[0].kind:
         return list(rows)  # enough clusters say that it is another kind of job
-    before = _Said(old)
+    before = _SpeedsOfType(old)
     kind = rows[0].kind
     # What is agreed on follows those who agree, so it says nothing of how far they may go.
     anchor, farthest = (first, FARTHEST) if first and first[0].kind is kind else (agreed, math.inf)
-    shipped = _Said(anchor) if anchor and anchor[0].kind is kind else None
-    of_type = _supported([before.offset(entries) for entries in told], enough)
-    of_type_in_all = _supported([] if shipped is None else [shipped.offset(entries) for entries in told], enough)
+    shipped = _SpeedsOfType(anchor) if anchor and anchor[0].kind is kind else None
+    of_type = _supported([before.offset(entries) for entries in reports], enough)
+    of_type_in_all = _supported([] if shipped is None else [shipped.offset(entries) for entries in reports], enough)
     of_cell: dict[Split, list[float]] = {}
-    for entries in told:
+    for entries in reports:
         for entry in entries:
             of_cell.setdefault((entry.ps, entry.workers), []).append(entry.mean_log_speed)
-    held = []
+    limited = []
     for entry in rows:
         cell = (entry.ps, entry.workers)
         speeds = of_cell.get(cell, [])
@@ -131,16 +133,16 @@ def _held(rows: Rows, told: Sequence[Rows], old: Rows, first: Rows, agreed: Rows
             speed = min(max(speed, lowest), highest)
             low, high = min(low, shipped.mean(cell)), max(high, shipped.mean(cell))
         speed = min(max(speed, low), high)
-        held.append(entry if speed == entry.mean_log_speed else replace(entry, mean_log_speed=speed))
-    if len(told) < enough:
+        limited.append(entry if speed == entry.mean_log_speed else replace(entry, mean_log_speed=speed))
+    if len(reports) < enough:
         # One cluster's word does not take away what is known of splits that it has not seen.
         seen = {(entry.ps, entry.workers) for entry in rows}
-        held += [replace(e, count=min(e.count, CLUSTER_COUNT)) for e in old if (e.ps, e.workers) not in seen]
-        held.sort(key=lambda entry: (entry.ps, entry.workers))
-    return held
+        limited += [replace(e, count=min(e.count, CLUSTER_COUNT)) for e in old if (e.ps, e.workers) not in seen]
+        limited.sort(key=lambda entry: (entry.ps, entry.workers))
+    return limited
 
 
-class _Said:
+class _SpeedsOfType:
     """What a version said of one type, and what it lets expect of the splits that it did not mention."""
 
     def __init__(self, rows: Rows) -> None:
@@ -247,10 +249,10 @@ def bears_out(reported: Rows, rows: Rows, within: float = ALONE) -> bool:
     """Whether a report on a type says what a version says, by the median of their common splits, in log speed."""
     if not reported or reported[0].kind is not rows[0].kind:
         return False
-    said = {(entry.ps, entry.workers): entry.mean_log_speed for entry in rows}
-    common = [entry for entry in reported if (entry.ps, entry.workers) in said]
+    speeds = {(entry.ps, entry.workers): entry.mean_log_speed for entry in rows}
+    common = [entry for entry in reported if (entry.ps, entry.workers) in speeds]
     if not common:
         return False
-    gaps = np.array([entry.mean_log_speed - said[entry.ps, entry.workers] for entry in common])
+    gaps = np.array([entry.mean_log_speed - speeds[entry.ps, entry.workers] for entry in common])
     counts = np.array([min(entry.count, CLUSTER_COUNT) for entry in common], dtype=np.float64)
     return abs(weighted_median(gaps, counts)) <= within

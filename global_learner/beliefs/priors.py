@@ -52,8 +52,8 @@ class VersionPriors:
 
     def facts(self) -> dict[str, Any]:
         """For a version's card."""
-        held = {"held_back": list(self.held_back)} if self.held_back else {}
-        return held | {
+        left = {"held_back": list(self.held_back)} if self.held_back else {}
+        return left | {
             "digest": statistics_digest(self.statistics),
             "statistics": len(self.statistics),
             "types": len({entry.job_type for entry in self.statistics}),
@@ -108,8 +108,8 @@ class PriorsSource:
         newest = by_type(self._base if spoken is None else spoken)
         first = {(entry.job_type, entry.kind) for entry in self._base}
         enough = self._settings.large_move_clusters
-        held_to = self._store.held_to().after(newest, reported, first, enough)
-        counting = held_to.without(turned_out, reported)
+        standard = self._store.standard().after(newest, reported, first, enough)
+        counting = standard.without(turned_out, reported)
         before = {**counting.silenced, **newest}
         known = _flat({**counting.agreed, **before})
         merged = merge_fleet(
@@ -134,7 +134,7 @@ class PriorsSource:
                 types=list(bounds.held_back),
                 meaning=f"a large move needs {enough} clusters that tell of it",
             )
-        self._store.hold_to(held_to.needed(newest.keys(), {entry.job_type for entry in bounds.statistics}))
+        self._store.keep_standard(standard.needed(newest.keys(), {entry.job_type for entry in bounds.statistics}))
         self._store.note_version(set(reports) - odd, odd)
         self._telemetry.on_priors(merged, len(bounds.held_back))
         return VersionPriors(bounds.statistics, merged.clusters, merged.observations, bounds.held_back)

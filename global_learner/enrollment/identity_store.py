@@ -219,8 +219,8 @@ class IdentityStore:
             if not _certificates_of(session, name, *PEOPLE):
                 raise UnknownPerson(f"nobody called {name} was ever enrolled here; see `policyctl operator list`")
             certificates = _revoke(session, name, now, *PEOPLE)
-            said = counted(certificates, "certificate")
-            _AUDIT.record(session, now, actor, "operator-revoked", name, f"{said}: {why}" if why else said)
+            detail = counted(certificates, "certificate")
+            _AUDIT.record(session, now, actor, "operator-revoked", name, f"{detail}: {why}" if why else detail)
         if not dry_run:
             self._reread()
         return certificates
@@ -246,8 +246,8 @@ class IdentityStore:
                 raise UnknownCluster(f"no cluster {cluster} was ever enrolled here; {NEVER_ENROLLED}")
             certificates = _revoke(session, cluster, now, CallerRole.CLUSTER)
             open_tokens = sum(key_digest is None for (key_digest,) in tokens)
-            said = f"{counted(certificates, 'certificate')}, {counted(open_tokens, 'token')}"
-            _AUDIT.record(session, now, actor, "revoked", cluster, f"{said}: {why}" if why else said)
+            detail = f"{counted(certificates, 'certificate')}, {counted(open_tokens, 'token')}"
+            _AUDIT.record(session, now, actor, "revoked", cluster, f"{detail}: {why}" if why else detail)
         if not dry_run:
             self._reread()
         return certificates, open_tokens
@@ -257,8 +257,8 @@ class IdentityStore:
         with self._database.transaction() as session:
             session.merge(RevocationRow(name=name, unix_seconds=now))
             session.execute(delete(ForgottenRow).where(ForgottenRow.name == name))
-            said = "certificates made before now"
-            _AUDIT.record(session, now, actor, "revoked", name, f"{said}: {why}" if why else said)
+            detail = "certificates made before now"
+            _AUDIT.record(session, now, actor, "revoked", name, f"{detail}: {why}" if why else detail)
         self._reread()
 
     def is_turned_out(self, cluster: str, now: float) -> bool:

@@ -191,8 +191,8 @@ class Registrar:
                 )
 
         def note() -> None:
-            said = "was registered" if registered else "had never registered"
-            self.store.forget(cluster, actor, self._clock(), f"{said}: {why}" if why else said)
+            detail = "was registered" if registered else "had never registered"
+            self.store.forget(cluster, actor, self._clock(), f"{detail}: {why}" if why else detail)
 
         # What a session changed that only reads is given up at its end. Who was killed in between asks again, and finds
         # the cluster listed: an enrolled one by the store of identities, and so that is told last; another one here.

@@ -229,7 +229,7 @@ def audit_table(entries: list[Facts]) -> FittedTable:
             moment(entry["unix_seconds"]),
             entry["actor"],
             entry["action"],
-            ": ".join(said for said in (entry["subject"], entry["detail"]) if said),
+            ": ".join(part for part in (entry["subject"], entry["detail"]) if part),
         )
         for entry in entries
     ]

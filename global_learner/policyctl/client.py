@@ -167,21 +167,21 @@ class AdminClient:
             )
         return parse_policy_file(data, f"v{card.version}")
 
-    def number_of(self, asked: int | str) -> int:
+    def number_of(self, version: int | str) -> int:
         """Number of a version: of `latest`, an alias, or a number, which is not looked up; Unknown is no alias."""
-        if isinstance(asked, int):
-            return asked
-        if asked == LATEST:
+        if isinstance(version, int):
+            return version
+        if version == LATEST:
             return int(self.fleet().latest_version)
         cards = self.versions()
         for card in cards:
-            if asked in card.aliases:
+            if version in card.aliases:
                 return int(card.version)
         known = sorted(alias for card in cards for alias in card.aliases)
-        near = difflib.get_close_matches(asked, [*known, LATEST], 1)
+        near = difflib.get_close_matches(version, [*known, LATEST], 1)
         advice = f"did you mean {near[0]}?" if near else f"use a number such as 3 or v3, or `{LATEST}`"
         there_are = ", ".join(known[:_SHOWN_ALIASES]) or "none yet"
-        raise Unknown(f"no version has the alias {asked!r} (there are: {there_are}); {advice}")
+        raise Unknown(f"no version has the alias {version!r} (there are: {there_are}); {advice}")
 
     def _call(self, name: str, request: Message) -> Any:
         try:
@@ -227,8 +227,8 @@ class AdminClient:
         if found is Spoken.TLS and self._certified:
             return f"{found}, but not with these certificates ({handshake_reason(details)}); {remedy}"
         if found is Spoken.PLAIN and not self._certified:
-            waited, said = f"{self._timeout_seconds:g} s", plain_line(details, 200)
-            return f"what listens there gave no answer within {waited} ({said}); {remedy}"
+            waited, why = f"{self._timeout_seconds:g} s", plain_line(details, 200)
+            return f"what listens there gave no answer within {waited} ({why}); {remedy}"
         return f"{found}; {remedy}"
 
 

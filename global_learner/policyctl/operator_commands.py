@@ -19,7 +19,7 @@ from global_learner.policyctl.options import (
     VersionArgument,
     Yes,
     confirm,
-    version_asked,
+    parsed_version,
 )
 from global_learner.policyctl.views import UNCHANGED, Facts, facts_of, version_name
 from policy_net.exchange.generated import fleet_pb2
@@ -51,7 +51,7 @@ class Whom:
         if self.every is bool(self.cluster):
             raise BadLearnerConfig("say whom: --cluster NAME (repeatable), or --all")
 
-    def asked(self, client: AdminClient, options: CallOptions, what: str) -> dict[str, Any]:
+    def request_fields(self, client: AdminClient, options: CallOptions, what: str) -> dict[str, Any]:
         """Fields of a request for these clusters; where all are meant, a person confirms `what` first.
 
         The learner compares when it acts which versions they are to act on with what is known here.
@@ -60,7 +60,7 @@ class Whom:
             BadConfig: the answer is no, or --from names no version.
             ChangedSince: they are to act on something else than --from says.
         """
-        expected = None if self.from_version is None else version_asked(self.from_version)
+        expected = None if self.from_version is None else parsed_version(self.from_version)
         seen = _assigned_in(client.fleet())
         if self.cluster:
             seen = {cluster: version for cluster, version in seen.items() if cluster in self.cluster}
@@ -85,7 +85,7 @@ def assign_version(version: VersionArgument, whom: Whom, options: CallOptions) -
     """Let clusters act on a version from their next heartbeat on, and hold them there."""
     whom.check()
     with options.client_and_number(version) as (client, number):
-        request = whom.asked(client, options, f"let every cluster act on v{number}")
+        request = whom.request_fields(client, options, f"let every cluster act on v{number}")
         reply = client.ask(fleet_pb2.AssignVersionRequest(version=number, **request))
     _show_assigned(reply, whom, options)
 
@@ -98,7 +98,7 @@ def unassign_version(whom: Whom, options: CallOptions) -> None:
     """
     whom.check()
     with options.client() as client:
-        request = whom.asked(client, options, "let no cluster be held on a version")
+        request = whom.request_fields(client, options, "let no cluster be held on a version")
         reply = client.ask(fleet_pb2.AssignVersionRequest(version=0, **request))
     _show_assigned(reply, whom, options)
 
@@ -108,7 +108,7 @@ def roll_back(whom: Whom, options: CallOptions) -> None:
     """Let clusters act again on the version on which each acted before; not while a rollout runs."""
     whom.check()
     with options.client() as client:
-        request = whom.asked(client, options, "let every cluster go back to the version before")
+        request = whom.request_fields(client, options, "let every cluster go back to the version before")
         reply = client.ask(fleet_pb2.RollBackRequest(just_looked=whom.from_version is None, **request))
     facts = assignment_facts(reply.assignments, dry_run=whom.dry_run)
     options.show(facts, assignments_table(facts, _passed_over(reply)))

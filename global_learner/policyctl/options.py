@@ -46,15 +46,15 @@ _POLL_SECONDS = 2.0
 AWAY_SECONDS = 60.0
 """A failover takes ten seconds, a restart mostly less."""
 
-Look = TypeVar("Look")
+Answer = TypeVar("Answer")
 
 
 def polls(
-    once: Callable[[], Look],
+    once: Callable[[], Answer],
     every_seconds: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[Look]:
+) -> Iterator[Answer]:
     """Answers of `once`, again and again without an end; it raises `Unreachable` where no learner answers.
 
     Raises:
@@ -73,14 +73,14 @@ def polls(
 
 
 def answer_when_reachable(
-    once: Callable[[], Look],
+    once: Callable[[], Answer],
     away_seconds: float,
     words: str,
     pause_seconds: Callable[[], float],
     remark: Callable[[str], None],
     clock: Callable[[], float],
     sleep: Callable[[float], None],
-) -> Look:
+) -> Answer:
     """Answer of `once`; where no learner answers, as soon as one does.
 
     Args:
@@ -165,9 +165,9 @@ class CallOptions:
     @contextlib.contextmanager
     def client_and_number(self, version: str) -> Iterator[tuple[AdminClient, int]]:
         """The same, with the number of a version that was typed; raises BadConfig if it can be none."""
-        asked = version_asked(version)
+        parsed = parsed_version(version)
         with self.client() as client:
-            yield client, client.number_of(asked)
+            yield client, client.number_of(parsed)
 
     def clients(self) -> Callable[[], contextlib.AbstractContextManager[AdminClient]]:
         """Maker of a client for each look of a watch.
@@ -300,7 +300,7 @@ def confirm(what: str, yes: bool, where: Callable[[], str], flag: str = "--yes")
         raise BadLearnerConfig("nothing was changed")
 
 
-def version_asked(text: str) -> int | str:
+def parsed_version(text: str) -> int | str:
     """The number in `3` or `v3`; `latest` and aliases as they are: the learner knows which versions these are.
 
     Raises:

@@ -59,8 +59,8 @@ def enroll_operator(
         check_replaceable(path)
         key = new_key()
         with options.client() as client:
-            wanted = signing_request(key, role.value)  # only its key counts
-            reply = client.ask(fleet_pb2.EnrollOperatorRequest(name=name, role=role.value, signing_request=wanted))
+            request = signing_request(key, role.value)  # only its key counts
+            reply = client.ask(fleet_pb2.EnrollOperatorRequest(name=name, role=role.value, signing_request=request))
         identity = parse_identity(key + reply.certificate + reply.authority)
         identity.write(path)
     except IdentityFileError as error:

@@ -24,8 +24,8 @@ from global_learner.policyctl.options import (
     Yes,
     answer_when_reachable,
     confirm,
+    parsed_version,
     remark,
-    version_asked,
 )
 from global_learner.policyctl.rollout_views import (
     changes_table,
@@ -173,17 +173,17 @@ def start_rollout(
 
     Without --plan the built-in one is shown, and you are asked whether to begin it.
     """
-    asked = version_asked(version)
+    parsed = parsed_version(version)
     from global_learner.rollout.plan import read_plan  # noqa: PLC0415  (loads pydantic, NumPy and SciPy)
 
     plan_json = "" if plan is None else read_plan(plan).model_dump_json()
     with options.client() as client:
-        number = client.number_of(asked)
+        number = client.number_of(parsed)
         request = fleet_pb2.StartRolloutRequest(version=number, plan_json=plan_json, reason=reason, dry_run=True)
         if plan is None and not (yes or dry_run):
             preview = rollout_facts(client.ask(request).rollout)
-            for label, said in stage_rows(preview):
-                remark(f"{label}: {said}")
+            for label, value in stage_rows(preview):
+                remark(f"{label}: {value}")
             what = f"begin this rollout of v{number}, by the built-in plan, {longest(preview)}"
             confirm(what, False, lambda: options.place, "--yes, or name your own plan with --plan FILE")
         request.dry_run = dry_run

@@ -74,7 +74,7 @@ def line_of(facts: Facts) -> str:
     roles = Counter(entry["role"] for entry in facts["clusters"])
     shown = ", ".join(f"{count} {role}" for role, count in sorted(roles.items()))
     place = f"stage {facts['stage_number'] + 1}/{len(facts['stages'])} {facts['stage']}"
-    reason = "".join(f"; {said}" for said in (facts["reason"], *refusals(facts)) if said)
+    reason = "".join(f"; {part}" for part in (facts["reason"], *refusals(facts)) if part)
     return f"rollout {facts['number']} of v{facts['candidate_version']}: {facts['phase']}, {place} ({shown}){reason}"
 
 
@@ -123,8 +123,8 @@ def rollout_table(facts: Facts) -> FittedTable:
         )
         for entry, row in zip(facts["clusters"], rows, strict=True)
     ]
-    said_below = [{**entry, "refused_version": None} for entry in facts["clusters"]]
-    line = line_of({**facts, "reason": None, "clusters": said_below})
+    shown_below = [{**entry, "refused_version": None} for entry in facts["clusters"]]
+    line = line_of({**facts, "reason": None, "clusters": shown_below})
     return FittedTable(line, columns, rows, _below(facts), for_programs, _OF_PROGRAMS)
 
 
@@ -193,20 +193,20 @@ def stage_rows(facts: Facts) -> list[tuple[str, str]]:
     taking_part, reached = len(eligible), 0
     rows = []
     for number, stage in enumerate((facts["plan"] or {}).get("stages", ())):
-        clusters, wanted = f"all {taking_part} clusters", taking_part
+        clusters, count = f"all {taking_part} clusters", taking_part
         if stage["kind"] == "gate":
             clusters = "replays, no cluster"
         elif stage.get("clusters"):
-            clusters, wanted = ", ".join(stage["clusters"]), len(eligible.intersection(stage["clusters"]))
+            clusters, count = ", ".join(stage["clusters"]), len(eligible.intersection(stage["clusters"]))
         elif stage["kind"] == "canary":
-            wanted = min(stage["count"], taking_part)
-            clusters = f"{wanted} of {taking_part} clusters"
+            count = min(stage["count"], taking_part)
+            clusters = f"{count} of {taking_part} clusters"
         elif stage["kind"] == "wave":
-            wanted = math.ceil(stage["share"] * taking_part)
-            clusters = f"{wanted} of {taking_part} clusters, with those before"
+            count = math.ceil(stage["share"] * taking_part)
+            clusters = f"{count} of {taking_part} clusters, with those before"
         if stage["kind"] in _ALTERNATING:
-            clusters = _NOBODY_NEW if wanted <= reached else clusters
-            reached = max(reached, wanted)
+            clusters = _NOBODY_NEW if count <= reached else clusters
+            reached = max(reached, count)
         time = f", {stage['hours']:g} hours" if "hours" in stage else ""
         time = f", at most {stage['days']:g} days" if "days" in stage else time
         rows.append((f"stage {number + 1}, {stage['kind']}", clusters + time))
@@ -215,7 +215,7 @@ def stage_rows(facts: Facts) -> list[tuple[str, str]]:
 
 def _below(facts: Facts) -> list[str]:
     lines = [facts["reason"]] if facts["reason"] else []
-    lines += [f"waits: {said}" for said in refusals(facts)]
+    lines += [f"waits: {part}" for part in refusals(facts)]
     lines.append(_because(f"begun {moment(facts['started_unix_seconds'])} by {facts['actor']}", facts["why"]))
     states = Counter(sketch["state"] for sketch in facts["sketches"])
     if states:
@@ -246,8 +246,8 @@ def _shown_by(verdict: Facts) -> str:
     return f", {counted(pairs, 'pair')} of blocks{known}" if pairs else known
 
 
-def _because(said: str, why: str | None) -> str:
-    return f"{said}: {why}" if why else said
+def _because(what: str, why: str | None) -> str:
+    return f"{what}: {why}" if why else what
 
 
 def _finite(value: float) -> float | None:

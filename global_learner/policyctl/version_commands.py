@@ -12,7 +12,7 @@ from foundation.command_line import group_with_habits, with_option_groups
 from foundation.tables import Column, FactSheet, FittedTable
 from foundation.text import parse_json
 from global_learner.errors import BadLearnerConfig, LearnerError, StateUnusable, VersionsUnsound
-from global_learner.policyctl.options import CallOptions, PollOptions, Reason, VersionArgument, version_asked
+from global_learner.policyctl.options import CallOptions, PollOptions, Reason, VersionArgument, parsed_version
 from global_learner.policyctl.version_views import (
     alias_facts,
     alias_table,
@@ -144,10 +144,10 @@ def list_versions(
 @with_option_groups
 def show_version(version: VersionArgument, options: PollOptions) -> None:
     """One version's whole card, and the spec of its weights."""
-    asked = version_asked(version)
+    parsed = parsed_version(version)
 
     def shown(client: AdminClient) -> Facts:
-        found = _version(client, asked)
+        found = _version(client, parsed)
         spec = parse_json(found.spec_json)
         return {**version_facts(found.card), "spec": spec, "signed_by": signer(client, found.card)}
 
@@ -158,11 +158,11 @@ def show_version(version: VersionArgument, options: PollOptions) -> None:
 @with_option_groups
 def diff_versions(first: VersionArgument, second: VersionArgument, options: PollOptions) -> None:
     """How two versions differ: cards, specs, weights by layer, scores on the same replays, fixed decisions."""
-    both = version_asked(first), version_asked(second)
+    both = parsed_version(first), parsed_version(second)
     from global_learner.policyctl.version_diff import diff_table, difference  # noqa: PLC0415  (loads NumPy)
 
     def differ(client: AdminClient) -> Facts:
-        one, other = (_version(client, asked) for asked in both)
+        one, other = (_version(client, each) for each in both)
         return difference(one, other, client.policy_file(one.card), client.policy_file(other.card))
 
     options.poll(differ, diff_table)
@@ -189,13 +189,13 @@ def verify_versions(
         raise BadLearnerConfig(
             "--file needs the version that it is said to be: `policyctl version verify v3 --file FILE`"
         )
-    asked = None if version is None else version_asked(version)
+    parsed = None if version is None else parsed_version(version)
     with options.client() as client:
         roots = client.ask(fleet_pb2.GetKeysRequest()).roots
         cards = client.versions()
-        if asked is not None:
-            wanted = client.number_of(asked)
-            cards = [card for card in cards if card.version == wanted] or [_version(client, wanted).card]
+        if parsed is not None:
+            number = client.number_of(parsed)
+            cards = [card for card in cards if card.version == number] or [_version(client, number).card]
         try:
             root = trusted_root(roots, root_key)
         except NotTrusted as error:
@@ -259,8 +259,8 @@ def restore_version(
         request = fleet_pb2.RestoreVersionRequest(version=number, file=data, reason=reason)
         changed = client.ask(request).changed
     facts: Facts = {"version": number, "name": f"v{number}", "changed": changed}
-    said = "put back" if changed else "was there, and whole"
-    options.show(facts, FactSheet("", [("version", f"v{number}"), ("its file", said)]))
+    outcome = "put back" if changed else "was there, and whole"
+    options.show(facts, FactSheet("", [("version", f"v{number}"), ("its file", outcome)]))
 
 
 @version_app.command("publish")
@@ -315,8 +315,8 @@ def unalias_version(
     options.show(facts, alias_table(facts))
 
 
-def _version(client: AdminClient, asked: int | str) -> fleet_pb2.ShowVersionReply:
-    request = fleet_pb2.ShowVersionRequest(version=client.number_of(asked))
+def _version(client: AdminClient, version: int | str) -> fleet_pb2.ShowVersionReply:
+    request = fleet_pb2.ShowVersionRequest(version=client.number_of(version))
     reply: fleet_pb2.ShowVersionReply = client.ask(request)
     return reply
 

@@ -182,11 +182,11 @@ def _lost(fence: int) -> str:
 class Lease:
     """What is held, under which fencing number and until when, counted from `asked_at`; for any thread."""
 
-    def __init__(self, fence: int, seconds: float, asked_at: float, clock: Callable[[], float] = boot_seconds) -> None:
+    def __init__(self, fence: int, seconds: float, sent_at: float, clock: Callable[[], float] = boot_seconds) -> None:
         self.fence = fence
         self.seconds = seconds
         self._clock = clock
-        self._until = asked_at + _SHARE * seconds
+        self._until = sent_at + _SHARE * seconds
         self._lost: LeaseLost | None = None
 
     def check(self) -> None:
@@ -213,9 +213,9 @@ class Lease:
             "up; nothing is taken until it is"
         )
 
-    def renewed(self, asked_at: float) -> None:
+    def renewed(self, sent_at: float) -> None:
         """Note a renewal that was asked for at this time."""
-        self._until = max(self._until, asked_at + _SHARE * self.seconds)
+        self._until = max(self._until, sent_at + _SHARE * self.seconds)
 
     def lose(self, error: LeaseLost) -> None:
         """Note that another learner has it."""
@@ -256,7 +256,7 @@ class LeaseKeeper:
 
     def renew(self) -> bool:
         """Renew once; False if it is lost."""
-        asked_at = self._clock()
+        sent_at = self._clock()
         try:
             self._table.renew(self._lease.fence, self._lease.seconds)
         except LeaseLost as error:
@@ -269,7 +269,7 @@ class LeaseKeeper:
                 _log.error("lease-not-renewed", fence=self._lease.fence, reason=str(error))
             self._away = True
             return True
-        self._lease.renewed(asked_at)
+        self._lease.renewed(sent_at)
         if self._away:
             _log.warning("lease-renewed-again", fence=self._lease.fence)
         self._away = False

@@ -126,17 +126,19 @@ class Server:
     def translated(self, error: SQLAlchemyError) -> LearnerError:
         """What to raise for an error of the server's."""
         if is_away(error):
-            return DatabaseAway(f"database {self.where}: cannot be used now ({_said(error)}); come again")
+            return DatabaseAway(f"database {self.where}: cannot be used now ({_message_of(error)}); come again")
         if self._let_in and _is_password(error):
             return DatabaseAway(
-                f"database {self.where}: refuses whom it let in before ({_said(error)}); put the new password into "
-                "~/.pgpass (or the passfile of the URL), which is read at each connection"
+                f"database {self.where}: refuses whom it let in before ({_message_of(error)}); put the new password "
+                "into ~/.pgpass (or the passfile of the URL), which is read at each connection"
             )
         if _is_wrong(error):
             return BadLearnerConfig(
-                f"setting database: {self.where}: {_said(error)}; mend the URL, or the database's users"
+                f"setting database: {self.where}: {_message_of(error)}; mend the URL, or the database's users"
             )
-        return LearnerError(f"database {self.where}: refused ({_said(error)}); see its log, and its users' rights")
+        return LearnerError(
+            f"database {self.where}: refused ({_message_of(error)}); see its log, and its users' rights"
+        )
 
 
 def sqlstate(error: BaseException) -> str:
@@ -167,14 +169,14 @@ def is_away(error: BaseException) -> bool:
 
 def _is_wrong(error: SQLAlchemyError) -> bool:
     code = sqlstate(error)
-    return code[:2] in _WRONG if code else any(word in _said(error) for word in _WRONG_WORDS)
+    return code[:2] in _WRONG if code else any(word in _message_of(error) for word in _WRONG_WORDS)
 
 
 def _is_password(error: SQLAlchemyError) -> bool:
     code = sqlstate(error)
-    return code.startswith("28") if code else any(word in _said(error) for word in _PASSWORD_WORDS)
+    return code.startswith("28") if code else any(word in _message_of(error) for word in _PASSWORD_WORDS)
 
 
-def _said(error: SQLAlchemyError) -> str:
-    said = str(error.orig) if isinstance(error, DBAPIError) else str(error)
-    return said.strip().splitlines()[0] if said.strip() else type(error).__name__
+def _message_of(error: SQLAlchemyError) -> str:
+    message = str(error.orig) if isinstance(error, DBAPIError) else str(error)
+    return message.strip().splitlines()[0] if message.strip() else type(error).__name__

@@ -16,7 +16,7 @@ from foundation.text import nearest
 from global_learner.errors import BadRequest, ChangedSince, UnknownCluster, UnknownPolicyVersion
 from global_learner.registry.cards import FIRST_VERSION
 from global_learner.registry.tables import ClusterRow, ForgottenClusterRow, RolloutRow, VersionAuditRow, VersionRow
-from global_learner.storage.audit import AuditLog
+from global_learner.storage.audit import AuditLog, Order
 from global_learner.storage.audit_chain import VERSIONS, AuditLine
 from policy_net.exchange.rollout_assignment import RolloutAssignment
 
@@ -27,7 +27,7 @@ _BACK = "rolled-back"
 _MOMENTS_SECONDS = 30.0
 """Two who ask within so long did not see each other's request."""
 _ACTIONS = frozenset({"assigned", "unassigned", "brought", "rollout-assigned", "rolled-back", "loss-accepted"})
-"""Lines of which a cluster is the subject, and that begin with the two versions of `move_words`."""
+"""Lines of which a cluster is the subject, and that begin with the two versions of `_move`."""
 _MOVE = re.compile(r"v(\d{1,18})(?: beside v\d{1,18})?(?: \([a-z-]+\))? to v(\d{1,18})(?![0-9])", re.ASCII)
 _DONE = "done"
 """The phase of a rollout that brought its version to the fleet."""
@@ -151,12 +151,6 @@ class VersionMove:
     to_version: int
 
 
-def move_words(from_version: int, to_version: int, why: str = "") -> str:
-    """A move as the audit log has it, with an operator's reason."""
-    said = f"v{from_version} to v{to_version}"
-    return f"{said}: {why}" if why else said
-
-
 def moves_of(lines: Iterable[AuditLine]) -> Mapping[str, Sequence[VersionMove]]:
     """The moves of every cluster, oldest first."""
     found: dict[str, list[VersionMove]] = {}
@@ -229,9 +223,7 @@ def assign(
     version: int,
     spec_digest: str,
     clusters: Collection[str] | None,
-    actor: str,
-    now: float,
-    why: str = "",
+    order: Order,
     gone: Collection[str] = (),
 ) -> list[AssignmentChange]:
     """Let clusters act on a version, and hold them there; None is all that ever registered.
@@ -245,7 +237,7 @@ def assign(
         BadRequest: the version is of another spec than this learner's, or there is no cluster.
     """
     _check_spec(kept_row(session, version), spec_digest)
-    return _move(session, cluster_rows(session, clusters, gone), version, held=True, actor=actor, now=now, why=why)
+    return _move(session, cluster_rows(session, clusters, gone), version, held=True, order=order)
 
 
 def way_back(
@@ -284,21 +276,19 @@ def way_back(
     return found
 
 
-def go_back(session: Session, way: Sequence[AssignmentChange], actor: str, now: float, why: str) -> None:
+def go_back(session: Session, way: Sequence[AssignmentChange], order: Order) -> None:
     """Carry out the changes of `way_back`."""
     for entry in way:
         if entry.from_version != entry.to_version:
             rows = cluster_rows(session, [entry.cluster])
-            _move(session, rows, entry.to_version, entry.held, actor, now, action=_BACK, why=why)
+            _move(session, rows, entry.to_version, entry.held, order, action=_BACK)
 
 
 def release(
     session: Session,
     clusters: Collection[str] | None,
     to_newest: bool,
-    actor: str,
-    now: float,
-    why: str = "",
+    order: Order,
     gone: Collection[str] = (),
 ) -> list[AssignmentChange]:
     """Let clusters act on the fleet's version (`fleet_version`).
@@ -307,10 +297,10 @@ def release(
         UnknownCluster, BadRequest: as `assign`.
     """
     version = fleet_version(session, to_newest)
-    return _move(session, cluster_rows(session, clusters, gone), version, held=False, actor=actor, now=now, why=why)
+    return _move(session, cluster_rows(session, clusters, gone), version, held=False, order=order)
 
 
-def bring(session: Session, version: int, actor: str, now: float) -> list[AssignmentChange]:
+def bring(session: Session, version: int, order: Order) -> list[AssignmentChange]:
     """Let clusters of which no operator and no rollout decides act on a version; those that did not yet.
 
     Raises:
@@ -321,7 +311,7 @@ def bring(session: Session, version: int, actor: str, now: float) -> list[Assign
         ClusterRow.held.is_(False), ClusterRow.rollout == 0, ClusterRow.assigned_version != version
     )
     rows = list(session.scalars(free.order_by(ClusterRow.cluster)))
-    return _move(session, rows, version, held=False, actor=actor, now=now, action="brought")
+    return _move(session, rows, version, held=False, order=order, action="brought")
 
 
 def check_seen(session: Session, seen: Mapping[str, int], *, moves_on: bool) -> None:
@@ -400,17 +390,15 @@ def _move(
     rows: list[ClusterRow],
     version: int,
     held: bool,
-    actor: str,
-    now: float,
+    order: Order,
     action: str = "",
-    why: str = "",
 ) -> list[AssignmentChange]:
     done = []
     for row in rows:
         done.append(AssignmentChange(row.cluster, row.assigned_version, version, held))
         if (row.assigned_version, row.held) != (version, held):
             done_by_hand = "assigned" if held else "unassigned"
-            said = move_words(row.assigned_version, version, why)
-            AUDIT.record(session, now, actor, action or done_by_hand, row.cluster, said)
+            detail = order.words(f"v{row.assigned_version} to v{version}")
+            AUDIT.record(session, order.unix_seconds, order.actor, action or done_by_hand, row.cluster, detail)
             row.assigned_version, row.held = version, held
     return done

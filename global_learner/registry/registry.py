@@ -23,6 +23,7 @@ from global_learner.registry.policy_store import LostFile, PolicyStore, find_los
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import ClusterRow, RegistryTables, RolloutRow, VersionRow
 from global_learner.registry.version_remarks import VersionRemarks
+from global_learner.storage.audit import Order
 from global_learner.storage.audit_chain import AuditLine
 from global_learner.storage.commits import VERSIONS, VERSIONS_LOST, Commits
 from global_learner.storage.database import usable
@@ -222,7 +223,7 @@ class Registry:
         self.damaged.pop(whose, None)
         return data
 
-    def restore(self, version: int, data: bytes, actor: str, now: float, why: str = "") -> bool:
+    def restore(self, version: int, data: bytes, order: Order) -> bool:
         """Put a version's policy file or head back; False if it was there and whole.
 
         A version whose file was given up is kept again.
@@ -248,8 +249,8 @@ class Registry:
             if not whole:
                 store.add(data)
                 row.kept = row.kept or not is_head
-                said = "moments" if is_head else "policy file"
-                AUDIT.record(session, now, actor, "restored", f"v{version}", f"{said}: {why}" if why else said)
+                detail = order.words("moments" if is_head else "policy file")
+                AUDIT.record(session, order.unix_seconds, order.actor, "restored", f"v{version}", detail)
         self.damaged = {whose: digest for whose, digest in self.damaged.items() if digest != found}
         return not whole
 
@@ -300,10 +301,10 @@ class Registry:
         with self.database.session() as session:
             return assignments.all_registrations(session)
 
-    def bring(self, version: int, actor: str, now: float) -> list[AssignmentChange]:
+    def bring(self, version: int, order: Order) -> list[AssignmentChange]:
         """Assign a version to every cluster of which no operator and no rollout decides; see `assignments.bring`."""
         with self.database.transaction() as session:
-            return assignments.bring(session, version, actor, now)
+            return assignments.bring(session, version, order)
 
     def is_whole(self, version: int) -> bool:
         """Whether a version's policy file is there, of the right size, and was not found damaged; it is not read.

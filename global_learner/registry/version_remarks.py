@@ -7,11 +7,13 @@ ones; an alias is one version's at a time, and a version may have several.
 from __future__ import annotations
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from global_learner.errors import BadRequest, UnknownPolicyVersion
 from global_learner.registry.assignments import AUDIT, kept_row, version_row
 from global_learner.registry.tables import VersionRow
 from global_learner.registry.version_words import check_alias
+from global_learner.storage.audit import Order
 from global_learner.storage.database import Database
 
 _MOST_ALIASES = 1_000
@@ -19,12 +21,12 @@ _MOST_ALIASES = 1_000
 
 
 class VersionRemarks:
-    """Remarks in the registry's database; every method blocks, on the registry's thread. `now` is in Unix seconds."""
+    """Remarks in the registry's database; every method blocks, on the registry's thread."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def pin(self, version: int, pinned: bool, actor: str, now: float, why: str = "") -> bool:
+    def pin(self, version: int, pinned: bool, order: Order) -> bool:
         """Keep a version whatever its age, or no longer; False if it was so already.
 
         Raises:
@@ -35,10 +37,10 @@ class VersionRemarks:
             if row.pinned == pinned:
                 return False
             row.pinned = pinned
-            AUDIT.record(session, now, actor, "pinned" if pinned else "unpinned", f"v{version}", why)
+            _note(session, order, "pinned" if pinned else "unpinned", version, order.why)
             return True
 
-    def note(self, version: int, text: str, actor: str, now: float) -> bool:
+    def note(self, version: int, text: str, order: Order) -> bool:
         """Replace a version's note by a text of one line; an empty one removes it. False if it was so already.
 
         A note stays also when the version's file is removed.
@@ -51,11 +53,11 @@ class VersionRemarks:
             before = row.note["text"] if row.note else ""
             if text == before:
                 return False
-            row.note = {"text": text, "actor": actor, "unix_seconds": now} if text else None
-            AUDIT.record(session, now, actor, "noted" if text else "note-removed", f"v{version}", text or before)
+            row.note = {"text": text, "actor": order.actor, "unix_seconds": order.unix_seconds} if text else None
+            _note(session, order, "noted" if text else "note-removed", version, text or before)
             return True
 
-    def give_alias(self, alias: str, version: int, move: bool, actor: str, now: float, why: str = "") -> int:
+    def give_alias(self, alias: str, version: int, move: bool, order: Order) -> int:
         """Give a version an alias, which keeps it whatever its age; the version that had it before, 0: none.
 
         Args:
@@ -84,11 +86,11 @@ class VersionRemarks:
                 before = owner.version
                 owner.aliases = [name for name in owner.aliases if name != alias]
             row.aliases = sorted([*row.aliases, alias])
-            said = f"{alias}, which was v{before}'s" if before else alias
-            AUDIT.record(session, now, actor, "alias-given", f"v{version}", f"{said}: {why}" if why else said)
+            moved = f"{alias}, which was v{before}'s" if before else alias
+            _note(session, order, "alias-given", version, order.words(moved))
             return before
 
-    def take_alias(self, alias: str, actor: str, now: float, why: str = "") -> int:
+    def take_alias(self, alias: str, order: Order) -> int:
         """Remove an alias; the version that had it.
 
         Raises:
@@ -98,7 +100,10 @@ class VersionRemarks:
             for row in session.scalars(select(VersionRow)):
                 if alias in row.aliases:
                     row.aliases = [name for name in row.aliases if name != alias]
-                    said = f"{alias}: {why}" if why else alias
-                    AUDIT.record(session, now, actor, "alias-removed", f"v{row.version}", said)
+                    _note(session, order, "alias-removed", row.version, order.words(alias))
                     return row.version
         raise UnknownPolicyVersion(f"no version has the alias {alias[:63]!r}; see `policyctl version list`")
+
+
+def _note(session: Session, order: Order, action: str, version: int, detail: str) -> None:
+    AUDIT.record(session, order.unix_seconds, order.actor, action, f"v{version}", detail)

@@ -167,8 +167,8 @@ class RolloutAuditLine:
     @property
     def words(self) -> str:
         """The line as people read it."""
-        said = f"{self.action} {self.subject}"
-        return f"{said}: {self.detail}" if self.detail else said
+        what = f"{self.action} {self.subject}"
+        return f"{what}: {self.detail}" if self.detail else what
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def checked_blocks(messages: Sequence[fleet_pb2.SwitchbackBlock]) -> tuple[Switc
     return tuple(blocks)
 
 
-def check_asked(blocks: Sequence[SwitchbackBlock], cluster: str, rollout_assignment: RolloutAssignment) -> None:
+def check_assigned(blocks: Sequence[SwitchbackBlock], cluster: str, rollout_assignment: RolloutAssignment) -> None:
     """Check that a cluster was asked for these blocks.
 
     Raises:
@@ -264,8 +264,8 @@ class EvidenceStore:
                 return None
             ours = (RolloutBlockRow.rollout == rollout, RolloutBlockRow.cluster == cluster)
             newest = session.scalars(select(func.max(RolloutBlockRow.number)).where(*ours)).one()
-            held = -1 if newest is None else newest
-            new = [block for block in blocks if block.number > held]
+            last = -1 if newest is None else newest
+            new = [block for block in blocks if block.number > last]
             taken = new
             if new:
                 state = RolloutState.model_validate_json(row.state)
@@ -286,14 +286,14 @@ class EvidenceStore:
                         block=block_json(block),
                     )
                 )
-                held = block.number
+                last = block.number
             if shadowed is not None:
                 known = session.get(RolloutShadowRow, (rollout, cluster))
                 if known is None:
                     session.add(RolloutShadowRow(rollout=rollout, cluster=cluster, sums=asdict(shadowed)))
                 elif shadowed.decisions >= known.sums["decisions"]:  # an agent that lost its state begins at 0 again
                     known.sums = asdict(shadowed)
-            return StoredEvidence(held + 1, len(new) - len(taken))
+            return StoredEvidence(last + 1, len(new) - len(taken))
 
     def brought(self, rollout: int) -> Brought:
         """All evidence of a rollout."""

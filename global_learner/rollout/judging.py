@@ -39,7 +39,7 @@ class Judge:
             standings: of the plan's queries in this stage, by name; without one, there was no answer yet.
             now: Unix seconds.
         """
-        verdict, stage = self._judge(state, brought, replays, now), state.current
+        verdict, stage = self._judge(state, brought, replays, now), state.current_stage
         if isinstance(stage, GateStage):
             return verdict
         lasts = stage.hours * _HOUR_SECONDS if isinstance(stage, ShadowStage) else stage.days * _DAY_SECONDS
@@ -49,7 +49,7 @@ class Judge:
         return with_queries(verdict, queries, standings, now, stage_unix_seconds=began, over_seconds=over)
 
     def _judge(self, state: RolloutState, brought: Brought, replays: GateReplayed | str | None, now: float) -> Verdict:
-        stage, settings = state.current, state.plan.verdict
+        stage, settings = state.current_stage, state.plan.verdict
         lasted = max(now, state.latest_unix_seconds) - state.stage_unix_seconds
         if isinstance(stage, GateStage):
             if replays is None:
@@ -88,7 +88,7 @@ class Judge:
 def reported(state: RolloutState, verdict: Verdict, now: float) -> StageVerdict | None:
     """Event that a verdict makes; None where it would change nothing."""
     taking_part = {member.cluster for member in state.members if member.role.takes_part}
-    held = tuple(cluster for cluster in verdict.held if cluster in taking_part)
+    worse_off = tuple(cluster for cluster in verdict.held if cluster in taking_part)
     match verdict.outcome:
         case StageOutcome.FAIL:
             matters = state.phase in (RolloutPhase.RUNNING, RolloutPhase.ASKING, RolloutPhase.PAUSED)
@@ -99,9 +99,13 @@ def reported(state: RolloutState, verdict: Verdict, now: float) -> StageVerdict 
             matters = state.phase is RolloutPhase.RUNNING
         case StageOutcome.WAIT:
             matters = False
-    if not matters and not (held and state.phase in (RolloutPhase.RUNNING, RolloutPhase.ASKING, RolloutPhase.PAUSED)):
+    if not matters and not (
+        worse_off and state.phase in (RolloutPhase.RUNNING, RolloutPhase.ASKING, RolloutPhase.PAUSED)
+    ):
         return None
-    return StageVerdict(stage=state.stage, outcome=verdict.outcome, held=held, reason="; ".join(verdict.reasons)[:2000])
+    return StageVerdict(
+        stage=state.stage, outcome=verdict.outcome, held=worse_off, reason="; ".join(verdict.reasons)[:2000]
+    )
 
 
 def pairs_in(brought: Brought) -> int:

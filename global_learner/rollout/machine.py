@@ -72,8 +72,8 @@ def start(
     """
     if running is not None and not running.phase.over:
         raise RolloutRefused(
-            f"rollout {running.number} of v{running.candidate} is {running.phase} (stage {running.current.kind}): "
-            "wait for its end, or abort it"
+            f"rollout {running.number} of v{running.candidate} is {running.phase} (stage {running.current_stage.kind}):"
+            " wait for its end, or abort it"
         )
     check_names(plan, fleet)
     frozen = plan.freeze_end(now)
@@ -101,8 +101,8 @@ def start(
         members=members,
     )
     begun = state.model_copy(update={"members": _entered(state)})
-    said = _because(f"v{candidate}, stage {begun.current.kind}", why)
-    return _transition(state, begun, actor, ("rollout-started", said))
+    detail = _because(f"v{candidate}, stage {begun.current_stage.kind}", why)
+    return _transition(state, begun, actor, ("rollout-started", detail))
 
 
 def step(state: RolloutState, event: Event) -> Transition:
@@ -137,15 +137,15 @@ Ruled = tuple[RolloutState, tuple[Line, ...]]
 def _on_verdict(state: RolloutState, what: StageVerdict) -> Ruled:
     if what.stage != state.stage:
         return state, ()
-    said = ("rollout-verdict", f"stage {state.current.kind}: {what.outcome}; {what.reason}"[:500])
+    line = ("rollout-verdict", f"stage {state.current_stage.kind}: {what.outcome}; {what.reason}"[:500])
     if what.outcome is StageOutcome.FAIL:
-        return _rolling_back(state, f"failed in stage {state.current.kind}: {what.reason}", said)
-    held = [member.cluster for member in state.members if member.cluster in what.held and member.role.takes_part]
-    if held:
-        state = _with_roles(state, dict.fromkeys(held, VersionRole.HELD))
+        return _rolling_back(state, f"failed in stage {state.current_stage.kind}: {what.reason}", line)
+    worse_off = [member.cluster for member in state.members if member.cluster in what.held and member.role.takes_part]
+    if worse_off:
+        state = _with_roles(state, dict.fromkeys(worse_off, VersionRole.HELD))
     if what.outcome is StageOutcome.PASS and state.phase is not RolloutPhase.PAUSED:
         frozen = state.plan.freeze_end(state.latest_unix_seconds)
-        return (state, ()) if frozen is not None else _advanced(state, said)
+        return (state, ()) if frozen is not None else _advanced(state, line)
     if what.outcome is StageOutcome.INCONCLUSIVE and state.phase is RolloutPhase.RUNNING:
         trying = [
             member.cluster
@@ -154,8 +154,8 @@ def _on_verdict(state: RolloutState, what: StageVerdict) -> Ruled:
         ]
         if len(trying) < 2:  # nothing that it could still find out would decide anything
             state = _with_roles(state, dict.fromkeys(trying, VersionRole.INCUMBENT))
-        reason = f"stage {state.current.kind} brought no verdict: promote or abort"
-        return state.model_copy(update={"phase": RolloutPhase.ASKING, "reason": reason}), (said,)
+        reason = f"stage {state.current_stage.kind} brought no verdict: promote or abort"
+        return state.model_copy(update={"phase": RolloutPhase.ASKING, "reason": reason}), (line,)
     return state, ()
 
 
@@ -163,7 +163,7 @@ def _on_promote(state: RolloutState, what: Promote) -> Ruled:
     frozen = state.plan.freeze_end(state.latest_unix_seconds)
     if frozen is not None:
         raise RolloutRefused(f"rollout {state.number}: the plan lets no stage begin before {_utc(frozen)}")
-    return _advanced(state, ("rollout-promoted", _because(f"past stage {state.current.kind}", what.why)))
+    return _advanced(state, ("rollout-promoted", _because(f"past stage {state.current_stage.kind}", what.why)))
 
 
 def _on_pause(state: RolloutState, what: Pause) -> Ruled:
@@ -179,11 +179,11 @@ def _on_abort(state: RolloutState, what: Abort) -> Ruled:
 
 
 def _on_seen(state: RolloutState, what: VersionSeen) -> Ruled:
-    return _settled(_with_member(state, what.cluster, acting=what.acting, away=False))
+    return _completed(_with_member(state, what.cluster, acting=what.acting, away=False))
 
 
 def _on_away(state: RolloutState, what: Away) -> Ruled:
-    return _settled(_with_member(state, what.cluster, away=True))
+    return _completed(_with_member(state, what.cluster, away=True))
 
 
 def _on_joined(state: RolloutState, what: Joined) -> Ruled:
@@ -197,16 +197,16 @@ def _on_joined(state: RolloutState, what: Joined) -> Ruled:
 
 def _on_left(state: RolloutState, what: Left) -> Ruled:
     members = tuple(member for member in state.members if member.cluster != what.cluster)
-    return _settled(state.model_copy(update={"members": members}))
+    return _completed(state.model_copy(update={"members": members}))
 
 
 def _on_pin(state: RolloutState, what: Pin) -> Ruled:
     member = state.member(what.cluster)
     if member is None:
         raise BadRequest(f"rollout {state.number} knows no cluster {what.cluster!r}")
-    pinned, lines = _settled(_with_roles(state, {what.cluster: VersionRole.PINNED}))
-    said = (("rollout-pinned", _because(what.cluster, what.why)),) if what.why else ()
-    return pinned, (*said, *lines)
+    pinned, lines = _completed(_with_roles(state, {what.cluster: VersionRole.PINNED}))
+    remark = (("rollout-pinned", _because(what.cluster, what.why)),) if what.why else ()
+    return pinned, (*remark, *lines)
 
 
 def _on_version_gone(state: RolloutState, what: VersionGone) -> Ruled:
@@ -232,16 +232,16 @@ def _on_version_damaged(state: RolloutState, what: VersionDamaged) -> Ruled:
     return _paused(state, f"{damaged_words(what.version, False)}, then `policyctl rollout resume`")
 
 
-def _because(said: str, why: str) -> str:
-    return f"{said}: {why}" if why else said
+def _because(what: str, why: str) -> str:
+    return f"{what}: {why}" if why else what
 
 
-def _advanced(state: RolloutState, said: Line) -> Ruled:
+def _advanced(state: RolloutState, line: Line) -> Ruled:
     """The next stage, or the end behind the last."""
-    if isinstance(state.current, FleetStage):
+    if isinstance(state.current_stage, FleetStage):
         roles = {member.cluster: VersionRole.CANDIDATE for member in state.members if member.role.takes_part}
         done = _with_roles(state, roles).model_copy(update={"phase": RolloutPhase.DONE, "reason": ""})
-        return done, (said, ("rollout-done", f"v{state.candidate} acts in {len(roles)} clusters"))
+        return done, (line, ("rollout-done", f"v{state.candidate} acts in {len(roles)} clusters"))
     entered = state.model_copy(
         update={
             "stage": state.stage + 1,
@@ -251,12 +251,12 @@ def _advanced(state: RolloutState, said: Line) -> Ruled:
         }
     )
     entered = entered.model_copy(update={"members": _entered(entered)})
-    return entered, (said, ("rollout-stage", entered.current.kind))
+    return entered, (line, ("rollout-stage", entered.current_stage.kind))
 
 
 def _entered(state: RolloutState) -> tuple[RolloutMember, ...]:
     """Clusters as a stage begins: those of earlier stages act on the candidate, its own alternate."""
-    stage = state.current
+    stage = state.current_stage
     eligible = [member for member in state.members if member.role.takes_part]
     if stage.kind in ("gate", "shadow"):
         role = VersionRole.SHADOW if stage.kind == "shadow" else VersionRole.INCUMBENT
@@ -269,12 +269,12 @@ def _entered(state: RolloutState) -> tuple[RolloutMember, ...]:
     if isinstance(stage, CanaryStage) and stage.clusters:
         chosen = [member.cluster for member in waiting if member.cluster in stage.clusters]
     else:
-        wanted = len(eligible)
+        count = len(eligible)
         if isinstance(stage, CanaryStage):
-            wanted = stage.count
+            count = stage.count
         elif isinstance(stage, WaveStage):
-            wanted = math.ceil(stage.share * len(eligible))
-        chosen = [member.cluster for member in waiting[: max(0, wanted - len(earlier))]]
+            count = math.ceil(stage.share * len(eligible))
+        chosen = [member.cluster for member in waiting[: max(0, count - len(earlier))]]
     roles = {member.cluster: VersionRole.INCUMBENT for member in eligible}
     roles.update(dict.fromkeys(earlier, VersionRole.CANDIDATE))
     roles.update(dict.fromkeys(chosen, VersionRole.ALTERNATING))
@@ -299,11 +299,11 @@ def _rolling_back(state: RolloutState, reason: str, *before: Line) -> Ruled:
     back = state.model_copy(
         update={"members": _roles(members, roles), "phase": RolloutPhase.ROLLING_BACK, "reason": reason[:2000]}
     )
-    settled, lines = _settled(back)
-    return settled, (*before, ("rollout-rolling-back", reason[:500]), *lines)
+    rolled_back, lines = _completed(back)
+    return rolled_back, (*before, ("rollout-rolling-back", reason[:500]), *lines)
 
 
-def _settled(state: RolloutState) -> Ruled:
+def _completed(state: RolloutState) -> Ruled:
     """Rolled back once every cluster that is there acts on its incumbent; others follow on their return."""
     if state.phase is not RolloutPhase.ROLLING_BACK:
         return state, ()
@@ -346,7 +346,9 @@ def _transition(before: RolloutState, after: RolloutState, actor: str, *lines: L
         if reported == was or was is None:
             continue
         commands.append(reported)
-        audit.append(RolloutAuditLine(actor, "rollout-assigned", member.cluster, f"{_said(was)} to {_said(reported)}"))
+        audit.append(
+            RolloutAuditLine(actor, "rollout-assigned", member.cluster, f"{_words_of(was)} to {_words_of(reported)}")
+        )
     return Transition(after, tuple(commands), tuple(audit))
 
 
@@ -358,9 +360,9 @@ def assignment_of(member: RolloutMember, candidate: int) -> Assign:
     return Assign(member.cluster, member.role, member.incumbent, challenger)
 
 
-def _said(reported: Assign) -> str:
-    beside = "" if reported.challenger is None else f" beside v{reported.challenger}"
-    return f"v{reported.acting}{beside} ({reported.role})"
+def _words_of(reported: Assign) -> str:
+    challenger = "" if reported.challenger is None else f" beside v{reported.challenger}"
+    return f"v{reported.acting}{challenger} ({reported.role})"
 
 
 def _lot(number: int, cluster: str) -> bytes:

@@ -195,8 +195,8 @@ class RolloutPlan(Section):
             raise ValueError(f"the last of the stages is {kinds[-1]}: end with fleet")
         shares = [stage.share for stage in self.stages if isinstance(stage, WaveStage)]
         if shares != sorted(set(shares)):
-            said = ", ".join(f"{share:g}" for share in shares)
-            raise ValueError(f"waves have the shares {said}: let every wave be larger than the one before")
+            listed = ", ".join(f"{share:g}" for share in shares)
+            raise ValueError(f"waves have the shares {listed}: let every wave be larger than the one before")
         both = sorted({name for stage in self.stages if isinstance(stage, CanaryStage) for name in stage.clusters}
                       & set(self.pinned))  # fmt: skip
         if both:

@@ -38,14 +38,14 @@ def main() -> int:
     die_with_parent(question["parent"])
     signal.alarm(math.ceil(question["deadline_seconds"]))
     try:
-        print(json.dumps([number_of(asked(question, text)) for text in question["queries"]]))
+        print(json.dumps([number_of(answer_body(question, text)) for text in question["queries"]]))
     except NoNumber as error:
         print(plain_line(str(error)), file=sys.stderr)
         return 1
     return 0
 
 
-def asked(question: dict[str, Any], text: str) -> bytes:
+def answer_body(question: dict[str, Any], text: str) -> bytes:
     """The body of the server's answer to one query.
 
     Args:
@@ -84,7 +84,7 @@ def asked(question: dict[str, Any], text: str) -> bytes:
     if len(content) > MOST_BYTES:
         raise NoNumber(f"its answer is longer than {MOST_BYTES} bytes")
     if reply.status != _SERVED:
-        raise NoNumber(f"HTTP {reply.status}{_said(content)}")
+        raise NoNumber(f"HTTP {reply.status}{_error_in(content)}")
     return content
 
 
@@ -97,7 +97,7 @@ def number_of(content: bytes) -> float:
     try:
         answer = parse_json(content)
         if answer["status"] != "success":
-            raise NoNumber(f"it says {answer['status']!r}{_said(content)}")
+            raise NoNumber(f"it says {answer['status']!r}{_error_in(content)}")
         if answer.get("warnings"):
             # Such as a part of the data that could not be read: the number may be of the rest alone.
             raise NoNumber(f"it warns: {answer['warnings'][0]}")
@@ -112,8 +112,8 @@ def number_of(content: bytes) -> float:
             result = result[0]["value"]
         elif kind != "scalar":
             raise NoNumber(f"the query gives a {kind}, and no number")
-        _, said = result
-        number = float(said)
+        _, value = result
+        number = float(value)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise NoNumber(f"its answer is none of a Prometheus server: {plain_line(repr(content[:80]))}") from error
     if not math.isfinite(number):
@@ -132,7 +132,7 @@ def _token(path: Path) -> str:
     return token
 
 
-def _said(content: bytes) -> str:
+def _error_in(content: bytes) -> str:
     """The error in an answer, if it has Prometheus' form."""
     try:
         answer = parse_json(content)

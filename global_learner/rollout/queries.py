@@ -60,7 +60,7 @@ class Query(Section):
     """Without an answer for so long an operator is asked, where nothing else is waited for."""
 
     @model_validator(mode="after")
-    def _can_be_asked(self) -> Query:
+    def _check(self) -> Query:
         if not self.query.strip() or not self.query.replace("\n", " ").isprintable():
             raise ValueError(f"query {self.name}: its PromQL is empty, or not text")
         places = len(_PLACE.findall(self.query))
@@ -165,10 +165,10 @@ def after(query: Query, standing: QueryStanding | None, answer: QueryAnswer) -> 
         numbers = [number for number in (answer.value, answer.incumbent) if number is not None]
         if answer.value is None or not all(map(math.isfinite, numbers)):
             fault = f"{' and '.join(map(str, numbers)) or 'nothing'} is no number"
-        elif isinstance(said := within(query, answer.value, answer.incumbent), str):
-            fault = said
+        elif isinstance(found := within(query, answer.value, answer.incumbent), str):
+            fault = found
         else:
-            good = said
+            good = found
     known = standing or QueryStanding(answer.unix_seconds)
     if fault:
         return replace(known, asked_unix_seconds=answer.unix_seconds, fault=fault)
@@ -190,13 +190,13 @@ def is_due(query: Query, standing: QueryStanding | None, now: float) -> bool:
     return standing is None or not 0.0 <= now - standing.asked_unix_seconds < query.every_seconds
 
 
-def settled(query: Query, standing: QueryStanding | None, now: float) -> bool | None:
+def decided(query: Query, standing: QueryStanding | None, now: float) -> bool | None:
     """Whether the number is good (or bad, False) for long enough; None: neither."""
     if standing is None or standing.fault or standing.answered_unix_seconds is None:
         return None
-    held = standing.answered_unix_seconds - standing.run_unix_seconds
+    seconds = standing.answered_unix_seconds - standing.run_unix_seconds
     fresh = 0.0 <= now - standing.answered_unix_seconds <= _LONGEST_GAP * query.every_seconds
-    enough = standing.run_answers >= LEAST_ANSWERS and held >= query.hold_minutes * _MINUTE_SECONDS
+    enough = standing.run_answers >= LEAST_ANSWERS and seconds >= query.hold_minutes * _MINUTE_SECONDS
     return standing.good if fresh and enough else None
 
 
@@ -221,11 +221,11 @@ def with_queries(
 
     if verdict.outcome is StageOutcome.FAIL:
         return verdict
-    known = {query.name: settled(query, standings.get(query.name), now) for query in queries}
+    known = {query.name: decided(query, standings.get(query.name), now) for query in queries}
     bad = [query for query in queries if known[query.name] is False]
     if bad:
-        said = tuple(line_of(query, standings.get(query.name), now) for query in bad)
-        return replace(verdict, outcome=StageOutcome.FAIL, reasons=said)
+        faults = tuple(line_of(query, standings.get(query.name), now) for query in bad)
+        return replace(verdict, outcome=StageOutcome.FAIL, reasons=faults)
     reasons = (*verdict.reasons, *(line_of(query, standings.get(query.name), now) for query in queries))
     waits_for = [query for query in queries if known[query.name] is None]
     if not waits_for or verdict.outcome is not StageOutcome.PASS:
@@ -242,7 +242,7 @@ def state_of(query: Query, standing: QueryStanding | None, now: float) -> str:
     """State of a query: good, bad, waiting, unanswered or unasked."""
     if standing is None:
         return "unasked"
-    known = settled(query, standing, now)
+    known = decided(query, standing, now)
     if known is not None:
         return "good" if known else "bad"
     return "unanswered" if standing.fault else "waiting"
@@ -255,11 +255,11 @@ def line_of(query: Query, standing: QueryStanding | None, now: float) -> str:
     if standing.fault:
         return f"query {query.name}: no answer: {standing.fault}"
     stands = f"{standing.value:g}" if standing.incumbent is None else f"{standing.value:g} to {standing.incumbent:g}"
-    said = "within its bounds" if standing.good else f"beyond its bounds ({bounds_of(query)})"
+    place = "within its bounds" if standing.good else f"beyond its bounds ({bounds_of(query)})"
     answered = standing.answered_unix_seconds or 0.0
-    held = (answered - standing.run_unix_seconds) / _MINUTE_SECONDS
+    minutes = (answered - standing.run_unix_seconds) / _MINUTE_SECONDS
     old = "" if now - answered <= _LONGEST_GAP * query.every_seconds else ", and nothing newer is known"
-    return f"query {query.name}: {stands} is {said}, for {held:.0f} of {query.hold_minutes:g} min{old}"
+    return f"query {query.name}: {stands} is {place}, for {minutes:.0f} of {query.hold_minutes:g} min{old}"
 
 
 def bounds_of(query: Query) -> str:

@@ -73,17 +73,17 @@ def thinned_verdicts(verdicts: Sequence[KeptVerdict], most: int = MOST_VERDICTS)
     """At most `most` verdicts: first those where the outcome changes, then an even share of the others."""
     if len(verdicts) <= most:
         return list(verdicts)
-    said = [(verdict.stage, verdict.outcome) for verdict in verdicts]
+    outcomes = [(verdict.stage, verdict.outcome) for verdict in verdicts]
     last = len(verdicts) - 1
     edges = {
         place
         for place in range(len(verdicts))
-        if place in (0, last) or said[place] != said[place - 1] or said[place] != said[place + 1]
+        if place in (0, last) or outcomes[place] != outcomes[place - 1] or outcomes[place] != outcomes[place + 1]
     }
     edges = set(sorted(edges)[-most:])
-    room = most - len(edges)
+    left = most - len(edges)
     others = [place for place in range(len(verdicts)) if place not in edges]
-    edges |= {others[number * len(others) // room] for number in range(room)} if room else set()
+    edges |= {others[number * len(others) // left] for number in range(left)} if left else set()
     return [verdicts[place] for place in sorted(edges)]
 
 

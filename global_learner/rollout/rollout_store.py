@@ -43,7 +43,7 @@ from global_learner.rollout.plan import RolloutPlan
 from global_learner.rollout.rollout_assignments import Jcts, rollout_assignment_of, seed_of
 from global_learner.rollout.sketch_store import freeze
 from global_learner.rollout.state import RolloutPhase, RolloutState, VersionRole
-from global_learner.storage.audit import KEEPER
+from global_learner.storage.audit import KEEPER, Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +127,9 @@ class RolloutStore:
         away: Collection[str],
         gone: Collection[str],
         jcts: Jcts,
-        now: float,
-        *,
-        actor: str,
-        why: str = "",
-        dry_run: bool = False,
+        order: Order,
     ) -> Taken:
-        """Begin a rollout of a version, or only say what would come of it (`dry_run`).
+        """Begin a rollout of a version, or only say what would come of it.
 
         Args:
             away: silent clusters.
@@ -156,15 +152,16 @@ class RolloutStore:
                 f"the file of v{card.version} is damaged or gone: restore it, or name another version "
                 "(`policyctl version verify`)"
             ) from error
-        with self._changing(dry_run) as session:
-            begun = self._begin(session, version, plan, away, gone, now, actor, why)
-            number = begun.state.number
-            row = RolloutRow(number=number, candidate=version, seed=seed_of(number, now), actor=actor[:63], why=why)
+        now = order.unix_seconds
+        with self._changing(order) as session:
+            begun = _begin(session, version, plan, away, gone, order)
+            number, seed = begun.state.number, seed_of(begun.state.number, now)
+            row = RolloutRow(number=number, candidate=version, seed=seed, actor=order.actor[:63], why=order.why)
             _keep(row, begun.state)
             session.add(row)
             session.flush()
-            _note_event(session, number, 0, now, actor, "", begun)
-            if begun.state.current.kind == "gate":
+            _note_event(session, number, 0, order, "", begun)
+            if begun.state.current_stage.kind == "gate":
                 freeze(session, number, row.seed, {member.cluster for member in begun.state.members})
             redirected = _apply(session, row, [begun], jcts, now)
             return Taken(_record(row), redirected, begun.audit)
@@ -174,10 +171,8 @@ class RolloutStore:
         number: int,
         contents: Sequence[EventContent],
         jcts: Jcts,
-        now: float,
+        order: Order,
         *,
-        actor: str,
-        dry_run: bool = False,
         seen: SeenRollout | None = None,
     ) -> Taken:
         """Take events of a rollout, in order, all or none; nothing if it is over, or another one runs by now.
@@ -190,12 +185,12 @@ class RolloutStore:
             ChangedSince: it went on since it was seen.
             BadRequest: it names a cluster that the rollout does not know.
         """
-        with self._changing(dry_run) as session:
+        with self._changing(order) as session:
             row = _latest(session)
             if row is None or row.number != number:
                 return Taken(None)
             _check_seen(session, _state(row), seen, contents)
-            redirected, lines = _take(session, row, contents, jcts, now, actor)
+            redirected, lines = _take(session, row, contents, jcts, order)
             return Taken(_record(row), redirected, lines)
 
     def assign(
@@ -203,12 +198,9 @@ class RolloutStore:
         version: int,
         spec_digest: str,
         clusters: Collection[str] | None,
-        actor: str,
-        now: float,
+        order: Order,
         to_newest: bool,
-        why: str = "",
         gone: Collection[str] = (),
-        dry_run: bool = False,
         seen: Mapping[str, int] = MappingProxyType({}),
     ) -> Taken:
         """Assign a version by an operator's order; a running rollout leaves these clusters alone from now on.
@@ -228,7 +220,7 @@ class RolloutStore:
         """
         if version:
             self._registry.policy_bytes(version)
-        with self._changing(dry_run) as session:
+        with self._changing(order) as session:
             assignments.check_seen(session, seen, moves_on=to_newest)
             row = _latest(session)
             redirected: tuple[ClusterRegistration, ...] = ()
@@ -241,11 +233,11 @@ class RolloutStore:
                     if member.role is not VersionRole.PINNED
                     and (member.cluster in named if named else member.cluster not in gone)
                 ]
-                redirected, _ = _take(session, row, [Pin(cluster=cluster) for cluster in pinned], {}, now, actor)
+                redirected, _ = _take(session, row, [Pin(cluster=cluster) for cluster in pinned], {}, order)
             if version:
-                done = assignments.assign(session, version, spec_digest, clusters, actor, now, why, gone)
+                done = assignments.assign(session, version, spec_digest, clusters, order, gone)
             else:
-                done = assignments.release(session, clusters, to_newest, actor, now, why, gone)
+                done = assignments.release(session, clusters, to_newest, order, gone)
             session.flush()
             touched = {entry.cluster for entry in done} | {entry.cluster for entry in redirected}
             record = None if row is None else _record(row)
@@ -255,17 +247,14 @@ class RolloutStore:
         self,
         spec_digest: str,
         clusters: Collection[str] | None,
-        actor: str,
-        now: float,
-        why: str,
+        order: Order,
         *,
         hold: bool,
-        dry_run: bool,
         gone: Collection[str] = (),
         seen: Mapping[str, int] = MappingProxyType({}),
         just_looked: bool = False,
     ) -> Taken:
-        """Assign the version before by an operator's order, or only say what would come of it (`dry_run`).
+        """Assign the version before by an operator's order, or only say what would come of it.
 
         Args:
             clusters: None is all that ever registered.
@@ -289,13 +278,13 @@ class RolloutStore:
             assignments.check_seen(session, seen, moves_on=hold)
             way = tuple(assignments.way_back(session, spec_digest, clusters, hold, gone))
             if just_looked:
-                assignments.check_not_just_taken_back(session, way, now)
+                assignments.check_not_just_taken_back(session, way, order.unix_seconds)
         for version in {entry.to_version for entry in way}:
             self._registry.policy_bytes(version)
-        if dry_run:
+        if order.dry_run:
             return Taken(None, assigned=way)
         with self._registry.transaction() as session:
-            assignments.go_back(session, way, actor, now, why)
+            assignments.go_back(session, way, order)
             session.flush()
             return Taken(None, _registrations(session, [entry.cluster for entry in way]), assigned=way)
 
@@ -317,31 +306,29 @@ class RolloutStore:
                     missing.append(VersionDamaged(version=version))
         return missing
 
-    def _changing(self, dry_run: bool) -> AbstractContextManager[Session]:
+    def _changing(self, order: Order) -> AbstractContextManager[Session]:
         """A transaction; of a dry run a session whose changes are given up at its end."""
-        return self._registry.session() if dry_run else self._registry.transaction()
+        return self._registry.session() if order.dry_run else self._registry.transaction()
 
-    def _begin(
-        self,
-        session: Session,
-        version: int,
-        plan: RolloutPlan,
-        away: Collection[str],
-        gone: Collection[str],
-        now: float,
-        actor: str,
-        why: str,
-    ) -> Transition:
-        assignments.kept_row(session, version)
-        latest = _latest(session)
-        fleet = {
-            row.cluster: FleetCluster(row.assigned_version, row.held, row.cluster in away)
-            for row in session.scalars(select(ClusterRow))
-            if row.cluster not in gone
-        }
-        number = 1 if latest is None else latest.number + 1
-        running = None if latest is None else _state(latest)
-        return start(number, version, plan, fleet, now, actor=actor, why=why, running=running)
+
+def _begin(
+    session: Session,
+    version: int,
+    plan: RolloutPlan,
+    away: Collection[str],
+    gone: Collection[str],
+    order: Order,
+) -> Transition:
+    assignments.kept_row(session, version)
+    latest = _latest(session)
+    fleet = {
+        row.cluster: FleetCluster(row.assigned_version, row.held, row.cluster in away)
+        for row in session.scalars(select(ClusterRow))
+        if row.cluster not in gone
+    }
+    number = 1 if latest is None else latest.number + 1
+    running = None if latest is None else _state(latest)
+    return start(number, version, plan, fleet, order.unix_seconds, actor=order.actor, why=order.why, running=running)
 
 
 def _registrations(session: Session, clusters: Collection[str]) -> tuple[ClusterRegistration, ...]:
@@ -384,7 +371,7 @@ def _check_seen(
         raise ChangedSince(
             f"rollout {state.number} of v{state.candidate} went on since you looked, so nothing was changed: "
             f"{decided[0].actor}: {decided[0].came_of_it[0][:200]} (event {decided[0].number}); it is {state.phase} in "
-            f"stage {state.stage} ({state.current.kind}): look at `policyctl rollout status`, and ask again"
+            f"stage {state.stage} ({state.current_stage.kind}): look at `policyctl rollout status`, and ask again"
         )
 
 
@@ -393,17 +380,19 @@ def _record(row: RolloutRow) -> RolloutRecord:
 
 
 def _take(
-    session: Session, row: RolloutRow, contents: Sequence[EventContent], jcts: Jcts, now: float, actor: str
+    session: Session, row: RolloutRow, contents: Sequence[EventContent], jcts: Jcts, order: Order
 ) -> tuple[tuple[ClusterRegistration, ...], tuple[RolloutAuditLine, ...]]:
     """Take events in order and store what follows; the redirected clusters, and the audit lines."""
     state, transitions = _state(row), []
     for content in contents:
-        event = Event(number=state.events + 1, unix_seconds=now, actor=actor, what=content)
+        event = Event(number=state.events + 1, unix_seconds=order.unix_seconds, actor=order.actor, what=content)
         transition = step(state, event)
-        _note_event(session, row.number, event.number, now, actor, event.model_dump_json(), transition)
+        _note_event(session, row.number, event.number, order, event.model_dump_json(), transition)
         transitions.append(transition)
         state = transition.state
-    return _apply(session, row, transitions, jcts, now), tuple(line for one in transitions for line in one.audit)
+    return _apply(session, row, transitions, jcts, order.unix_seconds), tuple(
+        line for one in transitions for line in one.audit
+    )
 
 
 def _keep(row: RolloutRow, state: RolloutState) -> None:
@@ -412,14 +401,11 @@ def _keep(row: RolloutRow, state: RolloutState) -> None:
     row.state = state.model_dump_json()
 
 
-def _note_event(
-    session: Session, rollout: int, number: int, now: float, actor: str, event: str, transition: Transition
-) -> None:
+def _note_event(session: Session, rollout: int, number: int, order: Order, event: str, transition: Transition) -> None:
     lines = [line.words for line in transition.audit]
+    now, actor = order.unix_seconds, order.actor[:63]
     session.add(
-        RolloutEventRow(
-            rollout=rollout, number=number, unix_seconds=now, actor=actor[:63], event=event, came_of_it=lines
-        )
+        RolloutEventRow(rollout=rollout, number=number, unix_seconds=now, actor=actor, event=event, came_of_it=lines)
     )
 
 

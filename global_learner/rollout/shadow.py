@@ -62,20 +62,20 @@ def judge_shadow(
         of_stage: clusters that shadow now, and are there.
     """
     faults = {cluster: found for cluster, own in sorted(shadowed.items()) if (found := own.faults(settings))}
-    said = tuple(f"{cluster}: {', '.join(found)}" for cluster, found in faults.items())
+    reasons = tuple(f"{cluster}: {', '.join(found)}" for cluster, found in faults.items())
     if len(faults) >= _LEAST_CLUSTERS:
-        return Verdict(StageOutcome.FAIL, reasons=said)
-    held = tuple(faults)
+        return Verdict(StageOutcome.FAIL, reasons=reasons)
+    faulty = tuple(faults)
     enough = [
         cluster
         for cluster in of_stage
-        if cluster not in held and cluster in shadowed and shadowed[cluster].decisions >= settings.shadow_decisions
+        if cluster not in faulty and cluster in shadowed and shadowed[cluster].decisions >= settings.shadow_decisions
     ]
     if not time_over:
-        return Verdict(StageOutcome.WAIT, held=held, reasons=said)
+        return Verdict(StageOutcome.WAIT, held=faulty, reasons=reasons)
     if len(enough) < _LEAST_CLUSTERS:
         few = f"{len(enough)} clusters computed {settings.shadow_decisions} decisions twice; it takes {_LEAST_CLUSTERS}"
-        return Verdict(StageOutcome.INCONCLUSIVE, held=held, reasons=(*said, few))
+        return Verdict(StageOutcome.INCONCLUSIVE, held=faulty, reasons=(*reasons, few))
     decisions = sum(shadowed[cluster].decisions for cluster in enough)
     agreed = sum(shadowed[cluster].agreed for cluster in enough) / decisions
     gain = sum(shadowed[cluster].believed_gain * shadowed[cluster].decisions for cluster in enough) / decisions
@@ -83,4 +83,4 @@ def judge_shadow(
         f"{len(enough)} clusters, {decisions} decisions made twice: in {agreed:.1%} of them every job got the same; "
         f"believed progress of all jobs {math.expm1(gain):+.1%}, + is faster"
     )
-    return Verdict(StageOutcome.PASS, held=held, reasons=(*said, passed))
+    return Verdict(StageOutcome.PASS, held=faulty, reasons=(*reasons, passed))

@@ -91,7 +91,7 @@ class RolloutState(Section):
     """By name."""
 
     @property
-    def current(self) -> Stage:
+    def current_stage(self) -> Stage:
         """The present stage."""
         return self.plan.stages[self.stage]
 

@@ -117,7 +117,7 @@ class Scorer:
         def read(answer: Any) -> dict[str, Any]:
             return {**answer, "state": "scored"}
 
-        found = await _asked(self._settings, self._command, question, seconds, setting, read, "score")
+        found = await _parsed_answer(self._settings, self._command, question, seconds, setting, read, "score")
         if isinstance(found, NoAnswer):
             identity = {"replay_set": NAME, "replay_set_digest": set_digest()}
             found = {"state": "failed", "reason": found.reason[:_MAX_REASON_CHARACTERS], **identity}
@@ -156,10 +156,10 @@ class SketchReplayer:
         def read(answer: Any) -> JctSeconds:
             return {name: None if answer[name] is None else float(answer[name]) for name in policies}
 
-        return await _asked(self._settings, self._command, question, seconds, setting, read, "times")
+        return await _parsed_answer(self._settings, self._command, question, seconds, setting, read, "times")
 
 
-async def _asked(
+async def _parsed_answer(
     settings: ScoreSettings,
     command: Sequence[str],
     question: Mapping[str, Any],

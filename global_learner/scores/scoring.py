@@ -180,9 +180,9 @@ def world_of(sketch: WorkloadSketch, seed: int, speeds: SpeedModel) -> tuple[Wor
     Raises:
         BadInput: nothing of the catalogue fits its machines.
     """
-    wanted = sketch.jobs_a_day * _DAYS
-    count = int(min(max(wanted, LEAST_JOBS), MOST_JOBS))
-    factor = min(1.0, MOST_JOBS / wanted)
+    expected = sketch.jobs_a_day * _DAYS
+    count = int(min(max(expected, LEAST_JOBS), MOST_JOBS))
+    factor = min(1.0, MOST_JOBS / expected)
     nodes = max(1, math.ceil(sketch.nodes * factor))
     cluster = ClusterSize(nodes, sketch.gpus_per_node, sketch.cpus_per_node)
     of_times, of_jobs = (np.random.default_rng(stream) for stream in np.random.SeedSequence(seed).spawn(2))

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import heapq
 import math
-import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -33,6 +32,7 @@ from global_learner.rollout.rollout_messages import (
 from global_learner.rollout.rollout_store import SeenRollout, Taken
 from global_learner.rollout.state import RolloutPhase, VersionRole
 from global_learner.service.admission import Context, answered
+from global_learner.storage.audit import Order
 from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.signed_documents import SignedDocument
@@ -105,13 +105,16 @@ Reply = TypeVar("Reply")
 
 
 def for_people(
-    method: Callable[[AdminService, Request, str], Awaitable[Reply]],
+    method: Callable[[AdminService, Request, Order], Awaitable[Reply]],
 ) -> Callable[[AdminService, Request, Context], Awaitable[Reply]]:
-    """Answer a person, whose name the method is told, as all calls are `answered`."""
+    """Answer a person, by whose order the method is called, as all calls are `answered`."""
 
     @functools.wraps(method)
     async def call(service: AdminService, request: Request, context: Context) -> Reply:
-        return await method(service, request, service.identity.person(context.auth_context()))
+        actor, now = service.identity.person(context.auth_context()), service.wall_clock()
+        order = Order(actor, now, getattr(request, "reason", ""), getattr(request, "dry_run", False))
+        check_reason(order.why)
+        return await method(service, request, order)
 
     return answered(call)
 
@@ -126,25 +129,24 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         registrar: Registrar,
         telemetry: LearnerTelemetry,
         scoring: bool = True,
-        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.telemetry = telemetry
+        self.wall_clock = learner.process.wall_clock
         self._learner = learner
         self._registry, self._ask = learner.registry.registry, learner.registry.call
         self.identity = identity
         self._registrar = registrar
         self._scoring = scoring
-        self._wall_clock = wall_clock
 
     # The fleet and its clusters.
 
     @for_people
-    async def GetFleet(self, request: fleet_pb2.GetFleetRequest, actor: str) -> fleet_pb2.GetFleetReply:
+    async def GetFleet(self, request: fleet_pb2.GetFleetRequest, order: Order) -> fleet_pb2.GetFleetReply:
         """All clusters, and the head."""
         return await fleet_message(self._learner, self._registrar)
 
     @for_people
-    async def GetReport(self, request: fleet_pb2.GetReportRequest, actor: str) -> fleet_pb2.GetReportReply:
+    async def GetReport(self, request: fleet_pb2.GetReportRequest, order: Order) -> fleet_pb2.GetReportReply:
         """Everything that the report shows."""
         return await self.report()
 
@@ -157,7 +159,7 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
                 self._show_refusals(rollout)
         staleness = self._learner.head.ledger.recent_staleness()
         return fleet_pb2.GetReportReply(
-            made_unix_seconds=self._wall_clock(),
+            made_unix_seconds=self.wall_clock(),
             fleet=await fleet_message(self._learner, self._registrar, with_jobs=True),
             versions=await self._versions(),
             enrolls=enrolls,
@@ -177,9 +179,11 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         )
 
     @for_people
-    async def EnrollCluster(self, request: fleet_pb2.EnrollClusterRequest, actor: str) -> fleet_pb2.EnrollClusterReply:
+    async def EnrollCluster(
+        self, request: fleet_pb2.EnrollClusterRequest, order: Order
+    ) -> fleet_pb2.EnrollClusterReply:
         """A one-time token for a cluster's name."""
-        invitation = await self._registrar.invite(request.cluster, actor)
+        invitation = await self._registrar.invite(request.cluster, order.actor)
         return fleet_pb2.EnrollClusterReply(
             token=invitation.token,
             expires_unix_seconds=invitation.expires_unix_seconds,
@@ -189,29 +193,31 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         )
 
     @for_people
-    async def ListClusters(self, request: fleet_pb2.ListClustersRequest, actor: str) -> fleet_pb2.ListClustersReply:
+    async def ListClusters(self, request: fleet_pb2.ListClustersRequest, order: Order) -> fleet_pb2.ListClustersReply:
         """Who may call, who might, who may no longer."""
         return fleet_pb2.ListClustersReply(clusters=await self._registrar.clusters())
 
     @for_people
-    async def RevokeCluster(self, request: fleet_pb2.RevokeClusterRequest, actor: str) -> fleet_pb2.RevokeClusterReply:
+    async def RevokeCluster(
+        self, request: fleet_pb2.RevokeClusterRequest, order: Order
+    ) -> fleet_pb2.RevokeClusterReply:
         """Turn a cluster out; its next call is refused."""
-        check_reason(request.reason)
         certificates, tokens = await self._registrar.revoke(
-            request.cluster, actor, request.reason, dry_run=request.dry_run
+            request.cluster, order.actor, order.why, dry_run=order.dry_run
         )
         return fleet_pb2.RevokeClusterReply(certificates=certificates, tokens=tokens)
 
     @for_people
-    async def ForgetCluster(self, request: fleet_pb2.ForgetClusterRequest, actor: str) -> fleet_pb2.ForgetClusterReply:
+    async def ForgetCluster(
+        self, request: fleet_pb2.ForgetClusterRequest, order: Order
+    ) -> fleet_pb2.ForgetClusterReply:
         """List a cluster no longer that was turned out, or was never enrolled and is away."""
-        check_reason(request.reason)
-        cluster, dry_run = request.cluster, request.dry_run
+        cluster, dry_run = request.cluster, order.dry_run
         fleet, away_seconds = self._learner.fleet, self._learner.rollouts.away_seconds
         entry = fleet.get(cluster)
         is_heard = entry is not None and fleet.seconds_since_heard(entry) <= away_seconds
         registered = await self._registrar.forget(
-            cluster, actor, request.reason, dry_run=dry_run, unheard_seconds=away_seconds if is_heard else None
+            cluster, order.actor, order.why, dry_run=dry_run, unheard_seconds=away_seconds if is_heard else None
         )
         if not dry_run:
             self._learner.forget(cluster)
@@ -221,11 +227,11 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
 
     @for_people
     async def EnrollOperator(
-        self, request: fleet_pb2.EnrollOperatorRequest, actor: str
+        self, request: fleet_pb2.EnrollOperatorRequest, order: Order
     ) -> fleet_pb2.EnrollOperatorReply:
         """A certificate for a person, in place of those of that name."""
         grant, replaced = await self._registrar.enroll_person(
-            request.name, request.role, request.signing_request, actor
+            request.name, request.role, request.signing_request, order.actor
         )
         return fleet_pb2.EnrollOperatorReply(
             certificate=grant.pem,
@@ -235,49 +241,48 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         )
 
     @for_people
-    async def ListOperators(self, request: fleet_pb2.ListOperatorsRequest, actor: str) -> fleet_pb2.ListOperatorsReply:
+    async def ListOperators(
+        self, request: fleet_pb2.ListOperatorsRequest, order: Order
+    ) -> fleet_pb2.ListOperatorsReply:
         """People, their roles, and until when."""
         return fleet_pb2.ListOperatorsReply(operators=await self._registrar.people())
 
     @for_people
     async def RevokeOperator(
-        self, request: fleet_pb2.RevokeOperatorRequest, actor: str
+        self, request: fleet_pb2.RevokeOperatorRequest, order: Order
     ) -> fleet_pb2.RevokeOperatorReply:
         """Turn a person out; the next call is refused."""
-        check_reason(request.reason)
-        certificates = await self._registrar.revoke_person(request.name, actor, request.reason, dry_run=request.dry_run)
+        certificates = await self._registrar.revoke_person(request.name, order.actor, order.why, dry_run=order.dry_run)
         return fleet_pb2.RevokeOperatorReply(certificates=certificates)
 
     @for_people
     async def ReleaseCluster(
-        self, request: fleet_pb2.ReleaseClusterRequest, actor: str
+        self, request: fleet_pb2.ReleaseClusterRequest, order: Order
     ) -> fleet_pb2.ReleaseClusterReply:
         """End a cluster's quarantine."""
-        return fleet_pb2.ReleaseClusterReply(
-            released=await self._learner.operator.release(request.cluster, actor, request.reason)
-        )
+        return fleet_pb2.ReleaseClusterReply(released=await self._learner.operator.release(request.cluster, order))
 
     # Versions, the head, and the audit log.
 
     @for_people
-    async def ListVersions(self, request: fleet_pb2.ListVersionsRequest, actor: str) -> fleet_pb2.ListVersionsReply:
+    async def ListVersions(self, request: fleet_pb2.ListVersionsRequest, order: Order) -> fleet_pb2.ListVersionsReply:
         """All cards, oldest first."""
         return fleet_pb2.ListVersionsReply(versions=await self._versions())
 
     @for_people
-    async def ShowVersion(self, request: fleet_pb2.ShowVersionRequest, actor: str) -> fleet_pb2.ShowVersionReply:
+    async def ShowVersion(self, request: fleet_pb2.ShowVersionRequest, order: Order) -> fleet_pb2.ShowVersionReply:
         """One card and its spec."""
         card, spec = await self._ask(self._registry.version, request.version)
         return fleet_pb2.ShowVersionReply(card=version_message(card, scoring=self._scoring), spec_json=spec.to_json())
 
     @for_people
-    async def AssignVersion(self, request: fleet_pb2.AssignVersionRequest, actor: str) -> fleet_pb2.AssignVersionReply:
+    async def AssignVersion(
+        self, request: fleet_pb2.AssignVersionRequest, order: Order
+    ) -> fleet_pb2.AssignVersionReply:
         """Let clusters act on a version from their next heartbeat on."""
         clusters = _whom(request)
         rollouts = self._learner.rollouts
-        done = await rollouts.assign(
-            request.version, clusters, actor, request.reason, dry_run=request.dry_run, seen=_seen_versions(request)
-        )
+        done = await rollouts.assign(request.version, clusters, order, _seen_versions(request))
         return fleet_pb2.AssignVersionReply(
             assignments=_assignments(done),
             pinned=done.pinned,
@@ -286,13 +291,11 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         )
 
     @for_people
-    async def RollBack(self, request: fleet_pb2.RollBackRequest, actor: str) -> fleet_pb2.RollBackReply:
+    async def RollBack(self, request: fleet_pb2.RollBackRequest, order: Order) -> fleet_pb2.RollBackReply:
         """Let clusters act on the version before from their next heartbeat on."""
         done = await self._learner.rollouts.go_back(
             _whom(request),
-            actor,
-            request.reason,
-            dry_run=request.dry_run,
+            order,
             seen=_seen_versions(request),
             just_looked=request.just_looked,
         )
@@ -302,16 +305,14 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
     # Rollouts.
 
     @for_people
-    async def StartRollout(self, request: fleet_pb2.StartRolloutRequest, actor: str) -> fleet_pb2.StartRolloutReply:
+    async def StartRollout(self, request: fleet_pb2.StartRolloutRequest, order: Order) -> fleet_pb2.StartRolloutReply:
         """Begin to bring a version to the fleet in stages."""
-        taken = await self._learner.rollouts.begin(
-            request.version, request.plan_json, actor, request.reason, dry_run=request.dry_run
-        )
+        taken = await self._learner.rollouts.begin(request.version, request.plan_json, order)
         note = AUTO_ASSIGN_NOTE if self._learner.rollouts.auto_assign else ""
         return fleet_pb2.StartRolloutReply(rollout=taken_message(taken), changes=change_lines(taken), note=note)
 
     @for_people
-    async def GetRollout(self, request: fleet_pb2.GetRolloutRequest, actor: str) -> fleet_pb2.GetRolloutReply:
+    async def GetRollout(self, request: fleet_pb2.GetRolloutRequest, order: Order) -> fleet_pb2.GetRolloutReply:
         """One rollout, with its clusters, verdicts and events."""
         shown = overview_message(await self._learner.rollouts.overview(request.number))
         if shown.phase not in _OVER:
@@ -340,76 +341,67 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
                 member.refused_reason = entry.status.refused_reason
 
     @for_people
-    async def ListRollouts(self, request: fleet_pb2.ListRolloutsRequest, actor: str) -> fleet_pb2.ListRolloutsReply:
+    async def ListRollouts(self, request: fleet_pb2.ListRolloutsRequest, order: Order) -> fleet_pb2.ListRolloutsReply:
         """All rollouts, oldest first."""
         records = await self._ask(self._learner.rollouts.store.records)
         return fleet_pb2.ListRolloutsReply(rollouts=[record_message(record) for record in records])
 
     @for_people
-    async def ActOnRollout(self, request: fleet_pb2.ActOnRolloutRequest, actor: str) -> fleet_pb2.ActOnRolloutReply:
+    async def ActOnRollout(self, request: fleet_pb2.ActOnRolloutRequest, order: Order) -> fleet_pb2.ActOnRolloutReply:
         """Carry out an operator's word on the latest rollout."""
         if request.cluster:
             checked_name(request.cluster)
         seen = SeenRollout(request.seen.number, request.seen.event_number) if request.HasField("seen") else None
-        taken = await self._learner.rollouts.act(
-            request.action, request.cluster, actor, request.reason, dry_run=request.dry_run, seen=seen
-        )
+        taken = await self._learner.rollouts.act(request.action, request.cluster, order, seen)
         return fleet_pb2.ActOnRolloutReply(rollout=taken_message(taken), changes=change_lines(taken))
 
     @for_people
-    async def PinVersion(self, request: fleet_pb2.PinVersionRequest, actor: str) -> fleet_pb2.PinVersionReply:
+    async def PinVersion(self, request: fleet_pb2.PinVersionRequest, order: Order) -> fleet_pb2.PinVersionReply:
         """Keep a version whatever its age, or no longer."""
-        check_reason(request.reason)
-        pin, now = self._registry.remarks.pin, self._wall_clock()
-        changed = await self._ask(pin, request.version, request.pinned, actor, now, request.reason)
+        changed = await self._ask(self._registry.remarks.pin, request.version, request.pinned, order)
         return fleet_pb2.PinVersionReply(changed=changed)
 
     @for_people
-    async def NoteVersion(self, request: fleet_pb2.NoteVersionRequest, actor: str) -> fleet_pb2.NoteVersionReply:
+    async def NoteVersion(self, request: fleet_pb2.NoteVersionRequest, order: Order) -> fleet_pb2.NoteVersionReply:
         """Have a version's card say something to people."""
         check_reason(request.text, "note")
-        note, now = self._registry.remarks.note, self._wall_clock()
-        changed = await self._ask(note, request.version, request.text.strip(), actor, now)
+        changed = await self._ask(self._registry.remarks.note, request.version, request.text.strip(), order)
         return fleet_pb2.NoteVersionReply(changed=changed)
 
     @for_people
     async def RestoreVersion(
-        self, request: fleet_pb2.RestoreVersionRequest, actor: str
+        self, request: fleet_pb2.RestoreVersionRequest, order: Order
     ) -> fleet_pb2.RestoreVersionReply:
         """Put a version's file back that was damaged or lost."""
-        restored = await self._learner.operator.restore(request.version, request.file, actor, request.reason)
+        restored = await self._learner.operator.restore(request.version, request.file, order)
         return fleet_pb2.RestoreVersionReply(changed=restored)
 
     @for_people
     async def PublishVersion(
-        self, request: fleet_pb2.PublishVersionRequest, actor: str
+        self, request: fleet_pb2.PublishVersionRequest, order: Order
     ) -> fleet_pb2.PublishVersionReply:
         """Make a policy that was trained elsewhere the next version; nothing acts on it by that."""
-        card = await self._learner.operator.publish(request.policy_file, request.note, actor)
+        card = await self._learner.operator.publish(request.policy_file, request.note, order)
         return fleet_pb2.PublishVersionReply(card=version_message(card, scoring=self._scoring))
 
     @for_people
-    async def AliasVersion(self, request: fleet_pb2.AliasVersionRequest, actor: str) -> fleet_pb2.AliasVersionReply:
+    async def AliasVersion(self, request: fleet_pb2.AliasVersionRequest, order: Order) -> fleet_pb2.AliasVersionReply:
         """Let a word mean a version, or nothing any more."""
-        check_reason(request.reason)
-        remarks, now = self._registry.remarks, self._wall_clock()
-        alias, version, why = request.alias, request.version, request.reason
-        if version:
-            before = await self._ask(remarks.give_alias, alias, version, request.move, actor, now, why)
+        remarks = self._registry.remarks
+        if request.version:
+            before = await self._ask(remarks.give_alias, request.alias, request.version, request.move, order)
         else:
-            before = await self._ask(remarks.take_alias, alias, actor, now, why)
+            before = await self._ask(remarks.take_alias, request.alias, order)
         return fleet_pb2.AliasVersionReply(from_version=before)
 
     @for_people
-    async def ResetHead(self, request: fleet_pb2.ResetHeadRequest, actor: str) -> fleet_pb2.ResetHeadReply:
+    async def ResetHead(self, request: fleet_pb2.ResetHeadRequest, order: Order) -> fleet_pb2.ResetHeadReply:
         """Let the head go on from a version."""
         seen_step = request.seen_step if request.HasField("seen_step") else None
-        return await self._learner.operator.reset_head(
-            request.version, actor, request.reason, dry_run=request.dry_run, seen_step=seen_step
-        )
+        return await self._learner.operator.reset_head(request.version, order, seen_step)
 
     @for_people
-    async def GetKeys(self, request: fleet_pb2.GetKeysRequest, actor: str) -> fleet_pb2.GetKeysReply:
+    async def GetKeys(self, request: fleet_pb2.GetKeysRequest, order: Order) -> fleet_pb2.GetKeysReply:
         """Which keys sign for this fleet."""
         signing = self._learner.operator.signing
         if signing is None:
@@ -419,15 +411,15 @@ class AdminService(fleet_pb2_grpc.AdminServicer):
         )
 
     @for_people
-    async def RotateKey(self, request: fleet_pb2.RotateKeyRequest, actor: str) -> fleet_pb2.RotateKeyReply:
+    async def RotateKey(self, request: fleet_pb2.RotateKeyRequest, order: Order) -> fleet_pb2.RotateKeyReply:
         """A new key in a role's place."""
         root = SignedDocument.of(request.root) if request.HasField("root") else None
-        unsigned = await self._learner.operator.rotate_key(request.role, root, actor, request.seen_root)
+        unsigned = await self._learner.operator.rotate_key(request.role, root, order, request.seen_root)
         roots = [document.message() for document in self._registrar.roots]
         return fleet_pb2.RotateKeyReply(roots=roots, unsigned_root=unsigned)
 
     @for_people
-    async def ListAudit(self, request: fleet_pb2.ListAuditRequest, actor: str) -> fleet_pb2.ListAuditReply:
+    async def ListAudit(self, request: fleet_pb2.ListAuditRequest, order: Order) -> fleet_pb2.ListAuditReply:
         """Who did what, when: identities, versions and the head in one log."""
         since = request.since_unix_seconds
         if not math.isfinite(since):

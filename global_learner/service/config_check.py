@@ -18,7 +18,7 @@ from global_learner.aggregation.modes import build_aggregator
 from global_learner.errors import BadLearnerConfig
 from global_learner.service.admission import AdmissionLimits
 from global_learner.service.identity_setup import ExternalCredentials, read_external_credentials
-from global_learner.service.listener import room_for_connections
+from global_learner.service.listener import most_connections
 from global_learner.settings import LearnerSettings
 from global_learner.storage.update_records import log_limit_bytes
 from policy_net.errors import IdentityFileError
@@ -109,9 +109,7 @@ def _limits(settings: LearnerSettings, spec: WeightSpec) -> AdmissionLimits:
     gradient = 4 * spec.parameter_count
     return AdmissionLimits(
         gradient + _ENVELOPE_BYTES,
-        room_for_connections(
-            settings.ingest.max_connections or max(_LEAST_CONNECTIONS, 4 * settings.ingest.max_clusters)
-        ),
+        most_connections(settings.ingest.max_connections or max(_LEAST_CONNECTIONS, 4 * settings.ingest.max_clusters)),
         settings.calls,
         large_methods=frozenset({"Push", "Reply", "ShareBeliefs", "RestoreVersion", "PublishVersion"}),
         envelope_bytes=_ENVELOPE_BYTES,

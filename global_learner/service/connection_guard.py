@@ -32,13 +32,13 @@ Peer = tuple[str, int]
 
 
 class ConnectionGuard:
-    """Watches the connections of one listening port, of which gRPC lets in `room`; for one event loop.
+    """Watches the connections of one listening port, of which gRPC lets in `most`; for one event loop.
 
     With `callers_stay`, one that has made a call is kept; not where anybody may make one.
     """
 
-    def __init__(self, room: int, *, callers_stay: bool = True) -> None:
-        self._room = room
+    def __init__(self, most: int, *, callers_stay: bool = True) -> None:
+        self._most = most
         self._callers_stay = callers_stay
         self._callers: set[Peer] = set()
         self._seen: dict[Peer, None] = {}
@@ -47,14 +47,14 @@ class ConnectionGuard:
 
     def on_call(self, peer: str) -> None:
         """A connection (as gRPC names it) is a caller's, who may be told apart by more than an address."""
-        if self._callers_stay and len(self._callers) < 2 * self._room:
+        if self._callers_stay and len(self._callers) < 2 * self._most:
             self._callers.add(_host_and_port(peer))
 
     async def watch(self, port: int) -> None:
         """Look again and again; 0 is no port."""
         while port and _FILES.exists():
             await asyncio.sleep(POLL_SECONDS)
-            if len(_files()) >= _CROWDED * self._room or len(self._callers) >= self._room:
+            if len(_files()) >= _CROWDED * self._most or len(self._callers) >= self._most:
                 self.poll(port)
 
     def poll(self, port: int) -> int:
@@ -62,9 +62,9 @@ class ConnectionGuard:
         found = self._connections(port)
         self._callers.intersection_update(found)
         self._seen = {peer: None for peer in (*self._seen, *found) if peer in found}
-        if len(found) < _CROWDED * self._room:
+        if len(found) < _CROWDED * self._most:
             return 0
-        chosen = self._chosen(len(found) - round(_ENOUGH * self._room))
+        chosen = self._chosen(len(found) - round(_ENOUGH * self._most))
         closed = sum(_close(port, found[peer], peer) for peer in chosen)
         if closed:
             _log.warning("connections-closed", connections=closed, reason="too many that make no call")

@@ -49,7 +49,7 @@ class PushLines:
     """The canonical line of each update, for one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, later: Later = on_loop) -> None:
-        self._lines: FoldedLines[tuple[str, str]] = FoldedLines(lambda key: (OTHERS, key[1]), _tell, clock, later)
+        self._lines: FoldedLines[tuple[str, str]] = FoldedLines(lambda key: (OTHERS, key[1]), _log_folded, clock, later)
 
     def on_answer(self, update: GradientUpdate, answer: UpdateAnswer, seconds: float) -> None:
         """Log an update, or count it into the line to come; `seconds` are what it took."""
@@ -76,7 +76,7 @@ class PushLines:
         )
 
 
-def _tell(key: tuple[str, str], updates: int, seconds: float) -> None:
+def _log_folded(key: tuple[str, str], updates: int, seconds: float) -> None:
     cluster, outcome = key
     _log.warning("updates-answered", cluster=cluster, outcome=outcome, updates=updates, seconds=round(seconds, 1))
 
@@ -230,8 +230,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         beliefs = self._learner.beliefs
         self._learner.fleet.check_registered(cluster, request.incarnation)
         taken = await beliefs.on_report(cluster, request.incarnation, request.revision, request.types)
-        held = beliefs.summary(cluster)
-        return fleet_pb2.ShareBeliefsReply(taken=taken, statistics=held.statistics, left_out=held.left_out)
+        summary = beliefs.summary(cluster)
+        return fleet_pb2.ShareBeliefsReply(taken=taken, statistics=summary.statistics, left_out=summary.left_out)
 
     @answered
     async def ShareSketch(self, request: fleet_pb2.ShareSketchRequest, context: Context) -> fleet_pb2.ShareSketchReply:

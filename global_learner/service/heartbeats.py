@@ -211,14 +211,14 @@ class ClustersAhead:
             self._begun_at = newest_version
         # From where this learner began: else each version that it publishes would let numbers go as far again.
         believed = version <= self._begun_at + MOST_AHEAD
-        said = []
+        remarks = []
         if version:
-            said.append(f"acts on v{version}, and the newest here is v{newest_version}")
+            remarks.append(f"acts on v{version}, and the newest here is v{newest_version}")
             too_far = f"no version is so far ahead: the next number stays v{newest_version + 1}"
-            said.append(f"the next is v{version + 1} or above" if believed else too_far)
+            remarks.append(f"the next is v{version + 1} or above" if believed else too_far)
         if is_head:
-            said.append(f"learned at head step {status.learning_step}, and the head here is at {head_step}")
-        if await self._lines.note(cluster, (version, is_head), version if believed else 0, "; ".join(said)):
+            remarks.append(f"learned at head step {status.learning_step}, and the head here is at {head_step}")
+        if await self._lines.note(cluster, (version, is_head), version if believed else 0, "; ".join(remarks)):
             _log.error(
                 "cluster-ahead",
                 cluster=cluster,

@@ -69,13 +69,13 @@ class HeadReader:
 
     def __init__(self, stream: BufferedIOBase) -> None:
         self._stream = stream
-        self._room = MOST_HEAD_BYTES
+        self._bytes_left = MOST_HEAD_BYTES
         self.close = stream.close
 
     @property
     def is_new(self) -> bool:
         """Whether no line was read whole."""
-        return self._room == MOST_HEAD_BYTES
+        return self._bytes_left == MOST_HEAD_BYTES
 
     def readline(self, limit: int) -> bytes:
         """The next line; empty at the end.
@@ -83,10 +83,10 @@ class HeadReader:
         Raises:
             HeadTooLarge: it does not fit in with those before it.
         """
-        line = self._stream.readline(min(limit, self._room + 1))
-        if len(line) > self._room:
+        line = self._stream.readline(min(limit, self._bytes_left + 1))
+        if len(line) > self._bytes_left:
             raise HeadTooLarge
-        self._room -= len(line)
+        self._bytes_left -= len(line)
         return line
 
 
@@ -137,12 +137,12 @@ class BoundedHttpServer(ThreadingHTTPServer):
             evicted = self._evicted(address) if len(self._began) >= MOST_CONNECTIONS else None
             if evicted is not None:
                 del self._began[evicted]
-            room = len(self._began) < MOST_CONNECTIONS
-            if room:
+            admitted = len(self._began) < MOST_CONNECTIONS
+            if admitted:
                 self._began[request] = _Began(self._clock(), address)
         if evicted is not None:
             self._end(evicted, HttpRefusal.TOO_BUSY)
-        if room:
+        if admitted:
             super().process_request(request, client_address)
         else:
             self.refused(HttpRefusal.TOO_BUSY)
@@ -166,9 +166,9 @@ class BoundedHttpServer(ThreadingHTTPServer):
 
     def _evicted(self, newcomer: str) -> socket.socket | None:
         """Whose place a newcomer takes; None if its own address has as many as any."""
-        held = Counter(began.address for began in self._began.values())
-        most, count = held.most_common(1)[0]
-        if count <= held[newcomer] + 1:
+        connections = Counter(began.address for began in self._began.values())
+        most, count = connections.most_common(1)[0]
+        if count <= connections[newcomer] + 1:
             return None
         return next(connection for connection, began in self._began.items() if began.address == most)
 
@@ -336,8 +336,8 @@ def http_pages(
 def _readiness(not_ready: str, remark: Callable[[], str]) -> HttpAnswer:
     if not_ready:
         return HttpAnswer(503, f"not ready: {not_ready}\n".encode())
-    said = remark()
-    return HttpAnswer(200, f"ready; {said}\n".encode() if said else b"ready\n")
+    reason = remark()
+    return HttpAnswer(200, f"ready; {reason}\n".encode() if reason else b"ready\n")
 
 
 def _page(live: LiveReport) -> HttpAnswer:

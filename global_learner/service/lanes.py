@@ -106,7 +106,7 @@ class FairQueue:
         own = self.callers[seat.caller]
         own.unread_bytes += unread_bytes - seat.unread_bytes
         seat.unread_bytes = unread_bytes
-        if not self._has_room(own):
+        if not self._has_space(own):
             self._turns.pop(seat.caller, None)
 
     def give_back(self, seat: Seat) -> None:
@@ -131,16 +131,16 @@ class FairQueue:
     def within_share(self, caller: str) -> bool:
         """Whether a caller's calls wait for others' seats, and not for its own."""
         own = self.callers.get(caller)
-        return own is None or self._has_room(own)
+        return own is None or self._has_space(own)
 
-    def _has_room(self, own: _Caller) -> bool:
+    def _has_space(self, own: _Caller) -> bool:
         return own.seated < self._share.seats_per_caller and own.unread_bytes < self._share.bytes_per_caller
 
     def _may_begin(self, own: _Caller) -> bool:
-        return not self.is_full and self._has_room(own)
+        return not self.is_full and self._has_space(own)
 
     def _line_up(self, caller: str, own: _Caller) -> None:
-        if own.waiting and self._has_room(own):
+        if own.waiting and self._has_space(own):
             self._turns.setdefault(caller)
 
     def _seat_next(self) -> None:

@@ -19,17 +19,17 @@ _OWN_FILES = 512
 """Files and sockets that the learner needs beside its callers' connections: log, snapshots, registry, HTTP."""
 
 
-def room_for_connections(wanted: int) -> int:
+def most_connections(desired: int) -> int:
     """How many connections may be open beside the files that the log needs; raises the process's limit for it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + _OWN_FILES
+    needed = desired + _OWN_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    room = wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft - _OWN_FILES))
-    if room < wanted:
-        _log.warning("connections-limited", wanted=wanted, room=room, advice="allow more open files: ulimit -n")
-    return room
+    most = desired if soft == resource.RLIM_INFINITY else max(1, min(desired, soft - _OWN_FILES))
+    if most < desired:
+        _log.warning("connections-limited", wanted=desired, room=most, advice="allow more open files: ulimit -n")
+    return most
 
 
 def bind(setting: str, server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
@@ -62,17 +62,17 @@ def bind_socket(server: grpc.aio.Server, address: SocketAddress, path: Path) -> 
         ) from error
 
 
-def server_credentials(current: Callable[[], ConnectionFiles], *, only_certified: bool) -> grpc.ServerCredentials:
+def server_credentials(files: Callable[[], ConnectionFiles], *, only_certified: bool) -> grpc.ServerCredentials:
     """The server's side of TLS; each handshake is made with what is in force by then, and open connections stay.
 
     Args:
-        current: the learner's certificate, its key, and what callers' are checked against; from any thread.
+        files: the learner's certificate, its key, and what callers' are checked against; from any thread.
     """
-    given = current()
+    given = files()
 
     def newer() -> grpc.ServerCertificateConfiguration | None:
         nonlocal given
-        found = current()
+        found = files()
         if found is given:
             return None  # as before
         given = found

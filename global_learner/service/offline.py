@@ -22,6 +22,7 @@ from global_learner.service.identity_setup import open_identities
 from global_learner.service.server import open_registry
 from global_learner.service.standby import term_of
 from global_learner.settings import LearnerSettings
+from global_learner.storage.audit import Order
 from global_learner.storage.state_dir import IDENTITY_FOLDER
 from global_learner.telemetry import LearnerTelemetry
 
@@ -52,7 +53,7 @@ async def restore_file(settings: LearnerSettings, version: int, data: bytes, act
             if term is not None:
                 state = term.state
                 with contextlib.closing(Registry(state.path, state.commits, shared=state.shared)) as registry:
-                    return registry.restore(version, data, actor, now)
+                    return registry.restore(version, data, Order(actor, now))
     raise StateUnusable(
         f"state_dir {settings.state_dir}: a learner runs{f' (process {holder})' if holder else ''}; it takes the file "
         f"itself: `policyctl version restore v{version} --from FILE`"

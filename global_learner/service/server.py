@@ -365,10 +365,10 @@ def _sign_versions(state: StateDir, registry: Registry) -> None:
 
 async def _until_ending(ending: asyncio.Event, learner: Learner, *meanwhile: Coroutine[object, object, None]) -> None:
     tasks = [asyncio.create_task(work) for work in meanwhile]
-    asked = asyncio.create_task(ending.wait())
-    await asyncio.wait((asked, learner.failed), return_when=asyncio.FIRST_COMPLETED)
+    ended = asyncio.create_task(ending.wait())
+    await asyncio.wait((ended, learner.failed), return_when=asyncio.FIRST_COMPLETED)
     ending.set()
-    for task in (asked, *tasks):
+    for task in (ended, *tasks):
         task.cancel()
 
 

@@ -211,11 +211,11 @@ async def _taken(
     settings: LearnerSettings, table: LeaseTable, ending: asyncio.Event, standby: _Standby
 ) -> Lease | None:
     """Wait until the lease is free, and take it; None if it was to end meanwhile."""
-    seconds, said = settings.lease_seconds, ""
+    seconds, reported = settings.lease_seconds, ""
     me = f"{socket.gethostname()}:{os.getpid()}"
     shared = False
     while not ending.is_set():
-        asked_at = boot_seconds()
+        sent_at = boot_seconds()
         try:
             if not shared:
                 await asyncio.to_thread(_check_shared, settings, table)
@@ -223,14 +223,14 @@ async def _taken(
             fence = await asyncio.to_thread(table.take, me, seconds)
             if fence is not None:
                 _log.info("lease-taken", fence=fence)
-                return Lease(fence, seconds, asked_at)
+                return Lease(fence, seconds, sent_at)
             holder = await asyncio.to_thread(table.holder)
             standby.why = "nobody is active" if holder is None else f"{holder.name} is active, number {holder.fence}"
         except DatabaseAway as error:
             standby.why = str(error)
-        if standby.why != said:
-            said = standby.why
-            _log.info("learner-waits", listen=settings.listen, reason=said)
+        if standby.why != reported:
+            reported = standby.why
+            _log.info("learner-waits", listen=settings.listen, reason=reported)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ending.wait(), seconds / _ASKS)
     return None

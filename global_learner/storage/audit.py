@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sqlalchemy import Float, Integer, String, func, select
@@ -28,6 +29,20 @@ _OWN_ACTORS = (KEEPER, "learner")
 """Who stands in lines that no person brought about; `learner` in those of rollouts."""
 REPEAT_SECONDS = 60.0
 _MAX_CHARACTERS = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Order of a person, or of the learner itself: who gives it, when, and why; with `dry_run` it changes nothing."""
+
+    actor: str
+    unix_seconds: float
+    why: str = ""
+    dry_run: bool = False
+
+    def words(self, what: str) -> str:
+        """What is done as the audit log has it, with the reason."""
+        return f"{what}: {self.why}" if self.why else what
 
 
 class AuditColumns:

@@ -99,7 +99,7 @@ class Commits:
         self._path = state_dir / NAME
         self._where = str(state_dir)
         self.rule = rule
-        self._held = rule is not Losses.REFUSE
+        self._deferred = rule is not Losses.REFUSE
         self._lock = threading.Lock()
         self._descriptor: int | None = None
         self._afresh = afresh
@@ -171,13 +171,13 @@ class Commits:
             self._counts[store] = count
             self._found[store] = (count, self._found[store][1] if store in self._found else self._where)
             self._checks[store] = check
-            if not self._held:
+            if not self._deferred:
                 self._write()
 
     def accept(self) -> None:
         """From now on write again: what is lost is written down elsewhere."""
         with self._lock:
-            self._held = False
+            self._deferred = False
             self._write()
 
     def sync(self) -> None:

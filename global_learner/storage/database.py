@@ -93,8 +93,8 @@ def usable(where: Path | str, what: str) -> Iterator[None]:
     try:
         yield
     except DatabaseError as error:
-        said = f"{where}: no usable {what} ({str(error.orig).strip()})"
-        raise (DatabaseAway(said) if is_away(error) else StateUnusable(f"{said}; {_RESTORE}")) from error
+        message = f"{where}: no usable {what} ({str(error.orig).strip()})"
+        raise (DatabaseAway(message) if is_away(error) else StateUnusable(f"{message}; {_RESTORE}")) from error
     except UnicodeDecodeError as error:  # of a text in it, or of what SQLite says of a damaged one
         raise StateUnusable(f"{where}: no usable {what} ({error}); {_RESTORE}") from error
     except OSError as error:
@@ -356,9 +356,9 @@ def check_whole(engine: Engine, path: Path) -> None:
         SQLAlchemyError: it cannot be read at all.
     """
     with engine.connect() as connection:
-        said = connection.execute(text("PRAGMA integrity_check(1)")).scalar()
-    if said != "ok":
-        raise StateUnusable(f"{path}: damaged ({said}); restore the state directory from a copy")
+        answer = connection.execute(text("PRAGMA integrity_check(1)")).scalar()
+    if answer != "ok":
+        raise StateUnusable(f"{path}: damaged ({answer}); restore the state directory from a copy")
 
 
 def _uri(path: Path) -> str:

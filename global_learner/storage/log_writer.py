@@ -295,7 +295,7 @@ class LogWriter:
                 if not waits or self._closing.is_set():
                     self._break(error)
                     return
-                await self._wait_for_room(error)
+                await self._wait_for_space(error)
             else:
                 self._kept(group, step)
                 return
@@ -307,14 +307,14 @@ class LogWriter:
         self._queued_bytes -= sum(entry.update.gradient.nbytes for entry in group if isinstance(entry, AppliedUpdate))
         self.durable_step = max(self.durable_step, step)
         still = []
-        for wanted, future in self._waiting:
-            if wanted > self.durable_step:
-                still.append((wanted, future))
+        for least, future in self._waiting:
+            if least > self.durable_step:
+                still.append((least, future))
             elif not future.done():
                 future.set_result(None)
         self._waiting = still
 
-    async def _wait_for_room(self, error: BaseException) -> None:
+    async def _wait_for_space(self, error: BaseException) -> None:
         if isinstance(error, NotActive):
             if self.full is None:
                 _log.error("log-waits", folder=str(self._folder), durable_step=self.durable_step, reason=str(error))
@@ -325,7 +325,7 @@ class LogWriter:
                 "and send the update again"
             )
             _log.error("disk-full", folder=str(self._folder), durable_step=self.durable_step, reason=str(error))
-        self._tell(self.full)
+        self._fail_waiting(self.full)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._closing.wait(), self.retry_seconds)
 
@@ -366,7 +366,7 @@ class LogWriter:
             os.close(self._descriptor)
         self._descriptor, self._first_step, self._end = descriptor, first_step, len(header)
 
-    def _tell(self, error: NotNow | LogBroken) -> None:
+    def _fail_waiting(self, error: NotNow | LogBroken) -> None:
         for _, future in self._waiting:
             if not future.done():
                 future.set_exception(error)
@@ -380,5 +380,5 @@ class LogWriter:
                 f"{self._folder}: the update log cannot be written ({error}); free space or mend the "
                 "disk, then start again: everything acknowledged is kept"
             )
-        self._tell(self.broken)
+        self._fail_waiting(self.broken)
         self._failed(self.broken)

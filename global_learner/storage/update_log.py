@@ -68,7 +68,7 @@ class Later:
     last_step: int = 0
 
 
-def _look_behind(path: Path, end: int, next_step: int, form: int) -> Later:
+def _records_behind(path: Path, end: int, next_step: int, form: int) -> Later:
     """Find what stands in a segment's file behind byte `end`, where the records end and `next_step` would come."""
     if path.stat().st_size <= end:
         return Later()
@@ -285,7 +285,7 @@ def _read_header(path: Path, stream: BinaryIO, end_step: int | None) -> _Header 
         raise LogDamaged(f"{path}: damaged before its end: its header cannot be read", path, 0, before)
     if any(data) and not MAGIC.startswith(data[: len(MAGIC)]):
         raise LogDamaged(f"{path}: does not begin as an update log does", path, 0, before)
-    if _look_behind(path, 0, before + 1, FORMAT).records:
+    if _records_behind(path, 0, before + 1, FORMAT).records:
         raise LogDamaged(f"{path}: its header is damaged, and there are updates behind it", path, 0, before)
     _log.warning("log-segment-empty", file=str(path), advice="a crash can leave one; nothing else should")
     return None
@@ -316,7 +316,7 @@ def _check_tail(path: Path, end: int, next_step: int, form: int) -> None:
     """
     # A flipped bit may have made an older format of the newest one, which would then find nothing.
     for looked_for in sorted({form, FORMAT}):
-        later = _look_behind(path, end, next_step, looked_for)
+        later = _records_behind(path, end, next_step, looked_for)
         if later.acknowledged or (later.records and looked_for != form):
             raise LogDamaged(
                 f"{path}: update {next_step} is damaged and later ones up to {later.last_step} are whole, which were "

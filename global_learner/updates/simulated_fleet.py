@@ -26,7 +26,7 @@ from policy_net.exchange.spec import Weights
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 
-_LOOKS_AN_UPDATE, _MOST_LOOKS = 50, 5_000
+_POLLS_AN_UPDATE, _MOST_POLLS = 50, 5_000
 """A fleet that looks for something to learn from so much oftener than it finds any has got stuck."""
 
 
@@ -87,7 +87,7 @@ def train_fleet(
     head = simulated.head
     clusters: Mapping[str, LearningCluster] = {f"cluster-{number}": one for number, one in enumerate(learners)}
     refused = 0
-    for _ in range(_MOST_LOOKS + _LOOKS_AN_UPDATE * updates):
+    for _ in range(_MOST_POLLS + _POLLS_AN_UPDATE * updates):
         base, weights = head.step, head.weights.copy()
         found = {name: cluster.next_gradient(weights) for name, cluster in clusters.items()}
         for name, result in found.items():

@@ -212,20 +212,20 @@ class Uplink:
         """One heartbeat, and what follows from its answer."""
         if self._incarnation == 0:
             await self._register()
-        wish = await self._heartbeat()
-        self._check_fleets(wish.fleets)
+        desired = await self._heartbeat()
+        self._check_fleets(desired.fleets)
         # Enrolled anew with another fleet, numbers of registrations are that one's.
-        if wish.reregister or self._fleet not in ("", self._trust.fleet):
+        if desired.reregister or self._fleet not in ("", self._trust.fleet):
             await self._register()
-            wish = await self._heartbeat()
+            desired = await self._heartbeat()
         self.heard_seconds, self._fleet = self._clock(), self._trust.fleet
         base = self._region.base_step
-        if base is None or self._region.incarnation != self._incarnation or wish.head_step < base:
-            await self._begin_anew(wish)
+        if base is None or self._region.incarnation != self._incarnation or desired.head_step < base:
+            await self._begin_anew(desired)
         await self._push_what_is_due()
-        if wish.head_step != self._region.base_step and self._is_due:
+        if desired.head_step != self._region.base_step and self._is_due:
             await self._pull()
-        await self.versions.follow(wish.version)
+        await self.versions.follow(desired.version)
         await self._beliefs.share(self._registered)
 
     @property
@@ -264,17 +264,17 @@ class Uplink:
             )
         self._learner.fleets_above = fleets
 
-    async def _begin_anew(self, wish: Assignment) -> None:
+    async def _begin_anew(self, desired: Assignment) -> None:
         """Take the head under a new registration, or of a learner above that went back to an older state."""
         region, base = self._region, self._region.base_step
-        gives_up = base is None or wish.head_step < base
+        gives_up = base is None or desired.head_step < base
         if region.pending is not None:
             self._lose(region.pending, "the learner above knows its registration no longer", "unknown")
         if gives_up and base is not None:
             _log.error(
                 "learner-above-went-back",
                 from_step=base,
-                to_step=wish.head_step,
+                to_step=desired.head_step,
                 given_up_updates=region.waiting,
                 meaning="what this region pushed since is lost there, and its clusters' gradients are refused",
             )

@@ -14,6 +14,7 @@ import structlog
 from global_learner.learner import Learner
 from global_learner.registry.cards import VersionCard, VersionDetails, VersionOrigin, kind_of
 from global_learner.registry.registry_thread import RegistryThread
+from global_learner.storage.audit import Order
 from policy_net.errors import LearnerRefused, PolicyFileError, VersionRejected
 from policy_net.exchange.fleet_client import FleetClient
 from policy_net.exchange.fleet_trust import FleetTrust
@@ -74,7 +75,7 @@ class VersionsFromAbove:
             for entry in self._learner.fleet.entries()
         ):
             registry = self._registry.registry
-            brought = await self._registry.call(registry.bring, self._here, _ACTOR, self._clock())
+            brought = await self._registry.call(registry.bring, self._here, Order(_ACTOR, self._clock()))
             self._learner.fleet.on_assigned(brought)
 
     async def _entered(self, assigned: int) -> int:

@@ -189,7 +189,7 @@ class EnrolledIdentity:
         self.present = identity
         return identity
 
-    def settled(self, enrollment: EnrollmentFile) -> None:
+    def on_token_used(self, enrollment: EnrollmentFile) -> None:
         """Remember that a token was used; the file may stay where it is.
 
         Raises:

@@ -228,9 +228,9 @@ class FleetClient:
                 kind = VersionUnavailable
             details = error.details() or ""
             address = self._connection.enroll_address if name == "Enroll" else self._connection.address_of(turn)
-            said = self._others.explained(name, code.name, details, address, self._connection.certified)
-            said = said or f"{code.name}: {plain_line(details)}"
-            raise kind(f"{name}: {said}{self._connection.advice}") from error
+            message = self._others.explained(name, code.name, details, address, self._connection.certified)
+            message = message or f"{code.name}: {plain_line(details)}"
+            raise kind(f"{name}: {message}{self._connection.advice}") from error
         except ValueError as error:  # gRPC's answer to a call on a closed channel
             self._observe(name, "closed")
             raise LearnerUnreachable(f"{name}: the connection is closed") from error

@@ -166,7 +166,7 @@ class FleetTrust:
         Raises:
             VersionRejected: an old answer, somebody else's, another assignment, or none that is signed.
         """
-        beside = 0 if rollout_assignment is None else rollout_assignment.beside_version
+        challenger = 0 if rollout_assignment is None else rollout_assignment.beside_version
         with self._lock:
             try:
                 if self._pinned is None or document is None:
@@ -175,7 +175,7 @@ class FleetTrust:
                 if stamp.rollout_assignment != rollout_assignment:
                     raise NotTrusted("its timestamp asks something else of it", Distrust.OTHER_ASSIGNMENT)  # noqa: TRY301
             except NotTrusted as error:
-                raise self._rejected(beside, error) from error
+                raise self._rejected(challenger, error) from error
             return float(stamp.expires_unix_seconds)
 
     def check_challenger(self, fetched: FetchedPolicy) -> None:

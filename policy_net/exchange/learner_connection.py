@@ -250,7 +250,7 @@ class LearnerConnection:
         identity = enrolled.received(request.key, reply.certificate, reply.authority)
         self._on_enrolled(tuple(map(SignedDocument.of, reply.roots)))
         self._take(_credentials(identity))
-        enrolled.settled(invitation)
+        enrolled.on_token_used(invitation)
         _log.info("identity-enrolled", expires_unix_seconds=round(self.certificate_expires))
 
     def _renew(self, enrolled: EnrolledIdentity) -> None:

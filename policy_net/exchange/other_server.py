@@ -206,13 +206,13 @@ class OtherServers:
         found = Spoken.NOBODY if _REFUSED in details else self._spoken(address)
         if found is Spoken.OPEN_TLS and certified:  # it is its certificate that was not taken
             found = Spoken.TLS
-        said = f"no {words.learner} answers at {address}: {found}"
+        message = f"no {words.learner} answers at {address}: {found}"
         if found is Spoken.TLS and certified:
-            said += f", but not with these certificates ({handshake_reason(details)})"
+            message += f", but not with these certificates ({handshake_reason(details)})"
         elif found is Spoken.PLAIN and not certified:  # as learners do that end amid a call
             return f"no {words.learner} answers at {address}: the connection broke off"
         remedy = words.remedy(found, call, certified=certified)
-        return f"{said}; {remedy}" if remedy else said
+        return f"{message}; {remedy}" if remedy else message
 
     def _spoken(self, address: str) -> Spoken:
         with self._lock:

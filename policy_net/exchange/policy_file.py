@@ -73,9 +73,9 @@ def _canonical(content: Mapping[str, Any]) -> str:
 def _content_digest(content: Mapping[str, Any], data: bytes) -> str:
     """SHA-256 over what a file says and its numbers, hex; `data` is a file with these numbers."""
     size = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
-    said = {name: value for name, value in content.items() if name != _DIGEST}
+    signed = {name: value for name, value in content.items() if name != _DIGEST}
     numbers = memoryview(data)[_HEADER_LENGTH_BYTES + size :]
-    return hashlib.sha256(_canonical(said).encode() + b"\n" + numbers).hexdigest()
+    return hashlib.sha256(_canonical(signed).encode() + b"\n" + numbers).hexdigest()
 
 
 def digest_of(data: bytes) -> str:

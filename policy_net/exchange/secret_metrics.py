@@ -57,9 +57,9 @@ class SecretMetrics:
         names = {secret.name for secret in secrets}
         self._secrets = (*(secret for secret in self._secrets if secret.name not in names), *secrets)
         for secret in secrets:
-            self._tell_of(secret)
+            self._register(secret)
 
-    def _tell_of(self, secret: SecretInUse) -> None:
+    def _register(self, secret: SecretInUse) -> None:
         validity = secret.validity
         if validity is not None:
             self._certificate_expiry.labels(secret.name).set_function(lambda: validity().ends_unix_seconds)

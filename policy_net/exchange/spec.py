@@ -99,8 +99,8 @@ class WeightSpec(BaseModel):
         try:
             spec = cls.model_validate_json(text)
         except ValidationError as error:
-            said = plain_line(first_problems(error, cls, FileWords("field", json=True)))
-            raise PolicyFileError(f"policy spec: {said}") from error
+            message = plain_line(first_problems(error, cls, FileWords("field", json=True)))
+            raise PolicyFileError(f"policy spec: {message}") from error
         policy, version = spec.policy, getattr(spec, cls.version_field)
         read_policy, read_version = (cls.model_fields[name].default for name in ("policy", cls.version_field))
         if (policy, version) != (read_policy, read_version):

@@ -219,9 +219,9 @@ def statistics_of(messages: Sequence[fleet_pb2.TypeStatistics]) -> tuple[SpeedSt
     return tuple(found[split] for split in sorted(found))
 
 
-def times_off(said: float, really: float) -> float:
+def times_off(claimed: float, really: float) -> float:
     """How many times one figure is the other, the larger over the smaller; both are above zero."""
-    return max(said / really, really / said)
+    return max(claimed / really, really / claimed)
 
 
 def floats(data: bytes) -> Weights:

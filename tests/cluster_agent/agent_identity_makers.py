@@ -46,5 +46,5 @@ def enrolled(folder: Path) -> EnrolledIdentity:
     assert invitation is not None
     request = identity.first_request()
     identity.received(request.key, certificate(request.key), certificate(new_key(), "authority"))
-    identity.settled(invitation)
+    identity.on_token_used(invitation)
     return identity

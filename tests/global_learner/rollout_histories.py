@@ -22,6 +22,7 @@ from global_learner.rollout.verdicts.evidence import SwitchbackBlock
 from global_learner.rollout_driver import RolloutDriver
 from global_learner.scores.replay_set import set_digest
 from global_learner.section_settings import RolloutSettings
+from global_learner.storage.audit import Order
 from global_learner.storage.commits import Commits
 from global_learner.telemetry import LearnerTelemetry
 from global_learner.updates.parts import Process
@@ -166,18 +167,18 @@ async def _three(folder: Path, operator: str, reason: str) -> tuple[list[pb.Roll
     async with simulated_fleet(folder, CLUSTERS) as fleet:
         plan = json.dumps(PLAN)
         fleet.losses = dict.fromkeys(CLUSTERS, -0.05)
-        await fleet.driver.begin(2, plan, operator, reason, dry_run=False)
+        await fleet.driver.begin(2, plan, Order(operator, fleet.now, reason))
         await fleet.until(stage="canary")
-        await fleet.driver.act("pause", "", operator, reason, dry_run=False)
+        await fleet.driver.act("pause", "", Order(operator, fleet.now, reason))
         await fleet.step()
-        await fleet.driver.act("pin", "par-speech", operator, reason, dry_run=False)
-        await fleet.driver.act("resume", "", operator, "", dry_run=False)
+        await fleet.driver.act("pin", "par-speech", Order(operator, fleet.now, reason))
+        await fleet.driver.act("resume", "", Order(operator, fleet.now))
         assert (await fleet.until("done", "rolled-back", "asking")).phase == "done"
         fleet.losses = dict.fromkeys(CLUSTERS, 0.07)
-        await fleet.driver.begin(3, plan, operator, reason, dry_run=False)
+        await fleet.driver.begin(3, plan, Order(operator, fleet.now, reason))
         assert (await fleet.until("done", "rolled-back", "asking")).phase == "rolled-back"
         fleet.losses = {**dict.fromkeys(CLUSTERS, -0.02), MOST_BEHIND: 0.4}
-        await fleet.driver.begin(4, plan, operator, reason, dry_run=False)
+        await fleet.driver.begin(4, plan, Order(operator, fleet.now, reason))
         await fleet.until("done", "rolled-back", "asking", stage="wave")
         fleet.away = {"vie-ads"}
         for _ in range(_STEPS_IN_WAVE):

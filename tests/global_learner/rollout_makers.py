@@ -28,7 +28,7 @@ def passed(state: RolloutState) -> RolloutState:
 
 def at_stage(kind: str, plan: RolloutPlan | None = None, fleet: dict[str, FleetCluster] | None = None) -> RolloutState:
     state = started(plan, fleet)
-    while state.current.kind != kind:
+    while state.current_stage.kind != kind:
         state = passed(state)
     return state
 

@@ -47,9 +47,9 @@ async def test_settled_waits_for_the_end_of_what_is_under_way_however_it_ends() 
         await go.wait()
         raise ValueError("a fault of the work's own")
 
-    await task.settled()  # nothing was begun
+    await task.finished()  # nothing was begun
     assert task.begin(work)
-    waiting = asyncio.create_task(task.settled())
+    waiting = asyncio.create_task(task.finished())
     await asyncio.sleep(0)
     assert not waiting.done()
     go.set()

@@ -43,6 +43,7 @@ from global_learner.scores.replay_set import BASELINES, REPLAYS
 from global_learner.scores.scoring import baselines_file, read_baselines, write_baselines
 from global_learner.service.identity_setup import ExternalCredentials, open_identities
 from global_learner.settings import LearnerSettings
+from global_learner.storage.audit import Order
 from global_learner.storage.commits import Losses
 from global_learner.storage.receipts import read_receipts, read_removed
 from global_learner.storage.state_dir import IDENTITY_FOLDER, StateDir
@@ -92,7 +93,7 @@ async def _live(settings: LearnerSettings, keep_wal: bool, copy: Path) -> None:
         await learner.pushes.push(update(1, cluster="east", gradient=bad), want_weights=False)
         for number in range(1, 24):
             await learner.pushes.push(update(number, base_step=number - 1), want_weights=False)
-        await learner.rollouts.assign(2, ["south"], "test")
+        await learner.rollouts.assign(2, ["south"], Order("test", time.time()))
         await identities.registrar.revoke("east", "test")
         await learner.register("north", "", ("vgg-16",))
         await beliefs.on_report("north", 2, 1, [seen])

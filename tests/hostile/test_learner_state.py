@@ -27,6 +27,7 @@ from global_learner.learner import Learner
 from global_learner.service.identity_setup import open_identities, read_external_credentials
 from global_learner.service.server import open_registry, recovered_learner
 from global_learner.settings import LearnerSettings
+from global_learner.storage.audit import Order
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
@@ -81,7 +82,7 @@ async def _live(settings: LearnerSettings) -> None:
         await beliefs.on_report("north", 1, 1, [seen])
         for number in range(1, 11):
             await learner.pushes.push(update(number, base_step=number - 1), want_weights=False)
-        await learner.rollouts.assign(2, ["south"], "test")
+        await learner.rollouts.assign(2, ["south"], Order("test", time.time()))
         bad = np.full(SPEC.parameter_count, np.nan, np.float32)
         await learner.pushes.push(update(1, cluster="south", gradient=bad), want_weights=False)
 

@@ -78,14 +78,14 @@ def judge_own_work(runs: Mapping[str, Replayed], margin: float) -> Verdict:
     loss = ConfidenceInterval(
         *(math.expm1(min(each, 700.0)) for each in (total / len(logs), min(without.values()), max(without.values())))
     )
-    said = f"the own work of {len(logs)} clusters takes {loss.estimate:+.1%}, {loss.lower:+.1%} to {loss.upper:+.1%}"
+    shown = f"the own work of {len(logs)} clusters takes {loss.estimate:+.1%}, {loss.lower:+.1%} to {loss.upper:+.1%}"
     worse = {mean > math.log1p(margin) for mean in without.values()}
     if len(worse) == 1:
         outcome = StageOutcome.FAIL if worse.pop() else StageOutcome.PASS
-        return Verdict(outcome, loss, reasons=(f"{said} whichever is left out",))
+        return Verdict(outcome, loss, reasons=(f"{shown} whichever is left out",))
     hinges = max(logs, key=lambda cluster: abs(logs[cluster] - total / len(logs)))
     return Verdict(
-        StageOutcome.INCONCLUSIVE, loss, reasons=(f"{said} as one is left out: it hangs on one, maybe {hinges}",)
+        StageOutcome.INCONCLUSIVE, loss, reasons=(f"{shown} as one is left out: it hangs on one, maybe {hinges}",)
     )
 
 

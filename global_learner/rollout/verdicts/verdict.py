@@ -149,41 +149,41 @@ def judge(evidence: Mapping[str, ClusterEvidence], of_stage: Sequence[str], rule
         time_over: whether the stage's time is over.
     """
     losses = {cluster: own.loss for cluster, own in evidence.items()}
-    held = _held(evidence, rule)
-    others = {cluster: own for cluster, own in losses.items() if cluster not in held}
+    worse_off = _worse_off(evidence, rule)
+    others = {cluster: own for cluster, own in losses.items() if cluster not in worse_off}
     loss = interval_of(others, FLEET_SHARE * rule.false_alarm)
     lower = bound_without_any(others, FLEET_SHARE * rule.false_alarm, rule.false_alarm, upper=False)
     upper = bound_without_any(others, rule.false_pass, rule.false_pass, upper=True)
     decides = ConfidenceInterval(loss.estimate, lower, upper)
     faults = [*_fleet_faults(lower), *_sign_faults(evidence, rule)]
-    if len(held) > 1:
-        faults.append(f"worse off by themselves: {', '.join(held)}")
+    if len(worse_off) > 1:
+        faults.append(f"worse off by themselves: {', '.join(worse_off)}")
     alone = rests_on(others, FLEET_SHARE * rule.false_alarm)
 
-    def said(outcome: StageOutcome, *reasons: str) -> Verdict:
-        return Verdict(outcome, loss, held, reasons, decides=decides, rests_on=alone)
+    def verdict(outcome: StageOutcome, *reasons: str) -> Verdict:
+        return Verdict(outcome, loss, worse_off, reasons, decides=decides, rests_on=alone)
 
     if faults:
-        return said(StageOutcome.FAIL, *faults)
+        return verdict(StageOutcome.FAIL, *faults)
     missing = [
         cluster
         for cluster in of_stage
-        if cluster not in held and (cluster not in evidence or evidence[cluster].loss.pairs < rule.least_pairs)
+        if cluster not in worse_off and (cluster not in evidence or evidence[cluster].loss.pairs < rule.least_pairs)
     ]
-    left = {*others, *of_stage} - {*held}
-    if held and len(left) < 2:
-        reason = f"{held[0]} is worse off by itself, and too few are left to say that others are not"
-        return said(StageOutcome.INCONCLUSIVE, reason)
+    left = {*others, *of_stage} - {*worse_off}
+    if worse_off and len(left) < 2:
+        reason = f"{worse_off[0]} is worse off by itself, and too few are left to say that others are not"
+        return verdict(StageOutcome.INCONCLUSIVE, reason)
     if upper < rule.margin and not missing:
         most = f"{_at_most(upper)} in the system, whichever cluster is left out"
         reason = f"{most}; less than {rule.margin:.1%} more passes"
-        return said(StageOutcome.PASS, reason)
+        return verdict(StageOutcome.PASS, reason)
     lacks = [f"{cluster}: fewer than {rule.least_pairs} pairs of blocks" for cluster in missing]
     if upper >= rule.margin:
         known = "nothing is known yet" if math.isinf(upper) else f"{_at_most(upper)} in the system are shown"
         lacks.insert(0, f"{known}; less than {rule.margin:.1%} more passes")
     outcome = StageOutcome.INCONCLUSIVE if time_over else StageOutcome.WAIT
-    return said(outcome, *lacks)
+    return verdict(outcome, *lacks)
 
 
 def _fleet_faults(lower: float) -> list[str]:
@@ -197,7 +197,7 @@ def _at_most(loss: float) -> str:
     return f"at most {loss:.2%} more jobs" if loss >= 0.0 else f"at least {-loss:.2%} fewer jobs"
 
 
-def _held(evidence: Mapping[str, ClusterEvidence], rule: Rule) -> tuple[str, ...]:
+def _worse_off(evidence: Mapping[str, ClusterEvidence], rule: Rule) -> tuple[str, ...]:
     """Clusters that are worse off by themselves, by the mean of their pairs or by their number.
 
     Two by chance are as improbable as the rule wants it: of n clusters there are n·(n − 1)/2 pairs, and their coins

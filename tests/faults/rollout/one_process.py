@@ -28,6 +28,7 @@ from global_learner.registry.registry_thread import RegistryThread
 from global_learner.registry.signing import Signing
 from global_learner.rollout_driver import RolloutDriver
 from global_learner.section_settings import RolloutSettings
+from global_learner.storage.audit import Order
 from global_learner.storage.audit_chain import checked_chain
 from global_learner.storage.commits import Commits
 from global_learner.telemetry import LearnerTelemetry
@@ -248,11 +249,11 @@ class World:
     async def start(self) -> None:
         plan = json.dumps({"stages": content(), "verdict": VERDICT, "queries": self.queries})
         while self.place() == NOWHERE:
-            await self.guarded(self.driver.begin(2, plan, "ada", "a test", dry_run=False))
+            await self.guarded(self.driver.begin(2, plan, Order("ada", self.now, "a test")))
 
     async def act(self, action: str) -> None:
         """An operator who asks once, and then looks."""
-        await self.guarded(self.driver.act(action, "", "ada", dry_run=False))
+        await self.guarded(self.driver.act(action, "", Order("ada", self.now)))
 
     def decided(self) -> dict[str, list[tuple[int, int | None]]]:
         """What the audit log says that each cluster was to act on, the latest last."""

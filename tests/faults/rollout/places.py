@@ -41,7 +41,7 @@ def content(*kinds: str) -> list[dict[str, Any]]:
 
 def place(state: RolloutState) -> Place:
     """Where a rollout stands."""
-    return state.phase.value, state.current.kind
+    return state.phase.value, state.current_stage.kind
 
 
 def all_places() -> set[Place]:

@@ -17,6 +17,7 @@ from rollout_fleet import living_fleet
 from global_learner.errors import BadRequest
 from global_learner.rollout.queries import ShownQuery
 from global_learner.rollout_driver import RolloutDriver
+from global_learner.storage.audit import Order
 
 pytestmark = pytest.mark.heavy
 
@@ -41,7 +42,7 @@ def world(folder: Path, server: StandIn, fault: Fault | None = None, met: set[Me
 async def _round(of: World) -> None:
     """One round, in which what is asked is answered."""
     await of.round()
-    await of.driver.queries.settled()
+    await of.driver.queries.finished()
 
 
 async def _live(of: World, until: str, rounds: int = MOST_ROUNDS) -> str:
@@ -126,7 +127,7 @@ async def test_a_plan_sends_the_learner_to_no_server_that_its_settings_do_not_na
         plan = json.dumps({"queries": [{**of.queries[0], "address": other.address}]})
         said = f"query failed asks {other.address}, which the learner's rollouts.prometheus does not name"
         with pytest.raises(BadRequest, match=said):
-            await of.driver.begin(2, plan, "ada", "", dry_run=False)
+            await of.driver.begin(2, plan, Order("ada", of.now))
         assert of.driver.store.latest() is None
         of.close()
         assert other.texts == []

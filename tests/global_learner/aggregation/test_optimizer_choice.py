@@ -26,32 +26,32 @@ UPSTREAM = {"address": "127.0.0.1:7", "name": "east"}
 PRIVACY = {"clip_norm": 1.0, "noise_multiplier": 1.0}
 
 
-def settled(spec: PolicySpec | SetSpec, section: dict[str, Any], **aggregation: Any) -> OptimizerSettings:
+def resolved(spec: PolicySpec | SetSpec, section: dict[str, Any], **aggregation: Any) -> OptimizerSettings:
     chosen = AggregationSettings.model_validate(aggregation)
-    return OptimizerChoice.model_validate(section).settled(spec, chosen, noisy=False)
+    return OptimizerChoice.model_validate(section).resolved(spec, chosen, noisy=False)
 
 
 def test_the_policys_kind_says_what_a_step_is_counted_in_and_how_long_it_is() -> None:
-    assert settled(DL2, {}) == OptimizerSettings(), "as it has always been"
-    found = settled(SET, {})
+    assert resolved(DL2, {}) == OptimizerSettings(), "as it has always been"
+    found = resolved(SET, {})
     assert (found.units, found.learning_rate, found.decay_steps) == (Units.SPREADS, SPREADS_RATE, SPREADS_DECAY_STEPS)
-    assert settled(SET, {"units": "spreads"}) == found
-    assert settled(SET, {"beta1": 0.5, "decay_steps": 7}).decay_steps == 7
-    assert settled(SET, {"beta1": 0.5}).beta1 == 0.5
+    assert resolved(SET, {"units": "spreads"}) == found
+    assert resolved(SET, {"beta1": 0.5, "decay_steps": 7}).decay_steps == 7
+    assert resolved(SET, {"beta1": 0.5}).beta1 == 0.5
 
 
 @pytest.mark.parametrize("number", [{"learning_rate": 3e-4}, {"learning_rate": 0.0}, {"trust_radius": 0.2}])
 def test_a_number_without_units_means_what_it_meant_when_there_were_no_others(number: dict[str, float]) -> None:
-    found = settled(SET, number)
+    found = resolved(SET, number)
     assert found.units is Units.WEIGHTS
     assert found == OptimizerSettings.model_validate({"learning_rate": WEIGHTS_RATE} | number)
 
 
 def test_what_is_said_holds_and_what_is_not_said_beside_it_stays_out() -> None:
-    assert settled(SET, {"units": "weights"}) == OptimizerSettings()
-    found = settled(SET, {"units": "spreads", "learning_rate": 0.3})
+    assert resolved(SET, {"units": "weights"}) == OptimizerSettings()
+    found = resolved(SET, {"units": "spreads", "learning_rate": 0.3})
     assert (found.units, found.learning_rate, found.decay_steps) == (Units.SPREADS, 0.3, None)
-    assert settled(DL2, {"units": "spreads"}).units is Units.SPREADS, "and is refused by whoever builds on it"
+    assert resolved(DL2, {"units": "spreads"}).units is Units.SPREADS, "and is refused by whoever builds on it"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_is_said_holds_and_what_is_not_said_beside_it_stays_out() -> None:
     ],
 )
 def test_where_a_strategy_takes_the_steps_there_are_no_spreads(aggregation: dict[str, Any], units: Units) -> None:
-    assert settled(SET, {}, **aggregation).units is units
+    assert resolved(SET, {}, **aggregation).units is units
 
 
 def test_noise_walks_in_short_steps(tmp_path: Path) -> None:

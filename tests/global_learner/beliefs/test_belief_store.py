@@ -137,18 +137,20 @@ def test_a_store_of_an_older_learner_gets_what_it_lacks_and_keeps_what_it_has(
     again.note_version({"north"}, set())
     again.note_version({"north"}, {"south"})
     assert again.standings() == {"north": 2, "south": 0}
-    assert again.held_to() == BeliefStandard()
+    assert again.standard() == BeliefStandard()
 
 
 def test_what_versions_are_held_to_outlives_the_learner_and_damage_is_said(
     tmp_path: Path, each_database: Callable[[Path, str], None]
 ) -> None:
     store = opened(tmp_path)
-    store.hold_to(BeliefStandard(silenced={"a": (seen(3, "a"),)}, agreed={"a": (seen(4, "a"),), "b": (seen(5, "b"),)}))
-    store.hold_to(BeliefStandard(agreed={"a": (seen(4, "a"),), "b": (seen(6, "b"), seen(7, "b", ps=3))}))
+    store.keep_standard(
+        BeliefStandard(silenced={"a": (seen(3, "a"),)}, agreed={"a": (seen(4, "a"),), "b": (seen(5, "b"),)})
+    )
+    store.keep_standard(BeliefStandard(agreed={"a": (seen(4, "a"),), "b": (seen(6, "b"), seen(7, "b", ps=3))}))
     # No close: as if the process had been killed.
     again = opened(tmp_path)
-    assert again.held_to() == BeliefStandard(agreed={"a": (seen(4, "a"),), "b": (seen(6, "b"), seen(7, "b", ps=3))})
+    assert again.standard() == BeliefStandard(agreed={"a": (seen(4, "a"),), "b": (seen(6, "b"), seen(7, "b", ps=3))})
     each_database(tmp_path / "beliefs.sqlite", "update held_to set content = x'00'")
     with pytest.raises(StateUnusable, match="damaged"):
-        opened(tmp_path).held_to()
+        opened(tmp_path).standard()

@@ -208,7 +208,7 @@ def test_two_whose_machines_lie_apart_leave_a_reference_too_until_two_agree_clos
     fleet = Fleet(tmp_path, ())
     for _ in range(2):
         fleet.version({"north": new(), "south": new(1.2)})
-    middle = fleet.store.held_to().agreed["new"]
+    middle = fleet.store.standard().agreed["new"]
     assert [e.mean_log_speed for e in middle] == pytest.approx([e.mean_log_speed for e in new(0.6)], abs=1e-5)
     fleet.version({"north": [], "south": new(6.0)})
     for _ in range(6):
@@ -218,7 +218,7 @@ def test_two_whose_machines_lie_apart_leave_a_reference_too_until_two_agree_clos
         version = fleet.version({"north": new(), "east": new(), "south": new(1.2)})
     # What the third has seen elsewhere shows in the middle, but two within a quarter of it are believed.
     assert np.abs(moves(version, NEW)).max() < ALONE
-    assert fleet.store.held_to().agreed["new"] != middle
+    assert fleet.store.standard().agreed["new"] != middle
 
 
 def test_what_only_a_cluster_that_was_turned_out_bears_out_holds_nobody(tmp_path: Path) -> None:

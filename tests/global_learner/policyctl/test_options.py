@@ -14,7 +14,7 @@ from foundation.output import Form
 from foundation.tables import NOTHING, Column, FactSheet, FittedTable
 from global_learner.errors import BadLearnerConfig
 from global_learner.policyctl.client import AdminClient
-from global_learner.policyctl.options import CallOptions, version_asked
+from global_learner.policyctl.options import CallOptions, parsed_version
 
 ASK_NOBODY = ("policyctl completion", "policyctl context")
 COMMANDS = [
@@ -102,11 +102,11 @@ def test_wide_has_all_columns_and_csv_a_line_a_fact(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("word", ["v1.2", "v2-ok", "V3", "0", "v0", "-x", "3rd", ""])
 def test_what_is_neither_a_number_nor_could_be_an_alias_is_no_version(word: str) -> None:
     with pytest.raises(BadLearnerConfig, match="is no version"):
-        version_asked(word)
+        parsed_version(word)
 
 
 def test_numbers_are_numbers_and_other_words_are_left_to_the_learner() -> None:
-    assert [version_asked(word) for word in ("3", "v3", "latest", "steady", "two-weeks.b")] == [
+    assert [parsed_version(word) for word in ("3", "v3", "latest", "steady", "two-weeks.b")] == [
         *(3, 3),
         *("latest", "steady", "two-weeks.b"),
     ]

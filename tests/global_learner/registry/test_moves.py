@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from global_learner.registry.assignments import VersionMove, move_words, moves_of, version_before
+from global_learner.registry.assignments import VersionMove, moves_of, version_before
 from global_learner.storage.audit_chain import VERSIONS, AuditLine
 
 
@@ -13,10 +13,10 @@ def line(action: str, subject: str, detail: str, number: int = 1) -> AuditLine:
 
 def test_moves_are_read_as_they_are_written_by_hand_by_rollouts_and_after_a_loss() -> None:
     lines = [
-        line("assigned", "north", move_words(1, 2, "the outage of v1 to v9")),
+        line("assigned", "north", "v1 to v2: the outage of v1 to v9"),
         line("rollout-assigned", "north", "v2 (incumbent) to v2 beside v3 (alternating)"),
         line("rollout-assigned", "north", "v2 beside v3 (alternating) to v3 (candidate)"),
-        line("assigned", "south", move_words(1, 2)),
+        line("assigned", "south", "v1 to v2"),
         line("loss-accepted", "north", "v3 to v12, as its file is lost"),
         line("version-refused", "north", "v3: v1 to v2"),
         line("released", "north", "out of quarantine"),

@@ -7,6 +7,7 @@ from global_learner.errors import StateUnusable, UnknownPolicyVersion
 from global_learner.registry.cards import first_details
 from global_learner.registry.registry import Registry
 from global_learner.rollout.rollout_store import RolloutStore
+from global_learner.storage.audit import Order
 from policy_net.exchange.policy_file import digest_of
 from policy_net.set_policy.policy import shipped_file
 
@@ -80,17 +81,17 @@ def test_what_comes_from_above_is_brought_to_all_but_those_that_an_operator_hold
     for cluster in ("north", "south", "west"):
         registry.register(cluster, False, [], 0.0)
     version = publish(registry, 10).version
-    RolloutStore(registry).assign(1, publish(registry, 20).spec_digest, ["south"], "ann", 0.0, to_newest=False)
-    brought = registry.bring(version, "upstream", 5.0)
+    RolloutStore(registry).assign(1, publish(registry, 20).spec_digest, ["south"], Order("ann", 0.0), to_newest=False)
+    brought = registry.bring(version, Order("upstream", 5.0))
     assert [(one.cluster, one.from_version, one.to_version, one.held) for one in brought] == [
         ("north", 1, 2, False),
         ("west", 1, 2, False),
     ]
-    assert registry.bring(version, "upstream", 6.0) == []
+    assert registry.bring(version, Order("upstream", 6.0)) == []
     lines = [(line.actor, line.action, line.subject) for line in registry.audit(1.0)]
     assert lines == [("upstream", "brought", "north"), ("upstream", "brought", "west")]
     with pytest.raises(UnknownPolicyVersion):
-        registry.bring(99, "upstream", 7.0)
+        registry.bring(99, Order("upstream", 7.0))
 
 
 def test_pruning_keeps_the_first_the_assigned_and_the_newest(registry: Registry) -> None:

@@ -13,6 +13,7 @@ from global_learner.registry.policy_store import superfluous
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import VersionRow
 from global_learner.rollout.rollout_store import RolloutStore
+from global_learner.storage.audit import Order
 
 pytestmark = pytest.mark.usefixtures("each_database")
 
@@ -75,7 +76,7 @@ def test_the_version_to_which_a_cluster_would_go_back_stays(tmp_path: Path) -> N
     registry.register("north", False, [], 0.0)
     spec_digest = policy().spec.digest
     for moment, version in enumerate((3, 0, 5, 3), start=1):
-        RolloutStore(registry).assign(version, spec_digest, None, "ada", float(moment), to_newest=False)
+        RolloutStore(registry).assign(version, spec_digest, None, Order("ada", float(moment)), to_newest=False)
     assert registry.prune(1) == 1
     # v3 acts, and v5 was acted on before it; the parents of both stay too
     assert [card.version for card in registry.versions() if card.kept] == [1, 2, 3, 4, 5, 7, 8]
@@ -84,15 +85,15 @@ def test_the_version_to_which_a_cluster_would_go_back_stays(tmp_path: Path) -> N
 
 def test_a_pinned_version_stays_until_it_is_unpinned(tmp_path: Path) -> None:
     registry = published(tmp_path, 5)
-    assert registry.remarks.pin(3, True, "ada", 7.0)
-    assert not registry.remarks.pin(3, True, "ada", 8.0)
+    assert registry.remarks.pin(3, True, Order("ada", 7.0))
+    assert not registry.remarks.pin(3, True, Order("ada", 8.0))
     assert registry.prune(1) == 0, "v3, and v2, its parent"
-    assert registry.remarks.pin(3, False, "bob", 9.0)
+    assert registry.remarks.pin(3, False, Order("bob", 9.0))
     assert registry.prune(1) == 2
     with pytest.raises(UnknownPolicyVersion, match="no longer kept"):
-        registry.remarks.pin(3, True, "ada", 10.0)
+        registry.remarks.pin(3, True, Order("ada", 10.0))
     with pytest.raises(UnknownPolicyVersion, match="v99"):
-        registry.remarks.pin(99, True, "ada", 10.0)
+        registry.remarks.pin(99, True, Order("ada", 10.0))
     lines = [(line.actor, line.action, line.subject) for line in registry.audit()]
     assert lines == [("ada", "pinned", "v3"), ("bob", "unpinned", "v3")]
     registry.close()
@@ -100,12 +101,12 @@ def test_a_pinned_version_stays_until_it_is_unpinned(tmp_path: Path) -> None:
 
 def test_a_version_with_an_alias_stays_until_it_has_none(tmp_path: Path) -> None:
     registry = published(tmp_path, 5)
-    registry.remarks.give_alias("steady", 3, False, "ada", 7.0)
+    registry.remarks.give_alias("steady", 3, False, Order("ada", 7.0))
     assert registry.prune(1) == 0, "v3, and v2, its parent"
-    registry.remarks.take_alias("steady", "ada", 8.0)
+    registry.remarks.take_alias("steady", Order("ada", 8.0))
     assert registry.prune(1) == 2
     with pytest.raises(UnknownPolicyVersion, match="no longer kept"):
-        registry.remarks.give_alias("steady", 3, False, "ada", 9.0)
+        registry.remarks.give_alias("steady", 3, False, Order("ada", 9.0))
     registry.close()
 
 
@@ -135,6 +136,6 @@ def test_a_registry_of_an_earlier_program_is_read_on(
     card = again.versions()[1]
     assert (card.pinned, card.score, card.head_size_bytes, card.details.origin) == (False, None, 0, "")
     assert again.head_bytes(2) is None
-    assigned = RolloutStore(again).assign(2, card.spec_digest, ["north"], "ada", 1.0, to_newest=False).assigned
+    assigned = RolloutStore(again).assign(2, card.spec_digest, ["north"], Order("ada", 1.0), to_newest=False).assigned
     assert assigned[0].held
     again.close()

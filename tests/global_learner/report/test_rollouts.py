@@ -23,6 +23,7 @@ from global_learner.rollout.plan import RolloutPlan
 from global_learner.rollout.rollout_messages import MOST_ROLLOUTS, Overview, overview_message
 from global_learner.rollout.rollout_store import RolloutRecord
 from global_learner.rollout.state import RolloutPhase, RolloutState
+from global_learner.storage.audit import Order
 from policy_net.exchange.generated import fleet_pb2 as pb
 
 REASON = "learned from the new queue"
@@ -258,8 +259,8 @@ def test_what_is_in_every_phase_can_be_shown() -> None:
 async def _pauses(folder: Path) -> None:
     async with simulated_fleet(folder, CLUSTERS[:4]) as fleet:
         for _ in range(MOST_ROLLOUTS + 1):
-            await fleet.driver.begin(2, json.dumps(PLAN), "ada", REASON, dry_run=False)
-            await fleet.driver.act("abort", "", "ben", "not today", dry_run=False)
+            await fleet.driver.begin(2, json.dumps(PLAN), Order("ada", fleet.now, REASON))
+            await fleet.driver.act("abort", "", Order("ben", fleet.now, "not today"))
             assert (await fleet.until("rolled-back")).phase == "rolled-back"
 
 

@@ -7,6 +7,7 @@ from rollout_histories import CLUSTERS, simulated_fleet
 from structlog.testing import capture_logs
 
 from global_learner.rollout.evidence_store import MOST_BLOCKS, MOST_BLOCKS_A_CALL
+from global_learner.storage.audit import Order
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.rollout_assignment import AssignmentRole, candidate_acts
 
@@ -15,7 +16,7 @@ PLAN = {"stages": [{"kind": "canary", "count": 3}, {"kind": "fleet"}]}
 
 async def test_a_year_that_was_made_up_counts_for_the_time_that_there_was(tmp_path: Path) -> None:
     async with simulated_fleet(tmp_path, CLUSTERS) as fleet:
-        await fleet.driver.begin(2, json.dumps(PLAN), "ada", "a test", dry_run=False)
+        await fleet.driver.begin(2, json.dumps(PLAN), Order("ada", fleet.now, "a test"))
         liar = next(
             entry
             for entry in fleet.fleet.entries()

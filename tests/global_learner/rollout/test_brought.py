@@ -11,7 +11,7 @@ from global_learner.rollout.evidence_store import (
     MOST_BLOCKS_A_CALL,
     block_json,
     block_of,
-    check_asked,
+    check_assigned,
     checked_blocks,
     checked_shadow,
 )
@@ -64,17 +64,17 @@ def test_numbers_rise_and_a_call_is_bounded() -> None:
 def test_the_version_that_acted_is_the_coins(number: int, candidate: bool) -> None:
     blocks = checked_blocks([pb.SwitchbackBlock(**{**SOUND, "number": number}, candidate=candidate)])
     if candidate is candidate_acts(DUTY.seed, "north", number):
-        check_asked(blocks, "north", DUTY)
+        check_assigned(blocks, "north", DUTY)
     else:
         with pytest.raises(EvidenceRefused, match="wrong-coin"):
-            check_asked(blocks, "north", DUTY)
+            check_assigned(blocks, "north", DUTY)
 
 
 def test_a_cluster_that_only_shadows_has_no_blocks() -> None:
     shadow = RolloutAssignment(1, AssignmentRole.SHADOW, 2, 77, 7200.0, 2400.0)
-    check_asked((), "north", shadow)
+    check_assigned((), "north", shadow)
     with pytest.raises(EvidenceRefused, match="not-asked"):
-        check_asked(checked_blocks([pb.SwitchbackBlock(**SOUND)]), "north", shadow)
+        check_assigned(checked_blocks([pb.SwitchbackBlock(**SOUND)]), "north", shadow)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def _fail(state: RolloutState) -> StageVerdict:
 def test_a_rollout_comes_to_the_whole_fleet_in_stages() -> None:
     state = started()
     assert with_role(state, VersionRole.INCUMBENT) == set(fleet_of())
-    assert state.current.kind == "gate"
+    assert state.current_stage.kind == "gate"
     state = passed(state)
     assert with_role(state, VersionRole.SHADOW) == set(fleet_of())
     state = passed(state)
@@ -54,7 +54,7 @@ def test_a_rollout_comes_to_the_whole_fleet_in_stages() -> None:
     assert len(canaries) == 2
     assert len(with_role(state, VersionRole.INCUMBENT)) == 6
     state = passed(state)
-    assert state.current.kind == "wave"
+    assert state.current_stage.kind == "wave"
     assert with_role(state, VersionRole.CANDIDATE) == canaries
     assert len(with_role(state, VersionRole.ALTERNATING)) == 2
     state = passed(state)
@@ -126,7 +126,7 @@ def test_a_pause_holds_stages_up_and_never_a_rollback() -> None:
         take(state, Promote())
     assert take(state, _fail(state)).state.phase is RolloutPhase.ROLLING_BACK
     resumed = take(state, Resume()).state
-    assert passed(resumed).current.kind == "wave"
+    assert passed(resumed).current_stage.kind == "wave"
 
 
 def test_without_a_verdict_in_time_an_operator_is_asked() -> None:
@@ -134,9 +134,9 @@ def test_without_a_verdict_in_time_an_operator_is_asked() -> None:
     state = take(state, StageVerdict(stage=state.stage, outcome=StageOutcome.INCONCLUSIVE, reason="few pairs")).state
     assert state.phase is RolloutPhase.ASKING
     assert len(with_role(state, VersionRole.ALTERNATING)) == 2
-    assert take(state, Promote()).state.current.kind == "wave"
+    assert take(state, Promote()).state.current_stage.kind == "wave"
     assert take(state, Abort()).state.phase is RolloutPhase.ROLLING_BACK
-    assert passed(state).current.kind == "wave"
+    assert passed(state).current_stage.kind == "wave"
 
 
 def test_a_canary_that_nobody_can_contradict_steps_back_while_an_operator_is_asked() -> None:
@@ -147,7 +147,7 @@ def test_a_canary_that_nobody_can_contradict_steps_back_while_an_operator_is_ask
     assert state.phase is RolloutPhase.ASKING
     assert may_act(state, suffers) == may_act(state, other) == {7}
     promoted = take(state, Promote()).state
-    assert promoted.current.kind == "wave"
+    assert promoted.current_stage.kind == "wave"
     assert may_act(promoted, suffers) == {7}
 
 
@@ -199,12 +199,12 @@ def test_no_stage_begins_in_a_freeze_and_a_rollback_does() -> None:
     state = at_stage("canary", plan)
     frozen = NOW + 6 * DAY
     verdict = StageVerdict(stage=state.stage, outcome=StageOutcome.PASS)
-    assert take(state, verdict, at=frozen).state.current.kind == "canary"
+    assert take(state, verdict, at=frozen).state.current_stage.kind == "canary"
     with pytest.raises(RolloutRefused, match="no stage begin before 2027-01-22 00:00 UTC"):
         take(state, Promote(), at=frozen)
     assert take(state, _fail(state), at=frozen).state.phase is RolloutPhase.ROLLING_BACK
     later = take(take(state, verdict, at=frozen).state, verdict, at=NOW + 8 * DAY)
-    assert later.state.current.kind == "wave"
+    assert later.state.current_stage.kind == "wave"
     with pytest.raises(RolloutRefused, match="start the rollout then"):
         start(2, CANDIDATE, plan, fleet_of(), frozen, actor="ada")
 

@@ -16,9 +16,9 @@ from global_learner.rollout.queries import (
     QueryStanding,
     ShownQuery,
     after,
+    decided,
     is_due,
     line_of,
-    settled,
     state_of,
     with_queries,
     within,
@@ -75,23 +75,23 @@ def lived(answers: Sequence[float | None], of: Query | None = None, every: float
 def test_a_number_says_something_once_it_has_said_so_for_long_enough(
     answers: list[float | None], known: bool | None
 ) -> None:
-    assert settled(query(), lived(answers), NOW) is known
+    assert decided(query(), lived(answers), NOW) is known
 
 
 def test_three_answers_are_the_least() -> None:
     brief = query(hold_minutes=2)
-    assert settled(brief, lived([0.1] * 3, brief), NOW) is True
-    assert settled(brief, lived([0.1, 0.1], brief, 2 * MINUTE), NOW) is None
+    assert decided(brief, lived([0.1] * 3, brief), NOW) is True
+    assert decided(brief, lived([0.1, 0.1], brief, 2 * MINUTE), NOW) is None
 
 
 def test_an_old_answer_says_nothing_and_nothing_does_while_a_clock_jumps() -> None:
     standing = lived([0.1] * 11)
-    assert settled(query(), standing, NOW + 5 * MINUTE) is True
-    assert settled(query(), standing, NOW + 6 * MINUTE) is None
-    assert settled(query(), standing, NOW - DAY) is None
+    assert decided(query(), standing, NOW + 5 * MINUTE) is True
+    assert decided(query(), standing, NOW + 6 * MINUTE) is None
+    assert decided(query(), standing, NOW - DAY) is None
     for jump in (DAY, -DAY):
         jumped = after(query(), standing, QueryAnswer(NOW + jump, 0.1))
-        assert settled(query(), jumped, NOW + jump) is None
+        assert decided(query(), jumped, NOW + jump) is None
         assert is_due(query(), standing, NOW + jump)
     assert not is_due(query(), standing, NOW + 59.0)
     assert is_due(query(), standing, NOW + MINUTE)

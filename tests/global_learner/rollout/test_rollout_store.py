@@ -33,12 +33,12 @@ from global_learner.rollout.events import (
 from global_learner.rollout.evidence_store import EvidenceStore, StoredEvidence
 from global_learner.rollout.machine import assignment_of
 from global_learner.rollout.plan import RolloutPlan
-from global_learner.rollout.rollout_store import RolloutStore, SeenRollout
+from global_learner.rollout.rollout_store import RolloutStore, SeenRollout, Taken
 from global_learner.rollout.shadow import Shadowed
 from global_learner.rollout.state import RolloutPhase, VersionRole
 from global_learner.rollout.verdicts.evidence import SwitchbackBlock
 from global_learner.rollout.verdicts.verdict import StageOutcome
-from global_learner.storage.audit import KEEPER
+from global_learner.storage.audit import KEEPER, Order
 from global_learner.storage.commits import Commits
 from policy_net.exchange.rollout_assignment import AssignmentRole, candidate_acts
 from policy_net.exchange.spec import PolicySpec
@@ -74,10 +74,9 @@ def filled(folder: Path, versions: int = 2) -> Registry:
     return registry
 
 
-def begun(store: RolloutStore, version: int = 2, plan: RolloutPlan | None = None, **options):  # type: ignore[no-untyped-def]
-    return store.start(
-        version, plan or RolloutPlan(), SPEC.digest, (), (), {"east": 7200.0}, NOW, actor="ada", **options
-    )
+def begun(store: RolloutStore, version: int = 2, plan: RolloutPlan | None = None, dry_run: bool = False) -> Taken:
+    order = Order("ada", NOW, dry_run=dry_run)
+    return store.start(version, plan or RolloutPlan(), SPEC.digest, (), (), {"east": 7200.0}, order)
 
 
 def consistent(registry: Registry) -> None:
@@ -143,7 +142,7 @@ def test_all_events_of_a_call_are_taken_or_none(registry: Registry) -> None:
     begun(store)
     before, lines = store.latest(), registry.audit()
     with pytest.raises(BadRequest, match="knows no cluster"):
-        store.take(1, [Promote(), Pin(cluster="stranger")], {}, NOW, actor="ada")
+        store.take(1, [Promote(), Pin(cluster="stranger")], {}, Order("ada", NOW))
     assert (store.latest(), registry.audit()) == (before, lines)
     consistent(registry)
 
@@ -151,7 +150,7 @@ def test_all_events_of_a_call_are_taken_or_none(registry: Registry) -> None:
 def test_blocks_are_as_long_as_a_cluster_needs_and_its_seed_is_the_rollouts(registry: Registry) -> None:
     store = RolloutStore(registry)
     begun(store)
-    reported = store.take(1, [Promote(), Promote()], {"east": 3 * 3600.0, "north": 60.0}, NOW, actor="ada").redirected
+    reported = store.take(1, [Promote(), Promote()], {"east": 3 * 3600.0, "north": 60.0}, Order("ada", NOW)).redirected
     tasks = {entry.cluster: entry.rollout_assignment for entry in reported if entry.rollout_assignment is not None}
     assert {rollout_assignment.role for rollout_assignment in tasks.values()} == {AssignmentRole.ALTERNATING}
     usual = {"east": 6 * 3600.0, "north": 2 * 3600.0}
@@ -165,7 +164,7 @@ def test_a_dry_run_says_what_would_come_of_it_and_keeps_nothing(registry: Regist
     assert store.latest() is None
     assert registry.audit() == []
     assert begun(store).lines == said.lines
-    said = store.take(1, [Abort()], {}, NOW, actor="ada", dry_run=True)
+    said = store.take(1, [Abort()], {}, Order("ada", NOW, dry_run=True))
     assert said.record is not None
     assert said.record.state.phase is RolloutPhase.ROLLED_BACK
     assert store.latest().state.phase is RolloutPhase.RUNNING
@@ -189,7 +188,7 @@ def test_there_is_no_rollout_until_one_is_begun(registry: Registry) -> None:
 def test_new_versions_pass_over_the_clusters_of_a_rollout(registry: Registry) -> None:
     store = RolloutStore(registry)
     begun(store)
-    store.take(1, [Pin(cluster="west")], {}, NOW, actor="ada")
+    store.take(1, [Pin(cluster="west")], {}, Order("ada", NOW))
     registry.publish(policy(SPEC, 5), 5, NOW, {}, 0.0, True)
     assert {row.cluster: row.assigned_version for row in registry.registrations()} == {
         "east": 1, "north": 1, "south": 1, "west": 3
@@ -199,11 +198,11 @@ def test_new_versions_pass_over_the_clusters_of_a_rollout(registry: Registry) ->
 def test_an_operators_word_and_the_pin_are_one_transaction(registry: Registry) -> None:
     store = RolloutStore(registry)
     begun(store)
-    store.take(1, [Promote()], {}, NOW, actor="ada")
+    store.take(1, [Promote()], {}, Order("ada", NOW))
     with pytest.raises(LearnerError, match="no cluster 'stranger' is registered"):
-        store.assign(2, SPEC.digest, ["west", "stranger"], "ada", NOW, False)
+        store.assign(2, SPEC.digest, ["west", "stranger"], Order("ada", NOW), False)
     assert store.latest().state.member("west").role is VersionRole.SHADOW
-    done = store.assign(2, SPEC.digest, ["west"], "ada", NOW, False)
+    done = store.assign(2, SPEC.digest, ["west"], Order("ada", NOW), False)
     assert done.pinned == ("west",)
     assert store.latest().state.member("west").role is VersionRole.PINNED
     row = next(row for row in registry.registrations() if row.cluster == "west")
@@ -215,10 +214,10 @@ def test_what_was_said_first_of_a_block_stands_and_nobody_else_is_heard(registry
     store, evidence = RolloutStore(registry), EvidenceStore(registry)
     begun(store)
     assert evidence.add(1, "east", [SwitchbackBlock(0, True, 1.0, 1.0)], None, NOW) is None  # the gate asks for nothing
-    store.take(1, [Promote()], {}, NOW, actor="ada")
+    store.take(1, [Promote()], {}, Order("ada", NOW))
     assert evidence.add(1, "east", [], Shadowed(10, 9), NOW) == StoredEvidence(0)
     assert evidence.add(1, "east", [], Shadowed(3, 3), NOW) == StoredEvidence(0)
-    record = store.take(1, [Promote(), Promote(), Promote()], {}, NOW, actor="ada").record
+    record = store.take(1, [Promote(), Promote(), Promote()], {}, Order("ada", NOW)).record
     assert record is not None
     own = next(member.cluster for member in record.state.members if member.role is VersionRole.ALTERNATING)
     acted = [candidate_acts(record.seed, own, number) for number in range(5)]
@@ -230,14 +229,14 @@ def test_what_was_said_first_of_a_block_stands_and_nobody_else_is_heard(registry
     assert evidence.add(2, own, blocks, None, later) is None
     assert evidence.brought(1).blocks == {own: blocks}
     assert evidence.brought(1).shadowed == {"east": Shadowed(10, 9)}
-    store.take(1, [Abort()], {}, NOW, actor="ada")
+    store.take(1, [Abort()], {}, Order("ada", NOW))
     assert evidence.add(1, own, [SwitchbackBlock(7, True, 1.0, 1.0)], None, NOW) is None
 
 
 def alternating(store: RolloutStore) -> tuple[str, float]:
     """A cluster that alternates from `NOW` on, and how long its blocks are."""
     begun(store)
-    reported = store.take(1, [Promote(), Promote()], {}, NOW, actor="ada").redirected
+    reported = store.take(1, [Promote(), Promote()], {}, Order("ada", NOW)).redirected
     return next(
         (entry.cluster, entry.rollout_assignment.block_seconds)
         for entry in reported
@@ -283,12 +282,12 @@ def test_time_counts_from_when_a_cluster_is_asked_anew(registry: Registry) -> No
     own, lasts = alternating(store)
     first = [SwitchbackBlock(number, True, 1.0, 1.0) for number in range(10)]
     assert evidence.add(1, own, first, None, NOW + 10 * lasts) == StoredEvidence(10)
-    store.take(1, [Left(cluster=own)], {}, NOW + 10 * lasts, actor=KEEPER)
+    store.take(1, [Left(cluster=own)], {}, Order(KEEPER, NOW + 10 * lasts))
     anew = NOW + 50 * lasts
-    store.take(1, [Joined(cluster=own, incumbent=1)], {}, anew, actor=KEEPER)
+    store.take(1, [Joined(cluster=own, incumbent=1)], {}, Order(KEEPER, anew))
     asked: list[float] = []
     while not asked:  # in the wave, or else with the fleet
-        reported = store.take(1, [Promote()], {own: 6 * 3600.0}, anew, actor="ada").redirected
+        reported = store.take(1, [Promote()], {own: 6 * 3600.0}, Order("ada", anew)).redirected
         asked = [
             entry.rollout_assignment.block_seconds
             for entry in reported
@@ -309,7 +308,7 @@ def test_simulated_clusters_live_as_much_faster_as_is_set(registry: Registry) ->
 def test_in_a_rollout_that_an_earlier_program_began_time_counts_from_its_begin(registry: Registry) -> None:
     store, evidence = RolloutStore(registry), EvidenceStore(registry)
     begun(store)
-    reported = store.take(1, [Promote(), Promote()], {}, NOW + 86_400.0, actor="ada").redirected
+    reported = store.take(1, [Promote(), Promote()], {}, Order("ada", NOW + 86_400.0)).redirected
     own, lasts = next(
         (entry.cluster, entry.rollout_assignment.block_seconds)
         for entry in reported
@@ -332,18 +331,18 @@ def test_a_word_on_a_rollout_that_went_on_since_it_was_seen_is_refused(tmp_path:
     store = RolloutStore(registry)
     begun(store)
 
-    def promote(seen: SeenRollout, **options: bool) -> int:
-        taken = store.take(1, [Promote()], {}, NOW, actor="ben", seen=seen, **options)
+    def promote(seen: SeenRollout, dry_run: bool = False) -> int:
+        taken = store.take(1, [Promote()], {}, Order("ben", NOW, dry_run=dry_run), seen=seen)
         assert taken.record is not None
         return taken.record.state.stage
 
     both_saw = SeenRollout(1, 0)
-    store.take(1, [VersionSeen(cluster="east", acting=1)], {}, NOW, actor="learner")  # decides nothing
+    store.take(1, [VersionSeen(cluster="east", acting=1)], {}, Order("learner", NOW))  # decides nothing
     assert promote(both_saw, dry_run=True) == 1
     assert promote(both_saw) == 1
-    for options in ({}, {"dry_run": True}):
+    for dry_run in (False, True):
         with pytest.raises(ChangedSince, match=r"went on since you looked.*ben: rollout-promoted rollout 1.*stage 1 "):
-            promote(both_saw, **options)
+            promote(both_saw, dry_run)
     latest = store.latest()
     assert latest is not None
     assert latest.state.stage == 1
@@ -356,16 +355,16 @@ def test_a_word_on_a_rollout_that_went_on_since_it_was_seen_is_refused(tmp_path:
 def test_every_word_of_an_operator_is_compared(tmp_path: Path, what: Pause | Abort | Pin) -> None:
     store = RolloutStore(filled(tmp_path))
     begun(store)
-    store.take(1, [Promote()], {}, NOW, actor="ada")
+    store.take(1, [Promote()], {}, Order("ada", NOW))
     before = store.latest()
     with pytest.raises(ChangedSince):
-        store.take(1, [what], {}, NOW, actor="ben", seen=SeenRollout(1, 0))
+        store.take(1, [what], {}, Order("ben", NOW), seen=SeenRollout(1, 0))
     assert store.latest() == before
     # Who wants less of a version is not refused because the learner brought it further.
-    store.take(1, [StageVerdict(stage=1, outcome=StageOutcome.PASS)], {}, NOW, actor=KEEPER)
+    store.take(1, [StageVerdict(stage=1, outcome=StageOutcome.PASS)], {}, Order(KEEPER, NOW))
     with pytest.raises(ChangedSince):
-        store.take(1, [Promote()], {}, NOW, actor="ben", seen=SeenRollout(1, 1))
-    store.take(1, [what], {}, NOW, actor="ben", seen=SeenRollout(1, 1))
+        store.take(1, [Promote()], {}, Order("ben", NOW), seen=SeenRollout(1, 1))
+    store.take(1, [what], {}, Order("ben", NOW), seen=SeenRollout(1, 1))
     assert store.latest() != before
 
 
@@ -374,7 +373,7 @@ def test_clusters_that_are_to_act_on_something_else_than_was_seen_are_not_assign
     store = RolloutStore(registry)
 
     def assign(version: int, cluster: str, seen: dict[str, int], to_newest: bool = False):  # type: ignore[no-untyped-def]
-        store.assign(version, SPEC.digest, [cluster], "ben", NOW, to_newest, seen=seen)
+        store.assign(version, SPEC.digest, [cluster], Order("ben", NOW), to_newest, seen=seen)
 
     def acting() -> dict[str, int]:
         return {row.cluster: row.assigned_version for row in registry.registrations()}
@@ -385,7 +384,7 @@ def test_clusters_that_are_to_act_on_something_else_than_was_seen_are_not_assign
     with pytest.raises(ChangedSince, match="east"):  # what is held is compared also where others move on
         assign(3, "east", {"east": 1}, to_newest=True)
     with pytest.raises(ChangedSince, match="east"):
-        store.go_back(SPEC.digest, ["east"], "ben", NOW, "", hold=False, dry_run=False, seen={"east": 3})
+        store.go_back(SPEC.digest, ["east"], Order("ben", NOW, ""), hold=False, seen={"east": 3})
     assert acting() == {"east": 2, "north": 1, "south": 1, "west": 1}
     assign(3, "west", {"west": 2}, to_newest=True)  # it went on by itself, as every version comes to it
     assign(3, "east", {})

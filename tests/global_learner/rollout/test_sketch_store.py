@@ -13,6 +13,7 @@ from global_learner.rollout.plan import RolloutPlan
 from global_learner.rollout.replays import FrozenSketch, own_work
 from global_learner.rollout.rollout_store import RolloutStore
 from global_learner.rollout.sketch_store import MOST_FROZEN, SketchStore
+from global_learner.storage.audit import Order
 from policy_net.domain import JobKind
 from policy_net.exchange.workload_sketch import KindSketch, WorkloadSketch
 
@@ -32,7 +33,7 @@ def registry_of(folder: Path, clusters: int) -> Registry:
 
 
 def begin(registry: Registry, plan: RolloutPlan | None = None, gone: frozenset[str] = frozenset()) -> int:
-    taken = RolloutStore(registry).start(2, plan or RolloutPlan(), SPEC.digest, (), gone, {}, NOW, actor="ada")
+    taken = RolloutStore(registry).start(2, plan or RolloutPlan(), SPEC.digest, (), gone, {}, Order("ada", NOW))
     assert taken.record is not None
     return taken.record.state.number
 
@@ -73,7 +74,7 @@ def test_no_gate_no_set_and_of_many_so_many(tmp_path: Path) -> None:
     store = SketchStore(registry)
     for number in range(MOST_FROZEN + 3):
         store.keep(f"cluster-{number}", SKETCH, NOW)
-    dry = RolloutStore(registry).start(2, RolloutPlan(), SPEC.digest, (), (), {}, NOW, actor="ada", dry_run=True)
+    dry = RolloutStore(registry).start(2, RolloutPlan(), SPEC.digest, (), (), {}, Order("ada", NOW, dry_run=True))
     assert dry.record is not None
     assert store.frozen(1) == []
     assert len(store.frozen(begin(registry))) == MOST_FROZEN

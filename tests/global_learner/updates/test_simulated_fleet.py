@@ -46,8 +46,8 @@ def test_a_fleet_gives_the_same_weights_again() -> None:
 
 
 def test_a_fleet_that_finds_nothing_to_learn_from_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated_fleet, "_MOST_LOOKS", 5)
-    monkeypatch.setattr(simulated_fleet, "_LOOKS_AN_UPDATE", 1)
+    monkeypatch.setattr(simulated_fleet, "_MOST_POLLS", 5)
+    monkeypatch.setattr(simulated_fleet, "_POLLS_AN_UPDATE", 1)
     with pytest.raises(
         NotEnoughSamples, match="0 of 3 updates, and 0 refused: the clusters find nothing to learn from"
     ):

@@ -43,12 +43,12 @@ async def test_a_long_backlog_holds_updates_up_until_there_is_room() -> None:
     gate, moved = asyncio.Event(), asyncio.Event()
     queue = WorkQueue(failed=lambda error: None, moved=moved.set)
     for _ in range(BACKLOG):
-        assert queue.has_room
+        assert queue.has_space
         queue.add(gate.wait)  # type: ignore[arg-type]
-    assert not queue.has_room
+    assert not queue.has_space
     queue.start()
     await asyncio.wait_for(moved.wait(), DEADLINE_SECONDS)
-    assert queue.has_room
+    assert queue.has_space
     gate.set()
     await asyncio.wait_for(queue.close(), DEADLINE_SECONDS)
 
@@ -58,7 +58,7 @@ async def test_a_failure_lets_those_go_who_wait_for_room() -> None:
         raise OSError("disk")
 
     seen: list[bool] = []
-    queue = WorkQueue(failed=lambda error: None, moved=lambda: seen.append(queue.has_room))
+    queue = WorkQueue(failed=lambda error: None, moved=lambda: seen.append(queue.has_space))
     for _ in range(2 * BACKLOG):
         queue.add(fails)
     queue.start()

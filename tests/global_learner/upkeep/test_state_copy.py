@@ -59,7 +59,7 @@ async def test_a_learner_cuts_no_log_that_is_copied_unless_it_is_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nearly_full: bool
 ) -> None:
     if nearly_full:
-        monkeypatch.setattr(maintenance, "_HELD_PART", 1 << 40)
+        monkeypatch.setattr(maintenance, "_BACKUP_PART", 1 << 40)
     async with serving(tmp_path, durability={"snapshot_every_steps": 2}) as caller:
         log = tmp_path / "state" / "log"
         await caller.register()
