@@ -14,12 +14,11 @@ from foundation.program_life import end
 from foundation.tables import FactSheet
 from global_learner.errors import BadLearnerConfig
 from global_learner.policyctl.audit_commands import audit_app
-from global_learner.policyctl.cluster_commands import cluster_app
+from global_learner.policyctl.cluster_commands import cluster_app, operator_app
 from global_learner.policyctl.context_commands import context_app
 from global_learner.policyctl.key_commands import key_app
 from global_learner.policyctl.operator_commands import assign_version, head_app, roll_back, unassign_version
 from global_learner.policyctl.options import CallOptions, PollOptions
-from global_learner.policyctl.role_commands import operator_app
 from global_learner.policyctl.rollout_commands import rollout_app
 from global_learner.policyctl.version_commands import version_app
 from global_learner.policyctl.views import Facts, Order, fleet_facts, fleet_table

@@ -17,12 +17,11 @@ from foundation.text import parse_json
 from global_learner import policyctl
 from global_learner.policyctl.audit_commands import audit_table, chains_table
 from global_learner.policyctl.cli import report_table
-from global_learner.policyctl.cluster_commands import enrollment_table
+from global_learner.policyctl.cluster_commands import enrolled_table, enrollment_table
 from global_learner.policyctl.context_commands import context_facts, contexts_table
 from global_learner.policyctl.contexts import Context
 from global_learner.policyctl.key_commands import keys_table, rotated_table
 from global_learner.policyctl.operator_commands import assignment_facts, assignments_table, reset_table
-from global_learner.policyctl.role_commands import enrolled_table
 from global_learner.policyctl.rollout_views import changes_table, history_table, rollout_facts, rollout_table
 from global_learner.policyctl.version_commands import verify_table
 from global_learner.policyctl.version_diff import diff_table, difference

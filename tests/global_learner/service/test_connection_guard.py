@@ -38,7 +38,7 @@ def is_open(connection: socket.socket) -> bool:
 
 def test_the_silent_connections_of_whoever_has_most_are_closed_and_callers_are_left_alone() -> None:
     with contextlib.ExitStack() as stack:
-        port, guard = Port(stack), ConnectionGuard(room=20)
+        port, guard = Port(stack), ConnectionGuard(most=20)
         greedy = [port.connect("127.0.0.2") for _ in range(12)]
         callers = [port.connect("127.0.0.2") for _ in range(2)]
         few = [port.connect("127.0.0.3")]
@@ -51,7 +51,7 @@ def test_the_silent_connections_of_whoever_has_most_are_closed_and_callers_are_l
 
 def test_where_there_is_room_nothing_is_closed() -> None:
     with contextlib.ExitStack() as stack:
-        port, guard = Port(stack), ConnectionGuard(room=20)
+        port, guard = Port(stack), ConnectionGuard(most=20)
         connections = [port.connect("127.0.0.2") for _ in range(14)]
         assert guard.poll(port.number) == 0
         assert all(map(is_open, connections))
@@ -59,7 +59,7 @@ def test_where_there_is_room_nothing_is_closed() -> None:
 
 def test_connections_of_another_port_are_none_of_its_business() -> None:
     with contextlib.ExitStack() as stack:
-        port, other, guard = Port(stack), Port(stack), ConnectionGuard(room=4)
+        port, other, guard = Port(stack), Port(stack), ConnectionGuard(most=4)
         connections = [other.connect("127.0.0.2") for _ in range(10)]
         assert guard.poll(port.number) == 0
         assert all(map(is_open, connections))
@@ -67,7 +67,7 @@ def test_connections_of_another_port_are_none_of_its_business() -> None:
 
 def test_what_once_was_another_ports_is_looked_at_again_when_it_is_another_file() -> None:
     with contextlib.ExitStack() as stack:
-        port, guard = Port(stack), ConnectionGuard(room=4)
+        port, guard = Port(stack), ConnectionGuard(most=4)
         with contextlib.ExitStack() as others:
             other = Port(others)
             for _ in range(6):
@@ -86,7 +86,7 @@ def test_callers_are_known_over_ipv6_too() -> None:
             listening = stack.enter_context(socket.create_server(("::1", 0), family=socket.AF_INET6))
         except OSError:
             pytest.skip("no IPv6 here")
-        guard, number = ConnectionGuard(room=1), listening.getsockname()[1]
+        guard, number = ConnectionGuard(most=1), listening.getsockname()[1]
         near = stack.enter_context(socket.create_connection(("::1", number), SECONDS))
         stack.enter_context(listening.accept()[0])
         guard.on_call(f"ipv6:%5B::1%5D:{near.getsockname()[1]}")
