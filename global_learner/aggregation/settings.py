@@ -155,7 +155,7 @@ class AggregationSettings(Section):
     """`rounds`: gradient steps that a cluster takes from the weights it was sent."""
     passes_up: Constant[bool] = False
     """Whether the steps are left to a learner above; follows from the section `upstream`."""
-    round_seconds: float = Field(60.0, gt=0.0, le=86_400.0)
+    round_seconds: Constant[float] = Field(60.0, gt=0.0, le=86_400.0)
     """`rounds`: longest wait for the clusters' answers; a round goes on with those that came."""
 
     @property

@@ -67,10 +67,10 @@ class ActorCriticSettings(Section):
     segment_decisions: Constant[int] = Field(
         6, ge=2, description="consecutive decision times of a run; a job is compared with itself within it"
     )
-    shared_credit: float = Field(
+    shared_credit: Constant[float] = Field(
         0.3, ge=0.0, le=1.0, description="how much of what other jobs gain or lose is credited to a grant (paper: 1)"
     )
-    entropy_weight: float = Field(
+    entropy_weight: Constant[float] = Field(
         0.01, ge=0.0, description="β, on the entropy over its maximum; the paper's 0.1 is on raw rewards"
     )
     value_weight: Constant[float] = Field(

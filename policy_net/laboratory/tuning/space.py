@@ -65,7 +65,6 @@ class TunedParameter:
 
 def _dl2(imitation_steps: int) -> tuple[TunedParameter, ...]:
     least = max(1, imitation_steps // 8)
-    actor_critic = ("dl2", "actor_critic")
     return (
         TunedParameter("neurons", ("dl2", "neurons"), 32, 512, log=True),
         TunedParameter("layers", ("dl2", "layers"), 1, 3),
@@ -74,9 +73,7 @@ def _dl2(imitation_steps: int) -> tuple[TunedParameter, ...]:
         TunedParameter("imitation_steps", ("dl2", "imitation_steps"), least, max(imitation_steps, least + 1), log=True),
         TunedParameter("learning_rate", ("dl2", "learning_rate"), 3e-5, 3e-3, log=True),
         TunedParameter("exploration", ("dl2", "exploration"), 0.0, 0.5),
-        TunedParameter("reward", (*actor_critic, "reward"), choices=("slot-utility", "paper", "own-job")),
-        TunedParameter("entropy_weight", (*actor_critic, "entropy_weight"), 1e-3, 0.1, log=True),
-        TunedParameter("shared_credit", (*actor_critic, "shared_credit"), 0.0, 1.0),
+        TunedParameter("reward", ("dl2", "actor_critic", "reward"), choices=("slot-utility", "paper", "own-job")),
     )
 
 

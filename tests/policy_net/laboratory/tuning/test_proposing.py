@@ -11,7 +11,7 @@ def known(count: int) -> list[tuple[Values, TrialReport]]:
     found: list[tuple[Values, TrialReport]] = []
     for number in range(count):
         values = propose(SPACE, 0, found, ())
-        scores = () if number % 3 == 2 else (11.0, 10.0 + float(values["entropy_weight"]))
+        scores = () if number % 3 == 2 else (11.0, 10.0 + float(values["learning_rate"]))
         failure = None if scores else "it found nothing to learn from"
         scores = scores[:1] if number % 4 == 3 else scores
         found.append((values, TrialReport(scores, given_up=number % 4 == 3, failure=failure)))

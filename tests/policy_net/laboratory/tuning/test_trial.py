@@ -80,7 +80,7 @@ def test_a_trial_that_is_worse_than_the_median_is_given_up_at_its_first_rung() -
     [
         {"imitate": "optimus", "jobs_per_batch": 5},
         {"reward": "paper"},
-        {"reward": "own-job", "shared_credit": 1.0},
+        {"reward": "own-job", "exploration": 0.5},
     ],
     ids=str,
 )
