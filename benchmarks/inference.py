@@ -22,13 +22,14 @@ from foundation.errors import DONE
 from foundation.tables import FactSheet, name_in_words, table_console
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import LearnedPolicy
+from policy_net.exchange.shipped import shipped_file
 from policy_net.exchange.spec import SET_INPUTS, PolicySpec
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.policy import DEFAULT_POLICY, SchedulerPolicy
-from policy_net.set_policy.policy import SetPolicy, set_policy_of, shipped_file
+from policy_net.set_policy.policy import SetPolicy, set_policy_of
 
 PROGRAM = "python -m benchmarks.inference"
 JOBS_PER_BATCH = 40

@@ -37,7 +37,8 @@ from global_learner.section_settings import (
     SigningSettings,
 )
 from policy_net.errors import BadInput
-from policy_net.exchange.spec import SET, SHIPPED, WeightSpec
+from policy_net.exchange.shipped import SHIPPED_FILES
+from policy_net.exchange.spec import SET, WeightSpec
 from policy_net.settings import AGENTS_FILE, Address, Constant, Section, read_settings_file
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
@@ -211,7 +212,7 @@ class LearnerSettings(Section):
     start of the other one, a failover takes less than 10 s, and a database that restarts within 4 s is not noticed."""
     initial_policy: Path
     """The policy file that becomes v1 in an empty state directory; later starts only compare its spec. The
-    words `set` and `set-taught` are the trained ones that ship with fedl2."""
+    words `dl2`, `set` and `set-taught` are the trained ones that ship with fedl2."""
     listen: Address = "127.0.0.1:7070"
     """HOST:PORT of the service; port 0 takes a free one and needs `port_file`."""
     port_file: Path | None = None
@@ -346,8 +347,8 @@ def read_settings(path: Path) -> LearnerSettings:
 
 
 def _initial_policy(named: Path, folder: Path) -> Path:
-    if str(named) not in SHIPPED:
-        close = None if (folder / named).exists() else nearest(str(named), SHIPPED)
+    if str(named) not in SHIPPED_FILES:
+        close = None if (folder / named).exists() else nearest(str(named), SHIPPED_FILES)
         if close is not None:
             raise BadLearnerConfig(
                 f"setting initial_policy = {str(named)!r}: there is no such file in {folder}; did you mean {close}, "
@@ -356,11 +357,9 @@ def _initial_policy(named: Path, folder: Path) -> Path:
         if len(named.parts) == 1 and not named.suffix and not (folder / named).exists():
             raise BadLearnerConfig(
                 f"setting initial_policy = {str(named)!r}: there is no such file in {folder}, and no heuristic learns: "
-                f"name a policy file, or {' or '.join(SHIPPED)}, which ship with fedl2"
+                f"name a policy file, or {' or '.join(SHIPPED_FILES)}, which ship with fedl2"
             )
         return folder / named
-    from policy_net.set_policy.policy import SHIPPED_FILES  # noqa: PLC0415  (a policy, and all that it plans with)
-
     return SHIPPED_FILES[str(named)]
 
 

@@ -42,7 +42,9 @@ app = typer.Typer(
 def inspect(
     file: Annotated[
         Path,
-        typer.Argument(help="A policy file, as `policy-net train` and the learner write them; or set, set-taught."),
+        typer.Argument(
+            help="A policy file, as `policy-net train` and the learner write them; or dl2, set, set-taught."
+        ),
     ],
     output: Output = Form.TABLE,
 ) -> None:
@@ -58,7 +60,7 @@ def describe(file: Path) -> dict[str, Any]:
         PolicyFileError: the file cannot be used.
     """
     if str(file) in policy_names():
-        from policy_net.set_policy.policy import file_of  # noqa: PLC0415
+        from policy_net.exchange.shipped import file_of  # noqa: PLC0415
 
         file = file_of(file)
     try:
@@ -113,7 +115,8 @@ def extend(
         read_policy_file,
         write_policy_file,
     )
-    from policy_net.set_policy.policy import extended, file_of  # noqa: PLC0415
+    from policy_net.exchange.shipped import file_of  # noqa: PLC0415
+    from policy_net.set_policy.policy import extended  # noqa: PLC0415
 
     check_writable(out)
     content = extended(read_policy_file(file_of(file)), str(file), {str(each) for each in groups})

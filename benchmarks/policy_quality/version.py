@@ -15,8 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
+from policy_net.exchange.shipped import SHIPPED_FILES
 from policy_net.policy import policy_factory, policy_names
-from policy_net.set_policy.policy import DEFAULT_SET_FILE, SHIPPED_FILES, SetPolicy
+from policy_net.set_policy.policy import DEFAULT_SET_FILE, SetPolicy
 from policy_net.twin.library import CORE, source_digest
 
 WORLD_MODULES = ("benchmarks.policy_quality.worlds", "policy_net.laboratory.simulation.replay")
@@ -33,7 +34,7 @@ def policy_version(policy: str, given: Path | None = None, twin: Path = CORE) ->
     factory = policy_factory(policy) if policy in policy_names() else None
     code = code_digest((*WORLD_MODULES, LEARNED_MODULE if factory is None else factory.__module__))
     of_set = factory is not None and factory.__module__ == SetPolicy.__module__
-    shipped = SHIPPED_FILES.get(policy, DEFAULT_SET_FILE) if of_set else None
+    shipped = SHIPPED_FILES.get(policy, DEFAULT_SET_FILE if of_set else None)
     of_policy = Path(policy) if factory is None else shipped
     files = [path for path in (of_policy, given) if path is not None]
     return "-".join(

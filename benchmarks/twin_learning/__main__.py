@@ -30,8 +30,9 @@ from foundation.errors import DONE
 from policy_net.domain import CapacityMode
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file, write_policy_file
+from policy_net.exchange.shipped import file_of
 from policy_net.exchange.spec import SET
-from policy_net.set_policy.policy import default_set_file, extended, file_of, set_spec_of
+from policy_net.set_policy.policy import default_set_file, extended, set_spec_of
 
 PROGRAM = "python -m benchmarks.twin_learning"
 LOAD = 0.9

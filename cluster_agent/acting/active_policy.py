@@ -23,10 +23,11 @@ from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import ClusterState, PolicyContext, Progress, Trigger
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
+from policy_net.exchange.shipped import SHIPPED_FILES
 from policy_net.exchange.spec import PolicySpec, SetSpec, Weights, WeightSpec, weights_to_bytes
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.policy import SchedulerPolicy, build_policy, policy_names
-from policy_net.set_policy.policy import SHIPPED_FILES, SetPolicy
+from policy_net.set_policy.policy import SetPolicy
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
 

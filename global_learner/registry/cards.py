@@ -103,7 +103,7 @@ def kind_of(policy: PolicyFile) -> str:
 
 def first_details(policy: PolicyFile) -> VersionDetails:
     """Details of a first version: how its file was made, and under which name it ships, if it does."""
-    from policy_net.set_policy.policy import shipped_name  # noqa: PLC0415  (a policy, and all that it plans with)
+    from policy_net.exchange.shipped import shipped_name  # noqa: PLC0415
 
     made = policy.card
     if made.get("updates") or made.get("residual_published"):

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from policy_net.dl2.action import GRANT_KINDS, Grant
 from policy_net.dl2.batch import BatchEncoder, JobBatch
 from policy_net.dl2.network import ActingNetwork
-from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
-from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
+from policy_net.exchange.shipped import shipped_file
+from policy_net.exchange.spec import DL2, PolicySpec, Weights
 from policy_net.placement.capacity import open_capacity
 
 LOPSIDED_RATIO = 10
@@ -239,6 +240,12 @@ class LearnedPolicy:
         cumulative_A = probabilities_A.cumsum()
         index = int(cumulative_A.searchsorted(generator.random() * cumulative_A[-1], side="right"))
         return index, float(probabilities_A[index])
+
+
+def build_dl2(context: PolicyContext) -> LearnedPolicy:
+    """Build the policy registered as `dl2`, as it ships."""
+    content = shipped_file(DL2)
+    return LearnedPolicy(content.network_spec, content.weights, seed=context.seed)
 
 
 class _Record:

@@ -48,8 +48,7 @@ OTHER_TYPE = "other"
 
 SET = "set"
 SET_TAUGHT = "set-taught"
-SHIPPED = (SET, SET_TAUGHT)
-"""Names under which policy files come with the package; `set_policy.policy.SHIPPED_FILES` has them."""
+DL2 = "dl2"
 
 SET_FEATURE_VERSION = 1
 """Raised whenever the meaning of an input changes."""
@@ -134,7 +133,7 @@ class PolicySpec(WeightSpec):
 
     version_field = "feature_version"
 
-    policy: str = "dl2"
+    policy: str = DL2
     jobs_per_batch: int = Field(20, ge=1, le=1024, description="J: how many jobs one forward pass sees")
     type_columns: int = Field(12, ge=1, le=4096, description="L: reserved one-hot columns, column 0 is `other`")
     job_types: tuple[str, ...] = Field((OTHER_TYPE,), description="the vocabulary; the index is the column")

@@ -93,7 +93,7 @@ class GroupSettings(Section):
     last_learning_rate: Constant[float] = Field(1e-4, gt=0.0, description="Adam's, at the end")
     own_share: Constant[float] = Field(0.7, ge=0.0, le=1.0, description="how much of a grant's credit is its own job's")
     own_until: Constant[float] = Field(
-        0.35, ge=0.0, le=1.0, description="share of the training with credit of one's own; it is fast, and ends early"
+        0.05, ge=0.0, le=1.0, description="share of the training with credit of one's own; it is fast, and ends early"
     )
 
 

@@ -9,15 +9,11 @@ benchmarks.twin_learning --write`; their cards (`policy-net inspect`) have seeds
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
-from foundation.files import is_file
 from policy_net.domain import (
     ClusterState,
     Decision,
@@ -28,10 +24,10 @@ from policy_net.domain import (
     Trigger,
 )
 from policy_net.errors import BadInput, PolicyFileError
-from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.shipped import SHIPPED_FILES, shipped_file
 from policy_net.exchange.spec import PRICES_VERSION, SESSIONS_VERSION, SET, SET_TAUGHT, SetSpec, Weights, split_weights
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.policy import policy_names
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.places import PlacedGrants, PlaceView, dealt
 from policy_net.set_policy.planner import Array, Chance, SetSamples, Tilt, Weighed, drawn_plan, plan
@@ -41,11 +37,7 @@ from policy_net.set_policy.restarts import NO_COST, ResizeCost, keeping
 from policy_net.set_policy.sessions import SessionTerms
 from policy_net.set_policy.steps import Prices, PriceTerms, StepTable, StepTables
 
-DEFAULT_SET_FILE = Path(__file__).with_name("default.safetensors")
-SHIPPED_FILES: Mapping[str, Path] = MappingProxyType(
-    {SET: DEFAULT_SET_FILE, SET_TAUGHT: Path(__file__).with_name("taught.safetensors")}
-)
-"""The policies that ship with the package, by name."""
+DEFAULT_SET_FILE = SHIPPED_FILES[SET]
 
 
 class SetPolicy:
@@ -281,42 +273,6 @@ def default_set_file() -> PolicyFile:
         PolicyFileError: it is missing or damaged: the package was installed badly.
     """
     return shipped_file(SET)
-
-
-def file_of(named: Path) -> Path:
-    """The file of a policy that ships, where its name is given in place of a file; else what is given.
-
-    Raises:
-        PolicyFileError: it names a heuristic, which has no file.
-    """
-    name = str(named)
-    if name in SHIPPED_FILES or is_file(named):
-        return SHIPPED_FILES.get(name, named)
-    if name in policy_names():
-        raise PolicyFileError(
-            f"{name} is a scheduler without a file: name a policy file, or one that ships, {' or '.join(SHIPPED_FILES)}"
-        )
-    return named
-
-
-@cache
-def shipped_file(name: str) -> PolicyFile:
-    """The file of a policy that ships, by its name, read once.
-
-    Raises:
-        PolicyFileError: it is missing or damaged: the package was installed badly.
-    """
-    return read_policy_file(SHIPPED_FILES[name])
-
-
-def shipped_name(content: PolicyFile) -> str | None:
-    """The name under which a policy ships; None of another.
-
-    Raises:
-        PolicyFileError: a shipped file is missing or damaged.
-    """
-    digest = digest_of(content.to_bytes())
-    return next((name for name in SHIPPED_FILES if digest_of(shipped_file(name).to_bytes()) == digest), None)
 
 
 def set_policy_of(content: PolicyFile, label: str, *, places: bool = True) -> SetPolicy:

@@ -20,9 +20,10 @@ from benchmarks.twin_learning.generated import generated_clusters
 from benchmarks.twin_learning.judged import Compared, averaged, compare, summary
 from foundation.errors import BAD_INPUT, DONE
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file, write_policy_file
+from policy_net.exchange.shipped import shipped_file
 from policy_net.exchange.spec import SET_TAUGHT
 from policy_net.laboratory.simulation.environment import DecideOn
-from policy_net.set_policy.policy import default_set_file, shipped_file
+from policy_net.set_policy.policy import default_set_file
 
 JOBS = 2600
 

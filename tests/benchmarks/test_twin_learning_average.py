@@ -14,8 +14,8 @@ from benchmarks.twin_learning.averaging import mean_of
 from foundation.errors import DONE
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
+from policy_net.exchange.shipped import shipped_file
 from policy_net.exchange.spec import SET_TAUGHT
-from policy_net.set_policy.policy import shipped_file
 
 
 def training(seed: int | None, shift: float, **card: Any) -> PolicyFile:

@@ -8,7 +8,8 @@ import pytest
 
 from cluster_agent.backends.base import Backend
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
-from policy_net.set_policy.policy import set_policy_of, shipped_file
+from policy_net.exchange.shipped import shipped_file
+from policy_net.set_policy.policy import set_policy_of
 
 LOOKS = 30
 

@@ -11,6 +11,7 @@ import pytest
 from sample_policies import build_event_driven, build_job_selection
 
 import policy_net.baselines
+import policy_net.dl2
 import policy_net.set_policy  # noqa: F401  (registers its name)
 from policy_net.domain import Allocation, CapacityMode, JobKind, PolicyContext, Resources
 from policy_net.laboratory.simulation.environment import DecideOn, Environment

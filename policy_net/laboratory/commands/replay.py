@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import policy_net.baselines
+import policy_net.dl2
 import policy_net.set_policy  # noqa: F401  (both register policies' names)
 from foundation.command_line import with_option_groups
 from foundation.figures import duration, shown

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import policy_net.baselines
+import policy_net.dl2
 import policy_net.set_policy  # noqa: F401  (both register names that can be imitated)
 from foundation.command_line import with_option_groups
 from foundation.output import Form, Output, show
@@ -51,14 +52,14 @@ def kind_and_start(policy: str | None, start: Path | None, config: Path | None) 
     return SET if by_start else policy, start
 
 
-def check_start(start: Path | None, kind: str) -> None:
+def check_start(start: Path | None) -> None:
     """Raise BadInput if the start is no policy file, or is damaged; it is read again where it is trained."""
     if start is None:
         return
     from policy_net.exchange.policy_file import read_policy_file  # noqa: PLC0415
-    from policy_net.set_policy.policy import file_of  # noqa: PLC0415
+    from policy_net.exchange.shipped import file_of  # noqa: PLC0415
 
-    read_policy_file(start if kind == "dl2" else file_of(start))
+    read_policy_file(file_of(start))
 
 
 @with_option_groups
@@ -102,7 +103,7 @@ def train(
     start: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="FILE", help="Go on from this policy file, or from set or set-taught as they ship."
+            "--from", metavar="FILE", help="Go on from this policy file, or from dl2, set or set-taught as they ship."
         ),
     ] = None,
     reward: Annotated[
@@ -168,7 +169,7 @@ def train(
     from policy_net.laboratory.training_runs import RunRecorder  # noqa: PLC0415
 
     check_writable(out)
-    check_start(start, settings.policy)
+    check_start(start)
     recorder = checkpoint = kept = None
     if run is not None:
         requested = {

@@ -18,6 +18,7 @@ from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import LearnedPolicy
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file
+from policy_net.exchange.shipped import file_of
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.commands.training_order import TrainingOrder
@@ -85,7 +86,7 @@ class Dl2Training(TrainingOrder):
         if self.start is None:
             spec = self.settings.dl2.spec(MODEL_NAMES, self.jobs_per_batch)
             return spec, initial_weights(spec, self.seed), None
-        content = read_policy_file(self.start)
+        content = read_policy_file(file_of(self.start))
         spec = content.network_spec
         if self.jobs_per_batch not in (None, spec.jobs_per_batch):
             raise BadInput(

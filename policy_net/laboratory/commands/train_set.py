@@ -13,6 +13,7 @@ from rich.progress import Progress
 from foundation.clocks import deadline
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file
+from policy_net.exchange.shipped import file_of
 from policy_net.exchange.spec import SET, SetSpec, Weights
 from policy_net.laboratory.commands.training_order import TrainingOrder
 from policy_net.laboratory.commands.training_progress import training_progress
@@ -34,7 +35,7 @@ from policy_net.laboratory.training.set_training import (
 )
 from policy_net.laboratory.training.teacher import Teacher
 from policy_net.laboratory.training.twin_windows import TwinWindow
-from policy_net.set_policy.policy import default_set_file, file_of
+from policy_net.set_policy.policy import default_set_file
 from policy_net.set_policy.residual import initial_residual
 
 WATCHED_EPISODES = 6

@@ -265,6 +265,7 @@ def _space(policy: str, trial: TrialOptions) -> Space:
         BadInput: they, or the space file, cannot be used.
     """
     import policy_net.baselines  # noqa: PLC0415
+    import policy_net.dl2  # noqa: PLC0415
     import policy_net.set_policy  # noqa: PLC0415, F401  (both register names that can be imitated)
     from policy_net.laboratory.tuning.space import read_space_file, space_of  # noqa: PLC0415
     from policy_net.policy import advice, policy_names  # noqa: PLC0415

@@ -26,6 +26,7 @@ _LABELS = {
     "optimus-true-table": "Optimus, true speeds",
     "optimus-sr": "Optimus, shortest first",
     "marginal": "Marginal",
+    "dl2": "DL2",
     "oracle": "Oracle",
     "set": "Set",
     "set-fresh": "Set, no priors",
@@ -51,6 +52,8 @@ _WORDS = {
     "optimus-sr": "like Optimus, but the job with the shortest time left is admitted first.",
     "marginal": "every further task goes to the job whose remaining time it shortens most in proportion, looking past"
     " sizes that do not help by themselves. Uses what is known of the work left; learns the speeds while the jobs run.",
+    "dl2": "a network says, task by task, which job gets the next one: DL2’s, trained in simulation to what jobs gain."
+    " Uses what is known of the work left; knows the types of jobs that it was trained with.",
     "set": "like Marginal, with what a trained model adds about who comes first, and speeds observed in"
     " simulation to start from. Uses what is known of the work left, or else how long jobs of this cluster took; learns"
     " the speeds while the jobs run.",

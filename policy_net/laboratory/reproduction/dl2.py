@@ -28,7 +28,7 @@ from policy_net.laboratory.training.settings import Dl2Settings
 SCALES = {
     "quick": Scale(
         name="quick", seeds=2, workloads=3, jobs=30, nodes=13, updates=300, imitation_steps=800, demonstrated=5,
-        micro_states=15_000, learning_rate=3e-4,
+        micro_states=15_000, learning_rate=3e-4, group_updates=15,
     ),
     "full": Scale(
         name="full", seeds=5, workloads=16, jobs=60, nodes=24, updates=6000, imitation_steps=4000, demonstrated=20,
@@ -73,8 +73,8 @@ def _settings(**changes: Any) -> Dl2Settings:
 
 
 DL2 = PolicyTraining(_settings())
-OWN = PolicyTraining(Dl2Settings())
-"""What `policy-net train` does unless it is told otherwise; see DL2's deviations in `policy_net.learning`."""
+GROUPS = PolicyTraining(Dl2Settings(), teacher=None)
+"""From random weights, as `policy-net train` does unless it is told otherwise; see `learning.group_gradient`."""
 OFFLINE_RL = PolicyTraining(_settings(), truth=Truth.ANALYTICAL)
 REWARDS_ONLY = PolicyTraining(_settings(), teacher=None)
 
@@ -136,7 +136,7 @@ FIGURE_9 = Experiment(
         ExperimentLine("Optimus", "optimus"),
         ExperimentLine("OfflineRL", OFFLINE_RL),
         ExperimentLine("DL2", DL2),
-        ExperimentLine("DL2, this project's settings", OWN),
+        ExperimentLine("DL2, by groups of decisions", GROUPS),
     ),
     (
         _against("DL2", "DRF", -0.441),
@@ -144,7 +144,10 @@ FIGURE_9 = Experiment(
         _against("DL2", "OfflineRL", -0.379),
         _against("DL2", "Tetris", words="better than Tetris", direction=-1),
         _against("Tetris", "DRF", words="Tetris is better than DRF", direction=-1),
-        _against("DL2, this project's settings", "DRF", words="–", text="this project's settings against DRF"),
+        *(
+            _against("DL2, by groups of decisions", name, words="–", text=f"by groups of decisions, against {name}")
+            for name in ("DRF", "Optimus")
+        ),
     ),
     "Optimus is written from its paper and fits speeds online; the paper's assumed a model that its testbed did not"
     " follow. " + _WHY_SHORT,
@@ -163,6 +166,7 @@ FIGURE_10 = Experiment(
         ),
         *_curve("rewards only", REWARDS_ONLY)[1:],  # to replay a network that knows nothing takes minutes
         *_curve(_BOTH, DL2),
+        *_curve("by groups of decisions", GROUPS)[1:],
     ),
     (
         _against("imitation only", "DRF", 0.0, at=1.0),

@@ -32,6 +32,8 @@ from policy_net.laboratory.reproduction.experiment import Measure, PolicyTrainin
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.simulation.replay import ReplayResult, replay
 from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.training import Dl2Method
+from policy_net.laboratory.training.group_training import GroupLearner
 from policy_net.laboratory.training.imitation import demonstrate, imitate, watch_in_turns
 from policy_net.laboratory.training.offline import (
     FAILURES,
@@ -187,6 +189,8 @@ class Learning:
             with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is said in the result
                 if self.training.clusters:
                     self._learn_together(start, on_step)
+                elif self._in_groups:
+                    self._learn_in_groups(start, lambda: done, on_step)
                 else:
                     self._learn_alone(start, lambda: done, on_step)
         except tuple(FAILURES) as error:
@@ -207,6 +211,21 @@ class Learning:
             on_step=on_step,
         )
 
+    def _learn_in_groups(
+        self, start: PolicyFile, done: Callable[[], int], on_step: Callable[[int, Weights], None]
+    ) -> None:
+        learner = GroupLearner(
+            start.network_spec,
+            start.weights,
+            self._episodes(done),
+            speeds_of(self.training.truth),
+            self._settings.groups,
+            self.seed,
+        )
+        for number in range(self._updates):
+            learner.update(number / self._updates)
+            on_step(number + 1, learner.weights)
+
     def _learn_together(self, start: PolicyFile, on_step: Callable[[int, Weights], None]) -> None:
         learners = [
             SimulatedLearner(
@@ -224,8 +243,16 @@ class Learning:
         """One workload after another, of the models that there are when it begins."""
         training, unlocked = self.training, self.training.unlocked
         for number in itertools.count():
-            part = unlocked[min(len(unlocked) * done() // self.scale.updates, len(unlocked) - 1)] if unlocked else ()
+            part = unlocked[min(len(unlocked) * done() // self._updates, len(unlocked) - 1)] if unlocked else ()
             yield next(training_episodes(training.world, self.scale, self.seed, number, part))
+
+    @property
+    def _in_groups(self) -> bool:
+        return self.training.settings.method is Dl2Method.GROUPS
+
+    @property
+    def _updates(self) -> int:
+        return self.scale.group_updates if self._in_groups else self.scale.updates
 
     @property
     def _settings(self) -> Dl2Settings:

@@ -187,7 +187,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--policies", "nobody"], "--policies: 'nobody' is no file, and none of all, drf"),
+        (["--policies", "nobody"], "--policies: 'nobody' is no file, and none of all, dl2, drf"),
         (["--policies", ","], "--policies names none"),
         (["--processes", "0"], "--processes is 0: use 1 or more"),
         (["--data", "nowhere"], "nowhere: has no workloads/*.csv"),

@@ -12,8 +12,9 @@ from cluster_agent.recording.memory import MEMORY, AgentMemory
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger
 from policy_net.exchange.policy_file import PolicyFile, digest_of
+from policy_net.exchange.shipped import SHIPPED_FILES
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.set_policy.policy import DEFAULT_SET_FILE, SHIPPED_FILES, SetPolicy, default_set_file
+from policy_net.set_policy.policy import DEFAULT_SET_FILE, SetPolicy, default_set_file
 from policy_net.throughput.fleet_priors import merge_fleet
 from policy_net.throughput.parametric import OnlineFit
 

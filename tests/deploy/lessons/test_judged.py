@@ -19,7 +19,8 @@ from global_learner.aggregation.settings import Units
 from global_learner.report.learning import LessonCurve
 from global_learner.settings import read_settings as read_learner
 from policy_net.exchange.policy_file import write_policy_file
-from policy_net.set_policy.policy import default_set_file, extended, shipped_file
+from policy_net.exchange.shipped import shipped_file
+from policy_net.set_policy.policy import default_set_file, extended
 
 
 def test_a_change_is_the_mean_of_all_windows_with_its_error() -> None:

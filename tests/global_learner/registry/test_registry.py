@@ -9,7 +9,7 @@ from global_learner.registry.registry import Registry
 from global_learner.rollout.rollout_store import RolloutStore
 from global_learner.storage.audit import Order
 from policy_net.exchange.policy_file import digest_of
-from policy_net.set_policy.policy import shipped_file
+from policy_net.exchange.shipped import shipped_file
 
 pytestmark = pytest.mark.usefixtures("each_database")
 

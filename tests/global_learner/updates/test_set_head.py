@@ -34,10 +34,11 @@ from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from policy_net.domain import JobKind
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
+from policy_net.exchange.shipped import SHIPPED_FILES
 from policy_net.exchange.spec import PolicySpec, SetSpec
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.adam import AdamConstants, TrustRegion
-from policy_net.set_policy.policy import DEFAULT_SET_FILE, SHIPPED_FILES
+from policy_net.set_policy.policy import DEFAULT_SET_FILE
 from policy_net.set_policy.spreads import spreads_of
 
 SPEC = SetSpec()

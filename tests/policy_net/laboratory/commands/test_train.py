@@ -6,8 +6,9 @@ import pytest
 from foundation import command_line
 from policy_net.cli import app
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
+from policy_net.exchange.shipped import file_of
 from policy_net.exchange.spec import SetSpec
-from policy_net.set_policy.policy import default_set_file, extended, file_of
+from policy_net.set_policy.policy import default_set_file, extended
 
 FEW = str(Path(__file__).with_name("few.yaml"))
 

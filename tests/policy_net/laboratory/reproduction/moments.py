@@ -38,6 +38,7 @@ TINY = replace(
     jobs=4,
     nodes=4,
     updates=4,
+    group_updates=4,
     imitation_steps=6,
     demonstrated=1,
     micro_states=100,

@@ -1,13 +1,23 @@
 """The runner and its tasks, with trainings of a moment."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from moments import TINY, Inline
 
+from policy_net.dl2.network import initial_weights
 from policy_net.exchange.policy_file import read_policy_file
 from policy_net.laboratory.reproduction import tasks
-from policy_net.laboratory.reproduction.dl2 import DL2, EXPERIMENTS, FIGURE_11, FIGURE_17, OWN, REWARDS_ONLY
+from policy_net.laboratory.reproduction.dl2 import (
+    DL2,
+    EXPERIMENTS,
+    FIGURE_11,
+    FIGURE_17,
+    GROUPS,
+    OFFLINE_RL,
+    REWARDS_ONLY,
+)
 from policy_net.laboratory.reproduction.experiment import Experiment, ExperimentLine, Measure, PolicyTraining, World
 from policy_net.laboratory.reproduction.runner import ExperimentRunner
 from policy_net.laboratory.reproduction.tasks import Judging, Learning, policy_path, training_episodes
@@ -80,7 +90,21 @@ def test_a_training_that_several_figures_show_is_done_once_and_kept_at_all_their
     )
     assert [name.partition("-")[0] for name in crew.done[count:]] == ["judged", "judged"]
     assert at_work.trained_shares_of(DL2) == (0.25, 0.5, 0.75, 1.0)
-    assert at_work.trained_shares_of(OWN) == (1.0,)
+    assert at_work.trained_shares_of(OFFLINE_RL) == (1.0,)
+
+
+def test_a_training_by_groups_begins_with_random_weights_and_is_kept_at_its_looks(tmp_path: Path) -> None:
+    settings = GROUPS.settings
+    few = settings.groups.model_copy(update={"draws": 4, "micro_actions": 100})
+    training = replace(GROUPS, settings=settings.model_copy(update={"groups": few, "jobs_per_batch": 4}))
+    crew, lines = Inline(), of(ExperimentLine("half", training, trained_share=0.5), ExperimentLine("all", training))
+    (tmp_path / "a").mkdir()
+    at_work = ExperimentRunner([lines], tmp_path / "a", TINY, 0, crew)  # type: ignore[arg-type]  # as in `runner`
+    assert all(point.by_seed[Measure.AVG_JCT] for point in at_work.run(lines))
+    assert [name.partition("-")[0] for name in crew.done] == ["imitated", "learned", "judged", "judged"]
+    start, half, whole = (read_policy_file(path) for path in sorted((tmp_path / "a").glob("*.safetensors")))
+    assert start.weights.tobytes() == initial_weights(start.network_spec, 0).tobytes()
+    assert len({content.weights.tobytes() for content in (start, half, whole)}) == 3
 
 
 class Dying(Inline):

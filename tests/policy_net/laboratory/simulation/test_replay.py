@@ -6,6 +6,7 @@ import pytest
 from worlds import GivePairs, PairSpeeds, make_spec, make_workload
 
 import policy_net.baselines
+import policy_net.dl2
 import policy_net.set_policy  # noqa: F401  (both register policies' names)
 from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
 from policy_net.errors import BadInput, InvalidAllocation, NoProgress

@@ -1,0 +1,129 @@
+"""Training from groups of decisions: it gets better on workloads of its own, keeps the best, and says why it cannot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from policy_net.dl2.network import initial_weights
+from policy_net.dl2.policy import LearnedPolicy
+from policy_net.errors import NoProgress
+from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.training import group_training
+from policy_net.laboratory.training.group_training import (
+    GroupLearner,
+    GroupUpdate,
+    mean_jct_seconds,
+    train_in_groups,
+)
+from policy_net.laboratory.training.offline import Episode
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.learning.gradient import NotEnoughSamples
+from policy_net.learning.settings import GroupSettings
+
+SPEC = PolicySpec(jobs_per_batch=6, job_types=("other", "vgg-16", "resnet-50"), hidden=(24,))
+FEW = GroupSettings(draws=6, every_decisions=3, micro_actions=400, batch_samples=128, learning_rate=0.01)
+
+
+def episodes(seed: int = 0) -> Iterator[Episode]:
+    for number in range(seed, 1_000_000):
+        yield load_workload(f"dl2:jobs=8,mix=vgg-16+resnet-50,seed={number}"), Environment(nodes=3, seed=number)
+
+
+def learner_of(settings: GroupSettings = FEW, seed: int = 1, first: int = 0) -> GroupLearner:
+    return GroupLearner(SPEC, initial_weights(SPEC, seed), episodes(first), default_speeds(), settings, seed)
+
+
+def test_a_network_that_knows_nothing_learns_what_jobs_gain_by() -> None:
+    learner = learner_of()
+    before = learner.weights.copy()
+    apart = [episode for _, episode in zip(range(6), episodes(500_000), strict=False)]
+    met = [learner.update(number / 30) for number in range(30)]
+    costs = [
+        mean_jct_seconds(LearnedPolicy(SPEC, weights), apart, default_speeds()) for weights in (before, learner.weights)
+    ]
+    assert costs[1] < 0.8 * costs[0]
+    assert np.mean([one.utility for one in met[-5:]]) > np.mean([one.utility for one in met[:5]])
+    assert met[-1].entropy < met[0].entropy
+
+
+def test_the_same_seed_learns_the_same() -> None:
+    first, again, other = learner_of(), learner_of(), learner_of(first=70)
+    for learner in (first, again, other):
+        learner.update(0.0)
+    assert np.array_equal(first.weights, again.weights)
+    assert not np.array_equal(first.weights, other.weights)
+
+
+class Scripted:
+    """In the place of a learner: its weights are the number of updates so far."""
+
+    def __init__(self) -> None:
+        self.weights = np.zeros(1, np.float32)
+        self.shares: list[float] = []
+
+    def update(self, share: float) -> GroupUpdate:
+        self.shares.append(share)
+        self.weights = self.weights + np.float32(1.0)
+        return GroupUpdate(0.5, 1.0)
+
+
+def test_the_weights_that_validate_best_are_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_training, "VALIDATIONS", 4)
+    learner, validated = Scripted(), []
+
+    def cost(weights: Weights) -> float:
+        return abs(float(weights[0]) - 4.0)
+
+    weights, best = train_in_groups(
+        learner,  # type: ignore[arg-type]  # what it needs of one
+        cost,
+        steps=8,
+        on_validated=lambda done, cost: validated.append((done, cost)),
+    )
+    assert validated == [(2, 2.0), (4, 0.0), (6, 2.0), (8, 4.0)]
+    assert (float(weights[0]), best) == (4.0, 0.0)
+    assert learner.shares == [number / 8 for number in range(8)]
+
+
+def test_a_training_that_is_stopped_is_validated_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_training, "VALIDATIONS", 2)
+    learner, steps = Scripted(), []
+    weights, best = train_in_groups(
+        learner,  # type: ignore[arg-type]  # as above
+        lambda weights: 9.0 - float(weights[0]),
+        steps=10,
+        before=3,
+        stop=lambda: len(steps) == 3,
+        on_step=lambda done, _weights, _met: steps.append(done),
+    )
+    assert steps == [4, 5, 6]
+    assert (float(weights[0]), best) == (3.0, 6.0)
+
+
+def test_weights_that_become_infinite_are_an_error() -> None:
+    learner = Scripted()
+    learner.weights = np.full(1, np.inf, np.float32)
+    with pytest.raises(FloatingPointError, match="the weights became infinite"):
+        train_in_groups(learner, lambda _: 0.0, steps=1)  # type: ignore[arg-type]  # as above
+
+
+def test_workloads_without_any_choice_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_training, "MOST_EMPTY_REPLAYS", 3)
+    monkeypatch.setattr(group_training, "replay", lambda *_, **__: None)
+    with pytest.raises(NotEnoughSamples, match="3 replays without any choice"):
+        learner_of().update(0.0)
+
+
+def test_a_policy_that_never_comes_to_an_end_costs_infinitely_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    def standstill(*_: object, **__: object) -> None:
+        raise NoProgress("nobody trains")
+
+    monkeypatch.setattr(group_training, "replay", standstill)
+    policy = LearnedPolicy(SPEC, initial_weights(SPEC, 0))
+    assert mean_jct_seconds(policy, [next(episodes())], default_speeds()) == math.inf
