@@ -19,7 +19,7 @@ COPY global_learner ./global_learner
 RUN python -m pip --python /opt/fedl2/bin/python install --no-cache-dir --no-compile --no-deps .
 # A root that nobody writes to has to have bytecode already; and an image that lacks something is not built. Isolated (-I):
 # what lies in this folder is not what runs.
-RUN /opt/fedl2/bin/python -I -c "import elastic_runtime.coordinator.__main__, elastic_runtime.worker.script"
+RUN /opt/fedl2/bin/python -I -c "import elastic_runtime.coordinator.__main__, elastic_runtime.worker.script_guards"
 
 FROM python:3.11.13-slim-bookworm
 COPY --from=build /opt/fedl2 /opt/fedl2

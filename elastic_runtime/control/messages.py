@@ -67,6 +67,7 @@ class MemberReport:
         refused: number of the newest proposal that came too late for the worker.
         ready: servers: the generation's blocks are loaded; workers: warmed up.
         arrived: servers: every block of the changes up to this number is here.
+        initialised: this worker wrote the job's first checkpoint.
         failure: one line, if the user's script raised or the member cannot go on.
         bad_input: it is of wrong usage or bad input, so that another try would end the same.
         loss: of the newest step; None where unknown.
@@ -182,8 +183,10 @@ class JobStatus:
 
     Attributes:
         step: steps that every worker has finished.
+        durable_step: steps that no failure can undo.
         size: running; `target`: desired.
         samples: trained in the job, the repeated ones once.
+        stall_seconds: the longest wait of any worker in resizes.
         staleness: asynchronous training: median of the last updates, in versions.
         replicas: holders that each block is to have; of `blocks` so many have two now: `blocks_with_replica`.
         failures: of the script, in the job's life; `failures_in_a_row`: of these, since a step became durable.

@@ -7,6 +7,9 @@ missing.
 Room for more records is reserved ahead, so that a disk that fills up is noticed while the journal can still take what
 keeps the job going; requests are refused from then on. A record that finds no room waits, and is written together with
 the next one, as each brings whole sections. When the file has grown, it is replaced by one with a single snapshot.
+
+`JournalUnusable` ends the coordinator with exit code 1; what it recorded stands. `JournalDamaged` is the case that
+starting it again does not mend: exit code 2, so that nobody does.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class CoordinatorRunner:
 
         Raises:
             BadInput: the machine refuses the event.
-            ResizeFailed: the disk is full.
+            ResizeFailed: the disk is full, and `when_full` says why that matters.
         """
         with self._event():
             result, outcome = event(self._machine, self._clock())
@@ -64,7 +64,12 @@ class CoordinatorRunner:
             return result
 
     def on_request(self, request: RequestState, epoch: int = 0) -> RequestState:
-        """Take a scheduler's request, as `CoordinatorMachine.on_request`; none while the disk is full."""
+        """Take a scheduler's request, as `CoordinatorMachine.on_request`.
+
+        Raises:
+            BadInput: the request is refused.
+            ResizeFailed: the disk is full, and nothing could be remembered of it.
+        """
         with self._event():
             if self._journal.full:
                 raise ResizeFailed(f"{_FULL}: training goes on, no request is taken; make room")
@@ -75,9 +80,9 @@ class CoordinatorRunner:
 
     @property
     def view_number(self) -> int:
-        """Number of the newest view; 0 before the first."""
-        with self._published:
-            return self._view.number if self._view is not None else 0
+        """Number of the newest view; 0 before the first. Read without the lock: no report waits for a journal."""
+        view = self._view
+        return view.number if view is not None else 0
 
     def on_tick(self) -> None:
         """Let time pass."""

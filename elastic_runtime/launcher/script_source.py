@@ -23,6 +23,7 @@ _PACKAGE = "elastic_runtime"
 _DISTRIBUTED = frozenset({"init_process_group", "DistributedDataParallel"})
 """Of torch's own way to train in several processes, which torchrun starts."""
 _MOST_MODULES = 200
+"""Modules of the script's own that are looked through."""
 
 
 def joins(script: Path, tree: ast.AST) -> bool:

@@ -27,6 +27,7 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | _F_SEAL_FUTURE_WRITE | fcntl.F
 """What a reader insists on before it maps a peer's region."""
 
 _MOST_FRAMES = 16384
+"""Frames of one region that are kept."""
 
 _numbers = itertools.count(1)
 """Unique in the process, so that a region of another endpoint cannot be taken for one of ours."""

@@ -25,11 +25,12 @@ _AGAIN_SECONDS = 0.2
 
 
 class LeasesAhead:
-    """One worker's leases, in one generation after the other.
+    """One worker's leases, in one generation after the other; no sockets, no threads, no clock of its own.
 
     Attributes:
         generation: whose leases these are; 0: none yet.
         ahead: what is held and not taken, in order.
+        finished: nothing is left in any epoch.
         must_ask: what is done is to be told, and an answer is waited for.
     """
 

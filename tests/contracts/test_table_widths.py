@@ -225,7 +225,7 @@ SAMPLES: dict[str, Sample] = {
     "cluster_agent/jobs/views.py:jobs_table": lambda: agent_jobs_table([agent_job()]),
     "cluster_agent/jobs/views.py:one_job": lambda: one_job(agent_job(), NOW + 400_000.0),
     "cluster_agent/cli.py:result_sheet": replayed,
-    "deploy/local/display.py:fleet_table": demo_fleet,
+    "deploy/demonstration/display.py:fleet_table": demo_fleet,
     "deploy/local/report.py:times_table": demo_times,
     "elastic_runtime/launcher/commands/job_tables.py:job_table": lambda: job_table(status()),
     "elastic_runtime/launcher/commands/job_tables.py:jobs_table": lambda: jobs_table([status(), status()]),
@@ -285,7 +285,7 @@ def test_what_tells_most_is_there_in_the_narrowest_terminal() -> None:
         "cluster_agent/jobs/views.py:job_table": ("suspended", "1234", "waits for 12 GPUs"),
         "elastic_runtime/launcher/commands/job_tables.py:job_table": ("worker-12", "123456", "f1bd4180", "aborted"),
         "elastic_runtime/launcher/commands/job_tables.py:jobs_table": ("running", PATH),
-        "deploy/local/display.py:fleet_table": ("103.48", "131.26"),
+        "deploy/demonstration/display.py:fleet_table": ("103.48", "131.26"),
         "deploy/local/report.py:times_table": ("103.48", "34.29", "1.00"),
         "policy_net/laboratory/commands/runs.py:runs_table": (
             "run-of-the-21st-17",

@@ -18,6 +18,7 @@ from elastic_runtime.protocol.plan import Change, JobPhase, Plan, TaskRole, Time
 
 _Own = TypeVar("_Own")
 _END = 2**62
+"""Behind every step."""
 
 
 @dataclass

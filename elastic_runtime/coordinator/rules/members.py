@@ -120,7 +120,10 @@ def on_gap(job: CoordinatedJob, now: float, seconds: float) -> None:
 
 
 def on_relaunch(job: CoordinatedJob, size: Size) -> None:
-    """Begin with this size and no tasks or requests, as all processes of the job have ended with their launcher."""
+    """Begin with this size and no tasks or requests, as all processes of the job have ended with their launcher.
+
+    Were lost tasks replaced first, and the job resized then, it would for a while take what others have by now.
+    """
     if job.state.course.phase in OVER:
         return
     requests.abort_all(job, "its launcher ended")

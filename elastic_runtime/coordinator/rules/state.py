@@ -121,6 +121,7 @@ class Generation:
 
     Attributes:
         moving: number of the confirmed change that is not over yet; 0: none.
+        purpose: of the proposal, or of the change that is moving.
         minimum_bytes: what best-fit has to move in it.
         ended: a worker took the last step's values: every step is applied, and workers may go.
         ends_at: how many steps these are, where a script has ended the job before its time.

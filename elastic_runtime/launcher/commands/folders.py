@@ -182,7 +182,7 @@ def _delete(jobs: Path, job: JobFolder) -> tuple[dict[str, Any], str]:
             shutil.rmtree(doomed)
             for left in jobs.glob(".deleted-*"):
                 if not JobFolder(left).record_file.exists():  # of a deletion that was killed, or goes on right now
-                    shutil.rmtree(left, ignore_errors=True)
+                    shutil.rmtree(left, ignore_errors=True)  # another deletion may remove it at the same time
         except KeyboardInterrupt:
             print(f"{doomed}: is half removed; the next `elastic-run delete` removes the rest", file=sys.stderr)
             raise

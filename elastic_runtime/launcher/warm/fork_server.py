@@ -23,6 +23,7 @@ from elastic_runtime.launcher.warm import forked_task  # noqa: E402
 from elastic_runtime.launcher.warm.serving import ForkServer, serve_launchers, serve_tasks  # noqa: E402
 
 _OF_LAUNCHERS = 3
+"""Words of a launcher's command line."""
 
 if __name__ == "__main__":
     channel = socket.socket(fileno=int(sys.argv[1]))

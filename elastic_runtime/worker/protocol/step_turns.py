@@ -38,7 +38,11 @@ class Vote:
 
 
 class StepTurns:
-    """One worker's turns, by the newest view."""
+    """One worker's turns, by the newest view.
+
+    Attributes:
+        begun: the step that the worker has begun last.
+    """
 
     def __init__(self, name: str) -> None:
         self.view: View | None = None

@@ -233,7 +233,7 @@ def test_a_fault_of_an_event_costs_that_event_and_nothing_else(name: str) -> Non
                 return strike.fault if faulty and asked.resource == "events" and asked.verb in strike.verbs else None
 
             cluster.server.faults = faults
-            reported.tell(job, "Resized", "from 1 to 2")
+            reported.record(job, "Resized", "from 1 to 2")
             while reported.step(0.0):
                 pass
         (event, *more) = cluster.server.call(lambda: list(cluster.server.store.all("events")))

@@ -73,7 +73,7 @@ async def test_a_cluster_that_was_never_enrolled_is_forgotten_once_it_is_away(tm
         assert registered(here, "south") == 1
         with pytest.raises(UnknownCluster, match=r"south was ever enrolled here; .*`policyctl cluster forget`"):
             await registrar.revoke("south", "ada")
-        with pytest.raises(BadRequest, match=r"heard within the last 180 s .* stop its agent, and forget it then"):
+        with pytest.raises(BadRequest, match=r"heard within the last 180 s, .* stop its agent, and forget it then"):
             await registrar.forget("south", "ada", unheard_seconds=180.0)
         assert await registrar.forget("south", "ada", dry_run=True)
         assert names(here) == ["south"]
