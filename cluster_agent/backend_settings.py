@@ -145,7 +145,7 @@ class LocalBackendSettings(Section):
     """Least time between two decisions, so that several submissions in a row are one."""
     resize_seconds: Seconds = 30.0
     """Longest wait for a running job to change its size; then it keeps what it has, and the others go on."""
-    grace_seconds: Constant[float] = Field(10.0, ge=0.0, le=3600.0)
+    grace_seconds: float = Field(10.0, ge=0.0, le=3600.0)
     """From SIGTERM to SIGKILL of a script without parameter servers that is cancelled, or held by its user."""
     until_done: Constant[bool] = False
     """Whether the agent ends once jobs were submitted and all have ended; for demonstrations and measurements."""
@@ -318,6 +318,8 @@ class KubernetesBackendSettings(Section):
         if not isinstance(values, dict) or "namespace" not in values:
             return values
         others = {name: value for name, value in values.items() if name != "namespace"}
+        if not isinstance(values["namespace"], str):
+            raise ValueError("namespace: use text")  # noqa: TRY004  (a problem of the file, as others)
         if not values["namespace"]:
             return others
         if others.get("namespaces"):

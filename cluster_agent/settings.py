@@ -83,8 +83,8 @@ class TwinLearningSettings(Section):
     """Of one core; the process has the lowest priority, and decisions never wait for it."""
     gradient: TwinSettings = TwinSettings()
     """How many replays make a gradient of a `set` policy."""
-    groups: Constant[GroupSettings] = GroupSettings(micro_actions=20_000)
-    """Groups of decisions that make a gradient of a `dl2` policy: half a second of a core, and 50 MB."""
+    groups: Constant[GroupSettings] = GroupSettings(micro_actions=20_000, own_share=0.0)
+    """Groups of decisions that make a gradient of a `dl2` policy: a second of a core, and 200 MB."""
 
 
 class LearningSettings(Section):

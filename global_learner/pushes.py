@@ -101,7 +101,7 @@ class Pushes:
                 self._quarantine.admit(cluster)
                 self._rates.admit(cluster)
                 started = time.perf_counter()
-                applied = self._ingest.judge(update, head, self._present(), self._wall_clock())
+                applied = self._ingest.judge(update, head, self._present, self._wall_clock())
                 self._maintenance.commit(applied)
                 self._telemetry.apply_seconds.observe(time.perf_counter() - started)
                 self._quarantine.on_judged(cluster, None)

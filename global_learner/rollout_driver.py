@@ -330,7 +330,7 @@ class RolloutDriver:
         await self._keep(state, verdict, pairs_in(brought), now)
         event = reported(state, verdict, now)
         if event is not None:
-            await self._take(state.number, [event], Order(KEEPER, now))
+            await self._take(state.number, [event], Order(KEEPER, self._wall_clock()))
 
     async def _keep(self, state: RolloutState, verdict: Verdict, pairs: int, now: float) -> None:
         """Keep a verdict for people, if it says something new, or the same from more for a while."""

@@ -30,7 +30,7 @@ _TYPES = {
     "path": ("the path of a file or folder", ""),
 }
 """A type in words, and an example, by how the names of its problems begin."""
-_OF_LENGTH = ("string_too_short", "string_too_long")
+_OF_TEXT = ("string_too_short", "string_too_long", "string_pattern_mismatch")
 """Problems of text that is one."""
 _FITS: dict[type, set[Any]] = {str: {str, Path}, int: {int, float}, float: {float}, bool: {bool}}
 """Types of settings that a value may be meant for."""
@@ -141,7 +141,7 @@ def _in_words(
 
 def _advice(problem: ErrorDetails, field: FieldInfo | None) -> str:
     kind, value = problem["type"], problem["input"]
-    of_type = next((name for name in _TYPES if kind.startswith(name) and kind not in _OF_LENGTH), None)
+    of_type = next((name for name in _TYPES if kind.startswith(name) and kind not in _OF_TEXT), None)
     if of_type is None:
         return re.sub(r"^\w+ should", "must", problem["msg"]).replace(" after validation", "")
     what, example = _TYPES[of_type]
@@ -157,7 +157,7 @@ def _section_for(value: Any, annotation: Any, words: FileWords) -> str:
     section = kinds.get(value, sections[0]) if isinstance(value, str) else sections[0]
     fields = {field.alias or name: field for name, field in settings_of(section).items()}
     shown = {name: "…" for name, field in fields.items() if field.is_required()}
-    first, field = next(iter(fields.items()))
+    first, field = min(fields.items(), key=lambda each: isinstance(value, bool) and each[1].annotation is not bool)
     if len(sections) > 1 and kinds:
         shown["kind"] = value if isinstance(value, str) and value in kinds else next(iter(kinds))
     elif value != "" and _FITS.get(type(value), set()) & {field.annotation, *get_args(field.annotation)}:

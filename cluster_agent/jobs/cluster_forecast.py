@@ -175,7 +175,7 @@ def training_job_of_manifest(view: ClusterView, manifest: Json, file: Path) -> M
     with_job = observed(view.seen, view.unix_seconds, view.observed.state.slot_seconds, own=own)
     found = next((each for each in with_job.state.jobs if each.job_id == job.job_id), None)
     if found is None:
-        raise BadJobFile(f"{file}: {with_job.left_out.get(job.job_id, 'no policy would be manifest_job about it')}")
+        raise BadJobFile(f"{file}: {with_job.left_out.get(job.job_id, 'no policy would be asked about it')}")
     notes = [job.unlisted] if job.unlisted else []
     if job.mode is not JobUpdateMode.AUTO:
         found = replace(found, max_workers=found.min_workers, max_ps=found.min_ps)

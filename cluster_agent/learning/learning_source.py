@@ -4,8 +4,8 @@ The twin is a process that replays the cluster's past. Whatever goes wrong in it
 Its replays and comparisons with other schedulers take turns in a share of a core, which one process at a time may take.
 
 Live gradients teach `dl2`, and a `set` policy next to nothing; replays of the cluster's past teach both
-(docs/results/twin_learning.md). What decides here may be of another kind tomorrow, and the learner of another mode, so
-the choice is made anew whenever somebody asks.
+(docs/results/twin_learning.md, dl2_learning.md). What decides here may be of another kind tomorrow, and the learner of
+another mode, so the choice is made anew whenever somebody asks.
 """
 
 from __future__ import annotations

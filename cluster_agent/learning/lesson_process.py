@@ -15,12 +15,20 @@ from cluster_agent.learning.own_past import acting_of, log_of, machines_of
 from cluster_agent.learning.twin_lesson import LessonQuestion, TwinAnswer
 from cluster_agent.recording.log_reading import last_decision
 from foundation.question_process import be_modest
-from policy_net.errors import BadInput
-from policy_net.exchange.policy_file import parse_policy_file
+from policy_net.errors import BadInput, NoProgress
+from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
 from policy_net.exchange.spec import SetSpec
 from policy_net.exchange.wire import WINDOW_JOBS
 from policy_net.laboratory.training.group_training import window_gradient
-from policy_net.laboratory.training.twin_windows import FAR, TOO_FEW, History, WindowChoice, agreement_of, cost_of
+from policy_net.laboratory.training.twin_windows import (
+    FAR,
+    TOO_FEW,
+    History,
+    TwinWindow,
+    WindowChoice,
+    agreement_of,
+    cost_of,
+)
 from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 from policy_net.learning.twin_gradient import twin_gradient
@@ -39,6 +47,7 @@ def answer(question: LessonQuestion, between_steps: Callable[[], None]) -> TwinA
     def rest(_: float) -> None:
         between_steps()
 
+    agreement = None
     try:
         line = last_decision(question.state_dir)
         if line is None:
@@ -61,26 +70,37 @@ def answer(question: LessonQuestion, between_steps: Callable[[], None]) -> TwinA
         if agreement is not None and generator.random() > agreement:
             return TwinAnswer(None, agreement)  # seldom where it is little believed, which counts in every aggregation
         window = history.draw(generator)
-    except (BadInput, StateDamaged) as error:
-        return TwinAnswer(None, reason=str(error))
-    if isinstance(content.spec, SetSpec):
-        found = twin_gradient(
-            content.weights,
-            spreads_of(content.spec),
-            cost_of(window, content.spec, content.priors, rest),
-            settings.gradient,
-            generator,
-            permute=question.permute,
-        )
-    else:
-        try:
-            found = window_gradient(content, window, settings.groups, generator, rest, permute=question.permute)
-        except NotEnoughSamples as error:
-            return TwinAnswer(None, agreement, reason=str(error))
+        found = _gradient(content, window, question, generator, rest)
+    except (BadInput, StateDamaged, NotEnoughSamples) as error:
+        return TwinAnswer(None, agreement, reason=str(error))
     jobs = len(window.workload.jobs)
     samples = found.samples * (jobs if isinstance(content.spec, SetSpec) else 1)
     statistics = {**found.statistics, WINDOW_JOBS: float(jobs)}
     return TwinAnswer(GradientResult(found.gradient, samples, float(samples), statistics), agreement)
+
+
+def _gradient(
+    head: PolicyFile,
+    window: TwinWindow,
+    question: LessonQuestion,
+    generator: np.random.Generator,
+    rest: Callable[[float], None],
+) -> GradientResult:
+    """What a window says of the head.
+
+    Raises:
+        NotEnoughSamples: it says nothing of a network, or the network is too large for a lesson.
+    """
+    settings, permute = question.settings, question.permute
+    if isinstance(head.spec, SetSpec):
+        cost = cost_of(window, head.spec, head.priors, rest)
+        return twin_gradient(head.weights, spreads_of(head.spec), cost, settings.gradient, generator, permute=permute)
+    try:
+        return window_gradient(head, window, settings.groups, generator, rest, permute=permute)
+    except NoProgress as error:
+        raise NotEnoughSamples(str(error)) from error
+    except MemoryError as error:
+        raise NotEnoughSamples(f"a lesson of this network takes more than {MOST_BYTES >> 20} MB") from error
 
 
 def main() -> None:

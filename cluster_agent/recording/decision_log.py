@@ -391,10 +391,10 @@ class DecisionRecorder:
         policies = {role: decider.candidate.policy for role, decider in turn.deciders.items() if role in shown}
         policies["fallback"] = self._fallback
         beliefs = {role: beliefs_of(policies[role]) for role in ("policy", "fallback", "beside") if role in policies}
-        turn.observed_by = tuple(role for role, each in beliefs.items() if each is not None)
         self._digests_shown = {
             role: each.digest() for role, each in beliefs.items() if each is not None and role != "fallback"
         }
+        turn.observed_by = tuple(role for role, each in beliefs.items() if each is not None)  # last: a failure is a gap
 
     def close(self) -> None:
         """Close the log."""

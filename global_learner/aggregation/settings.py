@@ -134,7 +134,7 @@ class AggregationSettings(Section):
     """`buffered`: a cohort that lacks clusters is closed all the same after so many updates, if `min_clusters` are in
     it; unless set, it waits."""
     min_clusters: int = Field(3, ge=1, le=1024)
-    """Fewest clusters of a cohort that is closed early, and of a round; 3 is the least that can outvote one."""
+    """Fewest clusters of a round; 3 is the least that can outvote one."""
     samples_limit: Constant[int] = Field(8192, ge=1)
     """An update weighs by its samples, of which at most so many count: a cluster cannot give itself a majority by
     claiming a billion. DL2's replay holds 8192."""

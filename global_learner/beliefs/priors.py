@@ -241,14 +241,13 @@ def checked_report(
     if len(messages) > settings.max_types_per_cluster:
         raise BeliefsRefused(
             BeliefRefusal.TOO_MANY_TYPES,
-            f"{len(messages)} job types; at most {settings.max_types_per_cluster} are taken "
-            "(beliefs.max_types_per_cluster)",
+            f"{len(messages)} job types; at most {settings.max_types_per_cluster} are taken",
         )
     count = sum(len(message.ps) for message in messages)
     if count > settings.max_statistics:
         raise BeliefsRefused(
             BeliefRefusal.TOO_MANY_STATISTICS,
-            f"{count} statistics; at most {settings.max_statistics} are taken (beliefs.max_statistics)",
+            f"{count} statistics; at most {settings.max_statistics} are taken",
         )
     for message in messages:
         if not message.job_type.isprintable():  # said before the statistics are, in words of its own

@@ -180,7 +180,7 @@ def _lost(fence: int) -> str:
 
 
 class Lease:
-    """What is held, under which fencing number and until when, counted from `asked_at`; for any thread."""
+    """What is held, under which fencing number and until when, counted from `sent_at`; for any thread."""
 
     def __init__(self, fence: int, seconds: float, sent_at: float, clock: Callable[[], float] = boot_seconds) -> None:
         self.fence = fence

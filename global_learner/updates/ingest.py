@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -61,12 +61,16 @@ class Ingest:
         return cls(spec, judged(settings), optimizer, weighed(settings), protection, only_replays=only_replays)
 
     def judge(
-        self, update: GradientUpdate, head: Head, present: Collection[str] | None = None, unix_seconds: float = 0.0
+        self,
+        update: GradientUpdate,
+        head: Head,
+        present: Callable[[], Collection[str] | None] = lambda: None,
+        unix_seconds: float = 0.0,
     ) -> AppliedUpdate:
         """The record of the head's next step that applies an update, which is no duplicate.
 
         Args:
-            present: the clusters that a cohort waits for, where that counts.
+            present: the clusters that a cohort waits for, where that counts; asked once all checks have passed.
 
         Raises:
             UpdateRejected: it may not be applied.
@@ -102,7 +106,7 @@ class Ingest:
             update = self._protection.on(update)
             norm = gradient_norm(update.gradient)
             applied_norm = applied_norm if update.gradient is gradient else norm
-        kind = head.aggregator.kind_of_next(update.cluster, present)
+        kind = head.aggregator.kind_of_next(update.cluster, present())
         rate = self._optimizer.rate_at(head.state.moves) * staleness_scale(fair, active)
         if kind is UpdateKind.STEP:  # a cohort weighs its updates itself
             rate *= sample_weight(update.samples, ledger.usual_samples(), self._largest_weight)

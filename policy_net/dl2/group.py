@@ -9,6 +9,7 @@ Source: Kool et al. 2019 (several draws, each against the others' mean); the uti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -43,8 +44,15 @@ class DecisionGroup:
     share_KN: NDArray[np.float64]
 
 
+class EnoughDrawn(Exception):
+    """As many micro-actions have been drawn as were wanted: the replay may end."""
+
+
 class DrawingPolicy(LearnedPolicy):
     """Acts as a `LearnedPolicy` that draws, learns speeds as it goes, and keeps groups of decisions.
+
+    Args:
+        most: micro-actions that are drawn at most, but for the last group; then `EnoughDrawn` is raised.
 
     Attributes:
         beliefs: what is learned of speeds, from progress alone.
@@ -59,20 +67,27 @@ class DrawingPolicy(LearnedPolicy):
         *,
         seed: int = 0,
         beliefs: GaussianProcessBeliefs | None = None,
+        most: float = math.inf,
     ) -> None:
         super().__init__(spec, weights, seed=seed, mode=ActingMode.SAMPLE)
         self._choice = choice
         self.beliefs = beliefs if beliefs is not None else GaussianProcessBeliefs()
         self.groups: list[DecisionGroup] = []
+        self._most = most
+
+    @property
+    def drawn(self) -> int:
+        """How many micro-actions there are in the groups."""
+        return sum(len(group.samples) for group in self.groups)
 
     @property
     def choice(self) -> GroupChoice:
         """Which groups are drawn."""
         return self._choice
 
-    def begin(self, phase: int) -> None:
-        """Draw groups from the state of this number on, and then in every `every`-th."""
-        self._choice = replace(self._choice, phase=(self.decision_index + phase) % self._choice.every)
+    def begin(self, every: int, phase: int) -> None:
+        """Draw groups in every `every`-th state from now on, from the one of this number on."""
+        self._choice = replace(self._choice, every=every, phase=(self.decision_index + phase) % every)
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
         """See `LearnedPolicy`; first draws a group, where it is time."""
@@ -80,7 +95,7 @@ class DrawingPolicy(LearnedPolicy):
         for job in state.jobs:
             self.beliefs.grid(job.job_type)  # fitted when it is time, whether a group is drawn or not
         if state.jobs and self.decision_index % self._choice.every == self._choice.phase:
-            self.groups.append(self._group(state))
+            self._keep(self._group(state))
         return super().decide(state, trigger)
 
     def observe(self, progress: Sequence[Progress]) -> None:
@@ -100,7 +115,12 @@ class DrawingPolicy(LearnedPolicy):
     ) -> None:
         """Keep a group that the compiled twin has drawn."""
         samples = DecisionSamples(features_MF, masks_MA, actions_M, behaviour_M, jobs_M)
-        self.groups.append(DecisionGroup(samples, draws_M, utility_KN, share_KN))
+        self._keep(DecisionGroup(samples, draws_M, utility_KN, share_KN))
+
+    def _keep(self, group: DecisionGroup) -> None:
+        self.groups.append(group)
+        if self.drawn >= self._most:
+            raise EnoughDrawn
 
     def _group(self, state: ClusterState) -> DecisionGroup:
         drawn = []

@@ -59,7 +59,7 @@ def advantages_of(groups: Sequence[DecisionGroup], own_share: float) -> Advantag
     grants_M = np.concatenate([group.samples.jobs_M >= 0 for group in groups])
     weight_M = np.where(grants_M, own_share, 0.0)
     together_M /= together_M.std() + LEAST_DEVIATION
-    own_M /= own_M[grants_M].std() + LEAST_DEVIATION
+    own_M /= (own_M[grants_M].std() if grants_M.any() else 0.0) + LEAST_DEVIATION
     return Advantages(
         np.concatenate([group.samples.features_MF for group in groups]),
         np.concatenate([group.samples.masks_MA for group in groups]),

@@ -89,8 +89,8 @@ class GroupSettings(Section):
     micro_actions: int = Field(50_000, ge=1, description="micro-actions that an update is made of, at least")
     epochs: Constant[int] = Field(2, ge=1, description="how often an update goes over them")
     batch_samples: Constant[int] = Field(2048, ge=1, description="micro-actions per step")
-    learning_rate: float = Field(1e-3, gt=0.0, description="Adam's, at the beginning")
-    last_learning_rate: Constant[float] = Field(1e-4, gt=0.0, description="Adam's, at the end")
+    learning_rate: float = Field(1e-3, ge=0.0, description="Adam's, at the beginning")
+    last_rate_share: Constant[float] = Field(0.1, gt=0.0, le=1.0, description="share of it that is left at the end")
     own_share: Constant[float] = Field(0.7, ge=0.0, le=1.0, description="how much of a grant's credit is its own job's")
     own_until: Constant[float] = Field(
         0.05, ge=0.0, le=1.0, description="share of the training with credit of one's own; it is fast, and ends early"

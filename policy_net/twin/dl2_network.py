@@ -84,9 +84,8 @@ class NetworkOfCase:
             return 1
         return 0
 
-    def _keep_group(self, decision: int) -> int:
+    def _keep_group(self, _decision: int) -> int:
         """Hand a group to the policy; its memory is the compiled code's until this returns."""
-        del decision
         try:
             group, inputs, actions = self._group, int(self._widths[0]), int(self._widths[-1])
             assert group is not None  # noqa: S101  (narrows the type)

@@ -215,9 +215,8 @@ class LearnerProcess:
         if self.forked and self.files_may_grow_to is None:
             return ForkedProgram("global_learner.cli", ["serve", "--config", str(self.config)], self.log)
         words = ["serve", "--config", str(self.config)]
-        command = [sys.executable, "-m", "global_learner.cli", *words]
+        command = [sys.executable, "-c", _WITH_CONSTANTS, *words]
         if self.files_may_grow_to is not None:
-            command = [sys.executable, "-c", _WITH_CONSTANTS, *words]
             command = [sys.executable, "-c", _WITH_LIMIT, str(self.files_may_grow_to), *command]
         with self.log.open("ab") as stream:
             return subprocess.Popen(command, stdout=stream, stderr=stream, env={**os.environ, "OMP_NUM_THREADS": "1"})

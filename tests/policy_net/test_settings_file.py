@@ -132,7 +132,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         ({"chosen": "far"}, "is a section; write chosen: {initial: far}"),
         ({"chosen": [1]}, "setting chosen = [1]: is a section; write chosen: {initial: …}"),
         ({"watch": 500}, "setting watch = 500: is a section; write watch: {deadline_ms: 500}"),
-        ({"watch": False}, "setting watch = false: is a section; write watch: {deadline_ms: 2000}"),
+        ({"watch": False}, "setting watch = false: is a section; write watch: {enabled: false}"),
         ({"watch": None}, "setting watch = nothing: is a section; write watch: {deadline_ms: 2000}"),
         ({"called": "10.0.0.1:7070"}, "is a section; write called: {address: 10.0.0.1:7070}"),
         ({"called": {"address": 7070}}, "setting called.address = 7070: write HOST:PORT, such as 127.0.0.1:7070"),
@@ -192,7 +192,7 @@ def test_what_became_a_constant_is_named_once_and_counts_no_more(
     path = tmp_path / "old.yaml"
     path.write_text(
         "grace_seconds: 'of another type'\nlimits: {burst: 1, rate: 2}\n"
-        "each: [{deadline_seconds: 3}]\ntwin: {burst: 7, no_such: 1}\n"
+        "each: [{deadline_seconds: 3}]\ntwin: {burst: 7}\n"
     )
     found = read_settings_file(path, Limited, "limits")
     assert found == Limited(limits=Limits(rate=2.0), each=(Limits(),))
@@ -201,6 +201,14 @@ def test_what_became_a_constant_is_named_once_and_counts_no_more(
         f"{path}: no settings any more, take them out before the next release, which refuses them: limits.burst (it is"
         " 20), each.deadline_seconds (it is not set), grace_seconds (it is 5), twin.burst (it is 20)"
     )
+
+
+@pytest.mark.parametrize(("text", "says"), [("{no_such: 1}", "unknown setting twin.no_such"), ("7", "is a section")])
+def test_a_slip_in_a_section_that_became_a_constant_is_refused_as_ever(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "old.yaml"
+    path.write_text(f"limits: {{rate: 2}}\ntwin: {text}\n")
+    with pytest.raises(BadInput, match=says):
+        read_settings_file(path, Limited, "limits")
 
 
 def test_constants_are_neither_demanded_nor_offered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,7 @@ function drawLearning({ learning, versions }) {
   }
   const { series, reference, of } = learning;
   drawCurve("learning-part", learning, {
+    steps: "Step",
     title: "Learning curve", mean: "mean: the score", reference, words: (score) => score.toFixed(3),
     columns: { Score: ({ mean }) => mean.toFixed(3) },
     tip: (point) => [`v${point.version}, step ${whole(point.head_step)}`, `score ${point.mean.toFixed(3)}`],
@@ -27,6 +28,7 @@ function drawLessons({ lessons }) {
   if (!lessons) return;
   const interval = ({ low, high }) => `${shift(low)} to ${shift(high)}`;
   drawCurve("lessons-part", lessons, {
+    steps: "Updates",
     title: "What recorded pasts taught", mean: "mean, with its 95% interval", reference: "before any lesson", words: shift,
     columns: { Change: ({ mean }) => shift(mean), "95% interval": interval },
     tip: (point) => [`v${point.version}, ${counted(point.head_step, "update")}`, `${shift(point.mean)} (${interval(point)})`],
@@ -36,7 +38,7 @@ function drawLessons({ lessons }) {
   });
 }
 
-function drawCurve(partId, curve, { title, mean, reference, words, columns, tip, note, ...axes }) {
+function drawCurve(partId, curve, { title, mean, reference, words, steps, columns, tip, note, ...axes }) {
   chartParts(partId);
   const { points, series } = curve;
   const shown = series.length <= MOST_SERIES ? series : [];
@@ -44,7 +46,7 @@ function drawCurve(partId, curve, { title, mean, reference, words, columns, tip,
   put(`${partId}-finding`, curve.finding);
   legend(partId, [...shown.map((name, index) => [name, `line c${index}`]), [mean, "line mean"], [reference, "line reference"]]);
   put(`${partId}-note`, note);
-  put(`${partId}-figures`, figures(["Version", "Updates", ...Object.keys(columns), ...series], points.map((point) =>
+  put(`${partId}-figures`, figures(["Version", steps, ...Object.keys(columns), ...series], points.map((point) =>
     [`v${point.version}`, whole(point.head_step), ...Object.values(columns).map((column) => column(point)), ...series.map(of(point))])));
   const label = `${title}: ${points.map((point) => `v${point.version} ${words(point.mean)}`).join(", ")}`;
   const told = (point) => [...tip(point), ...shown.map((name) => `${name} ${of(point)(name)}`)];

@@ -396,7 +396,8 @@ def markdown(scale: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
         "# DL2, reproduced",
         "",
         f"Scale `{scale['name']}`: {scale['jobs']} jobs on {scale['nodes']} nodes of 2 GPUs and 8 cores,"
-        f" {scale['updates']:,} updates after {scale['imitation_steps']:,} mini-batches of imitation,"
+        f" {scale['updates']:,} updates after {scale['imitation_steps']:,} mini-batches of imitation"
+        f" (by groups of decisions {scale['group_updates']:,} from random weights),"
         f" {_seed_range(figures)}{scale['workloads']} workloads that judge. Changes are of the average"
         " completion time unless a row names something else; negative is sooner. Intervals are 95% over workloads.",
         "",

@@ -173,7 +173,7 @@ class Learning:
     def do(self) -> None:
         """Learn, and keep the policies that are to be judged."""
         start = read_policy_file(policy_path(self.folder, self.start.name, 0.0))
-        updates = self.scale.updates
+        updates = self._updates
         judged_after = [(max(1, round(share * updates)), share) for share in self.trained_shares]
         done = 0
 

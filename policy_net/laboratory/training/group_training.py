@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from policy_net.dl2.group import DrawingPolicy
+from policy_net.dl2.group import DecisionGroup, DrawingPolicy, EnoughDrawn
 from policy_net.dl2.policy import GroupChoice
 from policy_net.domain import PlacementEffect, SpeedModel
 from policy_net.errors import NoProgress
@@ -34,6 +34,10 @@ VALIDATIONS = 40
 """Of a whole training: some two minutes of the CPU each in one of 75."""
 GROUPS_OF_WINDOW = 8
 """Spread over a replay of a window, at least: every job's arrival is a decision, or nearly."""
+MOST_BYTES_OF_WINDOW = 2**26
+"""Of what the network saw in the groups of a window, 64 MB: a lesson has 400."""
+JOBS_OF_REPLAY = 60
+"""Of a replay of more jobs than so, groups are as much further apart."""
 MOST_EMPTY_REPLAYS = 1000
 """Replays of an update that drew nothing, after which there is nothing to learn from."""
 
@@ -55,6 +59,7 @@ class GroupLearner:
     """A simulated cluster that draws groups, and a network that learns from them.
 
     Attributes:
+        policy: acts in the replays, and has the groups of the last update.
         weights: as they have become, shape (parameter_count,).
     """
 
@@ -71,7 +76,7 @@ class GroupLearner:
         self._episodes, self._speeds, self._effect = episodes, speeds, placement_effect
         self._settings = settings
         self._steps = LocalSteps(spec, start, seed)
-        self._policy = DrawingPolicy(spec, start, GroupChoice(settings.draws, settings.every_decisions), seed=seed)
+        self.policy = DrawingPolicy(spec, start, GroupChoice(settings.draws, settings.every_decisions), seed=seed)
         self._generator = np.random.default_rng(seed)
 
     @property
@@ -79,25 +84,32 @@ class GroupLearner:
         """See above."""
         return self._steps.weights
 
-    def update(self, share: float) -> GroupUpdate:
+    def update(self, share: float, stop: Callable[[], bool] = lambda: False) -> GroupUpdate:
         """Draw groups and learn from them.
 
         Args:
             share: of the training that is over, from 0 to 1; credit and rate follow from it.
+            stop: whether to make do with what is drawn already.
+
+        Raises:
+            NotEnoughSamples: nothing was a choice.
         """
-        settings, policy = self._settings, self._policy
+        settings, policy = self._settings, self.policy
         policy.load_weights(self.weights)
         policy.groups = []
         replays = 0
-        while (drawn := sum(len(group.samples) for group in policy.groups)) < settings.micro_actions:
-            if replays >= MOST_EMPTY_REPLAYS and not drawn:
-                raise NotEnoughSamples(f"{replays} replays without any choice")
+        while policy.drawn < settings.micro_actions and not (policy.drawn and stop()):
+            if replays >= MOST_EMPTY_REPLAYS and not policy.drawn:
+                break
             replays += 1
             workload, environment = next(self._episodes)
-            policy.begin(int(self._generator.integers(settings.every_decisions)))
-            replay(workload, environment, policy, self._speeds, placement_effect=self._effect)
+            every = settings.every_decisions * max(1, len(workload.jobs) // JOBS_OF_REPLAY)
+            policy.begin(every, int(self._generator.integers(every)))
+            with suppress(NoProgress):  # what was drawn until then teaches better
+                replay(workload, environment, policy, self._speeds, placement_effect=self._effect)
+        _check_choices(policy.groups, f"{replays} replays")
         own_share = settings.own_share if share < settings.own_until else 0.0
-        rate = settings.learning_rate * (settings.last_learning_rate / settings.learning_rate) ** share
+        rate = settings.learning_rate * settings.last_rate_share**share
         entropy = self._steps.take(
             advantages_of(policy.groups, own_share),
             epochs=settings.epochs,
@@ -107,8 +119,10 @@ class GroupLearner:
         return GroupUpdate(float(np.mean([group.utility_KN.sum(axis=1).mean() for group in policy.groups])), entropy)
 
 
-class _Enough(Exception):
-    """As many micro-actions as a gradient is made of have been drawn."""
+def _check_choices(groups: Sequence[DecisionGroup], where: str) -> None:
+    """Raise NotEnoughSamples if all actions were the only ones that were admissible."""
+    if not any((group.samples.masks_MA.sum(axis=1) > 1).any() for group in groups):
+        raise NotEnoughSamples(f"{where} without any choice")
 
 
 def window_gradient(
@@ -132,21 +146,19 @@ def window_gradient(
     every = max(1, len(window.workload.jobs) // GROUPS_OF_WINDOW)
     choice = GroupChoice(settings.draws, every, int(generator.integers(every)))
     seed, beliefs = int(generator.integers(2**31)), GaussianProcessBeliefs(head.priors)
-    policy = DrawingPolicy(head.network_spec, head.weights, choice, seed=seed, beliefs=beliefs)
-
-    def watch(done: float) -> None:
-        on_progress(done)
-        if sum(len(group.samples) for group in policy.groups) >= settings.micro_actions:
-            raise _Enough
-
-    with suppress(_Enough):
-        replay(*(window.workload, window.environment, policy, window.speeds, watch), keep_beliefs=False)
-    if not any(len(group.samples) for group in policy.groups):
-        raise NotEnoughSamples("no decision of the replay had a choice")
+    spec = head.network_spec
+    most = min(settings.micro_actions, MOST_BYTES_OF_WINDOW // (4 * spec.feature_count + spec.action_count))
+    policy = DrawingPolicy(spec, head.weights, choice, seed=seed, beliefs=beliefs, most=most)
+    with suppress(EnoughDrawn):
+        replay(
+            *(window.workload, window.environment, policy, window.speeds, on_progress),
+            placement_effect=window.placement_effect,
+        )
+    _check_choices(policy.groups, "a replay")
     batch = advantages_of(policy.groups, settings.own_share)
     if permute:
         batch = replace(batch, advantage_M=generator.permutation(batch.advantage_M))
-    gradients, total, entropy = GroupGradients(head.network_spec), np.zeros_like(head.weights), 0.0
+    gradients, total, entropy = GroupGradients(spec), np.zeros_like(head.weights), 0.0
     for first in range(0, len(batch), settings.batch_samples):
         rows = np.arange(first, min(first + settings.batch_samples, len(batch)))
         share = np.float32(len(rows) / len(batch))
@@ -198,10 +210,12 @@ def train_in_groups(
         The weights that validated best, and their cost.
     """
     best = np.array(learner.weights), math.inf
+    if before:
+        best = _better(best, learner.weights, validate, before, on_validated)
     every = max(1, steps // VALIDATIONS)
     done = before
     while done < steps and not stop():
-        met = learner.update(done / steps)
+        met = learner.update(done / steps, stop)
         done += 1
         on_step(done, learner.weights, met)
         if done % every == 0 or done == steps:
@@ -222,4 +236,4 @@ def _better(
         raise FloatingPointError(FAILURES[FloatingPointError])
     cost = validate(weights)
     on_validated(done, cost)
-    return (np.array(weights), cost) if cost < best[1] else best
+    return (np.array(weights), cost) if cost <= best[1] else best

@@ -40,7 +40,7 @@ class Dl2Settings(Section):
         True, description="whether one action may give a worker and a parameter server together"
     )
     learning_rate: float = Field(OFFLINE_LEARNING_RATE, ge=0.0, description="Adam's, of the actor-critic")
-    exploration: float = Field(
+    exploration: Constant[float] = Field(
         0.1, ge=0.0, le=1.0, description="ε, how often a lopsided allocation is repaired while it learns (paper: 0.4)"
     )
     replay_samples: Constant[int] = Field(REPLAY_SAMPLES, ge=1, description="micro-actions that are kept to learn from")

@@ -72,7 +72,6 @@ def _dl2(imitation_steps: int) -> tuple[TunedParameter, ...]:
         TunedParameter("imitate", ("dl2", "imitate"), choices=TEACHERS),
         TunedParameter("imitation_steps", ("dl2", "imitation_steps"), least, max(imitation_steps, least + 1), log=True),
         TunedParameter("learning_rate", ("dl2", "learning_rate"), 3e-5, 3e-3, log=True),
-        TunedParameter("exploration", ("dl2", "exploration"), 0.0, 0.5),
         TunedParameter("reward", ("dl2", "actor_critic", "reward"), choices=("slot-utility", "paper", "own-job")),
     )
 

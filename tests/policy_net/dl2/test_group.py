@@ -76,7 +76,7 @@ def test_groups_begin_where_they_are_told_to() -> None:
     policy = drawing(2, GroupChoice(draws=2, every=4))
     counts = []
     for phase in (2, 0):
-        policy.begin(phase)
+        policy.begin(4, phase)
         for _ in range(6):
             policy.decide(state, Trigger.SLOT)
             counts.append(len(policy.groups))

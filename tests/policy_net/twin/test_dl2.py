@@ -170,7 +170,7 @@ def test_groups_are_drawn_as_in_the_reference(job_types: tuple[str, ...], data: 
     weights = scattered(network.spec, 1)
     there, here = (DrawingPolicy(network.spec, weights, choice, seed=3) for _ in range(2))
     for policy in (there, here):
-        policy.begin(choice.every - 1)
+        policy.begin(choice.every, choice.every - 1)
     if not goes_the_same(there, here, workload, environment, SPEEDS):
         return
     assert here.beliefs.checkpoint() == there.beliefs.checkpoint()

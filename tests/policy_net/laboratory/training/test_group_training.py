@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import LearnedPolicy
 from policy_net.errors import NoProgress
+from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
@@ -20,8 +21,10 @@ from policy_net.laboratory.training.group_training import (
     GroupUpdate,
     mean_jct_seconds,
     train_in_groups,
+    window_gradient,
 )
 from policy_net.laboratory.training.offline import Episode
+from policy_net.laboratory.training.twin_windows import TwinWindow
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.learning.gradient import NotEnoughSamples
 from policy_net.learning.settings import GroupSettings
@@ -67,7 +70,8 @@ class Scripted:
         self.weights = np.zeros(1, np.float32)
         self.shares: list[float] = []
 
-    def update(self, share: float) -> GroupUpdate:
+    def update(self, share: float, stop: Callable[[], bool]) -> GroupUpdate:
+        del stop
         self.shares.append(share)
         self.weights = self.weights + np.float32(1.0)
         return GroupUpdate(0.5, 1.0)
@@ -104,6 +108,51 @@ def test_a_training_that_is_stopped_is_validated_where_it_stands(monkeypatch: py
     )
     assert steps == [4, 5, 6]
     assert (float(weights[0]), best) == (3.0, 6.0)
+
+
+def test_where_no_policy_comes_to_an_end_the_newest_weights_are_the_result() -> None:
+    weights, cost = train_in_groups(Scripted(), lambda _: math.inf, steps=3)  # type: ignore[arg-type]  # as above
+    assert (float(weights[0]), cost) == (3.0, math.inf)
+
+
+def test_a_training_that_goes_on_keeps_what_it_goes_on_from_where_that_is_better() -> None:
+    learner = Scripted()
+    weights, cost = train_in_groups(learner, lambda weights: float(weights[0]), steps=4, before=2)  # type: ignore[arg-type]
+    assert (float(weights[0]), cost) == (0.0, 0.0)
+    weights, cost = train_in_groups(learner, lambda _: 7.0, steps=4, before=4)  # type: ignore[arg-type]
+    assert cost == 7.0, "nothing is left to do, and it is validated all the same"
+
+
+def test_a_replay_of_many_jobs_has_no_more_groups_than_one_of_few() -> None:
+    crowd = load_workload("dl2:jobs=240,mix=vgg-16+resnet-50,seed=3"), Environment(nodes=3)
+    groups = []
+    for workload in (crowd, next(episodes())):
+        learner = GroupLearner(SPEC, initial_weights(SPEC, 1), iter([workload] * 9), default_speeds(), FEW, 1)
+        learner.update(0.0)
+        groups.append(len(learner.policy.groups))
+    assert groups[0] < 40 * groups[1]
+
+
+def test_a_learning_rate_of_nothing_leaves_the_weights_and_another_falls_to_a_tenth() -> None:
+    still = learner_of(FEW.model_copy(update={"learning_rate": 0.0}))
+    still.update(1.0)
+    assert np.array_equal(still.weights, initial_weights(SPEC, 1))
+    first, last = learner_of(), learner_of()
+    first.update(0.0)
+    last.update(1.0)
+    start = initial_weights(SPEC, 1)
+    assert np.abs(last.weights - start).max() < 0.5 * np.abs(first.weights - start).max()
+
+
+def test_a_window_gives_as_much_as_was_asked_for_in_the_reference_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload, environment = load_workload("dl2:jobs=40,mix=vgg-16+resnet-50,seed=3"), Environment(nodes=3)
+    window, head = TwinWindow(workload, environment, default_speeds()), PolicyFile(SPEC, initial_weights(SPEC, 1))
+    compiled = window_gradient(head, window, FEW, np.random.default_rng(2))
+    assert FEW.micro_actions <= compiled.samples < 2 * FEW.micro_actions
+    monkeypatch.setattr("policy_net.laboratory.simulation.replay.notice", lambda: "no library")
+    reference = window_gradient(head, window, FEW, np.random.default_rng(2))
+    assert reference.samples == compiled.samples
+    assert reference.gradient == pytest.approx(compiled.gradient, abs=1e-4)
 
 
 def test_weights_that_become_infinite_are_an_error() -> None:
