@@ -21,7 +21,7 @@ from global_learner.policyctl.operator_commands import assign_version, head_app,
 from global_learner.policyctl.options import CallOptions, PollOptions
 from global_learner.policyctl.rollout_commands import rollout_app
 from global_learner.policyctl.version_commands import version_app
-from global_learner.policyctl.views import Facts, Order, fleet_facts, fleet_table
+from global_learner.policyctl.views import Facts, FleetColumn, fleet_facts, fleet_table
 from policy_net.exchange.generated import fleet_pb2
 
 PROGRAM = "policyctl"
@@ -56,7 +56,7 @@ def show_fleet(
         list[str] | None, typer.Option("--cluster", help="Show this cluster, and no other (repeatable).")
     ] = None,
     sort: Annotated[
-        Order | None,
+        FleetColumn | None,
         typer.Option("--sort", help="The column by which clusters are ordered; of figures the largest first."),
     ] = None,
     *,

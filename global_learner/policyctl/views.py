@@ -50,7 +50,7 @@ _ALTERNATES = "alternating"
 _NOBODY = "no cluster has registered yet: `policyctl cluster enroll NAME` invites one, and its agent does the rest"
 
 
-class Order(StrEnum):
+class FleetColumn(StrEnum):
     """Column by which the clusters of a fleet are ordered: names from A on, of figures the largest first."""
 
     CLUSTER = "cluster"
@@ -66,27 +66,27 @@ class Order(StrEnum):
 
 
 _FIGURES = {
-    Order.HEARD: "seconds_since_heard",
-    Order.RUNNING: "jobs_running",
-    Order.WAITING: "jobs_waiting",
-    Order.DONE: "jobs_done",
-    Order.JCT: "avg_jct_seconds",
-    Order.UPDATES: "updates_accepted",
-    Order.REJECTED: "updates_rejected",
-    Order.STALE: "last_staleness",
-    Order.SPEEDS: "speed_statistics",
+    FleetColumn.HEARD: "seconds_since_heard",
+    FleetColumn.RUNNING: "jobs_running",
+    FleetColumn.WAITING: "jobs_waiting",
+    FleetColumn.DONE: "jobs_done",
+    FleetColumn.JCT: "avg_jct_seconds",
+    FleetColumn.UPDATES: "updates_accepted",
+    FleetColumn.REJECTED: "updates_rejected",
+    FleetColumn.STALE: "last_staleness",
+    FleetColumn.SPEEDS: "speed_statistics",
 }
 
 
-def _ordered(clusters: list[Facts], order: Order) -> list[Facts]:
+def _ordered(clusters: list[Facts], order: FleetColumn) -> list[Facts]:
     """Of those with the same figure the names from A on; of whom nothing is known at the end."""
     by_name = sorted(clusters, key=lambda view: str(view["cluster"]))
-    if order is Order.CLUSTER:
+    if order is FleetColumn.CLUSTER:
         return by_name
 
     def figure(view: Facts) -> float:
         value = view[_FIGURES[order]]
-        of_status = order in (Order.RUNNING, Order.WAITING, Order.DONE, Order.JCT)
+        of_status = order in (FleetColumn.RUNNING, FleetColumn.WAITING, FleetColumn.DONE, FleetColumn.JCT)
         if value is None or (of_status and not view["reported"]):
             return math.inf
         return -float(sum(value.values()) if isinstance(value, dict) else value)
@@ -94,7 +94,7 @@ def _ordered(clusters: list[Facts], order: Order) -> list[Facts]:
     return sorted(by_name, key=figure)
 
 
-def fleet_facts(reply: fleet_pb2.GetFleetReply, only: Collection[str] = (), order: Order | None = None) -> Facts:
+def fleet_facts(reply: fleet_pb2.GetFleetReply, only: Collection[str] = (), order: FleetColumn | None = None) -> Facts:
     """The fleet as JSON shows it.
 
     Args:

@@ -17,7 +17,7 @@ from global_learner.errors import UnknownCluster
 from global_learner.policyctl.audit_commands import chains_table
 from global_learner.policyctl.rollout_views import changes_table, history_table, line_of, rollout_facts, rollout_table
 from global_learner.policyctl.version_views import version_facts, version_table, versions_table
-from global_learner.policyctl.views import Order, certificates_table, fleet_facts, fleet_table
+from global_learner.policyctl.views import FleetColumn, certificates_table, fleet_facts, fleet_table
 from global_learner.storage.audit_chain import Chain
 from policy_net.exchange.generated import fleet_pb2 as pb
 
@@ -57,20 +57,20 @@ def test_a_cluster_that_was_turned_out_is_shown_as_such() -> None:
     ("order", "names"),
     [
         (None, ["south", "north", "east", "west"]),
-        (Order.CLUSTER, ["east", "north", "south", "west"]),
-        (Order.HEARD, ["north", "south", "west", "east"]),
-        (Order.JCT, ["south", "north", "east", "west"]),
-        (Order.RUNNING, ["north", "south", "east", "west"]),
-        (Order.REJECTED, ["west", "east", "north", "south"]),
-        (Order.UPDATES, ["south", "east", "north", "west"]),
-        (Order.WAITING, ["north", "south", "east", "west"]),
-        (Order.DONE, ["north", "south", "east", "west"]),
-        (Order.STALE, ["east", "north", "south", "west"]),
-        (Order.SPEEDS, ["east", "north", "south", "west"]),
+        (FleetColumn.CLUSTER, ["east", "north", "south", "west"]),
+        (FleetColumn.HEARD, ["north", "south", "west", "east"]),
+        (FleetColumn.JCT, ["south", "north", "east", "west"]),
+        (FleetColumn.RUNNING, ["north", "south", "east", "west"]),
+        (FleetColumn.REJECTED, ["west", "east", "north", "south"]),
+        (FleetColumn.UPDATES, ["south", "east", "north", "west"]),
+        (FleetColumn.WAITING, ["north", "south", "east", "west"]),
+        (FleetColumn.DONE, ["north", "south", "east", "west"]),
+        (FleetColumn.STALE, ["east", "north", "south", "west"]),
+        (FleetColumn.SPEEDS, ["east", "north", "south", "west"]),
     ],
 )
 def test_clusters_are_ordered_by_a_column_and_of_whom_nothing_is_known_comes_last(
-    order: Order | None, names: list[str]
+    order: FleetColumn | None, names: list[str]
 ) -> None:
     views = [
         pb.ClusterView(
