@@ -86,8 +86,8 @@ def test_from_shadow_to_alternating_to_candidate_and_back(world: World) -> None:
         assert block.end_seconds - block.begin_seconds == pytest.approx(BLOCK_SECONDS)  # type: ignore[attr-defined]
     made = replayed(world.folder)
     assert (made.different, made.unknown, made.missing) == (0, 0, 0)
-    assert made.beside == sum("beside" in line for line in lines) >= 75
-    assert (made.beside_different, made.beside_unknown) == (0, 0)
+    assert made.challenger_decisions == sum("beside" in line for line in lines) >= 75
+    assert (made.challenger_different, made.challenger_unknown) == (0, 0)
 
 
 def test_decisions_under_a_shadow_are_those_without_one(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_an_agent_that_is_killed_goes_on_in_its_block_with_both_versions_while_t
         seen.append(sum(entry.count for entry in current.statistics()))
     assert 0 < seen[0] <= seen[1]
     made = replayed(killed.folder)
-    assert (made.different, made.beside_different) == (0, 0)
+    assert (made.different, made.challenger_different) == (0, 0)
 
 
 @pytest.mark.heavy
