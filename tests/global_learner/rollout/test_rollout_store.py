@@ -115,7 +115,7 @@ def test_killed_after_any_transaction_it_goes_on_and_writes_nothing_twice(histor
                 registry = opened(folder)
             before = RolloutStore(registry).latest()
             with contextlib.suppress(RolloutRefused, BadRequest):
-                taken = RolloutStore(registry).take(1, [what], {}, NOW + later, actor="ada")
+                taken = RolloutStore(registry).take(1, [what], {}, Order("ada", NOW + later))
                 assert taken.record == RolloutStore(registry).latest()
                 expected += [line.action for line in taken.lines]
                 before = taken.record
