@@ -22,6 +22,7 @@ from global_learner.registry.tables import VersionRow
 from global_learner.rollout.rollout_store import RolloutStore
 from global_learner.service.identity_setup import ExternalCredentials, open_identities
 from global_learner.settings import LearnerSettings
+from global_learner.storage.audit import Order
 from global_learner.storage.commits import LOG
 from global_learner.storage.receipts import audit, read_receipts, read_removed
 from global_learner.storage.state_dir import StateDir
@@ -227,7 +228,7 @@ def test_a_version_whose_file_is_lost_stops_no_start_and_is_given_up_by_its_name
     served(config, last=20, acknowledged=20)
     started(config)
     with StateDir(config.state_dir) as state, contextlib.closing(Registry(state.path, state.commits)) as book:
-        RolloutStore(book).assign(3, SPEC.digest, ["north"], "test", 0.0, to_newest=False)
+        RolloutStore(book).assign(3, SPEC.digest, ["north"], Order("test", 0.0), to_newest=False)
         policies = {card.version: book.policies.path(card.digest) for card in book.versions()}
         with book.database.session() as session:
             heads = {row.version: book.heads.path(row.head_digest) for row in session.scalars(select(VersionRow))}
