@@ -10,11 +10,11 @@ import math
 import threading
 from collections import deque
 
+from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.domain import ClusterState, Progress, RewardKind
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.learning.replay import Experience
 from policy_net.learning.reward import (
-    UTILITY_EXPONENT,
     SlotUtility,
     paper_reward,
     progress_shares,
@@ -29,7 +29,7 @@ from policy_net.throughput.beliefs import Beliefs
 class BelievedReward:
     """The training reward under this cluster's own beliefs, which every interval makes sharper."""
 
-    def __init__(self, kind: RewardKind, beliefs: Beliefs, utility_exponent: float = UTILITY_EXPONENT) -> None:
+    def __init__(self, kind: RewardKind, beliefs: Beliefs, utility_exponent: float = FAIRNESS_EXPONENT) -> None:
         """Args: `utility_exponent` is of the reward of `set` policies, which is over the policy's own beliefs."""
         self._kind = kind
         self._beliefs = beliefs

@@ -16,15 +16,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.baselines.needs import remaining_samples
 from policy_net.dl2.policy import ActingMode, DecisionSamples, GroupChoice, LearnedPolicy
 from policy_net.domain import Allocation, ClusterState, Decision, Job, Progress, Trigger, speed_at
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.placement.capacity import Capacity, open_capacity
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
-
-UTILITY_EXPONENT = 0.25
-"""As of `learning.reward`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +145,7 @@ class DrawingPolicy(LearnedPolicy):
         return float(self.beliefs.grid(job.job_type)[: job.max_ps + 1, : job.max_workers + 1].max())
 
     def _utility(self, job: Job, speed: float) -> float:
-        return (speed / remaining_samples(job)) ** UTILITY_EXPONENT if speed > 0.0 else 0.0
+        return (speed / remaining_samples(job)) ** FAIRNESS_EXPONENT if speed > 0.0 else 0.0
 
 
 def _share(job: Job, granted: Allocation, capacity: Capacity) -> float:

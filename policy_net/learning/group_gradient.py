@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from policy_net.dl2.group import UTILITY_EXPONENT, DecisionGroup
+from policy_net.baselines.hull import FAIRNESS_EXPONENT
+from policy_net.dl2.group import DecisionGroup
 from policy_net.exchange.spec import PolicySpec, Weights, split_weights
 from policy_net.learning.adam import AdamConstants, adam_step
 
@@ -77,7 +78,7 @@ def _together(group: DecisionGroup) -> NDArray[np.float64]:
 
 def _own(group: DecisionGroup) -> NDArray[np.float64]:
     utility_KN, share_KN = group.utility_KN, group.share_KN
-    price = UTILITY_EXPONENT * utility_KN.sum() / max(share_KN.sum(), LEAST_DEVIATION)
+    price = FAIRNESS_EXPONENT * utility_KN.sum() / max(share_KN.sum(), LEAST_DEVIATION)
     worth_KN = utility_KN - price * share_KN
     advantage_KN: NDArray[np.float64] = worth_KN - worth_KN.mean(axis=0)
     return advantage_KN[group.draws_M, np.maximum(group.samples.jobs_M, 0)]  # void has none of its own

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.domain import ClusterState, Job, Progress, SpeedModel
-
-UTILITY_EXPONENT = 0.25
-"""Utility of a job is (rate / remaining work)^0.25, about proportional fairness; the exponent of `marginal`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,7 @@ def utility_over(
     progress: Sequence[Progress],
     best_speeds: NDArray[np.float64],
     interval_seconds: float,
-    exponent: float = UTILITY_EXPONENT,
+    exponent: float = FAIRNESS_EXPONENT,
     planned_speeds: NDArray[np.float64] | None = None,
 ) -> SlotUtility:
     """`slot_utility` over speeds that are known already.

@@ -15,7 +15,6 @@
 #define MOST_SHOWN 16
 #define LOPSIDED 10
 #define NOTHING (-1)
-#define UTILITY_EXPONENT 0.25
 #define FIRST_ROWS 256
 
 enum { WORKER, SERVER, BUNDLE };
@@ -383,7 +382,7 @@ static double best_speed(const Twin *twin, const Job *spec) {
 }
 
 static double utility_of(const Twin *twin, int job, double speed) {
-    return speed > 0.0 ? pow(speed / remaining_samples(twin, &twin->job[job], job), UTILITY_EXPONENT) : 0.0;
+    return speed > 0.0 ? pow(speed / remaining_samples(twin, &twin->job[job], job), FAIRNESS_EXPONENT) : 0.0;
 }
 
 /* What the decision that was drawn last brings every job, and what the job has of the cluster. */

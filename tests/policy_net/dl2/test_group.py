@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from states import make_job, make_state, states
 
-from policy_net.dl2.group import UTILITY_EXPONENT, DrawingPolicy
+from policy_net.baselines.hull import FAIRNESS_EXPONENT
+from policy_net.dl2.group import DrawingPolicy
 from policy_net.dl2.policy import ActingMode, GroupChoice, LearnedPolicy
 from policy_net.domain import Allocation, ClusterState, Progress, Trigger
 from policy_net.exchange.spec import PolicySpec
-from policy_net.learning import reward
 
 SPEC = PolicySpec(job_types=("other", "resnet-50", "vgg-16"), hidden=(16, 16))
 
@@ -64,11 +64,7 @@ def test_of_one_job_the_best_split_has_the_utility_one() -> None:
         rows = group.draws_M == draw
         kinds = group.samples.actions_M[rows & (group.samples.jobs_M == 0)] % 3
         workers, ps = int((kinds != 1).sum()), int((kinds != 0).sum())
-        assert group.utility_KN[draw, 0] == pytest.approx((grid[ps, workers] / best) ** UTILITY_EXPONENT)
-
-
-def test_the_utility_is_that_of_the_reward() -> None:
-    assert UTILITY_EXPONENT == reward.UTILITY_EXPONENT
+        assert group.utility_KN[draw, 0] == pytest.approx((grid[ps, workers] / best) ** FAIRNESS_EXPONENT)
 
 
 def test_groups_begin_where_they_are_told_to() -> None:

@@ -5,6 +5,8 @@
 
 #include "../twin.h"
 
+#define FAIRNESS_EXPONENT 0.25 /* of (speed / remaining work) in a job's utility */
+
 bool fits_refresh(Twin *twin, int type);
 bool fit_type(Type *type);
 

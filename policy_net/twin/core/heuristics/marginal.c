@@ -6,8 +6,6 @@
 
 #include <math.h>
 
-#define FAIRNESS_EXPONENT 0.25
-
 /* Walk the segments of all jobs by falling score until nothing more fits; false without memory. */
 bool marginal(Twin *twin) {
     Room *room = &twin->plan;
