@@ -2,8 +2,8 @@
 
 The world is that of `policy-net reproduce dl2 --scale full`: 60 jobs on 24 nodes, and its 16 judging workloads, whose
 seeds nothing else uses. Speeds are learned on the way; the true ones are the simulator's alone. Minutes are of a core,
-with validation. `windows_8_over_1` is the average JCT of a network that learned from eight clusters over that of one
-which learned from a single one, after equally many updates, each of as many decisions of every cluster.
+with validation. `windows_8_over_1` is how many updates eight clusters take to where a single one ends, over its own
+updates; each is of as many decisions of every cluster.
 """
 
 from __future__ import annotations
@@ -32,7 +32,12 @@ from policy_net.laboratory.reproduction.dl2 import SCALES
 from policy_net.laboratory.reproduction.experiment import World
 from policy_net.laboratory.reproduction.tasks import judging_episode, training_episodes
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.training.group_training import GroupLearner, mean_jct_seconds, train_in_groups
+from policy_net.laboratory.training.group_training import (
+    VALIDATIONS,
+    GroupLearner,
+    mean_jct_seconds,
+    train_in_groups,
+)
 from policy_net.laboratory.training.offline import Episode
 from policy_net.laboratory.training.settings import Dl2Settings
 from policy_net.policy import SchedulerPolicy, build_policy
@@ -43,6 +48,8 @@ FIRST_VALIDATION, VALIDATED = 9_000, 12
 CLUSTERS = 8
 FLEET_MICRO_ACTIONS = 5_000
 """Of every cluster in every update."""
+LAST_VALIDATIONS = 5
+"""Their median is where a cluster ends."""
 
 
 def slots(policy: SchedulerPolicy, episodes: Sequence[Episode]) -> float:
@@ -107,22 +114,37 @@ def in_turns(clusters: int, seed: int) -> Iterator[Episode]:
             yield next(episodes)
 
 
-def after_windows(clusters: int, seed: int, updates: int) -> float:
-    """Average JCT on validation of a network that has learned from so many clusters."""
+def fleet_curve(clusters: int, seed: int, updates: int, enough_slots: float = -math.inf) -> list[tuple[int, float]]:
+    """Validation of a network that learns from so many clusters, in slots, until it is enough."""
     spec = Dl2Settings().spec(MODEL_NAMES)
     settings = Dl2Settings().groups.model_copy(update={"micro_actions": clusters * FLEET_MICRO_ACTIONS})
-    start = initial_weights(spec, seed)
-    learner = GroupLearner(spec, start, in_turns(clusters, seed), default_speeds(), settings, seed)
-    for number in range(updates):
-        learner.update(number / updates)
-    return slots(LearnedPolicy(spec, learner.weights), validation(seed))
+    learner = GroupLearner(
+        spec, initial_weights(spec, seed), in_turns(clusters, seed), default_speeds(), settings, seed
+    )
+    apart, every, curve = validation(seed), max(1, updates // VALIDATIONS), []
+    for done in range(1, updates + 1):
+        learner.update(done / updates)
+        if done % every == 0:
+            curve.append((done, slots(LearnedPolicy(spec, learner.weights), apart)))
+            if curve[-1][1] <= enough_slots:
+                break
+    return curve
+
+
+def windows_of_each(seed: int, updates: int) -> dict[str, Any]:
+    """How many updates eight clusters take to where one ends, over its own."""
+    alone = fleet_curve(1, seed, updates)
+    end_slots = float(np.median([cost for _, cost in alone[-LAST_VALIDATIONS:]]))
+    together = fleet_curve(CLUSTERS, seed, updates, end_slots)
+    print(f"seed {seed}: alone {alone[-1]}, {CLUSTERS} clusters {together[-1]}", file=sys.stderr, flush=True)
+    return {"seed": seed, "alone": alone, "together": together, "over": together[-1][0] / alone[-1][0]}
 
 
 def main() -> int:
     """Entry point; returns the exit code."""
     parser = parser_of("dl2_learning", __doc__)
     parser.add_argument("--updates", type=int, default=2000, help="of each training; a thousand take half an hour")
-    parser.add_argument("--fleet-updates", type=int, default=60, help="of each fleet")
+    parser.add_argument("--fleet-updates", type=int, default=200, help="of each fleet")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
@@ -131,14 +153,10 @@ def main() -> int:
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
     with process_pool(asked.processes) as pool:
         runs = list(pool.map(partial(trained, updates=asked.updates), seeds))
-        fleets = {
-            clusters: list(pool.map(partial(after_windows, clusters, updates=asked.fleet_updates), seeds))
-            for clusters in (CLUSTERS, 1)
-        }
+        fleets = list(pool.map(partial(windows_of_each, updates=asked.fleet_updates), seeds))
     if asked.out is not None:
         write_policy_file(asked.out, _best(runs))
     reached = [run["minutes_to_drf"] for run in runs]
-    ratios = np.log(fleets[CLUSTERS]) - np.log(fleets[1])
     result = {
         "drf_slots": round(scheduler_slots("drf"), 3),
         "optimus_slots": round(scheduler_slots("optimus"), 3),
@@ -146,7 +164,8 @@ def main() -> int:
         "over_optimus_mean": round(float(np.mean([run["over_optimus"] for run in runs])), 4),
         "minutes_to_drf_from_random": None if None in reached else max(reached),
         "drift_over_best": max(run["drift_over_best"] for run in runs),
-        "windows_8_over_1": round(math.exp(float(ratios.mean())), 4),
+        "windows_8_over_1": round(float(np.mean([fleet["over"] for fleet in fleets])), 4),
+        "fleets": fleets,
         "runs": [{name: value for name, value in run.items() if name != "weights"} for run in runs],
     }
     show(

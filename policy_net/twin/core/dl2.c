@@ -154,12 +154,34 @@ static bool only_void(const Batch *batch) {
 
 static const float *row_of(const Batch *batch, int64_t feature) { return batch->net->weight + feature * batch->net->widths[1]; }
 
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE_VECTORS
+#endif
+
+/* Add multiples of rows to a sum, from the first row on: every sum's order, and so its bits, are those of one row at a time. */
+WIDE_VECTORS static void add_rows(float *restrict sum, int64_t width, const float *const *row, const float *by, int64_t rows) {
+    int64_t at = 0;
+    for (; at + 4 <= rows; at += 4) {
+        const float *restrict r0 = row[at], *restrict r1 = row[at + 1], *restrict r2 = row[at + 2], *restrict r3 = row[at + 3];
+        float b0 = by[at], b1 = by[at + 1], b2 = by[at + 2], b3 = by[at + 3];
+        for (int64_t i = 0; i < width; i++)
+            sum[i] = (((sum[i] + b0 * r0[i]) + b1 * r1[i]) + b2 * r2[i]) + b3 * r3[i];
+    }
+    for (; at < rows; at++) {
+        const float *restrict one = row[at];
+        float b = by[at];
+        for (int64_t i = 0; i < width; i++)
+            sum[i] += b * one[i];
+    }
+}
+
 /* Let an input of the first layer grow. */
 static void add_input(Batch *batch, int64_t feature, float delta) {
     const float *row = row_of(batch, feature);
     batch->features[feature] += delta;
-    for (int64_t at = 0; at < batch->net->widths[1]; at++)
-        batch->pre[at] += delta * row[at];
+    add_rows(batch->pre, batch->net->widths[1], &row, &delta, 1);
 }
 
 static int64_t row_width(const Batch *batch) { return batch->net->type_columns + SCALARS; }
@@ -209,18 +231,20 @@ static void change_network(Batch *batch, int column, Split given) {
 static bool find_logits(Batch *batch) {
     const Network *net = batch->net;
     const float *weight = row_of(batch, net->widths[0]) + net->widths[1], *entering = batch->pre;
-    float *leaving = batch->hidden;
+    const float *row[WIDEST];
+    float *leaving = batch->hidden, by[WIDEST];
     for (int64_t layer = 1; layer < net->layers; layer++) {
         int64_t width = net->widths[layer], next = net->widths[layer + 1];
         float *to = layer + 1 == net->layers ? batch->logits : leaving;
         memcpy(to, weight + width * next, sizeof(float) * (size_t)next);
+        int64_t rows = 0;
         for (int64_t in = 0; in < width; in++) {
             if (entering[in] <= 0.0f) /* what is not a number goes on, to be seen in the logits */
                 continue;
-            const float *row = weight + in * next, by = entering[in];
-            for (int64_t out = 0; out < next; out++)
-                to[out] += by * row[out];
+            row[rows] = weight + in * next;
+            by[rows++] = entering[in];
         }
+        add_rows(to, next, row, by, rows);
         weight += (width + 1) * next;
         entering = to;
         leaving = leaving == batch->hidden ? batch->hidden + WIDEST : batch->hidden;
