@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
+from cluster_agent.active_policy import ActivePolicy, Candidate, CandidateFactory, DeadlineAsker
 from cluster_agent.backends.base import AgentParts, BackendStatus, backend_module
 from cluster_agent.errors import NoPolicy
 from cluster_agent.fleet.assignment_follower import AssignmentFollower, AssignmentParts
@@ -19,7 +19,7 @@ from cluster_agent.fleet.learner_client import AgentStatus, LearnerClient
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, fetched_policy, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.fleet.sharing import Sharing, SketchSharing
-from cluster_agent.guard import DeadlineAsker, Guard
+from cluster_agent.guard import Guard
 from cluster_agent.learning.comparing import PastComparer, comparer_of
 from cluster_agent.learning.experience import BelievedReward, ExperienceQueue
 from cluster_agent.learning.learning_source import LearningSource, LessonBudget, TwinSource
@@ -214,7 +214,7 @@ class Agent:
         patience_seconds = deadline_seconds if settings.backend.kind == "simulated" else 0.0
         return DecisionLoop(
             self._backend,
-            Deciding(guard, self._conduct, patience_seconds),
+            Deciding(self._active, guard, self._conduct, patience_seconds),
             DecisionRecords(memory, recorder, self._timelines, self._load),
             Lessons(self._reward, None if self._queue is None or source is None else source.live_into(self._queue)),
             self._telemetry,

@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from cluster_agent.acting.active_policy import CandidateFactory
+from cluster_agent.active_policy import CandidateFactory
 from cluster_agent.backend_settings import KubernetesBackendSettings, LocalBackendSettings
 from cluster_agent.backends.base import AgentParts, backend_module
 from cluster_agent.errors import BadAgentConfig

@@ -3,22 +3,15 @@
 A decision is clamped where most of it can be kept (an unknown job, a broken cap, more than the cluster has), and the
 fallback's stands in its place where nothing of it can be trusted (an exception, NaN, a missed deadline) or no job would
 train at all. Every intervention is counted by its reason; the decision must not train the actor, which did not take it.
-
-A policy is asked in a thread of its own, under a deadline. Nothing can interrupt a thread, so one that misses its
-deadline thinks on and is not asked again until it has answered; the fallback decides meanwhile.
 """
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job, JobKind, Resources, Trigger
 from policy_net.exchange.state_codec import encode_decision
@@ -249,76 +242,3 @@ def _well_formed(decision: Decision) -> bool:
         for grant in decision.allocation.values()
         for count in (grant.workers, grant.ps)
     )
-
-
-@runtime_checkable
-class RecordingPolicy(SchedulerPolicy, Protocol):
-    """A policy that can say what its choices were."""
-
-    def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, Samples]:
-        """Decide, and keep what a learner needs of every choice."""
-        ...
-
-
-_Question = tuple[SchedulerPolicy, ClusterState, Trigger, float, "Future[Proposal]"]
-"""Whom to ask about what, when that began, and where the answer goes."""
-
-
-class DeadlineAsker:
-    """Asks one policy at a time for its proposal, in a thread of its own, and does not wait for ever."""
-
-    def __init__(self, deadline_seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.deadline_seconds = deadline_seconds
-        self._clock = clock
-        self._questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
-        self._under_way: Future[Proposal] | None = None
-        # A daemon, unlike an executor's threads: a policy that hangs must not keep the agent from ending.
-        threading.Thread(target=self._think, name="policy", daemon=True).start()
-
-    @property
-    def busy(self) -> bool:
-        """Whether a policy is still at a decision, one that nobody waits for any more included."""
-        return self._under_way is not None and not self._under_way.done()
-
-    def ask(self, policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> Proposal:
-        """The policy's proposal, or what kept it from making one; never raises what the policy raised."""
-        return self.begin(policy, state, trigger)(self.deadline_seconds)
-
-    def begin(self, policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> Callable[[float], Proposal]:
-        """Put the question and do not wait; what is returned gives the proposal, within so many seconds."""
-        began = self._clock()
-        if self.busy:
-            late = Proposal(None, None, 0.0, TimeoutError("still at an earlier decision"), asked=False)
-            return lambda _: late
-        future: Future[Proposal] = Future()
-        self._under_way = future
-        self._questions.put((policy, state, trigger, began, future))
-
-        def collected(seconds: float) -> Proposal:
-            try:
-                return future.result(timeout=seconds)
-            except TimeoutError as error:
-                return Proposal(None, None, max(self.deadline_seconds, self._clock() - began), error)
-
-        return collected
-
-    def close(self) -> None:
-        """Let the thread end; one that still thinks is not waited for."""
-        self._questions.put(None)
-
-    def _think(self) -> None:
-        while (question := self._questions.get()) is not None:
-            policy, state, trigger, began, future = question
-            decision, samples, failure = None, None, None
-            try:
-                decision, samples = decide_recorded(policy, state, trigger)
-            except Exception as error:  # whatever a policy raises, the cluster still needs a decision
-                failure = error
-            future.set_result(Proposal(decision, samples, self._clock() - began, failure))
-
-
-def decide_recorded(policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> tuple[Decision, Samples | None]:
-    """A policy's decision, and its choices if it can say what they were."""
-    if isinstance(policy, RecordingPolicy):
-        return policy.decide_recorded(state, trigger)
-    return policy.decide(state, trigger), None

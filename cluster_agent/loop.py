@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from cluster_agent.acting.active_policy import Turn
+from cluster_agent.active_policy import ActivePolicy, Turn
 from cluster_agent.backends.base import Backend
 from cluster_agent.errors import BackendUnavailable
 from cluster_agent.guard import Guard
@@ -47,12 +47,13 @@ class Reward(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """The rollout's conduct, which says who decides, and the guard behind every policy.
+    """The policies that decide, the guard behind them, and the rollout's conduct, which says whose turn it is.
 
     `patience_seconds` is the longest wait for a challenger's decision once an interval is over: 0 on a live cluster, as
     that is later than any deadline; a simulated cluster's clock stands still meanwhile.
     """
 
+    active: ActivePolicy
     guard: Guard
     conduct: Conduct
     patience_seconds: float = 0.0
@@ -129,6 +130,7 @@ class DecisionLoop:
         wait: Callable[[float], bool],
     ) -> None:
         self._backend = backend
+        self._active = deciding.active
         self._guard = deciding.guard
         self._conduct = deciding.conduct
         self._patience_seconds = deciding.patience_seconds
@@ -156,6 +158,7 @@ class DecisionLoop:
         except OSError as error:
             self._telemetry.log_failures.inc()
             _log.error("memory-not-saved", error=str(error))
+        self._active.close()
         self._conduct.close()
         if self._recorder is not None:
             self._recorder.close()
@@ -183,7 +186,7 @@ class DecisionLoop:
         if observed is None:
             return False
         state, trigger = self._kinds.named_by_kind(observed[0]), observed[1]
-        turn = self._conduct.begin(self.decisions, state, trigger)
+        turn = self._active.begin_turn(self.decisions, state, trigger, self._conduct.challenger_decides)
         if turn.activated:
             _log.info("policy-activated", policy=turn.identity.name, version=turn.identity.version)
         if self._recorder is not None:

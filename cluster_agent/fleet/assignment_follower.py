@@ -13,7 +13,7 @@ from typing import Literal
 
 import structlog
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate
+from cluster_agent.active_policy import ActivePolicy, Candidate
 from cluster_agent.errors import StateDamaged
 from cluster_agent.fleet.learner_client import AgentStatus, LearnerClient
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, checked_candidate, refusal_word

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import structlog
 
-from cluster_agent.acting.active_policy import ActivePolicy
+from cluster_agent.active_policy import ActivePolicy
 from cluster_agent.errors import NameContested
 from cluster_agent.fleet.assignment_follower import AssignmentFollower
 from cluster_agent.fleet.learner_client import AgentStatus

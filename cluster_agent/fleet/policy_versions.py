@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster_agent.acting.active_policy import Candidate, CandidateFactory, PolicyIdentity
+from cluster_agent.active_policy import Candidate, CandidateFactory, PolicyIdentity
 from cluster_agent.backends.base import Wait
 from cluster_agent.errors import NoPolicy, StateDamaged
 from cluster_agent.fleet.session import LearnerAccess

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from rich.console import Group
 
-from cluster_agent.acting.active_policy import CandidateFactory
+from cluster_agent.active_policy import CandidateFactory
 from cluster_agent.backends.kubernetes.explanation import believed_speeds, measured_speeds
 from cluster_agent.backends.kubernetes.observation import SeenCluster, observed
 from cluster_agent.backends.kubernetes.views import ClusterView, StandingJobs, poll

@@ -30,7 +30,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from cluster_agent.acting.active_policy import Turn
+from cluster_agent.active_policy import Turn
 from cluster_agent.recording.log_reading import CURRENT, closed_files, number_of
 from cluster_agent.recording.state_files import PRIVATE_FOLDER, write_bytes
 from cluster_agent.settings import PolicySettings

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster_agent.acting.active_policy import CandidateFactory, PolicyIdentity
+from cluster_agent.active_policy import CandidateFactory, PolicyIdentity
 from cluster_agent.errors import BadAgentConfig, JobRefused, StateDamaged
 from cluster_agent.recording.log_reading import last_decision, state_of
 from cluster_agent.recording.log_replay import default_finder

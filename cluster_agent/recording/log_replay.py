@@ -17,9 +17,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster_agent.acting.active_policy import Candidate, CandidateFactory, PolicyIdentity, number_decision
+from cluster_agent.active_policy import (
+    Candidate,
+    CandidateFactory,
+    PolicyIdentity,
+    decide_recorded,
+    number_decision,
+)
 from cluster_agent.errors import PolicyNotKept, StateDamaged
-from cluster_agent.guard import Guard, Intervention, Proposal, decide_recorded
+from cluster_agent.guard import Guard, Intervention, Proposal
 from cluster_agent.recording.decision_log import LOG_FORMAT, encode_samples
 from cluster_agent.recording.log_reading import state_of
 from cluster_agent.settings import PolicySettings

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster_agent.acting.active_policy import ActivePolicy
+from cluster_agent.active_policy import ActivePolicy
 from cluster_agent.errors import StateDamaged
 from cluster_agent.recording.state_files import read_json, write_json
 from policy_net.errors import BadInput

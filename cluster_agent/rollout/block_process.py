@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_agent.acting.active_policy import CandidateFactory, PolicyIdentity
+from cluster_agent.active_policy import CandidateFactory, PolicyIdentity
 from cluster_agent.rollout.block_question import (
     AGENTS_PRIORITY,
     LEFT_BEHIND_BLOCKS,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cluster_agent.acting.active_policy import Candidate
+from cluster_agent.active_policy import Candidate
 from policy_net.domain import ClusterState, Job
 from policy_net.exchange.state_codec import decode_state, encode_state
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from cluster_agent.acting.active_policy import Candidate
+from cluster_agent.active_policy import Candidate
 from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.rollout.alternation import BlockTally, FinishedBlock
 from cluster_agent.rollout.block_question import (

@@ -11,17 +11,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
 import structlog
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Turn
+from cluster_agent.active_policy import ActivePolicy, Candidate, Turn
 from cluster_agent.rollout.alternation import DecisionInterval, FinishedBlock
 from cluster_agent.rollout.assignment_state import AssignmentState, Evidence, ShadowSums, load_state
 from cluster_agent.rollout.block_twins import BlockTwins
-from policy_net.domain import ClusterState, Job, Trigger
+from policy_net.domain import ClusterState, Job
 from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 from policy_net.throughput.parametric import OnlineFit
 
@@ -105,8 +104,8 @@ class Conduct:
                 expires,
             )
 
-    def begin(self, number: int, state: ClusterState, trigger: Trigger) -> Turn:
-        """Begin a decision about a state, and say who makes it."""
+    def challenger_decides(self, state: ClusterState, assigned: Candidate, challenger: Candidate | None) -> bool:
+        """Whether the challenger decides about a state, not the assigned policy; asked once at every decision."""
         with self._lock:
             known = self.state
             interval = known.presence.moved_to(state, self._alone_seconds)
@@ -117,13 +116,13 @@ class Conduct:
                 known.alternation.interrupt()  # away for longer than a decision
             self._resumed = False
             before = self._in_force
-            turn = self._active.begin_turn(number, state, trigger, partial(self._candidate_decides, state, interval))
+            decides = self._alternate(state, interval, assigned, challenger)
             if self.twins is not None:
                 self.twins.ask(self._speeds)
             if self._in_force is not before:
                 _log.info("duty-begun" if self._in_force else "duty-suspended", **_words(known.rollout_assignment))
             self._to_be_saved = full or self._in_force or before or known.rollout_assignment is not None
-            return turn
+            return decides
 
     def decided(self, turn: Turn) -> None:
         """Count a decision in its block and save that before it is carried out; its rollout is noted for the log."""
@@ -194,8 +193,7 @@ class Conduct:
             self.twins.close()
 
     def close(self) -> None:
-        """Save how things stand, and let the policies' threads end."""
-        self._active.close()
+        """Save how things stand."""
         with self._lock:
             if self.state.rollout or self.state.usual.closed:
                 self._save()
@@ -208,7 +206,7 @@ class Conduct:
         state.finished = twins.reported(state.rollout, state.finished)
         return tuple(takewhile(lambda block: not twins.waiting(state.rollout, block), state.finished))
 
-    def _candidate_decides(
+    def _alternate(
         self,
         state: ClusterState,
         interval: DecisionInterval | None,

@@ -124,7 +124,10 @@ class SetBeliefs(GaussianProcessBeliefs):
         return super().grid(job_type)
 
     def expecting(self, state: ClusterState) -> ClusterState:
-        """The state with the expected remaining work of jobs of unknown work, and of unseen types; once a decision."""
+        """The state with the expected remaining work of jobs of unknown work, and of unseen types; once a decision.
+
+        Jobs that a restart would cost more than a larger size gains cannot grow in it.
+        """
         self.introduce(state.jobs)
         if state.placement is not None:
             self.places.introduce(state.jobs)
@@ -136,10 +139,10 @@ class SetBeliefs(GaussianProcessBeliefs):
         self.lifetimes.on_jobs_present(present, {job.job_id: job for job in state.jobs if job.job_id in present})
         if present:
             state = replace(state, jobs=tuple(self._expected(job, present.get(job.job_id)) for job in state.jobs))
-        if all(self.has_scale(job.job_type) for job in state.jobs):
-            return state
-        jobs = measured_by_others(state.jobs, self.has_scale, self._reference_speed)
-        return state if jobs is None else replace(state, jobs=jobs)
+        if not all(self.has_scale(job.job_type) for job in state.jobs):
+            jobs = measured_by_others(state.jobs, self.has_scale, self._reference_speed)
+            state = state if jobs is None else replace(state, jobs=jobs)
+        return self.restarts.without_futile_growth(state, self)
 
     def expected_seconds(self, job: Job) -> float | None:
         """Expected remaining training of a present job of unknown work, in seconds at its requested size.

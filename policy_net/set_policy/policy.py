@@ -33,9 +33,8 @@ from policy_net.set_policy.places import PlacedGrants, PlaceView, dealt
 from policy_net.set_policy.planner import Array, Chance, SetSamples, Tilt, Weighed, drawn_plan, plan
 from policy_net.set_policy.pools import PlaceTables
 from policy_net.set_policy.residual import Residual, job_inputs, uncertainty_of
-from policy_net.set_policy.restarts import NO_COST, ResizeCost, keeping
 from policy_net.set_policy.sessions import SessionTerms
-from policy_net.set_policy.steps import Prices, PriceTerms, StepTable, StepTables
+from policy_net.set_policy.steps import NO_COST, Prices, PriceTerms, ResizeCost, StepTable, StepTables, keeping
 
 DEFAULT_SET_FILE = SHIPPED_FILES[SET]
 
@@ -251,7 +250,6 @@ class SetPolicy:
         """The state as believed, where that is more than it shows, the tables of its jobs, and their prices."""
         if self.beliefs is not None:
             state = self.beliefs.expecting(state)
-            state = self.beliefs.restarts.without_futile_growth(state, self.beliefs)
         tables = [self._tables.of(job) for job in state.jobs]
         prices = self.price_terms.of_state(state, tables)
         for table in tables:

@@ -12,8 +12,7 @@ from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.places import PlaceView, loss_apart
 from policy_net.set_policy.policy import SetPolicy
-from policy_net.set_policy.restarts import NO_COST, ResizeCost
-from policy_net.set_policy.steps import USUAL_PRICES, contention_of
+from policy_net.set_policy.steps import NO_COST, USUAL_PRICES, ResizeCost, contention_of
 
 _TENTH = 10.0
 

@@ -1,13 +1,10 @@
-"""Restarts and resizes of jobs: what they cost, as it is learned from what jobs did, and what a plan makes of it.
+"""Costs of restarts and resizes, learned from what jobs did, and jobs that are not to grow by a restart.
 
 A plan that takes a job's tasks away for a better one pays twice: the other one starts now, and this one again later.
 Between two jobs on one server that comes out even where the other's remaining time is shorter by two restarts, so a job
 that holds tasks counts as that much nearer to its end. An all-reduce job is restarted for each other size, too: it is
-offered more workers only where the time that they save is longer than a restart.
-A job that is given another size stands still for a while, with all its tasks. That is worth it where the other size
-lasts long enough. So of a job that trains, every size but its own counts with its utility as if its speed were lower by
-the share of that time which the stall takes. Then it keeps a size that others would gain little by, grows by several
-tasks at once, and changes little shortly before its end. Where restarts and resizes cost nothing, nothing changes.
+offered more workers only where the time that they save is longer than a restart. What a resize costs the job that is
+resized, `steps.py` counts. Where restarts cost nothing, nothing changes.
 Source: our own; the exchange of two neighbours, as in proofs of shortest remaining processing time, with a set-up time.
 """
 
@@ -16,72 +13,16 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from policy_net.baselines.needs import remaining_samples
 from policy_net.domain import Allocation, ClusterState, Job, Progress, SpeedModel, speed_at
 from policy_net.errors import BadInput
-from policy_net.set_policy.steps import StepTable
+from policy_net.set_policy.steps import NO_COST, ResizeCost
 
-STALL_WEIGHT = 4.0
-"""What a second of standing still counts: for the job, for who could have had its tasks meanwhile, and for the changes
-that one change brings to others. From 1 to 6, on windows of recorded clusters to choose on; flat from 3 on."""
 LEAST_SECONDS = 5.0
 """Jobs that are resized while they train stand still for less: that is as good as nothing."""
-_SHARE_STEPS = 1024.0
-"""Shares are rounded to so many parts, so that steps are found once for many jobs and decisions."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResizeCost:
-    """What resizes cost, as it was measured.
-
-    Attributes:
-        seconds: for how long a job stands still, at the mean.
-        interval_seconds: after how long a job is resized again, at the mean.
-    """
-
-    seconds: float = 0.0
-    interval_seconds: float = 3600.0
-
-    def share(self, remaining_seconds: float, speed_exponent: float) -> float:
-        """Of its utility that another size keeps, for a job with so much left to train."""
-        lasts = 1.0 / (1.0 / remaining_seconds + 1.0 / self.interval_seconds)
-        share: float = (lasts / (lasts + STALL_WEIGHT * self.seconds)) ** speed_exponent
-        return math.floor(share * _SHARE_STEPS + 0.5) / _SHARE_STEPS
-
-
-NO_COST = ResizeCost()
-
-
-def keeping(
-    jobs: Sequence[Job],
-    tables: Sequence[StepTable],
-    cost: ResizeCost,
-    speed_exponent: float,
-    stays: Sequence[bool] | None = None,
-    speeds: Sequence[float] | None = None,
-) -> list[StepTable]:
-    """The steps of all jobs, in which those that train keep their sizes unless another is worth a resize.
-
-    Args:
-        stays: of every job, whether these are its steps where it lies now; elsewhere its size is worth no more than
-            another. None: they are.
-        speeds: of every job, in samples/s at its size where it lies, which these tables need not have; None: they do.
-    """
-    if cost.seconds <= 0.0:
-        return list(tables)
-    found = []
-    for index, (job, table) in enumerate(zip(jobs, tables, strict=True)):
-        speed = table.speed(job.current) if speeds is None else speeds[index]
-        if speed > 0.0:
-            share = cost.share(remaining_samples(job) / speed, speed_exponent)
-            table = table.keeping(job.current if stays is None or stays[index] else None, share)  # noqa: PLW2901
-        found.append(table)
-    return found
-
-
 _WEIGHT_OF_NEWEST = 0.1
 """Once ten were seen: what a restart costs changes as a machine does."""
 _MOST_RESIZES = 100.0

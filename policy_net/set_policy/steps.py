@@ -18,6 +18,11 @@ file has them, and what the planner has always counted in where it has not:
 c is contention, half the log of how many times over the jobs could use the cluster, each at its best: 0 where they
 would just fill it. It is taken in steps of an eighth, as each type's steps are to be found anew whenever it changes.
 Source: our own; the form with p = 0 is `baselines.hull`'s.
+
+A job that is given another size stands still for a while, with all its tasks. That is worth it where the other size
+lasts long enough. So of a job that trains, every size but its own counts with its utility as if its speed were lower by
+the share of that time which the stall takes (`keeping`). Then it keeps a size that others would gain little by, grows
+by several tasks at once, and changes little shortly before its end. Where resizes cost nothing, nothing changes.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.baselines.hull import FAIRNESS_EXPONENT
+from policy_net.baselines.needs import remaining_samples
 from policy_net.domain import Allocation, ClusterState, Job, Resources, SpeedModel
 from policy_net.exchange.spec import PRICES, SetSpec, Weights, split_weights
 from policy_net.placement.capacity import dominant_share
@@ -170,6 +176,62 @@ class StepTables(TypeCache[StepTable]):
 
     def __init__(self, speeds: SpeedModel) -> None:
         super().__init__(speeds, StepTable)
+
+
+STALL_WEIGHT = 4.0
+"""What a second of standing still counts: for the job, for who could have had its tasks meanwhile, and for the changes
+that one change brings to others. From 1 to 6, on windows of recorded clusters to choose on; flat from 3 on."""
+_SHARE_STEPS = 1024.0
+"""Shares are rounded to so many parts, so that steps are found once for many jobs and decisions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeCost:
+    """What resizes cost, as it was measured.
+
+    Attributes:
+        seconds: for how long a job stands still, at the mean.
+        interval_seconds: after how long a job is resized again, at the mean.
+    """
+
+    seconds: float = 0.0
+    interval_seconds: float = 3600.0
+
+    def share(self, remaining_seconds: float, speed_exponent: float) -> float:
+        """Of its utility that another size keeps, for a job with so much left to train."""
+        lasts = 1.0 / (1.0 / remaining_seconds + 1.0 / self.interval_seconds)
+        share: float = (lasts / (lasts + STALL_WEIGHT * self.seconds)) ** speed_exponent
+        return math.floor(share * _SHARE_STEPS + 0.5) / _SHARE_STEPS
+
+
+NO_COST = ResizeCost()
+
+
+def keeping(
+    jobs: Sequence[Job],
+    tables: Sequence[StepTable],
+    cost: ResizeCost,
+    speed_exponent: float,
+    stays: Sequence[bool] | None = None,
+    speeds: Sequence[float] | None = None,
+) -> list[StepTable]:
+    """The steps of all jobs, in which those that train keep their sizes unless another is worth a resize.
+
+    Args:
+        stays: of every job, whether these are its steps where it lies now; elsewhere its size is worth no more than
+            another. None: they are.
+        speeds: of every job, in samples/s at its size where it lies, which these tables need not have; None: they do.
+    """
+    if cost.seconds <= 0.0:
+        return list(tables)
+    found = []
+    for index, (job, table) in enumerate(zip(jobs, tables, strict=True)):
+        speed = table.speed(job.current) if speeds is None else speeds[index]
+        if speed > 0.0:
+            share = cost.share(remaining_samples(job) / speed, speed_exponent)
+            table = table.keeping(job.current if stays is None or stays[index] else None, share)  # noqa: PLW2901
+        found.append(table)
+    return found
 
 
 LARGEST_CONTENTION = 1.5

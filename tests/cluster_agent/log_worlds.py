@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from agent_fakes import Clock
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate
+from cluster_agent.active_policy import ActivePolicy, Candidate, DeadlineAsker
 from cluster_agent.backends.base import BackendStatus
-from cluster_agent.guard import DeadlineAsker, Guard
+from cluster_agent.guard import Guard
 from cluster_agent.learning.experience import BelievedReward
 from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
 from cluster_agent.recording.decision_log import DecisionLog, DecisionRecorder
@@ -97,6 +97,7 @@ def live(
     loop = DecisionLoop(
         backend,
         Deciding(
+            active,
             Guard(fallback_policy, 5.0, memory.interventions),
             Conduct(folder, "north", active, OnlineFit(), Clock()),
         ),

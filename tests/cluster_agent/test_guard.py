@@ -8,7 +8,8 @@ from agent_fakes import PAIRS, Clock, FixedPolicy, FixedRecordingPolicy, make_jo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_agent.guard import DeadlineAsker, Guard, GuardedDecision, Proposal, clamp
+from cluster_agent.active_policy import DeadlineAsker
+from cluster_agent.guard import Guard, GuardedDecision, Proposal, clamp
 from policy_net.dl2.policy import DecisionSamples
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Decision, Trigger
 from policy_net.placement.capacity import open_capacity

@@ -17,10 +17,10 @@ from agent_fakes import (
     make_state,
 )
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
+from cluster_agent.active_policy import ActivePolicy, Candidate, CandidateFactory, DeadlineAsker, PolicyIdentity
 from cluster_agent.backends.base import BackendStatus
 from cluster_agent.errors import BackendUnavailable, StateDamaged
-from cluster_agent.guard import DeadlineAsker, Guard
+from cluster_agent.guard import Guard
 from cluster_agent.learning.experience import BelievedReward
 from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
 from cluster_agent.recording.decision_log import DecisionLog, DecisionRecorder
@@ -102,7 +102,7 @@ class World:
         conduct = Conduct(folder, "north", self.active, OnlineFit(), Clock())
         self.loop = DecisionLoop(
             self.backend,
-            Deciding(Guard(self.fallback, 5.0, self.memory.interventions), conduct),
+            Deciding(self.active, Guard(self.fallback, 5.0, self.memory.interventions), conduct),
             DecisionRecords(self.memory, recorder),
             Lessons(BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs), self.learned.append),
             self.telemetry,

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from processes import Program, wait_until
 
-from cluster_agent.backends.local.shares.machine_shares import gpus_here
+from cluster_agent.backends.local.machine_shares import gpus_here
 from cluster_agent.jobs.client import JobClient
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]

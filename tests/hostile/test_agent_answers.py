@@ -13,7 +13,7 @@ from agent_fakes import SPEC, STATUS, WEIGHTS, policy_bytes
 from bad_fields import attacks
 from hostile_server import FLEET, HostileServer, sound_replies
 
-from cluster_agent.acting.active_policy import CandidateFactory
+from cluster_agent.active_policy import CandidateFactory
 from cluster_agent.fleet.learner_client import LearnerClient
 from cluster_agent.fleet.policy_versions import checked_candidate
 from cluster_agent.rollout.assignment_state import Evidence

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cluster_agent.acting.active_policy import CandidateFactory
+from cluster_agent.active_policy import CandidateFactory
 from cluster_agent.backends.kubernetes.observation import Observed, targets_alone
 from cluster_agent.backends.kubernetes.pools import within_pools
 from cluster_agent.backends.kubernetes.training.measured import current_of, noted

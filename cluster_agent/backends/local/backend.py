@@ -11,29 +11,38 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median_high
 
 import structlog
 
 from cluster_agent.backend_settings import BackendSettings, LocalBackendSettings
 from cluster_agent.backends.base import AgentParts, Backend, BackendStatus
-from cluster_agent.backends.local.changes import ChangeLimits, Changes, Intervals, LocalChange
-from cluster_agent.backends.local.job_processes import ElasticJob, JobProcesses, ScriptJob
+from cluster_agent.backends.local.changes import ChangeLimits, Changes, Intervals, LocalChange, check_decision
+from cluster_agent.backends.local.job_processes import ElasticJob, JobProcesses, LocalMeasurement, ScriptJob
 from cluster_agent.backends.local.job_server import JobServer, SharedAnswers
 from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import SUBMITTED, JobState, JobTable, LocalJobRecord
-from cluster_agent.backends.local.job_views import user_facts
+from cluster_agent.backends.local.job_views import (
+    GUESSED_SAMPLES_PER_EPOCH,
+    UsualEpoch,
+    samples_per_epoch,
+    total_epochs,
+    user_facts,
+)
 from cluster_agent.backends.local.launchers import Launchers
-from cluster_agent.backends.local.observation import Observation, check_decision, job_cores, this_node
-from cluster_agent.backends.local.running_jobs import RunningJobs
-from cluster_agent.backends.local.shares.machine_shares import (
+from cluster_agent.backends.local.machine_shares import (
     CoreMap,
     CpuQuota,
     GpuLedger,
     MachineShares,
     gpus_here,
+    job_cores,
+    this_node,
 )
+from cluster_agent.backends.local.pace import LocalPace
+from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.errors import BackendUnavailable, BadAgentConfig, JobRefused, StateDamaged
 from cluster_agent.job_messages import default_socket
 from elastic_runtime.launcher.job_folder import AGENT_MARK, launcher_lock, remove_folder
@@ -41,11 +50,13 @@ from elastic_runtime.launcher.warm.launcher_starter import LauncherStarter
 from policy_net.domain import (
     SUSPENDED,
     Allocation,
+    CapacityMode,
     ClusterState,
     Decision,
     Job,
     Node,
     Progress,
+    Resources,
     Trigger,
 )
 
@@ -55,76 +66,8 @@ _POLL_SECONDS = 0.1
 """Between two looks at what is under way, and at whether a user wants something."""
 
 
-_CALM_POLL_SECONDS = 0.5
-"""Between two looks at what only trains."""
-
-_Presence = tuple[str, bool, bool]
-"""A job that has not ended: its name, whether its user holds it, whether it is being cancelled."""
-
-
-class LocalPace:
-    """Says when a decision is due: when something has happened since `debounce_seconds`, or after `slot_seconds`."""
-
-    def __init__(
-        self, jobs: RunningJobs, slot_seconds: float, debounce_seconds: float, clock: Callable[[], float]
-    ) -> None:
-        self.jobs = jobs
-        self._slot_seconds = slot_seconds
-        self._debounce_seconds = debounce_seconds
-        self._clock = clock
-        self._decided_seconds = -debounce_seconds
-        self._known: frozenset[_Presence] = frozenset()
-        self._known_losses = 0
-        self._present, self._present_at = self._known, -1
-        self._polled_seconds, self._polled_at = 0.0, -1
-
-    @property
-    def is_time_to_poll(self) -> bool:
-        """At once where a user has asked for something; else every so often."""
-        requested = self.jobs.table.changes != self._polled_at
-        return requested or self._clock() - self._polled_seconds >= _CALM_POLL_SECONDS
-
-    def poll(self) -> None:
-        """See which jobs have ended, or are to."""
-        self.jobs.poll()
-        self._polled_seconds = self._clock()
-        self.on_own_changes()
-
-    def on_own_changes(self) -> None:
-        """What was written to the table so far is nothing that a user wants."""
-        self._polled_at = self.jobs.table.changes
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the next decision is to be taken: something has happened, or the slot is over."""
-        waited = self._clock() - self._decided_seconds
-        if waited >= self._slot_seconds:
-            return True
-        if waited < self._debounce_seconds:
-            return False
-        return self._presence() != self._known or self.jobs.losses != self._known_losses
-
-    def on_decided(self) -> None:
-        """A decision is being carried out from now on."""
-        self._decided_seconds = self._clock()
-
-    def trigger(self) -> Trigger:
-        """What has happened since this was asked last."""
-        present = self._presence()
-        gone = {name for name, *_ in self._known} - {name for name, *_ in present}
-        come = present - self._known
-        self._known, self._known_losses = present, self.jobs.losses
-        if come:
-            return Trigger.ARRIVAL
-        return Trigger.COMPLETION if gone else Trigger.SLOT
-
-    def _presence(self) -> frozenset[_Presence]:
-        table = self.jobs.table
-        changes = table.changes
-        if changes != self._present_at:
-            self._present = frozenset((record.name, record.held, record.cancelling) for record in table.unended)
-            self._present_at = changes
-        return self._present
+_LEAST_REMAINING_EPOCHS = 1e-3
+"""A job that has not ended has something left, whatever it said that it would do."""
 
 
 def resolve_paths(settings: LocalBackendSettings, folder: Path) -> LocalBackendSettings:
@@ -385,6 +328,90 @@ class LocalBackend(Backend):
                 self._poll()
                 return False
         return True
+
+
+class Observation:
+    """What there is to decide about now, on the machine `node` with all that jobs may have."""
+
+    def __init__(self, jobs: RunningJobs, node: Node) -> None:
+        self._jobs = jobs
+        unended = jobs.table.unended
+        stay = [record.file.takes(record.granted) for record in unended if _stays(record)]
+        self._node = replace(node, capacity=node.capacity - sum(stay, Resources(0)))
+        self._records = [record for record in unended if _is_scheduled(record)]
+
+    @property
+    def is_to_decide(self) -> bool:
+        """Whether there is a job, and something to share."""
+        return bool(self._records) and self._node.capacity.cpu_milli > 0
+
+    def state(self, time_seconds: float, slot_seconds: float) -> ClusterState:
+        """The machine as a policy sees it; measures every job."""
+        usual, unknown = self._usual_epochs(), UsualEpoch()
+        jobs = [
+            scheduled_job(record, self._jobs.measure(record.name), usual.get(record.file.model_type, unknown))
+            for record in self._records
+        ]
+        return ClusterState(time_seconds, (self._node,), tuple(jobs), slot_seconds, CapacityMode.POOLED)
+
+    def _usual_epochs(self) -> dict[str, UsualEpoch]:
+        """What an epoch has, by type: the median of its jobs."""
+        known: dict[str, list[LocalJobRecord]] = {}
+        for record in self._jobs.table:
+            if record.samples_per_epoch:
+                known.setdefault(record.file.model_type, []).append(record)
+        return {
+            model_type: UsualEpoch(
+                median_high(record.samples_per_epoch for record in records),
+                median_high([record.steps_per_epoch for record in records if record.steps_per_epoch] or [0.0]),
+            )
+            for model_type, records in known.items()
+        }
+
+
+def scheduled_job(record: LocalJobRecord, measured: LocalMeasurement, usual: UsualEpoch) -> Job:
+    """What a policy may look at: nothing that a real cluster could not know; `usual` is an epoch of the job's type."""
+    file = record.file
+    per_epoch = samples_per_epoch(record, measured) or usual.samples or GUESSED_SAMPLES_PER_EPOCH
+    done = max(measured.samples, record.samples) / per_epoch
+    declared = total_epochs(record, measured, usual)
+    total = max(2 * done, 1.0) if declared is None else declared
+    # A held job may still have something: it is observed until it was taken away, and can get nothing.
+    most = 0 if record.held else 1
+    return Job(
+        job_id=record.name,
+        job_type=file.model_type,
+        submit_time_seconds=record.submitted_unix_seconds,
+        worker_demand=file.worker.demand,
+        ps_demand=file.ps.demand,
+        samples_per_epoch=per_epoch,
+        total_epochs=total,
+        remaining_epochs=max(total - done, _LEAST_REMAINING_EPOCHS),
+        requested=SUSPENDED if record.held else _least(file.requested, record.most),
+        max_workers=record.most.workers * most,
+        max_ps=record.most.ps * most,
+        run_seconds=record.run_seconds,
+        current=measured.current,
+        kind=file.kind,
+        min_workers=file.least.workers,
+        min_ps=file.least.ps,
+        work_known=declared is not None,
+    )
+
+
+def _least(one: Allocation, other: Allocation) -> Allocation:
+    return Allocation(min(one.workers, other.workers), min(one.ps, other.ps))
+
+
+def _is_scheduled(record: LocalJobRecord) -> bool:
+    """Whether a decision is about it; about a held one as long as it has something."""
+    wants = not record.held or record.state is JobState.RUNNING
+    return wants and not record.cancelling and not _stays(record)
+
+
+def _stays(record: LocalJobRecord) -> bool:
+    """Whether it runs, and nobody but its user may stop it: it would start over."""
+    return record.file.fixed and record.state is JobState.RUNNING and not record.held
 
 
 def _report_cold_starts(line: str) -> None:

@@ -21,7 +21,8 @@ from cluster_agent.backends.local.job_views import samples_per_epoch, steps_per_
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from elastic_runtime.control.messages import RequestOutcome
 from elastic_runtime.protocol.plan import JobPhase
-from policy_net.domain import MOST_SAMPLES_PER_WORKER_SECOND, SUSPENDED, Allocation, Job, Progress, Resources
+from policy_net.domain import MOST_SAMPLES_PER_WORKER_SECOND, SUSPENDED, Allocation, Decision, Job, Progress, Resources
+from policy_net.errors import InvalidAllocation
 
 _log = structlog.get_logger()
 
@@ -38,6 +39,25 @@ def peak(job: Job, before: Allocation, after: Allocation) -> Resources:
     """
     either, both = (demand(job, before), demand(job, after)), demand(job, before.most(after))
     return Resources(max(each.cpu_milli for each in either), both.gpu)
+
+
+def check_decision(decision: Decision, jobs: Mapping[str, Job], total: Resources) -> None:
+    """Refuse what was not asked about, or does not fit.
+
+    Raises:
+        InvalidAllocation: nothing has changed.
+    """
+    unknown = [name for name in decision.allocation if name not in jobs]
+    if unknown:
+        raise InvalidAllocation(f"{unknown[0]}: no job of that name was observed")
+    taken = Resources(0)
+    for name, job in jobs.items():
+        desired = decision.of(name)
+        if desired != SUSPENDED and (desired.workers > job.max_workers or desired.ps > job.max_ps):
+            raise InvalidAllocation(f"{name}: {desired} is more than its {job.max_workers} workers, {job.max_ps} PSs")
+        taken += demand(job, desired)
+    if not taken.fits_in(total):
+        raise InvalidAllocation(f"{taken} does not fit this machine's {total}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ import structlog
 
 from cluster_agent.backends.local.job_table import LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
+from cluster_agent.backends.local.machine_shares import gpu_file, thread_variables
 from cluster_agent.backends.local.scripts.script_folder import ScriptFolder, ScriptRecord, ScriptState, Target
-from cluster_agent.backends.local.shares.machine_shares import gpu_file, thread_variables
 from elastic_runtime.checkpoint.rank_files import RankFiles
 from elastic_runtime.control.client import ControlClient
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size

@@ -13,7 +13,7 @@ import structlog
 from cluster_agent.backends.local.job_processes import JobProcesses, LocalMeasurement
 from cluster_agent.backends.local.job_table import JobState, JobTable, LocalJobRecord
 from cluster_agent.backends.local.job_views import misstated
-from cluster_agent.backends.local.shares.machine_shares import MachineShares
+from cluster_agent.backends.local.machine_shares import MachineShares
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.protocol.plan import JobPhase
 from foundation.text import plain_line

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from agent_fakes import PAIRS, SPEC, STATUS, WEIGHTS, Clock, FakeLearner, FixedPolicy, make_state, policy_bytes
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
+from cluster_agent.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
 from cluster_agent.errors import NoPolicy, StateDamaged
 from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
 from cluster_agent.fleet.learner_client import AgentStatus

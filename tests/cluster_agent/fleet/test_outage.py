@@ -5,7 +5,7 @@ from pathlib import Path
 import structlog
 from agent_fakes import PAIRS, STATUS, Clock, FakeLearner, FixedPolicy
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
+from cluster_agent.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
 from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource
 from cluster_agent.fleet.session import LearnerAccess, Outage, Session, retry_backoff

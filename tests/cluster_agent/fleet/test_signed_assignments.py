@@ -7,7 +7,7 @@ import pytest
 from agent_fakes import PAIRS, STATUS, Clock, FakeLearner, FixedPolicy, make_state, policy_bytes
 from signing_fleet import DATA, SigningFleet
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
+from cluster_agent.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
 from cluster_agent.errors import NoPolicy
 from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
 from cluster_agent.fleet.learner_client import AgentStatus

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from job_shell import Shell
 
-from cluster_agent.acting.active_policy import CandidateFactory, Decider, Turn
-from cluster_agent.guard import DeadlineAsker, Guard, Proposal, decide_recorded
+from cluster_agent.active_policy import CandidateFactory, DeadlineAsker, Decider, Turn, decide_recorded
+from cluster_agent.guard import Guard, Proposal
 from cluster_agent.loop import KindNames
 from cluster_agent.recording.decision_log import DecisionLog, DecisionRecorder
 from cluster_agent.recording.state_files import write_json

@@ -13,7 +13,7 @@ import pytest
 from log_worlds import Interval, live
 from rich.console import Console
 
-from cluster_agent.acting.active_policy import CandidateFactory
+from cluster_agent.active_policy import CandidateFactory
 from cluster_agent.backends.local.job_file import JobFile
 from cluster_agent.backends.local.job_table import JobState, JobTable
 from cluster_agent.cli import app, report_table

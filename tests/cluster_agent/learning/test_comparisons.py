@@ -15,7 +15,7 @@ import pytest
 from agent_fakes import Clock
 from log_worlds import live, make_tape
 
-from cluster_agent.acting.active_policy import CandidateFactory
+from cluster_agent.active_policy import CandidateFactory
 from cluster_agent.backends.local.job_file import JobFile
 from cluster_agent.backends.local.job_table import SUBMITTED, JobState, JobTable
 from cluster_agent.learning import comparison_process, own_past

@@ -8,7 +8,7 @@ import pytest
 from agent_fakes import make_state
 from test_loop import World
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, PolicyIdentity
+from cluster_agent.active_policy import ActivePolicy, Candidate, PolicyIdentity
 from cluster_agent.learning.experience import BelievedReward
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, RewardKind, Trigger
 from policy_net.exchange.spec import SetSpec

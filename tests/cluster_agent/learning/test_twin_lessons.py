@@ -17,7 +17,7 @@ from agent_fakes import WEIGHTS as OTHER_WEIGHTS
 from agent_fakes import Clock, FakeLearner, make_state
 from log_worlds import live, make_tape
 
-from cluster_agent.acting.active_policy import CandidateFactory
+from cluster_agent.active_policy import CandidateFactory
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
 from cluster_agent.learning import learning_source, lesson_process
 from cluster_agent.learning.experience import ExperienceQueue

@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_worlds import Interval, cluster_states, live, make_tape, replayed, rewritten
 
-from cluster_agent.acting.active_policy import ActivePolicy, CandidateFactory, PolicyIdentity
+from cluster_agent.active_policy import ActivePolicy, CandidateFactory, DeadlineAsker, PolicyIdentity
 from cluster_agent.errors import PolicyNotKept, StateDamaged
-from cluster_agent.guard import DeadlineAsker
 from cluster_agent.recording.decision_log import PolicyArchive
 from cluster_agent.recording.log_reading import CURRENT, closed_files, log_files, read_log
 from cluster_agent.settings import PolicySettings

@@ -7,7 +7,7 @@ import pytest
 from log_worlds import live, make_tape, replayed, rewritten
 from processes import Fleet, wait_until
 
-from cluster_agent.acting.active_policy import CandidateFactory
+from cluster_agent.active_policy import CandidateFactory
 from cluster_agent.cli import app
 from cluster_agent.recording.log_reading import CURRENT
 from cluster_agent.settings import PolicySettings

@@ -10,7 +10,7 @@ import numpy as np
 from agent_fakes import Clock, FakeLearner
 from signing_fleet import SigningFleet
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory
+from cluster_agent.active_policy import ActivePolicy, Candidate, CandidateFactory, DeadlineAsker
 from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.base import AgentParts, BackendStatus, backend_module
 from cluster_agent.fleet.assignment_follower import AssignmentFollower, AssignmentParts, Rollouts
@@ -18,7 +18,7 @@ from cluster_agent.fleet.fleet_link import FleetLink, FleetTasks, Follows
 from cluster_agent.fleet.learner_client import AgentStatus, EvidenceAnswer
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, local_policy
 from cluster_agent.fleet.session import LearnerAccess, Session, retry_backoff
-from cluster_agent.guard import DeadlineAsker, Guard
+from cluster_agent.guard import Guard
 from cluster_agent.learning.experience import BelievedReward
 from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
 from cluster_agent.recording.decision_log import DecisionLog, DecisionRecorder
@@ -173,7 +173,7 @@ class SimulatedAgent:
         recorder = DecisionRecorder(DecisionLog(folder, 10**8, 8), fallback, settings, lambda: 1.5e9)
         self.loop = DecisionLoop(
             self.backend,
-            Deciding(guard, self.conduct, 120.0),
+            Deciding(self.active, guard, self.conduct, 120.0),
             DecisionRecords(memory, recorder),
             Lessons(BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs)),
             self.telemetry,

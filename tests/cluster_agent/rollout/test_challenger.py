@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from agent_fakes import PAIRS, Clock, FixedPolicy, make_state
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, Decider, PolicyIdentity
-from cluster_agent.guard import ChallengerDecision, DeadlineAsker, Guard, GuardedDecision, Intervention
+from cluster_agent.active_policy import ActivePolicy, Candidate, DeadlineAsker, Decider, PolicyIdentity
+from cluster_agent.guard import ChallengerDecision, Guard, GuardedDecision, Intervention
 from cluster_agent.rollout.conduct import Conduct
 from policy_net.domain import Allocation, ClusterState, Decision, Trigger
 from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
@@ -82,7 +82,7 @@ def test_a_shadows_sums_say_what_it_would_have_done_and_outlive_the_agent(tmp_pa
         candidate = Candidate(FixedPolicy(answer), PolicyIdentity("v2", version=2, digest="d"))
         active.set_challenger(candidate)
         state = make_state(time_seconds=600.0 * number)
-        turn = conduct.begin(number, state, Trigger.SLOT)
+        turn = active.begin_turn(number, state, Trigger.SLOT, conduct.challenger_decides)
         assert turn.challenger is not None
         assert (turn.acting.candidate, turn.challenger.candidate) == (first, candidate)
         turn.guarded = GuardedDecision(PAIRS, None, (), 0.01)

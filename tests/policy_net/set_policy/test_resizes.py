@@ -10,8 +10,7 @@ from states import make_job
 
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job, JobKind, Node, Resources
 from policy_net.set_policy.planner import plan
-from policy_net.set_policy.restarts import NO_COST, ResizeCost, keeping
-from policy_net.set_policy.steps import Prices, StepTable
+from policy_net.set_policy.steps import NO_COST, Prices, ResizeCost, StepTable, keeping
 
 EXPONENT = 0.25
 TWO_MINUTES = ResizeCost(120.0, 3600.0)

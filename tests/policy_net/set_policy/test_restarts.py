@@ -14,8 +14,8 @@ from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job, JobKind,
 from policy_net.errors import BadInput
 from policy_net.set_policy.beliefs import SetBeliefs
 from policy_net.set_policy.planner import plan
-from policy_net.set_policy.restarts import NO_COST, ResizeCost, Restarts
-from policy_net.set_policy.steps import StepTable
+from policy_net.set_policy.restarts import Restarts
+from policy_net.set_policy.steps import NO_COST, ResizeCost, StepTable
 
 ONE = Allocation(workers=1, ps=1)
 TWO = Allocation(workers=2, ps=1)

@@ -15,7 +15,7 @@ from cluster_agent.backends.local.backend import LocalBackend, LocalMachine
 from cluster_agent.backends.local.job_file import JobFile
 from cluster_agent.backends.local.job_processes import LocalMeasurement
 from cluster_agent.backends.local.job_table import JobState, JobTable, LocalJobRecord
-from cluster_agent.backends.local.shares.machine_shares import CoreMap, GpuLedger, MachineShares, gpu_file
+from cluster_agent.backends.local.machine_shares import CoreMap, GpuLedger, MachineShares, gpu_file
 from elastic_runtime.control.messages import RequestOutcome, RequestState, Size
 from elastic_runtime.launcher.gpu_seats import GpuSeats
 from elastic_runtime.protocol.plan import JobPhase

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_agent.backends.local.shares.machine_shares import CoreMap, CpuQuota
+from cluster_agent.backends.local.machine_shares import CoreMap, CpuQuota
 from cluster_agent.errors import BadAgentConfig
 
 

@@ -20,8 +20,8 @@ from cluster_agent.backends.local.job_file import check_job
 from cluster_agent.backends.local.job_processes import ElasticJob, JobProcesses, ScriptJob
 from cluster_agent.backends.local.job_table import JobTable, LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
+from cluster_agent.backends.local.machine_shares import GpuLedger
 from cluster_agent.backends.local.scripts.script_folder import ScriptRecord, ScriptState, Target
-from cluster_agent.backends.local.shares.machine_shares import GpuLedger
 from cluster_agent.errors import JobRefused, StateDamaged
 from elastic_runtime.checkpoint.rank_files import RankFiles, RankProgress
 from elastic_runtime.control.messages import JobStatus, Size

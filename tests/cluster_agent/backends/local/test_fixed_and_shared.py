@@ -12,8 +12,8 @@ from local_world import LocalWorld
 
 from cluster_agent.backends.local.job_processes import LocalMeasurement
 from cluster_agent.backends.local.job_table import JobState
+from cluster_agent.backends.local.machine_shares import CoreMap, GpuLedger, MachineShares, gpu_file
 from cluster_agent.backends.local.running_jobs import RunningJobs
-from cluster_agent.backends.local.shares.machine_shares import CoreMap, GpuLedger, MachineShares, gpu_file
 from elastic_runtime.launcher.gpu_seats import GpuSeats, write_gpus
 from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation, Decision, Resources

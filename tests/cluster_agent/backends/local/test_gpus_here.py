@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster_agent.backend_settings import LocalBackendSettings
-from cluster_agent.backends.local.observation import job_cores, this_node
-from cluster_agent.backends.local.shares.machine_shares import gpus_here
+from cluster_agent.backends.local.machine_shares import gpus_here, job_cores, this_node
 from cluster_agent.errors import BadAgentConfig
 from policy_net.domain import Node, Resources
 

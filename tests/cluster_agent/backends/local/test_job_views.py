@@ -9,11 +9,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster_agent.backends.local.backend import scheduled_job
 from cluster_agent.backends.local.job_file import JobFile, Work
 from cluster_agent.backends.local.job_processes import LocalMeasurement
 from cluster_agent.backends.local.job_table import JobState, LocalJobRecord
 from cluster_agent.backends.local.job_views import UsualEpoch, steps_per_epoch, user_facts
-from cluster_agent.backends.local.observation import scheduled_job
 from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import Allocation
 

@@ -15,7 +15,7 @@ from cluster_agent.backends.local.job_file import check_job
 from cluster_agent.backends.local.job_processes import ScriptJob
 from cluster_agent.backends.local.job_table import LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
-from cluster_agent.backends.local.shares.machine_shares import GpuLedger
+from cluster_agent.backends.local.machine_shares import GpuLedger
 from elastic_runtime.launcher.gpu_seats import read_used
 from elastic_runtime.protocol.plan import JobPhase
 from policy_net.domain import SUSPENDED, Allocation

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from agent_fakes import PAIRS, FixedPolicy, make_state
 
-from cluster_agent.acting.active_policy import ActivePolicy, Candidate, CandidateFactory, PolicyIdentity
+from cluster_agent.active_policy import ActivePolicy, Candidate, CandidateFactory, DeadlineAsker, PolicyIdentity
 from cluster_agent.errors import StateDamaged
-from cluster_agent.guard import DeadlineAsker
 from cluster_agent.recording.memory import MEMORY, AgentMemory
 from cluster_agent.settings import PolicySettings
 from policy_net.domain import Allocation, ClusterState, Decision, Progress, Trigger

@@ -2,31 +2,37 @@
 
 Any thread may propose a successor; only the loop makes it active, between two decisions, so that every decision is made
 by one policy from beginning to end.
+
+A policy is asked in a thread of its own, under a deadline. Nothing can interrupt a thread, so one that misses its
+deadline thinks on and is not asked again until it has answered; the fallback decides meanwhile.
 """
 
 from __future__ import annotations
 
+import queue
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import structlog
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
-from cluster_agent.guard import ChallengerDecision, DeadlineAsker, GuardedDecision, Proposal
+from cluster_agent.guard import ChallengerDecision, GuardedDecision, Proposal
 from cluster_agent.settings import PolicySettings
 from foundation.files import is_file
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
-from policy_net.domain import ClusterState, PolicyContext, Progress, Trigger
+from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.shipped import SHIPPED_FILES
 from policy_net.exchange.spec import PolicySpec, SetSpec, Weights, WeightSpec, weights_to_bytes
 from policy_net.exchange.statistics import SpeedStatistic
-from policy_net.policy import SchedulerPolicy, build_policy, policy_names
+from policy_net.policy import Samples, SchedulerPolicy, build_policy, policy_names
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
@@ -131,6 +137,79 @@ class CandidateFactory:
         return Candidate(policy, identity, spec, weights)
 
 
+@runtime_checkable
+class RecordingPolicy(SchedulerPolicy, Protocol):
+    """A policy that can say what its choices were."""
+
+    def decide_recorded(self, state: ClusterState, trigger: Trigger) -> tuple[Decision, Samples]:
+        """Decide, and keep what a learner needs of every choice."""
+        ...
+
+
+_Question = tuple[SchedulerPolicy, ClusterState, Trigger, float, "Future[Proposal]"]
+"""Whom to ask about what, when that began, and where the answer goes."""
+
+
+class DeadlineAsker:
+    """Asks one policy at a time for its proposal, in a thread of its own, and does not wait for ever."""
+
+    def __init__(self, deadline_seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.deadline_seconds = deadline_seconds
+        self._clock = clock
+        self._questions: queue.SimpleQueue[_Question | None] = queue.SimpleQueue()
+        self._under_way: Future[Proposal] | None = None
+        # A daemon, unlike an executor's threads: a policy that hangs must not keep the agent from ending.
+        threading.Thread(target=self._think, name="policy", daemon=True).start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a policy is still at a decision, one that nobody waits for any more included."""
+        return self._under_way is not None and not self._under_way.done()
+
+    def ask(self, policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> Proposal:
+        """The policy's proposal, or what kept it from making one; never raises what the policy raised."""
+        return self.begin(policy, state, trigger)(self.deadline_seconds)
+
+    def begin(self, policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> Callable[[float], Proposal]:
+        """Put the question and do not wait; what is returned gives the proposal, within so many seconds."""
+        began = self._clock()
+        if self.busy:
+            late = Proposal(None, None, 0.0, TimeoutError("still at an earlier decision"), asked=False)
+            return lambda _: late
+        future: Future[Proposal] = Future()
+        self._under_way = future
+        self._questions.put((policy, state, trigger, began, future))
+
+        def collected(seconds: float) -> Proposal:
+            try:
+                return future.result(timeout=seconds)
+            except TimeoutError as error:
+                return Proposal(None, None, max(self.deadline_seconds, self._clock() - began), error)
+
+        return collected
+
+    def close(self) -> None:
+        """Let the thread end; one that still thinks is not waited for."""
+        self._questions.put(None)
+
+    def _think(self) -> None:
+        while (question := self._questions.get()) is not None:
+            policy, state, trigger, began, future = question
+            decision, samples, failure = None, None, None
+            try:
+                decision, samples = decide_recorded(policy, state, trigger)
+            except Exception as error:  # whatever a policy raises, the cluster still needs a decision
+                failure = error
+            future.set_result(Proposal(decision, samples, self._clock() - began, failure))
+
+
+def decide_recorded(policy: SchedulerPolicy, state: ClusterState, trigger: Trigger) -> tuple[Decision, Samples | None]:
+    """A policy's decision, and its choices if it can say what they were."""
+    if isinstance(policy, RecordingPolicy):
+        return policy.decide_recorded(state, trigger)
+    return policy.decide(state, trigger), None
+
+
 @dataclass(frozen=True, slots=True)
 class Decider:
     """A policy, and the thread in which it decides: one that hangs holds up no other."""
@@ -209,8 +288,8 @@ class Turn:
         return deciders if self.challenger is None else deciders | {"beside": self.challenger}
 
 
-Choice = Callable[[Candidate, Candidate | None], bool]
-"""Of the assigned policy and the challenger: whether the challenger decides."""
+Choice = Callable[[ClusterState, Candidate, Candidate | None], bool]
+"""Of a state, the assigned policy and the challenger: whether the challenger decides; `Conduct.challenger_decides`."""
 
 
 class ActivePolicy:
@@ -271,7 +350,7 @@ class ActivePolicy:
             self._next_challenger = None if candidate is None else (candidate, believed)
 
     def begin_turn(
-        self, number: int, state: ClusterState, trigger: Trigger, challenger_decides: Choice = lambda _, __: False
+        self, number: int, state: ClusterState, trigger: Trigger, challenger_decides: Choice = lambda *_: False
     ) -> Turn:
         """Begin a decision and say who makes it; only the loop calls this.
 
@@ -292,7 +371,7 @@ class ActivePolicy:
                 self._begin_challenger(*following)
             self._challenger = candidate
         acting, challenger = self.assigned_decider, self.challenger_decider
-        if challenger_decides(self.assigned, candidate) and challenger is not None:
+        if challenger_decides(state, self.assigned, candidate) and challenger is not None:
             acting, challenger = challenger, acting
         activated = acting.candidate is not self.acting
         self.acting = acting.candidate

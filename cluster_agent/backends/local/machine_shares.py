@@ -11,11 +11,12 @@ from types import ModuleType
 
 import structlog
 
+from cluster_agent.backend_settings import LocalBackendSettings
 from cluster_agent.errors import BadAgentConfig
 from elastic_runtime.launcher.gpu_seats import read_gpus, read_used, used_file, write_gpus
 from elastic_runtime.launcher.warm.forked_task import THREAD_VARIABLES
 from foundation.figures import counted
-from policy_net.domain import Resources
+from policy_net.domain import Node, Resources
 
 _log = structlog.get_logger()
 _PERIOD_MICROSECONDS = 100_000
@@ -328,3 +329,46 @@ def _visible(found: list[str], stated: str | None) -> list[str]:
 def _text(value: str | bytes) -> str:
     """Older bindings give bytes."""
     return value.decode("ascii") if isinstance(value, bytes) else value
+
+
+NODE = "this-machine"
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+
+
+def this_node(settings: LocalBackendSettings, gpus: int, cgroup_limit: Path = _CGROUP_LIMIT) -> Node:
+    """Share of this machine that jobs may have: what this process may use, less what the operator keeps back.
+
+    Raises:
+        BadConfig: nothing is left, or there are not so many GPUs.
+    """
+    if settings.gpus is not None and settings.gpus > gpus:
+        raise BadAgentConfig(
+            f"setting backend.gpus = {settings.gpus}: NVIDIA's library finds {gpus} here; install nvidia-ml-py and a "
+            "driver, or leave it out"
+        )
+    usable = len(os.sched_getaffinity(0)) * 1000
+    limit = _container_limit_milli(cgroup_limit)
+    if limit is not None:
+        usable = min(usable, limit)
+    cpu_milli = (usable if settings.cpu_milli is None else settings.cpu_milli) - settings.reserved_cpu_milli
+    if cpu_milli <= 0:
+        raise BadAgentConfig(
+            f"setting backend.reserved_cpu_milli = {settings.reserved_cpu_milli}: nothing is left of this machine's "
+            f"{usable} millicores"
+        )
+    return Node(NODE, Resources(cpu_milli, gpus if settings.gpus is None else settings.gpus))
+
+
+def job_cores(node: Node) -> list[int]:
+    """The cores that jobs run on: the last ones, as systems do their own work on the first."""
+    usable = sorted(os.sched_getaffinity(0))
+    return usable[-min(len(usable), -(-node.capacity.cpu_milli // 1000)) :]
+
+
+def _container_limit_milli(file: Path) -> int | None:
+    """A container's share of the cores; None where there is no limit. Source: cgroup v2, cpu.max: quota and period."""
+    try:
+        quota, period = file.read_text(encoding="ascii").split()
+        return max(1, int(quota) * 1000 // int(period))
+    except (OSError, ValueError):
+        return None

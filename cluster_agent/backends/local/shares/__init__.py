@@ -1,1 +1,0 @@
-"""Shares of the machine that jobs hold: cores and GPUs, given to one job at a time and really kept."""
