@@ -40,7 +40,6 @@ from global_learner.storage.log_writer import LogEnd, LogWriter
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import LearnerTelemetry
 from global_learner.updates.parts import DurableStores, Learned, Process
-from global_learner.updates.privacy import statement
 from global_learner.updates.quarantine import Quarantine
 from global_learner.updates.rounds import Rounds
 from policy_net.errors import SpecMismatch
@@ -274,7 +273,7 @@ class Learner:
     @property
     def privacy(self) -> dict[str, Any]:
         """What clusters' privacy has cost up to the head; empty where no noise is added."""
-        return statement(self.settings.privacy, self.head.ledger.noise_spent)
+        return self.head.ledger.noise_spent.statement(self.settings.privacy)
 
     async def disk_use(self) -> dict[str, int]:
         """Bytes on disk by part of the state directory."""

@@ -28,8 +28,8 @@ from global_learner.storage.receipts import cut_log
 from global_learner.storage.snapshot import Snapshot, write_snapshot
 from global_learner.storage.update_log import first_step, segments
 from global_learner.storage.update_records import AppliedUpdate, log_limit_bytes
+from global_learner.updates.head import Publication, due_publication, note_reset
 from global_learner.updates.parts import DurableStores, Learned, MakeRecords, Process
-from global_learner.updates.publication import Publication, due_publication, note_reset
 from policy_net.exchange.policy_file import PolicyFile
 
 _log = structlog.get_logger()

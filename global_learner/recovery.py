@@ -47,9 +47,8 @@ from global_learner.storage.snapshot import (
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import LogDamaged, first_step, read_records, segments
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind
-from global_learner.updates.head import Head
+from global_learner.updates.head import Head, Publication, due_publication, note_reset
 from global_learner.updates.ledger import Ledger
-from global_learner.updates.publication import Publication, due_publication, note_reset
 from policy_net.exchange.policy_file import PolicyFile, digest_of, parse_policy_file
 from policy_net.exchange.spec import Spec, WeightSpec
 from policy_net.learning.adam import TrustRegion

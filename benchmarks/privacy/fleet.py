@@ -26,9 +26,8 @@ from global_learner.errors import Rejection, UpdateRejected
 from global_learner.settings import IngestSettings
 from global_learner.storage.snapshot import AdamState
 from global_learner.updates.head import Head
-from global_learner.updates.ingest import Ingest
+from global_learner.updates.ingest import Ingest, Protection
 from global_learner.updates.ledger import Ledger
-from global_learner.updates.privacy import Protection, statement
 from policy_net.exchange.spec import Weights
 from policy_net.exchange.wire import GradientUpdate
 from policy_net.privacy.settings import budget
@@ -113,7 +112,7 @@ def run_fleet(experiences: Sequence[Experience], treatment: Treatment, seed: int
                     if rejected.reason is not Rejection.PRIVACY_SPENT:
                         raise
                     refused += 1
-    spent = statement(privacy, head.ledger.noise_spent)
+    spent = head.ledger.noise_spent.statement(privacy)
     return Learned(head.publishable.copy(), head.step, refused, spent.get("epsilon", 0.0))
 
 

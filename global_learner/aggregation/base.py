@@ -1,4 +1,4 @@
-"""Protocol of aggregators, which turn taken updates into a moved head; and Adam, which most of them step by.
+"""Protocol of aggregators, which turn taken updates into a moved head; Adam, which most step by; and mode `async`.
 
 An aggregator sees updates in the order of the log, live and in a replay, and must do the same both times, bit for bit:
 no clock, no randomness, only the update, its own settings and its state. Every update that is taken is one step of the
@@ -98,3 +98,48 @@ def move_average(state: AdamState, decay: float) -> None:
         state.average = state.weights.copy()
         return
     follow(state.average, state.weights, decay)
+
+
+class Memoryless:
+    """The part of `Aggregator` about waiting updates and memory, where there are none."""
+
+    waiting = 0
+
+    def close_early(self, state: AdamState) -> bool:
+        """Nothing waits."""
+        del state
+        return False
+
+    def reset(self, kept: AggregatorState) -> None:
+        """Nothing is remembered."""
+        del kept
+
+    restore = reset
+
+    def kept(self) -> AggregatorState:
+        """Nothing."""
+        return AggregatorState()
+
+
+class ImmediateAggregator(Memoryless):
+    """Mode `async`: every update moves the head when it arrives, through our own fused Adam; see `Aggregator`.
+
+    Source: A3C (Mnih et al. 2016), DL2 §4.3. Deviation: Adam on the learner's side, its step shortened by staleness.
+    """
+
+    def __init__(self, constants: AdamConstants, units: Weights | None = None) -> None:
+        self._constants = constants
+        self._units = units
+
+    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> UpdateKind:
+        """Always a step of its own."""
+        del cluster, present
+        return UpdateKind.STEP
+
+    def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
+        """One Adam step down the update's gradient."""
+        if applied.kind is not UpdateKind.STEP:
+            raise unexpected(applied, "async")
+        apply_adam(state, applied.update.gradient, applied.learning_rate, self._constants, self._units)
+        # At rate 0 nothing moves, not even the sign of a zero.
+        return applied.learning_rate != 0.0

@@ -1,71 +1,24 @@
-"""Modes of aggregation: `async` and `rounds`, which keep nothing between updates, and the choice among all of them.
+"""Choice among the modes of aggregation, and mode `rounds`.
 
-**async**: every update moves the head when it arrives, through our own fused Adam.
-Source: A3C (Mnih et al. 2016), DL2 §4.3. Deviation: Adam on the learner's side, its step shortened by staleness.
-
-**rounds**: an unmodified Flower strategy runs the round over `updates/grid.py`. At its end, every reply that took part
-is logged by name, the last one with the round's weights, all in one go. A replay takes these weights and asks no
-strategy; a round that a crash interrupts has left nothing, and is run anew.
-
-**buffered**, **robust** and a region, which leaves the steps to the learner above, have a memory and own files.
+An unmodified Flower strategy runs the round over `updates/grid.py`. At its end, every reply that took part is logged by
+name, the last one with the round's weights, all in one go. A replay takes these weights and asks no strategy; a round
+that a crash interrupts has left nothing, and is run anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from global_learner.aggregation.base import Aggregator, apply_adam, unexpected
+from global_learner.aggregation.base import Aggregator, ImmediateAggregator, Memoryless, unexpected
 from global_learner.aggregation.buffered import BufferedAggregator
 from global_learner.aggregation.flower import build_strategy
 from global_learner.aggregation.region import RegionAggregator
 from global_learner.aggregation.settings import AggregationMode, AggregationSettings, OptimizerSettings
 from global_learner.errors import BadLearnerConfig, Rejection, UpdateRejected
-from global_learner.storage.snapshot import AdamState, AggregatorState
+from global_learner.storage.snapshot import AdamState
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind
-from policy_net.exchange.spec import Weights, WeightSpec
+from policy_net.exchange.spec import WeightSpec
 from policy_net.learning.adam import AdamConstants
-
-
-class Memoryless:
-    """The part of `Aggregator` about waiting updates and memory, where there are none."""
-
-    waiting = 0
-
-    def close_early(self, state: AdamState) -> bool:
-        """Nothing waits."""
-        del state
-        return False
-
-    def reset(self, kept: AggregatorState) -> None:
-        """Nothing is remembered."""
-        del kept
-
-    restore = reset
-
-    def kept(self) -> AggregatorState:
-        """Nothing."""
-        return AggregatorState()
-
-
-class ImmediateAggregator(Memoryless):
-    """Mode `async`; see `Aggregator`."""
-
-    def __init__(self, constants: AdamConstants, units: Weights | None = None) -> None:
-        self._constants = constants
-        self._units = units
-
-    def kind_of_next(self, cluster: str, present: Collection[str] | None = None) -> UpdateKind:
-        """Always a step of its own."""
-        del cluster, present
-        return UpdateKind.STEP
-
-    def apply(self, state: AdamState, applied: AppliedUpdate) -> bool:
-        """One Adam step down the update's gradient."""
-        if applied.kind is not UpdateKind.STEP:
-            raise unexpected(applied, "async")
-        apply_adam(state, applied.update.gradient, applied.learning_rate, self._constants, self._units)
-        # At rate 0 nothing moves, not even the sign of a zero.
-        return applied.learning_rate != 0.0
 
 
 class RoundsAggregator(Memoryless):

@@ -26,7 +26,7 @@ from foundation.followed_files import Content, FollowedFiles, content_of
 from global_learner.enrollment.identity_store import IdentityStore
 from global_learner.enrollment.tables import CertificateGrant
 from global_learner.errors import BadLearnerConfig, BadRequest
-from global_learner.roles import FIRST_ADMIN, PEOPLE, CallerRole, role_uri
+from global_learner.identity import FIRST_ADMIN, PEOPLE, CallerRole, role_uri
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.identity_file import (
     BACKDATE_SECONDS,

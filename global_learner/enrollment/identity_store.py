@@ -37,8 +37,7 @@ from global_learner.errors import (
     UnknownCluster,
     UnknownPerson,
 )
-from global_learner.identity import KnownCertificate
-from global_learner.roles import PEOPLE, CallerRole
+from global_learner.identity import PEOPLE, CallerRole, KnownCertificate
 from global_learner.storage.audit import AuditLog
 from global_learner.storage.audit_chain import IDENTITIES, AuditLine
 from global_learner.storage.commits import Commits

@@ -14,10 +14,9 @@ from global_learner.enrollment.authority import DAY_SECONDS, Authority, PublicKe
 from global_learner.enrollment.identity_store import NEVER_ENROLLED, IdentityStore
 from global_learner.enrollment.tables import CertificateGrant, Invitation
 from global_learner.errors import BadRequest, EnrollmentRefusal, EnrollmentRefused, NoAuthority, UnknownCluster
-from global_learner.identity import OPERATOR, checked_name
+from global_learner.identity import OPERATOR, PEOPLE, CallerRole, checked_name
 from global_learner.registry.assignments import forget
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.roles import PEOPLE, CallerRole
 from global_learner.section_settings import IdentitySettings
 from global_learner.storage.audit import KEEPER
 from global_learner.telemetry import LearnerTelemetry

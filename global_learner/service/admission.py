@@ -53,8 +53,8 @@ from global_learner.errors import (
     Unknown,
     UnknownIncarnation,
 )
-from global_learner.identity import AuthContext, Caller
-from global_learner.roles import check_role
+from global_learner.folded_lines import host_of
+from global_learner.identity import AuthContext, Caller, CallerRole, check_role
 from global_learner.section_settings import CallSettings
 from global_learner.service.connection_guard import ConnectionGuard
 from global_learner.service.lanes import FairQueue, Lanes, Seat
@@ -250,12 +250,27 @@ def _options(limits: AdmissionLimits) -> list[tuple[str, int]]:
     ]
 
 
+CallerOf = Callable[[AuthContext, str], Caller]
+"""Who calls, by what gRPC knows of the connection and its peer; IdentityRefused for nobody whose calls count."""
+
+
+def calling_host(_context: AuthContext, peer: str) -> Caller:
+    """The calling host: what tells callers apart where none shows a certificate."""
+    return Caller(host_of(peer), CallerRole.UNCERTIFIED)
+
+
 class AdmissionInterceptor(grpc.aio.ServerInterceptor):
     """Looks at every call of one server."""
 
     def __init__(
-        self, limits: AdmissionLimits, lanes: Lanes, telemetry: LearnerTelemetry, guard: ConnectionGuard
+        self,
+        limits: AdmissionLimits,
+        caller_of: CallerOf,
+        lanes: Lanes,
+        telemetry: LearnerTelemetry,
+        guard: ConnectionGuard,
     ) -> None:
+        self.caller_of = caller_of
         self.guard = guard
         self.limits = limits
         self.lanes = lanes
@@ -358,7 +373,7 @@ class _Call:
 
     async def _be_seated(self, context: Context) -> None:
         desk = self._desk
-        caller = desk.lanes.caller_of(context.auth_context(), context.peer())
+        caller = desk.caller_of(context.auth_context(), context.peer())
         if desk.open_calls[caller.name] >= _MOST_OPEN:
             desk.telemetry.on_refusal(self._method, CallRefusal.SHARE_TAKEN)
             raise asyncio.CancelledError  # without a word: it does not read them
@@ -424,8 +439,12 @@ _RUNNING: ContextVar[_Call] = ContextVar("_RUNNING")
 
 
 def bounded_server(
-    limits: AdmissionLimits, lanes: Lanes, telemetry: LearnerTelemetry, guard: ConnectionGuard | None = None
+    limits: AdmissionLimits,
+    caller_of: CallerOf,
+    lanes: Lanes,
+    telemetry: LearnerTelemetry,
+    guard: ConnectionGuard | None = None,
 ) -> grpc.aio.Server:
     """A server behind the interceptor; services and ports are still to be added, and the guard is still to watch."""
-    desk = AdmissionInterceptor(limits, lanes, telemetry, guard or ConnectionGuard(limits.connections))
+    desk = AdmissionInterceptor(limits, caller_of, lanes, telemetry, guard or ConnectionGuard(limits.connections))
     return grpc.aio.server(interceptors=[desk], options=_options(limits))

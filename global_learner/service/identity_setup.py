@@ -35,9 +35,9 @@ from global_learner.errors import BadLearnerConfig, EnrollmentRefused, LearnerEr
 from global_learner.identity import CallerIdentity
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.section_settings import CallSettings, IdentitySettings
-from global_learner.service.admission import AdmissionLimits, Context, answered, bounded_server
+from global_learner.service.admission import AdmissionLimits, Context, answered, bounded_server, calling_host
 from global_learner.service.connection_guard import ConnectionGuard
-from global_learner.service.lanes import QueueShare, calling_host, one_lane
+from global_learner.service.lanes import QueueShare, one_lane
 from global_learner.service.listener import bind, server_credentials
 from global_learner.settings import LearnerSettings, TlsSettings, split_address
 from global_learner.storage.state_dir import IDENTITY_FOLDER
@@ -283,7 +283,7 @@ async def start_enrollment(
         BadConfig: the address cannot be listened on.
     """
     guard = ConnectionGuard(ENROLL_LIMITS.connections, callers_stay=False)
-    server = bounded_server(ENROLL_LIMITS, one_lane(calling_host, _ENROLL_SHARE), telemetry, guard)
+    server = bounded_server(ENROLL_LIMITS, calling_host, one_lane(_ENROLL_SHARE), telemetry, guard)
     address = settings.enroll_address
     if address is not None:
         service = EnrollmentService(identities.registrar, telemetry)

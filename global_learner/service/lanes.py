@@ -1,4 +1,4 @@
-"""Lanes of calls: kinds with seats of their own, bounded queues and rates of each caller, and the caller behind a call.
+"""Lanes of calls: kinds with seats of their own, bounded queues and rates of each caller.
 
 Operators have a lane that no cluster can enter. Heartbeats have one, so that a cluster that waits with an update is not
 taken for dead; what the registry's one thread does has one, of which a cluster gets little, since that thread serves
@@ -23,9 +23,7 @@ from functools import partial
 from types import MappingProxyType
 
 from global_learner.errors import ShareTaken, TooBusy, TooOften
-from global_learner.folded_lines import host_of
-from global_learner.identity import AuthContext, Caller
-from global_learner.roles import PEOPLE, CallerRole
+from global_learner.identity import PEOPLE, Caller
 from global_learner.settings import LearnerSettings
 from global_learner.telemetry import LearnerTelemetry
 
@@ -227,27 +225,16 @@ _REGISTRY_SEATS = 64
 OPERATOR_SHARE = QueueShare(seats=32, seats_per_caller=16, waiting_per_caller=64, bytes_per_caller=256 << 20)
 
 
-CallerOf = Callable[[AuthContext, str], Caller]
-"""Who calls, by what gRPC knows of the connection and its peer; IdentityRefused for nobody whose calls count."""
-
-
-def calling_host(_context: AuthContext, peer: str) -> Caller:
-    """The calling host: what tells callers apart where none shows a certificate."""
-    return Caller(host_of(peer), CallerRole.UNCERTIFIED)
-
-
 class Lanes:
     """The lanes of one server; what belongs into one without a share goes into the registry's."""
 
     def __init__(
         self,
-        caller_of: CallerOf,
         shares: Mapping[Lane, QueueShare],
         rates: RateLimits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.queues = {lane: FairQueue(share) for lane, share in shares.items()}
-        self.caller_of = caller_of
         self._rates = rates
         self._clock = clock
         self._starved_at: dict[Lane, float] = {}
@@ -282,9 +269,7 @@ class Lanes:
         return f"callers are refused for want of room: {', '.join(lanes)}" if lanes else ""
 
 
-def lanes_of(
-    caller_of: CallerOf, settings: LearnerSettings, message_bytes: int, clock: Callable[[], float] = time.monotonic
-) -> Lanes:
+def lanes_of(settings: LearnerSettings, message_bytes: int, clock: Callable[[], float] = time.monotonic) -> Lanes:
     """The lanes of the service that agents and operators call; `message_bytes` is the largest message's."""
     calls, requests = settings.calls, settings.ingest.max_concurrent_requests
     own, wait, unread = calls.per_cluster, calls.waiting_per_cluster, _BYTES_IN_MESSAGES * message_bytes
@@ -307,9 +292,9 @@ def lanes_of(
     if not settings.authenticated:
         # Only connections tell callers apart: whoever wants more makes a new one, and simulations live faster.
         rates = {}
-    return Lanes(caller_of, shares, RateLimits(rates, calls.burst, clock), clock)
+    return Lanes(shares, RateLimits(rates, calls.burst, clock), clock)
 
 
-def one_lane(caller_of: CallerOf, share: QueueShare) -> Lanes:
+def one_lane(share: QueueShare) -> Lanes:
     """A single lane for all calls of a server that has one purpose, without rates."""
-    return Lanes(caller_of, dict.fromkeys(Lane, share), RateLimits({}, 1, time.monotonic))
+    return Lanes(dict.fromkeys(Lane, share), RateLimits({}, 1, time.monotonic))

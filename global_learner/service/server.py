@@ -179,10 +179,10 @@ async def _serve_term(
         learner = recovered_learner(settings, state, registry, initial, telemetry, beliefs)
         learner.check_active()
         term.lost = learner.process.fail
-        lanes = lanes_of(identities.identity.caller, settings, limits.message_bytes)
+        lanes = lanes_of(settings, limits.message_bytes)
         lanes.report_to(telemetry)
         guard = ConnectionGuard(limits.connections)
-        server = bounded_server(limits, lanes, telemetry, guard)
+        server = bounded_server(limits, identities.identity.caller, lanes, telemetry, guard)
         admin = _add_services(server, settings, learner, identities.identity, identities.registrar)
         port = bind("listen", server, settings.listen, identities.credentials)
         operators = stack.enter_context(_operators(settings, state, limits, learner, identities, telemetry))
@@ -330,7 +330,7 @@ def _operators(
 ) -> Iterator[grpc.aio.Server]:
     """The server behind the operators' socket, not yet started: the same services, for the learner's own user."""
     who = OperatorIdentity()
-    server = bounded_server(limits, one_lane(who.caller, OPERATOR_SHARE), telemetry)
+    server = bounded_server(limits, who.caller, one_lane(OPERATOR_SHARE), telemetry)
     _add_services(server, settings, learner, who, identities.registrar)
     path = state.path / socket_name(None if state.lease is None else state.lease.fence)
     with contextlib.closing(SocketAddress(path)) as address:

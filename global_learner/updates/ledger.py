@@ -7,15 +7,21 @@ each other within the window; a number below it is refused, since nobody could s
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from typing import Any
 
+import numpy as np
+
+from global_learner.aggregation.settings import PrivacySettings
 from global_learner.storage.update_records import NO_CLUSTER, AppliedUpdate, UpdateKind
-from global_learner.updates.norms import UsualNorms, gradient_norm
-from global_learner.updates.step_size import LatestSteps, usual_samples
+from policy_net.exchange.spec import Weights
 from policy_net.exchange.wire import GradientUpdate
+from policy_net.privacy.settings import epsilon
 
 _SAMPLES_MEMORY = 8
 """Updates over which a cluster's mean of samples runs."""
@@ -23,6 +29,126 @@ GRADIENTS = frozenset({UpdateKind.STEP, UpdateKind.ARRIVAL, UpdateKind.CLOSING})
 """Kinds of updates that are a cluster's gradient."""
 WINDOW = 1024
 """Sequences that may be in flight at once per cluster; an agent has one."""
+
+
+# Fair staleness. Staleness is counted in steps of the head, and every applied update is one. A cluster that pushes in a
+# closed loop would make everybody else's updates too stale, by steps that are none of the fleet's. So of each cluster
+# at most `MOST_STEPS_A_CLUSTER` steps since the base count. Where nobody makes more steps than that while another one
+# computes a gradient, this is the plain staleness, number for number. Where updates wait for a cohort (`buffered`,
+# `robust`), what waits moves nothing, and so makes nobody late: a cohort of the active clusters counts as one step of
+# each, and a flood closes none by itself. Deviation from Zhang et al. 2016: theirs counts every step alike.
+
+MOST_STEPS_A_CLUSTER = 8
+"""An honest cluster may be eight times as fast as another one before it is held to be too fast; and with four active
+clusters, whatever one of them does, the others' steps stay above a third of their length."""
+
+
+class LatestSteps:
+    """The latest steps of every cluster; part of the ledger.
+
+    Args:
+        since: steps up to this one are not known, and count as if each were another cluster's; None before the first.
+        steps: what is known, in the order of the clusters' latest steps.
+    """
+
+    def __init__(self, since: int | None = None, steps: Mapping[str, Iterable[int]] | None = None) -> None:
+        self._since = since
+        # In this order a count stops at the first cluster that made none.
+        self._steps = {name: deque(of_one, maxlen=MOST_STEPS_A_CLUSTER) for name, of_one in (steps or {}).items()}
+
+    def record(self, cluster: str, step: int) -> None:
+        """Note a step that a cluster's update made; later than all before."""
+        of_one = self._steps.pop(cluster, None) or deque(maxlen=MOST_STEPS_A_CLUSTER)
+        of_one.append(step)
+        self._steps[cluster] = of_one
+        if self._since is None:
+            self._since = step - 1
+
+    def fair_staleness(self, base_step: int, head_step: int) -> int:
+        """Steps of the head since the base, at most so many of each cluster."""
+        plain = head_step - base_step
+        if plain <= MOST_STEPS_A_CLUSTER or self._since is None:
+            return plain
+        known = max(base_step, self._since)
+        moved = list(takewhile(lambda of_one: of_one[-1] > known, reversed(self._steps.values())))
+        if not any(len(of_one) == MOST_STEPS_A_CLUSTER and of_one[0] > known for of_one in moved):
+            return plain  # every step is known by itself
+        return known - base_step + sum(step > known for of_one in moved for step in of_one)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, for a snapshot."""
+        return {"since": self._since, "steps": {name: list(of_one) for name, of_one in self._steps.items()}}
+
+
+# Usual norms of the fleet's gradients: whatever is much longer is clipped before Adam sees it.
+#
+# One gradient of norm 990 among honest ones of norm 1 makes everybody's steps a hundredth as long for a thousand
+# updates, since Adam divides by the root of what it remembers of their squares. So a gradient counts for at most a
+# multiple of what is usual. Usual is what nine of ten of a cluster's latest gradients do not exceed, and of those
+# figures the median over clusters, each of which weighs the same: neither the one that pushes fastest nor one that
+# sends what it likes sets it. Remembered are norms as they were applied, after clipping, so that a lie cannot prepare a
+# larger one.
+#
+# What is remembered follows from the log alone; the log holds gradients as they were applied, so that a replay clips
+# nothing and comes to the same bits under any settings.
+# Source: Seetharaman et al. 2020, "AutoClip" (clip to a quantile of past norms); Andrew et al. 2021, "Differentially
+# Private Learning with Adaptive Clipping". Deviation: a quantile a cluster, and the median of these.
+
+FIRST_LIMIT = 10.0
+"""The limit while nothing is known, and at most with one or two clusters, of which none could be outvoted. Sound
+gradients have norms of 0.01 to 10."""
+REMEMBERED = 32
+"""Norms a cluster."""
+ENOUGH = 8
+"""Norms from which on a cluster has a vote: of fewer, nine of ten say little."""
+_SHARE = 0.9
+_VOTERS = 64
+"""Of more clusters, those that were heard last vote."""
+_LEAST_TO_OUTVOTE = 3
+
+
+def gradient_norm(gradient: Weights) -> float:
+    """Euclidean norm; infinite or NaN where the gradient is not finite, or its squares are not."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.sqrt(float(np.dot(gradient, gradient)))
+
+
+class UsualNorms:
+    """The latest norms of every cluster's applied gradients; part of the ledger."""
+
+    def __init__(self, norms: Mapping[str, Iterable[float]] | None = None) -> None:
+        """Go on from what `to_json` said; clusters stand in the order in which they were last heard."""
+        self._norms = {name: deque(of_one, maxlen=REMEMBERED) for name, of_one in (norms or {}).items()}
+        self._votes = {name: _nine_of_ten(of_one) for name, of_one in self._norms.items() if len(of_one) >= ENOUGH}
+
+    def record(self, cluster: str, norm: float) -> None:
+        """Remember the norm of an applied gradient."""
+        of_one = self._norms.pop(cluster, None) or deque(maxlen=REMEMBERED)
+        # Three digits: a snapshot of a thousand clusters stays small, and a sum in another order comes to the same.
+        of_one.append(float(f"{norm:.3g}"))
+        self._norms[cluster] = of_one
+        self._votes.pop(cluster, None)  # the latest stand last
+        if len(of_one) >= ENOUGH:
+            self._votes[cluster] = _nine_of_ten(of_one)
+
+    def limit(self, factor: float) -> float:
+        """The norm beyond which a gradient is clipped now: `factor` times the usual one; infinite for factor 0."""
+        if factor == 0.0:
+            return math.inf
+        votes = list(islice(reversed(self._votes.values()), _VOTERS))
+        if len(votes) >= _LEAST_TO_OUTVOTE:
+            # Where all have stood still for a while, the next gradient is no lie.
+            return factor * statistics.median_low(votes) or FIRST_LIMIT
+        return min(FIRST_LIMIT, factor * max(votes, default=math.inf)) or FIRST_LIMIT
+
+    def to_json(self) -> dict[str, list[float]]:
+        """Everything, for a snapshot."""
+        return {name: list(of_one) for name, of_one in self._norms.items()}
+
+
+def _nine_of_ten(norms: Iterable[float]) -> float:
+    ordered = sorted(norms)
+    return ordered[math.ceil(_SHARE * len(ordered)) - 1]
 
 
 @dataclass(slots=True)
@@ -82,6 +208,22 @@ class NoiseSpent:
     spent: float = 0.0
     unprotected: int = 0
 
+    def statement(self, settings: PrivacySettings | None) -> dict[str, Any]:
+        """What a version's card says of privacy; nothing where there is none."""
+        if settings is None:
+            return {}
+        return {
+            "mode": settings.mode.value,
+            "epsilon": round(epsilon(self.spent, settings.delta), 6),
+            "delta": settings.delta,
+            "clip_norm": settings.clip_norm,
+            "noise_multiplier": settings.noise_multiplier,
+            "updates_of_one_cluster": self.updates,
+            "unprotected_updates": self.unprotected,
+            "target_epsilon": settings.target_epsilon or 0.0,
+            "sampling": "none",
+        }
+
 
 @dataclass(slots=True)
 class SinceVersion:
@@ -111,6 +253,12 @@ class SinceVersion:
     def staleness_max(self) -> int:
         """The largest, in head steps; 0 without updates."""
         return max(self.staleness, default=0)
+
+
+def usual_samples(of_clusters: Iterable[float]) -> float:
+    """The median of what clusters usually send, the lower of the two in the middle; 0 where there is none."""
+    means = list(of_clusters)
+    return statistics.median_low(means) if means else 0.0
 
 
 class Ledger:
@@ -153,7 +301,7 @@ class Ledger:
 
     def usual_samples(self) -> float:
         """What updates of the active clusters usually have; 0 where nothing is known."""
-        means = (self.clusters[name].mean_samples for name in self._recent_clusters)
+        means = [self.clusters[name].mean_samples for name in self._recent_clusters]
         return usual_samples(mean for mean in means if mean > 0.0)
 
     def sequences(self, cluster: str, incarnation: int) -> AppliedSequences:

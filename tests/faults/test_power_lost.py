@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from learner_makers import SPEC, applied, policy
 
-from global_learner.aggregation.modes import ImmediateAggregator
+from global_learner.aggregation.base import ImmediateAggregator
 from global_learner.storage.commits import LOG, Commits
 from global_learner.storage.log_writer import LogEnd, LogWriter
 from global_learner.storage.receipts import audit, check_receipts, cut_log, read_receipts, read_removed

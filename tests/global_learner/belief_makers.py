@@ -10,8 +10,8 @@ from global_learner.registry.registry import Registry
 from global_learner.registry.registry_thread import RegistryThread
 from global_learner.storage.state_dir import StateDir
 from global_learner.telemetry import LearnerTelemetry
+from global_learner.updates.head import Publication
 from global_learner.updates.ledger import SinceVersion
-from global_learner.updates.publication import Publication
 from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
 from policy_net.exchange.spec import SetSpec
 from policy_net.exchange.statistics import SpeedStatistic

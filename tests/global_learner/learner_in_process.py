@@ -70,13 +70,13 @@ async def serving(folder: Path, spec: PolicySpec = SPEC, pause: Pause = pause, *
         quarantine = Quarantine(config.quarantine, state.path, time.time, commits=state.commits)
         learner = Learner(config, Opened(state, registry, recovered, quarantine, beliefs), telemetry)
         with open_identities(config, ExternalCredentials(), state.path, registry, telemetry, time.time) as who:
-            lanes = one_lane(who.identity.caller, OPERATOR_SHARE)  # of tests that call it all at once
-            server = bounded_server(AdmissionLimits(_MESSAGE_BYTES, 100), lanes, telemetry)
+            lanes = one_lane(OPERATOR_SHARE)  # of tests that call it all at once
+            server = bounded_server(AdmissionLimits(_MESSAGE_BYTES, 100), who.identity.caller, lanes, telemetry)
             fleet = FleetService(learner, who.identity, who.registrar, telemetry, time.perf_counter, pause)
             rpc.add_FleetServicer_to_server(fleet, server)
             owner = OperatorIdentity()
             operators = bounded_server(
-                AdmissionLimits(_MESSAGE_BYTES, 100), one_lane(owner.caller, OPERATOR_SHARE), telemetry
+                AdmissionLimits(_MESSAGE_BYTES, 100), owner.caller, one_lane(OPERATOR_SHARE), telemetry
             )
             admin = AdminService(learner, owner, who.registrar, telemetry, config.scores.enabled)
             rpc.add_AdminServicer_to_server(admin, operators)

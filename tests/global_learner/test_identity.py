@@ -3,8 +3,7 @@ from dataclasses import astuple
 import pytest
 
 from global_learner.errors import BadRequest, IdentityRefused
-from global_learner.identity import CallerIdentity, OperatorIdentity
-from global_learner.roles import check_role
+from global_learner.identity import CallerIdentity, OperatorIdentity, check_role
 
 NORTH = {"x509_common_name": [b"north"], "x509_subject_alternative_name": [b"north", b"agent.north.example"]}
 

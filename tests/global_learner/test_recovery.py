@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from learner_makers import SPEC, applied, policy, write_segment
 from learner_makers import settings as learner_settings
 
-from global_learner.aggregation.modes import ImmediateAggregator
+from global_learner.aggregation.base import ImmediateAggregator
 from global_learner.errors import StateUnusable
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
@@ -19,9 +19,8 @@ from global_learner.storage.snapshot import AdamState, Snapshot, write_snapshot
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import segment_name
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind, encode
-from global_learner.updates.head import Head
+from global_learner.updates.head import Head, due_publication
 from global_learner.updates.ledger import Ledger
-from global_learner.updates.publication import due_publication
 from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import PolicySpec
 from policy_net.learning.adam import AdamConstants

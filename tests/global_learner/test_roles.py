@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from global_learner.errors import IdentityRefusal, IdentityRefused
-from global_learner.roles import NEEDS, PEOPLE, CallerRole, check_role, role_uri, stated_role
+from global_learner.identity import NEEDS, PEOPLE, CallerRole, check_role, role_uri, stated_role
 from policy_net.exchange.generated import fleet_pb2
 
 SERVICES = fleet_pb2.DESCRIPTOR.services_by_name

@@ -12,8 +12,8 @@ import pytest
 
 from global_learner.errors import CallRefusal
 from global_learner.section_settings import CallSettings
-from global_learner.service.admission import AdmissionLimits, bounded_server
-from global_learner.service.lanes import QueueShare, calling_host, one_lane
+from global_learner.service.admission import AdmissionLimits, bounded_server, calling_host
+from global_learner.service.lanes import QueueShare, one_lane
 from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.generated import fleet_pb2_grpc as rpc
@@ -120,7 +120,7 @@ async def admitting(**patience: float) -> AsyncIterator[Admission]:
     patience = CallSettings.model_validate({"wait_seconds": 0.05, **patience})
     share = QueueShare(seats=4, seats_per_caller=4, waiting_per_caller=2, bytes_per_caller=1_000_000)
     limits = AdmissionLimits(100_000, 100, patience, frozenset({"Push"}), envelope_bytes=1000)
-    server = bounded_server(limits, one_lane(calling_host, share), telemetry)
+    server = bounded_server(limits, calling_host, one_lane(share), telemetry)
     rpc.add_FleetServicer_to_server(fleet, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

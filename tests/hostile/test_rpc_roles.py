@@ -9,7 +9,7 @@ import pytest
 from hostile_learner import HostileLearner
 from rpc_table import ROWS, Caller, methods, sound_request
 
-from global_learner.roles import NEEDS, PEOPLE, CallerRole
+from global_learner.identity import NEEDS, PEOPLE, CallerRole
 
 pytestmark = pytest.mark.heavy
 

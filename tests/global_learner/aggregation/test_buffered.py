@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from learner_makers import SPEC, applied, vector
 
 from global_learner.aggregation.base import apply_adam
-from global_learner.aggregation.buffered import BufferedAggregator, Cohort
+from global_learner.aggregation.buffered import BufferedAggregator, Cohort, VoteMemory
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
-from global_learner.aggregation.vote_memory import VoteMemory
 from global_learner.errors import BadLearnerConfig
 from global_learner.storage.snapshot import AdamState
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind

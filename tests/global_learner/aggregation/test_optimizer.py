@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learner_makers import vector
 
-from global_learner.aggregation.base import apply_adam, move_average
-from global_learner.aggregation.modes import ImmediateAggregator
+from global_learner.aggregation.base import ImmediateAggregator, apply_adam, move_average
 from global_learner.storage.snapshot import AdamState
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger

@@ -12,8 +12,8 @@ from learner_in_process import serving
 from learner_makers import SPEC
 
 from global_learner.beliefs.priors import priors_for
+from global_learner.updates.head import Publication
 from global_learner.updates.ledger import SinceVersion
-from global_learner.updates.publication import Publication
 from policy_net.domain import JobKind
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.statistics import MOST_SHARED, SpeedStatistic, statistics_digest

@@ -16,8 +16,7 @@ from identity_makers import NOON, Enrolling, enrolling
 from global_learner.enrollment.authority import Authority, read_authority
 from global_learner.enrollment.tables import EnrollmentState
 from global_learner.errors import BadRequest, IdentityRefused, NoAuthority, UnknownPerson
-from global_learner.identity import Caller, CallerIdentity
-from global_learner.roles import PEOPLE, CallerRole, role_uri
+from global_learner.identity import PEOPLE, Caller, CallerIdentity, CallerRole, role_uri
 from policy_net.exchange.identity_file import IdentityFile, new_key, parse_identity, read_identity, signing_request
 
 YEAR = 365 * 86_400.0

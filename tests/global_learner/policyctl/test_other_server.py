@@ -19,8 +19,8 @@ from page_server import pages
 from cluster_agent.fleet.learner_client import WORDS
 from global_learner.enrollment.authority import Authority, open_authority
 from global_learner.errors import LearnerError
+from global_learner.identity import CallerRole
 from global_learner.policyctl.client import AdminClient, TlsFiles
-from global_learner.roles import CallerRole
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 from policy_net.exchange.identity_file import new_key, parse_identity
 from policy_net.exchange.other_server import OtherServers

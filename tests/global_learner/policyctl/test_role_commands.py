@@ -9,9 +9,9 @@ import pytest
 from learner_process import LearnerProcess
 
 from foundation.command_line import run
+from global_learner.identity import PEOPLE
 from global_learner.policyctl import cli as policyctl
 from global_learner.policyctl.cluster_commands import GivenRole
-from global_learner.roles import PEOPLE
 
 pytestmark = pytest.mark.heavy
 

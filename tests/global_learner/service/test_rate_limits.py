@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from global_learner.errors import TooOften
-from global_learner.identity import Caller
-from global_learner.roles import PEOPLE, CallerRole
-from global_learner.service.lanes import Lane, RateLimits, calling_host, lanes_of
+from global_learner.identity import PEOPLE, Caller, CallerRole
+from global_learner.service.lanes import Lane, RateLimits, lanes_of
 from global_learner.settings import IdentitySettings, LearnerSettings
 
 
@@ -57,7 +56,7 @@ def test_rates_are_kept_where_certificates_tell_callers_apart() -> None:
         settings = LearnerSettings(
             state_dir=Path("state"), initial_policy=Path("policy"), listen="127.0.0.1:7100", identity=identity
         )
-        lanes = lanes_of(calling_host, settings, message_bytes=1 << 20, clock=Clock())
+        lanes = lanes_of(settings, message_bytes=1 << 20, clock=Clock())
         north = Caller("north", CallerRole.CLUSTER)
         for _ in range(settings.calls.burst):
             assert lanes.lane(north, "FetchPolicy") is Lane.REGISTRY

@@ -20,7 +20,7 @@ from made_certificates import DAY_SECONDS, MadeAuthority, MountedSecret
 from foundation.followed_files import POLL_SECONDS
 from global_learner.enrollment.authority import follow_authority
 from global_learner.errors import BadLearnerConfig
-from global_learner.service.admission import AdmissionLimits, bounded_server
+from global_learner.service.admission import AdmissionLimits, bounded_server, calling_host
 from global_learner.service.http_server import http_pages
 from global_learner.service.identity_setup import (
     ExternalCredentials,
@@ -28,7 +28,7 @@ from global_learner.service.identity_setup import (
     follow_secrets,
     read_external_credentials,
 )
-from global_learner.service.lanes import OPERATOR_SHARE, calling_host, one_lane
+from global_learner.service.lanes import OPERATOR_SHARE, one_lane
 from global_learner.service.listener import bind, server_credentials
 from global_learner.telemetry import LearnerTelemetry
 from policy_net.exchange.secrets_in_use import what_expired
@@ -89,7 +89,7 @@ def files(tmp_path: Path) -> Files:
 
 @contextlib.asynccontextmanager
 async def served(credentials: grpc.ServerCredentials) -> AsyncIterator[int]:
-    server = bounded_server(AdmissionLimits(1 << 20, 64), one_lane(calling_host, OPERATOR_SHARE), LearnerTelemetry())
+    server = bounded_server(AdmissionLimits(1 << 20, 64), calling_host, one_lane(OPERATOR_SHARE), LearnerTelemetry())
     port = bind("listen", server, "127.0.0.1:0", credentials)
     await server.start()
     try:

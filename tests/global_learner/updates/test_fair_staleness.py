@@ -16,9 +16,8 @@ from global_learner.settings import IngestSettings
 from global_learner.storage.snapshot import AdamState
 from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.head import Head
-from global_learner.updates.ingest import Ingest
-from global_learner.updates.ledger import Ledger
-from global_learner.updates.step_size import MOST_STEPS_A_CLUSTER, LatestSteps, most_staleness, staleness_scale
+from global_learner.updates.ingest import Ingest, most_staleness, staleness_scale
+from global_learner.updates.ledger import MOST_STEPS_A_CLUSTER, LatestSteps, Ledger
 
 HONEST = ("north", "south", "east")
 names = st.sampled_from(["north", "south", "east", "west"])
@@ -64,7 +63,7 @@ def test_steps_of_before_a_snapshot_that_does_not_know_them_count_one_by_one() -
 
 def flooded(mode: str, most_steps: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, float]:
     """Of forty updates of each honest cluster: how many are applied, and their mean share of the usual step."""
-    monkeypatch.setattr("global_learner.updates.step_size.MOST_STEPS_A_CLUSTER", most_steps)
+    monkeypatch.setattr("global_learner.updates.ledger.MOST_STEPS_A_CLUSTER", most_steps)
     aggregation = AggregationSettings(mode=mode, buffer=3, strategy="FedMedian", largest_sample_weight=0.0)
     head = Head(AdamState.start(vector(0)), Ledger(256), build_aggregator(aggregation, OptimizerSettings(), SPEC))
     ingest = Ingest(SPEC, IngestSettings(), OptimizerSettings(learning_rate=1e-3), aggregation)

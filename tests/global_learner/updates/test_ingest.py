@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from learner_makers import SPEC, applied, update, vector
 
-from global_learner.aggregation.modes import ImmediateAggregator
+from global_learner.aggregation.base import ImmediateAggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
 from global_learner.errors import Rejection, UpdateRejected
 from global_learner.settings import IngestSettings

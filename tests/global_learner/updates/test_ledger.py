@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learner_makers import applied
 
-from global_learner.updates.ledger import WINDOW, AppliedSequences, Ledger
-from global_learner.updates.norms import FIRST_LIMIT
+from global_learner.updates.ledger import FIRST_LIMIT, WINDOW, AppliedSequences, Ledger
 
 
 @given(st.lists(st.integers(1, 3 * WINDOW) | st.just(2**53), max_size=80))

@@ -22,9 +22,8 @@ from global_learner.storage.snapshot import AdamState
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.head import Head
-from global_learner.updates.ingest import Ingest
-from global_learner.updates.ledger import Ledger
-from global_learner.updates.norms import ENOUGH, FIRST_LIMIT, UsualNorms, clipped, gradient_norm
+from global_learner.updates.ingest import Ingest, clipped
+from global_learner.updates.ledger import ENOUGH, FIRST_LIMIT, Ledger, UsualNorms, gradient_norm
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.spec import Weights
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from learner_makers import settings as learner_settings
 from learner_makers import update, write_segment
 
-from global_learner.aggregation.modes import ImmediateAggregator, build_aggregator
+from global_learner.aggregation.base import ImmediateAggregator
+from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import (
     AGGREGATION_NAME,
     SET_TRUST_RADIUS,

@@ -10,8 +10,8 @@ from learner_makers import SPEC, applied
 
 from global_learner.aggregation.settings import AggregationSettings
 from global_learner.storage.receipts import read_receipts
-from global_learner.updates.ledger import Ledger
-from global_learner.updates.step_size import excess_staleness, sample_weight, staleness_scale, usual_samples
+from global_learner.updates.ingest import excess_staleness, sample_weight, staleness_scale
+from global_learner.updates.ledger import Ledger, usual_samples
 
 RATE = 1e-3
 
