@@ -287,7 +287,7 @@ class CallerIdentity:
         return checked_name(claimed)
 
     def person(self, context: AuthContext) -> str:
-        """The name of the person who calls; what its role may do was looked at before (`roles.check_role`)."""
+        """The name of the person who calls; what its role may do was looked at before (`check_role`)."""
         names, role = self._names(context) if self._authenticated else ([], CallerRole.UNCERTIFIED)
         if role not in PEOPLE or not names:
             raise IdentityRefused(

@@ -16,19 +16,18 @@ import structlog
 from global_learner.background_task import BackgroundTask
 from global_learner.errors import BadRequest, LearnerError, UnknownPolicyVersion
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.rollout.replays import (
+from global_learner.rollout.sketch_store import SketchStore
+from global_learner.rollout.state import RolloutState
+from global_learner.rollout.verdicts.gate import (
     CONTENDERS,
     FrozenSketch,
     GateReplayed,
     Replays,
-    incumbents_of,
     own_work,
     replayed_on,
     replays_of,
     version_name,
 )
-from global_learner.rollout.sketch_store import SketchStore
-from global_learner.rollout.state import RolloutState
 from global_learner.scores.replay_process import NoAnswer
 from global_learner.scores.replay_set import set_digest
 from policy_net.errors import BadInput
@@ -80,7 +79,7 @@ class GateReplays:
         if self.score is None:
             return "this learner replays nothing (scores.enabled is off)"
         frozen = await self._registry.call(self.sketches.frozen, state.number)
-        own = own_work(frozen, state.candidate, incumbents_of(state))
+        own = own_work(frozen, state.candidate, state.incumbents)
         if own is None:
             self._task.begin(functools.partial(self._replay, state, frozen))
         fixed = await self._fixed(state, self.score)
@@ -89,7 +88,7 @@ class GateReplays:
         return None if own is None or fixed is None else GateReplayed(fixed, own)
 
     async def _fixed(self, state: RolloutState, score: Callable[[int], None]) -> Replays | str | None:
-        incumbents = incumbents_of(state)
+        incumbents = state.incumbents
         scores: dict[int, Mapping[str, Any]] = {}
         for version in sorted({state.candidate, *incumbents}):
             try:
@@ -103,7 +102,7 @@ class GateReplays:
         return replays_of(scores, state.candidate, incumbents)
 
     async def _replay(self, state: RolloutState, frozen: list[FrozenSketch]) -> None:
-        replay, incumbents = self.replay, incumbents_of(state)
+        replay, incumbents = self.replay, state.incumbents
         try:
             for sketch in frozen:
                 if replayed_on(sketch, state.candidate, incumbents) is not None:

@@ -23,8 +23,7 @@ from global_learner.rollout.verdicts.evidence import (
     scores_of,
     twin_foresight,
 )
-from global_learner.rollout.verdicts.sign_test import loss_signs
-from global_learner.rollout.verdicts.verdict import ClusterEvidence, Rule, StageOutcome, alarms_of, judge
+from global_learner.rollout.verdicts.verdict import ClusterEvidence, Rule, StageOutcome, alarms_of, judge, loss_signs
 
 DAY_SECONDS = 86_400.0
 LOOK_DAYS = 1.0

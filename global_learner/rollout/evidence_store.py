@@ -26,9 +26,8 @@ from global_learner.registry.tables import (
     RolloutShadowRow,
     RolloutVerdictRow,
 )
-from global_learner.rollout.shadow import Shadowed
 from global_learner.rollout.state import RolloutState
-from global_learner.rollout.verdicts.evidence import SwitchbackBlock, TwinSays
+from global_learner.rollout.verdicts.evidence import Shadowed, SwitchbackBlock, TwinSays
 from global_learner.rollout.verdicts.verdict import Verdict
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment, candidate_acts

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 
 from global_learner.rollout.events import StageVerdict
 from global_learner.rollout.evidence_store import Brought
-from global_learner.rollout.plan import GateStage, ShadowStage
+from global_learner.rollout.plan import GateStage, ShadowStage, VerdictSettings
 from global_learner.rollout.queries import QueryStanding, with_queries
-from global_learner.rollout.replays import GateReplayed
-from global_learner.rollout.shadow import judge_shadow
 from global_learner.rollout.state import RolloutPhase, RolloutState, VersionRole
-from global_learner.rollout.verdicts.evidence import SwitchbackBlock, pairs_of
-from global_learner.rollout.verdicts.gate import judge_gate
+from global_learner.rollout.verdicts.evidence import Shadowed, SwitchbackBlock, pairs_of
+from global_learner.rollout.verdicts.gate import GateReplayed, judge_gate
 from global_learner.rollout.verdicts.verdict import ClusterEvidence, Rule, StageOutcome, Verdict, evidence_of, judge
 
 _HOUR_SECONDS, _DAY_SECONDS = 3600.0, 86_400.0
+_LEAST_SHADOWS = 2
+"""Clusters with enough decisions, before the shadow stage passes by itself."""
 
 
 class Judge:
@@ -83,6 +84,57 @@ class Judge:
             known = (key, evidence_of(pairs_of(blocks), rule))
             self._known[cluster] = known
         return known[1]
+
+
+def judge_shadow(
+    shadowed: Mapping[str, Shadowed], of_stage: Collection[str], settings: VerdictSettings, *, time_over: bool
+) -> Verdict:
+    """The verdict on the shadow stage so far; it passes when the stage's hours are over, and may fail before.
+
+    Nothing is carried out there, so nothing can be said of completion times. A candidate fails that gives no decision
+    in time, or that the guard would change more often than the incumbent, in two clusters; a single one is held.
+
+    Args:
+        shadowed: of every cluster that sent something.
+        of_stage: clusters that shadow now, and are there.
+    """
+    faults = {cluster: found for cluster, own in sorted(shadowed.items()) if (found := _shadow_faults(own, settings))}
+    reasons = tuple(f"{cluster}: {', '.join(found)}" for cluster, found in faults.items())
+    if len(faults) >= _LEAST_SHADOWS:
+        return Verdict(StageOutcome.FAIL, reasons=reasons)
+    faulty = tuple(faults)
+    enough = [
+        cluster
+        for cluster in of_stage
+        if cluster not in faulty and cluster in shadowed and shadowed[cluster].decisions >= settings.shadow_decisions
+    ]
+    if not time_over:
+        return Verdict(StageOutcome.WAIT, held=faulty, reasons=reasons)
+    if len(enough) < _LEAST_SHADOWS:
+        few = f"{len(enough)} clusters computed {settings.shadow_decisions} decisions twice; it takes {_LEAST_SHADOWS}"
+        return Verdict(StageOutcome.INCONCLUSIVE, held=faulty, reasons=(*reasons, few))
+    decisions = sum(shadowed[cluster].decisions for cluster in enough)
+    agreed = sum(shadowed[cluster].agreed for cluster in enough) / decisions
+    gain = sum(shadowed[cluster].believed_gain * shadowed[cluster].decisions for cluster in enough) / decisions
+    passed = (
+        f"{len(enough)} clusters, {decisions} decisions made twice: in {agreed:.1%} of them every job got the same; "
+        f"believed progress of all jobs {math.expm1(gain):+.1%}, + is faster"
+    )
+    return Verdict(StageOutcome.PASS, held=faulty, reasons=(*reasons, passed))
+
+
+def _shadow_faults(shadowed: Shadowed, settings: VerdictSettings) -> list[str]:
+    """Faults of the candidate in a cluster that shadows, for people."""
+    if shadowed.decisions < settings.shadow_decisions:
+        return []
+    found = []
+    failed = shadowed.failed / shadowed.decisions
+    if failed > settings.shadow_failed_percent / 100.0:
+        found.append(f"no decision in time in {failed:.1%}")
+    more = (shadowed.candidate_interventions - shadowed.incumbent_interventions) / shadowed.decisions
+    if more > settings.shadow_guard_percent / 100.0:
+        found.append(f"the guard would step in in {more:.1%} more")
+    return found
 
 
 def reported(state: RolloutState, verdict: Verdict, now: float) -> StageVerdict | None:

@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 
 from global_learner.rollout.evidence_store import EvidenceStore, KeptEvent, KeptVerdict
 from global_learner.rollout.queries import ShownQuery
-from global_learner.rollout.replays import FrozenSketch, incumbents_of, replayed_on
 from global_learner.rollout.rollout_store import RolloutRecord, RolloutStore, Taken
-from global_learner.rollout.shadow import Shadowed
 from global_learner.rollout.state import RolloutMember
-from global_learner.rollout.verdicts.gate import Replayed
+from global_learner.rollout.verdicts.evidence import Shadowed
+from global_learner.rollout.verdicts.gate import FrozenSketch, Replayed, replayed_on
 from policy_net.exchange.generated import fleet_pb2
 
 MOST_ROLLOUTS = 4
@@ -143,7 +142,7 @@ def overview_message(shown: Overview) -> fleet_pb2.Rollout:
             row.shadow_decisions, row.shadow_agreed = shadowed.decisions, shadowed.agreed
         message.members.append(row)
     state = shown.record.state
-    incumbents = incumbents_of(state)
+    incumbents = state.incumbents
     message.sketches.extend(
         _sketch(sketch, replayed_on(sketch, state.candidate, incumbents)) for sketch in shown.sketches
     )

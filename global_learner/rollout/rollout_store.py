@@ -31,16 +31,18 @@ from global_learner.rollout.events import (
     Abort,
     Event,
     EventContent,
+    Jcts,
     Pause,
     Pin,
     RolloutAuditLine,
     Transition,
     VersionDamaged,
     VersionGone,
+    rollout_assignment_of,
+    seed_of,
 )
 from global_learner.rollout.machine import FleetCluster, start, step
 from global_learner.rollout.plan import RolloutPlan
-from global_learner.rollout.rollout_assignments import Jcts, rollout_assignment_of, seed_of
 from global_learner.rollout.sketch_store import freeze
 from global_learner.rollout.state import RolloutPhase, RolloutState, VersionRole
 from global_learner.storage.audit import KEEPER, Order

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import RolloutSketchRow, WorkloadSketchRow
-from global_learner.rollout.replays import FrozenSketch
+from global_learner.rollout.verdicts.gate import FrozenSketch
 from policy_net.exchange.workload_sketch import WorkloadSketch
 
 MOST_FROZEN = 32

@@ -113,3 +113,8 @@ class RolloutState(Section):
             for member in self.members
             if member.role is VersionRole.INCUMBENT and member.incumbent != self.candidate
         )
+
+    @property
+    def incumbents(self) -> set[int]:
+        """Versions other than the candidate that its clusters would go back to."""
+        return {member.incumbent for member in self.members if member.role.takes_part} - {self.candidate}

@@ -120,7 +120,7 @@ def for_people(
 
 
 class AdminService(fleet_pb2_grpc.AdminServicer):
-    """Answers the platform owner and those to whom he gave a role, which was looked at before (`roles.NEEDS`)."""
+    """Answers the platform owner and those to whom he gave a role, which was looked at before (`identity.NEEDS`)."""
 
     def __init__(
         self,

@@ -77,6 +77,28 @@ class SwitchbackBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class Shadowed:
+    """Sums of a cluster since it began to shadow.
+
+    Attributes:
+        decisions: computed by both versions.
+        agreed: of them, both gave every job the same.
+        failed: of them, the candidate gave none, or too late.
+        incumbent_interventions, candidate_interventions: of the guard; the candidate's hypothetical.
+        believed_gain: mean log of the candidate's believed progress over the incumbent's.
+    """
+
+    decisions: int
+    agreed: int = 0
+    failed: int = 0
+    incumbent_interventions: int = 0
+    candidate_interventions: int = 0
+    incumbent_latency_p99_seconds: float = 0.0
+    candidate_latency_p99_seconds: float = 0.0
+    believed_gain: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
     """Two blocks of one pair, in which both versions acted."""
 

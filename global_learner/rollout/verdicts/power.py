@@ -17,8 +17,7 @@ import numpy as np
 
 from global_learner.rollout.verdicts.confidence import LEAST_PAIRS, summed
 from global_learner.rollout.verdicts.evidence import Score
-from global_learner.rollout.verdicts.sign_test import loss_signs
-from global_learner.rollout.verdicts.verdict import ClusterEvidence, Rule, StageOutcome, alarms_of, judge
+from global_learner.rollout.verdicts.verdict import ClusterEvidence, Rule, StageOutcome, alarms_of, judge, loss_signs
 
 DRAWS = 200
 """Rollouts for each loss: a chance is right to some 3%, and it takes about a second of a core."""

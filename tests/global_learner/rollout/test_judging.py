@@ -5,11 +5,9 @@ from global_learner.rollout.events import Pause, Pin, StageVerdict
 from global_learner.rollout.evidence_store import Brought
 from global_learner.rollout.judging import Judge, reported
 from global_learner.rollout.plan import RolloutPlan
-from global_learner.rollout.replays import GateReplayed
-from global_learner.rollout.shadow import Shadowed
 from global_learner.rollout.state import RolloutPhase, VersionRole
-from global_learner.rollout.verdicts.evidence import SwitchbackBlock
-from global_learner.rollout.verdicts.gate import OwnWork, Replayed
+from global_learner.rollout.verdicts.evidence import Shadowed, SwitchbackBlock
+from global_learner.rollout.verdicts.gate import GateReplayed, OwnWork, Replayed
 from global_learner.rollout.verdicts.verdict import StageOutcome, Verdict
 
 DAY = 86_400.0

@@ -25,9 +25,8 @@ from global_learner.rollout.queries import (
 )
 from global_learner.rollout.rollout_messages import Overview, overview_message
 from global_learner.rollout.rollout_store import RolloutRecord
-from global_learner.rollout.shadow import Shadowed
 from global_learner.rollout.state import VersionRole
-from global_learner.rollout.verdicts.evidence import SwitchbackBlock
+from global_learner.rollout.verdicts.evidence import Shadowed, SwitchbackBlock
 from global_learner.rollout.verdicts.verdict import StageOutcome, Verdict
 
 DAY, MINUTE = 86_400.0, 60.0

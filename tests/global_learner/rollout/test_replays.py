@@ -1,7 +1,6 @@
 import pytest
 
-from global_learner.rollout.replays import replays_of
-from global_learner.rollout.verdicts.gate import Replayed
+from global_learner.rollout.verdicts.gate import Replayed, replays_of
 
 
 def score(seconds: float) -> dict[str, object]:

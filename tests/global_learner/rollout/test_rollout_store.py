@@ -34,9 +34,8 @@ from global_learner.rollout.evidence_store import EvidenceStore, StoredEvidence
 from global_learner.rollout.machine import assignment_of
 from global_learner.rollout.plan import RolloutPlan
 from global_learner.rollout.rollout_store import RolloutStore, SeenRollout, Taken
-from global_learner.rollout.shadow import Shadowed
 from global_learner.rollout.state import RolloutPhase, VersionRole
-from global_learner.rollout.verdicts.evidence import SwitchbackBlock
+from global_learner.rollout.verdicts.evidence import Shadowed, SwitchbackBlock
 from global_learner.rollout.verdicts.verdict import StageOutcome
 from global_learner.storage.audit import KEEPER, Order
 from global_learner.storage.commits import Commits

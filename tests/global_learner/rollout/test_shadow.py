@@ -2,8 +2,9 @@ import math
 
 import pytest
 
+from global_learner.rollout.judging import judge_shadow
 from global_learner.rollout.plan import VerdictSettings
-from global_learner.rollout.shadow import Shadowed, judge_shadow
+from global_learner.rollout.verdicts.evidence import Shadowed
 from global_learner.rollout.verdicts.verdict import StageOutcome
 
 SETTINGS = VerdictSettings()

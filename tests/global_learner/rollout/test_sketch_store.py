@@ -10,9 +10,9 @@ from rollout_makers import NOW
 from global_learner.registry.registry import Registry
 from global_learner.registry.signing import Signing
 from global_learner.rollout.plan import RolloutPlan
-from global_learner.rollout.replays import FrozenSketch, own_work
 from global_learner.rollout.rollout_store import RolloutStore
 from global_learner.rollout.sketch_store import MOST_FROZEN, SketchStore
+from global_learner.rollout.verdicts.gate import FrozenSketch, own_work
 from global_learner.storage.audit import Order
 from policy_net.domain import JobKind
 from policy_net.exchange.workload_sketch import KindSketch, WorkloadSketch

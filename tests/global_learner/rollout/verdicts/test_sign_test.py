@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from global_learner.rollout.verdicts.evidence import Pair, SwitchbackBlock
-from global_learner.rollout.verdicts.sign_test import (
+from global_learner.rollout.verdicts.verdict import (
     NO_SIGNS,
     Signs,
     guard_signs,
