@@ -45,7 +45,7 @@ def split_of(cell: int, kind: JobKind) -> tuple[int, int]:
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Where an array's values lie; it must be kept as long as the compiled code uses them."""
+    """Address of an array's values; the array must be kept as long as the compiled code uses them."""
     return int(array.ctypes.data)
 
 
@@ -156,8 +156,8 @@ class BelievedTypes(ProcessTypes):
         memory.with_sessions = self._known_sessions is not None
         rows = self._known_sessions["sessions"] if self._known_sessions is not None else []
         # A job begins one; one whose type trained nowhere for a while, and does again, another.
-        memory.session_room = len(rows) + 2 * jobs
-        self._sessions = np.zeros(memory.session_room if memory.with_sessions else 0, dtype=SESSION)
+        memory.most_sessions = len(rows) + 2 * jobs
+        self._sessions = np.zeros(memory.most_sessions if memory.with_sessions else 0, dtype=SESSION)
         for at, row in enumerate(rows):
             self._sessions[at] = tuple(row)
         self._session_count = np.array([len(rows)], dtype=np.int64)
@@ -197,7 +197,7 @@ class BelievedTypes(ProcessTypes):
             present: of the jobs of unknown work that are still there, id, trained samples and reference speed.
             starting: of those that start, id and seconds so far.
             sizes: of those, id, workers and servers with which they trained last.
-            placed: whether it was known where tasks lie.
+            placed: whether the places of tasks were known.
         """
         lifetimes: dict[str, Any] = {
             "ended": self.ended.tolist(),

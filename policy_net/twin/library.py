@@ -1,4 +1,4 @@
-"""The compiled library of the twin: where it lies, whether it may be used, and why not where it may not.
+"""The compiled library of the twin: its place, whether it may be used, and why not where it may not.
 
 It is built with the package where there is a C compiler (`setup.py`); without it everything works, slower, on the
 reference. A library of other sources than those beside it is not used: results would be those of the past.

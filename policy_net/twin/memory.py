@@ -86,7 +86,7 @@ class GroupMemory(ctypes.Structure):
     _fields_ = [
         *((name, _INTEGER) for name in ("draws", "every", "phase")),
         ("keep", KEEP),
-        *((name, _INTEGER) for name in ("rows", "row_room", "jobs")),
+        *((name, _INTEGER) for name in ("rows", "most_rows", "jobs")),
         *((name, _ADDRESS) for name in ("action", "features", "mask", "utility", "share")),
     ]
 
@@ -110,7 +110,7 @@ class CaseMemory(ctypes.Structure):
         *((name, _INTEGER) for name in ("jobs", "types", "classes", "nodes", "most_nodes", "layers")),
         *((name, _INTEGER) for name in ("parameters", "changes_nodes", "nodes_pending", "most_idle", "most_waiting")),
         *((name, _INTEGER) for name in ("on_events", "pooled", "packed", "distance_matters", "plans_places")),
-        *((name, _INTEGER) for name in ("learns", "silent", "with_sessions", "session_room", "scheduler", "fits")),
+        *((name, _INTEGER) for name in ("learns", "silent", "with_sessions", "most_sessions", "scheduler", "fits")),
         *((name, _FLOAT) for name in ("slot_seconds", "debounce_seconds", "noise_variance")),
         *((name, _FLOAT) for name in ("resize_seconds", "resume_seconds", "start_seconds", "checkpoint_seconds")),
         *((name, _FLOAT) for name in ("refit_growth", "next_change_seconds", "gpu_seconds_before")),

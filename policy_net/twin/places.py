@@ -15,7 +15,7 @@ from policy_net.twin.memory import MEAN, CaseMemory
 KINDS = tuple(JobKind)
 """In the order in which the effects of whole kinds stand, before those of types."""
 SIZES = MAX_ALLREDUCE_WORKERS.bit_length()
-"""Numbers of workers that are told apart: by the power of two below them."""
+"""Numbers of workers that are distinguished: by the power of two below them."""
 NODES = ("2", "more")
 GPU_TYPE = ""
 """Of all nodes of such a cluster."""
@@ -32,7 +32,7 @@ def knows_gpu_types(places: PlaceBeliefs) -> bool:
 
 
 class BelievedPlaces:
-    """What is believed of types that lie apart, in arrays that the compiled code updates.
+    """What is believed of types whose workers are apart, in arrays that the compiled code updates.
 
     Args:
         places: of a policy that stands between two decisions; of GPU types nothing.

@@ -194,20 +194,20 @@ bool belief_refresh(Twin *twin, int index) {
 }
 
 /* Take in what a job did between two decisions. */
-void belief_observe(Twin *twin, int index, Split held, double samples, double seconds) {
+void belief_observe(Twin *twin, int index, Split running, double samples, double seconds) {
     Type *type = &twin->in->type[index];
     Belief *belief = &twin->belief[index];
-    bool has_cell = held.workers > 0 && (type->uses_ps ? held.ps > 0 : held.ps == 0);
+    bool has_cell = running.workers > 0 && (type->uses_ps ? running.ps > 0 : running.ps == 0);
     if (!has_cell || !(samples >= 0 && samples < INFINITY && seconds > 0 && seconds < INFINITY))
         return;
     type->known = true;
     Cell *cell = NULL;
     for (int64_t i = 0; i < type->cells && !cell; i++)
-        if (type->cell[i].ps == held.ps && type->cell[i].workers == held.workers)
+        if (type->cell[i].ps == running.ps && type->cell[i].workers == running.workers)
             cell = &type->cell[i];
     if (!cell) {
         cell = &type->cell[type->cells++];
-        *cell = (Cell){.ps = held.ps, .workers = held.workers};
+        *cell = (Cell){.ps = running.ps, .workers = running.workers};
         type->refit_at = 0;
     }
     bool was_dead = is_dead(cell);

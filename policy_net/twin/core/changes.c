@@ -60,11 +60,11 @@ static void renew(Twin *twin) {
         int index = twin->present[at];
         twin->job[index].sized = false;
         if (twin->pool)
-            twin->pool->lie[index].count = renamed(twin, twin->pool->lie[index].share, twin->pool->lie[index].count);
+            twin->pool->placement[index].count = renamed(twin, twin->pool->placement[index].share, twin->pool->placement[index].count);
     }
 }
 
-/* Let nodes come and go up to a time in which no job holds anything; false if that failed. */
+/* Let nodes come and go up to a time in which no job runs; false if that failed. */
 bool nodes_advance(Twin *twin, double until) {
     if (twin->in->next_change_seconds > until)
         return true;
@@ -78,9 +78,9 @@ static void find_losses(Twin *twin, int index, double until) {
     const Case *in = twin->in;
     const Job *spec = &in->job[index];
     State *job = &twin->job[index];
-    const Lie *lie = twin->pool ? &twin->pool->lie[index] : &twin->lain[index]; /* on the nodes of before */
-    const Share *share = lie->share;
-    for (int i = 0; i < lie->count; i++) {
+    const Placement *placement = twin->pool ? &twin->pool->placement[index] : &twin->placement_before[index]; /* on the nodes of before */
+    const Share *share = placement->share;
+    for (int i = 0; i < placement->count; i++) {
         double lost_at = in->lost_at[twin->node_before[share[i].node]];
         if (lost_at == INFINITY)
             continue;
@@ -103,11 +103,11 @@ bool nodes_change(Twin *twin, double until) {
         twin->job[twin->present[at]].lost = (Split){0, 0};
         twin->job[twin->present[at]].lost_gpu_seconds = 0.0;
     }
-    if (twin->keeps_lies && !twin->pool && !place(twin, twin->lain))
+    if (twin->keeps_placements && !twin->pool && !place(twin, twin->placement_before))
         return false;
     if (!change(twin, until))
         return false;
-    for (int at = 0; twin->keeps_lies && at < twin->presents; at++)
+    for (int at = 0; twin->keeps_placements && at < twin->presents; at++)
         find_losses(twin, twin->present[at], until);
     renew(twin);
     return true;
@@ -120,10 +120,10 @@ void nodes_lose(Twin *twin) {
         State *job = &twin->job[index];
         if (job->lost.workers + job->lost.ps == 0 || !isnan(twin->in->end_at[index]))
             continue;
-        job->held.workers -= job->lost.workers;
-        job->held.ps -= job->lost.ps;
-        if (twin->pool && job->held.workers + job->held.ps == 0) /* it lies nowhere, even if its node is back */
-            twin->pool->lie[index].count = 0;
+        job->running.workers -= job->lost.workers;
+        job->running.ps -= job->lost.ps;
+        if (twin->pool && job->running.workers + job->running.ps == 0) /* it is nowhere, even if its node is back */
+            twin->pool->placement[index].count = 0;
         if (job->can_train && twin->in->checkpoint_seconds) {
             twin->out->lost_training_seconds += job->since_checkpoint_seconds;
             job->done_epochs = job->checkpoint_epochs;

@@ -36,13 +36,13 @@ void job_view(const Job *spec, State *job) {
     job->max_workers = (int)spec->max_workers;
 }
 
-/* Believed samples/s at the size that the user asked for, or else at the best. */
+/* Believed samples/s at the requested size, or else at the best. */
 static double reference_speed(const Twin *twin, const Job *spec) {
     const Belief *belief = &twin->belief[spec->type];
     if (spec->requested_ps < (spec->uses_ps ? SIDE : 1) && spec->requested_workers < (spec->uses_ps ? SIDE : APART)) {
-        double asked = belief->speed[cell_of((int)spec->requested_ps, (int)spec->requested_workers)];
-        if (asked > 0.0)
-            return asked;
+        double requested = belief->speed[cell_of((int)spec->requested_ps, (int)spec->requested_workers)];
+        if (requested > 0.0)
+            return requested;
     }
     double fastest = belief->fastest;
     for (int workers = SIDE; !spec->uses_ps && workers <= spec->max_workers; workers++)
@@ -121,13 +121,13 @@ static void measure_by_others(Twin *twin) {
     }
 }
 
-/* No room to grow for an all-reduce job that would lose more by a restart than it gains by any size. */
+/* No growth for an all-reduce job that would lose more by a restart than it gains by any size. */
 static void without_futile_growth(Twin *twin, double restart) {
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
         const Job *spec = &twin->in->job[index];
         State *job = &twin->job[index];
-        int now = job->held.workers, most = job->max_workers;
+        int now = job->running.workers, most = job->max_workers;
         if (spec->uses_ps || now <= 0 || now >= most)
             continue;
         const double *speed = twin->belief[spec->type].speed;

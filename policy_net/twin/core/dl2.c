@@ -26,54 +26,54 @@ typedef struct {
     int first, count;
     bool *mask, *afterwards; /* of every action; afterwards: once a job can train */
     bool holds_back, something_runs;
-    float *share, *features, *pre, *hidden, *logits; /* share: of every job; pre: of the first layer; hidden: room for two layers */
+    float *share, *features, *pre, *hidden, *logits; /* share: of every job; pre: of the first layer; hidden: of two layers */
     double *chance, probability;                     /* probability: of the action that was drawn last */
     int64_t draw;                                    /* of a group, from 1 on; 0: the decision that is taken */
     struct Fits {
         int64_t worker, server;
         Split tasks;
         bool yes;
-    } *fits; /* what was asked of the present room */
-    int asked;
+    } *fits; /* answers about the present free capacity */
+    int answers;
 } Batch;
 
 static const Job *spec_of(const Batch *batch, int column) {
     return &batch->twin->in->job[batch->twin->present[batch->first + column]];
 }
 
-static Split *held_of(const Batch *batch, int column) { return &batch->twin->plan.held[batch->first + column]; }
+static Split *granted_of(const Batch *batch, int column) { return &batch->twin->plan.granted[batch->first + column]; }
 
 static int void_of(const Batch *batch) { return KINDS * (int)batch->net->jobs_per_batch; }
 
 /* What an action gives: one task of a role, or what the job lacks to its minimum. */
 static Split grant_of(const Batch *batch, int column, int kind) {
     const Job *spec = spec_of(batch, column);
-    Split held = *held_of(batch, column);
-    int workers = (int)spec->min_workers - held.workers, ps = (int)spec->min_ps - held.ps;
+    Split granted = *granted_of(batch, column);
+    int workers = (int)spec->min_workers - granted.workers, ps = (int)spec->min_ps - granted.ps;
     return (Split){kind == SERVER ? 0 : workers > 1 ? workers : 1, kind == WORKER ? 0 : ps > 1 ? ps : 1};
 }
 
 static bool fits(Batch *batch, int column, Split tasks) {
     const Job *spec = spec_of(batch, column);
     int64_t worker = tasks.workers ? spec->worker_class : NOTHING, server = tasks.ps ? spec->ps_class : NOTHING;
-    for (int i = 0; i < batch->asked; i++) {
+    for (int i = 0; i < batch->answers; i++) {
         const struct Fits *one = &batch->fits[i];
         if (one->worker == worker && one->server == server && one->tasks.workers == tasks.workers && one->tasks.ps == tasks.ps)
             return one->yes;
     }
     bool yes = capacity_fits(batch->twin, &batch->twin->plan, batch->twin->present[batch->first + column], tasks.workers, tasks.ps);
-    batch->fits[batch->asked++] = (struct Fits){worker, server, tasks, yes};
+    batch->fits[batch->answers++] = (struct Fits){worker, server, tasks, yes};
     return yes;
 }
 
 /* Admit what a job's caps allow. */
 static void open_column(Batch *batch, int column) {
     const Job *spec = spec_of(batch, column);
-    Split held = *held_of(batch, column), both = grant_of(batch, column, BUNDLE);
-    bool *mask = batch->mask + KINDS * column, worker_fits = held.workers + both.workers <= spec->max_workers;
+    Split granted = *granted_of(batch, column), both = grant_of(batch, column, BUNDLE);
+    bool *mask = batch->mask + KINDS * column, worker_fits = granted.workers + both.workers <= spec->max_workers;
     if (worker_fits)
         mask[WORKER] = true;
-    if (!spec->uses_ps || held.ps + both.ps > spec->max_ps)
+    if (!spec->uses_ps || granted.ps + both.ps > spec->max_ps)
         return;
     mask[SERVER] = true;
     if (worker_fits && batch->net->bundles)
@@ -92,16 +92,16 @@ static void open_anew(Batch *batch, int column) {
 
 static void close_what_caps_forbid(Batch *batch, int column) {
     const Job *spec = spec_of(batch, column);
-    Split held = *held_of(batch, column);
+    Split granted = *granted_of(batch, column);
     bool *mask = batch->mask + KINDS * column;
-    if (held.workers >= spec->max_workers)
+    if (granted.workers >= spec->max_workers)
         mask[WORKER] = mask[BUNDLE] = false;
-    if (held.ps >= spec->max_ps)
+    if (granted.ps >= spec->max_ps)
         mask[SERVER] = mask[BUNDLE] = false;
 }
 
 static void close_what_does_not_fit(Batch *batch) {
-    batch->asked = 0;
+    batch->answers = 0;
     for (int index = 0; index < KINDS * batch->count; index++)
         if (batch->mask[index])
             batch->mask[index] = fits(batch, index / KINDS, grant_of(batch, index / KINDS, index % KINDS));
@@ -111,13 +111,13 @@ static void close_what_does_not_fit(Batch *batch) {
 static void mark_halves(Batch *batch, bool *starting) {
     bool begun = false;
     for (int column = 0; column < batch->count; column++)
-        begun = begun || held_of(batch, column)->workers || held_of(batch, column)->ps;
+        begun = begun || granted_of(batch, column)->workers || granted_of(batch, column)->ps;
     for (int column = 0; column < batch->count; column++) {
         const Job *spec = spec_of(batch, column);
-        Split held = *held_of(batch, column);
-        if (begun && !held.workers && !held.ps)
+        Split granted = *granted_of(batch, column);
+        if (begun && !granted.workers && !granted.ps)
             continue;
-        int workers = (spec->min_workers > 1 ? (int)spec->min_workers : 1) - held.workers, ps = (int)spec->min_ps - held.ps;
+        int workers = (spec->min_workers > 1 ? (int)spec->min_workers : 1) - granted.workers, ps = (int)spec->min_ps - granted.ps;
         if (!fits(batch, column, (Split){workers > 0 ? workers : 0, ps > 0 ? ps : 0}))
             continue;
         starting[KINDS * column + WORKER] = workers > 0;
@@ -205,24 +205,24 @@ static void start_network(Batch *batch) {
 
 static double part_of(int64_t used, int64_t total) { return used ? (total ? (double)used / (double)total : INFINITY) : 0.0; }
 
-static double dominant_share(const Twin *twin, const Job *spec, Split held) {
-    double cpu = part_of(held.workers * spec->worker_cpu + held.ps * spec->ps_cpu, twin->total_cpu);
-    double gpu = part_of(held.workers * spec->worker_gpu + held.ps * spec->ps_gpu, twin->total_gpu);
+static double dominant_share(const Twin *twin, const Job *spec, Split size) {
+    double cpu = part_of(size.workers * spec->worker_cpu + size.ps * spec->ps_cpu, twin->total_cpu);
+    double gpu = part_of(size.workers * spec->worker_gpu + size.ps * spec->ps_gpu, twin->total_gpu);
     return fmax(cpu, gpu);
 }
 
 static int shown(int tasks) { return tasks < MOST_SHOWN ? tasks : MOST_SHOWN; }
 
-/* Show the network what a job was given on top of what it held. */
+/* Show the network what a job was given on top of what it was granted. */
 static void change_network(Batch *batch, int column, Split given) {
     const Job *spec = spec_of(batch, column);
-    Split held = *held_of(batch, column);
-    float share = (float)dominant_share(batch->twin, spec, held) - batch->share[column];
+    Split granted = *granted_of(batch, column);
+    float share = (float)dominant_share(batch->twin, spec, granted) - batch->share[column];
     int64_t first = column * row_width(batch) + batch->net->type_columns + 2;
     batch->share[column] += share;
     add_input(batch, first, share);
     if (given.workers)
-        add_input(batch, first + 1, (float)(shown(held.workers) - shown(held.workers - given.workers)) / MOST_SHOWN);
+        add_input(batch, first + 1, (float)(shown(granted.workers) - shown(granted.workers - given.workers)) / MOST_SHOWN);
     if (given.ps)
         add_input(batch, first + 2, (float)given.ps / MOST_SHOWN);
 }
@@ -267,10 +267,10 @@ static int best_action(const Batch *batch) {
 /* The action that repairs the first lopsided job, if it is admissible. */
 static int proposal(const Batch *batch) {
     for (int column = 0; column < batch->count; column++) {
-        Split held = *held_of(batch, column);
-        if (held.workers <= 1 && held.ps <= 1)
+        Split granted = *granted_of(batch, column);
+        if (granted.workers <= 1 && granted.ps <= 1)
             continue;
-        bool servers = held.workers > LOPSIDED * held.ps, workers = held.ps > LOPSIDED * held.workers;
+        bool servers = granted.workers > LOPSIDED * granted.ps, workers = granted.ps > LOPSIDED * granted.workers;
         int index = KINDS * column + (servers ? SERVER : WORKER);
         if ((servers || workers) && batch->mask[index])
             return index;
@@ -304,10 +304,10 @@ static int drawn_action(Batch *batch, double uniform) {
 static void grant(Batch *batch, int index) {
     int column = index / KINDS, kind = index % KINDS;
     const Job *spec = spec_of(batch, column);
-    Split given = grant_of(batch, column, kind), *held = held_of(batch, column);
+    Split given = grant_of(batch, column, kind), *granted = granted_of(batch, column);
     capacity_take(batch->twin, &batch->twin->plan, batch->twin->present[batch->first + column], given.workers, given.ps);
-    held->workers += given.workers;
-    held->ps += given.ps;
+    granted->workers += given.workers;
+    granted->ps += given.ps;
     if (batch->holds_back)
         memcpy(batch->mask, batch->afterwards, sizeof(bool) * (size_t)(void_of(batch) + 1));
     batch->holds_back = false;
@@ -316,23 +316,23 @@ static void grant(Batch *batch, int index) {
     else
         open_anew(batch, column);
     close_what_does_not_fit(batch);
-    batch->something_runs = batch->something_runs || (held->workers >= spec->min_workers && held->ps >= spec->min_ps && held->workers > 0);
+    batch->something_runs = batch->something_runs || (granted->workers >= spec->min_workers && granted->ps >= spec->min_ps && granted->workers > 0);
     if (!batch->net->bundles && !batch->something_runs)
         hold_back(batch);
     change_network(batch, column, given);
 }
 
-/* Room for more actions; false without memory. */
+/* Memory for more actions; false without. */
 static bool extend(Group *group, size_t inputs, size_t actions) {
-    size_t room = group->row_room ? 2 * (size_t)group->row_room : FIRST_ROWS;
-    Action *action = realloc(group->action, room * sizeof(Action));
+    size_t most = group->most_rows ? 2 * (size_t)group->most_rows : FIRST_ROWS;
+    Action *action = realloc(group->action, most * sizeof(Action));
     group->action = action ? action : group->action;
-    float *features = realloc(group->features, room * inputs * sizeof(float));
+    float *features = realloc(group->features, most * inputs * sizeof(float));
     group->features = features ? features : group->features;
-    bool *mask = realloc(group->mask, room * actions * sizeof(bool));
+    bool *mask = realloc(group->mask, most * actions * sizeof(bool));
     group->mask = mask ? mask : group->mask;
     if (action && features && mask)
-        group->row_room = (int64_t)room;
+        group->most_rows = (int64_t)most;
     return action && features && mask;
 }
 
@@ -340,7 +340,7 @@ static bool extend(Group *group, size_t inputs, size_t actions) {
 static bool record(Batch *batch, int index) {
     Group *group = batch->net->group;
     size_t inputs = (size_t)batch->net->widths[0], actions = (size_t)void_of(batch) + 1;
-    if (group->rows == group->row_room && !extend(group, inputs, actions))
+    if (group->rows == group->most_rows && !extend(group, inputs, actions))
         return false;
     size_t row = (size_t)group->rows++;
     int64_t job = index == void_of(batch) ? NOTHING : batch->first + index / KINDS;
@@ -385,7 +385,7 @@ static bool fill(Batch *batch) {
 /* Give to all present jobs, from nothing; false if that failed. */
 static bool allocate(Batch *batch) {
     Twin *twin = batch->twin;
-    room_begin(twin, &twin->plan);
+    capacity_begin(twin, &twin->plan);
     batch->something_runs = false;
     for (batch->first = 0; batch->first < twin->presents; batch->first += (int)batch->net->jobs_per_batch) {
         int left = twin->presents - batch->first;
@@ -415,11 +415,11 @@ static void score(const Batch *batch, double *utility, double *share) {
     double all = 0.0;
     for (int at = 0; at < twin->presents; at++) {
         const Job *spec = &twin->in->job[twin->present[at]];
-        Split held = twin->plan.held[at];
-        bool trains = held.workers >= spec->min_workers && held.ps >= spec->min_ps;
-        double speed = trains ? twin->belief[spec->type].speed[cell_of(held.ps, held.workers)] : 0.0;
+        Split granted = twin->plan.granted[at];
+        bool trains = granted.workers >= spec->min_workers && granted.ps >= spec->min_ps;
+        double speed = trains ? twin->belief[spec->type].speed[cell_of(granted.ps, granted.workers)] : 0.0;
         utility[at] = utility_of(twin, twin->present[at], speed);
-        share[at] = dominant_share(twin, spec, held);
+        share[at] = dominant_share(twin, spec, granted);
         all += utility_of(twin, twin->present[at], best_speed(twin, spec));
     }
     for (int at = 0; at < twin->presents; at++)
@@ -430,7 +430,7 @@ static void score(const Batch *batch, double *utility, double *share) {
 static bool draw_group(Batch *batch) {
     Group *group = batch->net->group;
     size_t jobs = (size_t)batch->twin->presents;
-    group->rows = group->row_room = 0;
+    group->rows = group->most_rows = 0;
     group->jobs = (int64_t)jobs;
     group->utility = malloc(sizeof(double) * (size_t)group->draws * jobs);
     group->share = malloc(sizeof(double) * (size_t)group->draws * jobs);
@@ -476,6 +476,6 @@ bool dl2(Twin *twin) {
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     if (went_well)
-        room_grant(twin, &twin->plan);
+        capacity_grant(twin, &twin->plan);
     return went_well && !twin->lacks_memory;
 }

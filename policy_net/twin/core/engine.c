@@ -60,18 +60,18 @@ static double noise_factor(uint64_t key, uint64_t decision, double variance) {
     return exp(sqrt(variance) * normal - variance / 2.0);
 }
 
-/* Hold what was granted; a job that runs on with another size or elsewhere, or runs again, may have to pause. */
-static void hold(Twin *twin, int index) {
+/* Give a job the size that was granted; one that runs on with another size or elsewhere, or runs again, may have to pause. */
+static void apply_grant(Twin *twin, int index) {
     const Case *in = twin->in;
     const Job *spec = &in->job[index];
     State *job = &twin->job[index];
     bool could_train = job->can_train;
     bool can_train = job->granted.workers >= spec->min_workers && job->granted.ps >= spec->min_ps;
-    bool alike = job->granted.workers == job->held.workers && job->granted.ps == job->held.ps;
+    bool alike = job->granted.workers == job->running.workers && job->granted.ps == job->running.ps;
     if (can_train == could_train && alike && !(job->moved && can_train))
         return;
     job->can_train = can_train;
-    job->held = job->granted;
+    job->running = job->granted;
     if (!can_train) {
         if (could_train) {
             job->checkpoint_epochs = job->done_epochs;
@@ -94,11 +94,11 @@ static double true_speed(const Twin *twin, int index) {
     const State *job = &twin->job[index];
     if (!job->can_train)
         return 0.0;
-    double speed = in->type[spec->type].truth[cell_of(job->held.ps, job->held.workers)] * spec->speed_factor;
+    double speed = in->type[spec->type].truth[cell_of(job->running.ps, job->running.workers)] * spec->speed_factor;
     if (speed && in->noise_variance)
         speed *= noise_factor(spec->noise_key, (uint64_t)twin->out->decisions, in->noise_variance);
     if (speed && in->distance_matters)
-        speed *= in->type[spec->type].relative[job->held.workers * APART + job->apart];
+        speed *= in->type[spec->type].relative[job->running.workers * APART + job->apart];
     return speed;
 }
 
@@ -152,7 +152,7 @@ static void run(Twin *twin, int index, double now, double until) {
     job->samples = job->epochs * spec->samples_per_epoch;
 }
 
-static int64_t gpus_of(const Job *spec, Split held) { return held.workers * spec->worker_gpu + held.ps * spec->ps_gpu; }
+static int64_t gpus_of(const Job *spec, Split size) { return size.workers * spec->worker_gpu + size.ps * spec->ps_gpu; }
 
 /* What policies and metrics make of what happened; whether anything did. */
 static bool observe(Twin *twin, double now) {
@@ -162,7 +162,7 @@ static bool observe(Twin *twin, double now) {
         int index = twin->present[at];
         State *job = &twin->job[index];
         if (job->runs && believes)
-            belief_observe(twin, (int)in->job[index].type, job->held, samples_together(twin, index), job->seconds);
+            belief_observe(twin, (int)in->job[index].type, job->running, samples_together(twin, index), job->seconds);
     }
     if (in->learns && in->plans_places && !places_observe(twin))
         twin->lacks_memory = true;
@@ -179,7 +179,7 @@ static bool observe(Twin *twin, double now) {
         if (job->epochs > 0) {
             in->longest_gap[index] = fmax(in->longest_gap[index], now - job->trained_until);
             job->trained_until = now + job->paused + job->seconds;
-            twin->out->training_gpu_seconds += (double)gpus_of(&in->job[index], job->held) * job->seconds;
+            twin->out->training_gpu_seconds += (double)gpus_of(&in->job[index], job->running) * job->seconds;
         }
     }
     return trained;
@@ -196,7 +196,7 @@ static bool await_nodes(Twin *twin) {
             State *job = &twin->job[twin->present[at]];
             job->granted = (Split){0, 0};
             job->moved = false;
-            hold(twin, twin->present[at]);
+            apply_grant(twin, twin->present[at]);
         }
     }
     return true;
@@ -276,8 +276,8 @@ void engine_step(Twin *twin) {
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
         State *job = &twin->job[index];
-        hold(twin, index);
-        job->runs = job->can_train || job->held.workers + job->held.ps > 0;
+        apply_grant(twin, index);
+        job->runs = job->can_train || job->running.workers + job->running.ps > 0;
         if (!job->runs)
             continue;
         out->unusable_allocations += !job->can_train;
@@ -296,7 +296,7 @@ void engine_step(Twin *twin) {
             continue;
         run(twin, index, now, twin->changed ? job->stop : until);
         bool ends_free = in->on_events && job->finished; /* before it could lose anything */
-        out->gpu_seconds += (double)gpus_of(&in->job[index], job->held) * ((ends_free ? in->end_at[index] : until) - now);
+        out->gpu_seconds += (double)gpus_of(&in->job[index], job->running) * ((ends_free ? in->end_at[index] : until) - now);
         if (ends_free && twin->changed)
             out->gpu_seconds += job->lost_gpu_seconds;
     }

@@ -144,14 +144,14 @@ double resize_seconds(const Twin *twin) {
 /* After how long a job is resized again, as if one resize an hour had been seen before. */
 double resize_interval(const Twin *twin) {
     const double *resized = twin->in->resized;
-    return (resized[HELD_SECONDS] + USUAL_INTERVAL) / (resized[RESIZES] + 1.0);
+    return (resized[OBSERVED_SECONDS] + USUAL_INTERVAL) / (resized[RESIZES] + 1.0);
 }
 
 /* Learn from a job that has trained since it was started: has it another size, and does it train again? */
 static void observe_training(Case *in, int job, const State *state) {
-    int64_t size = cell_of(state->held.ps, state->held.workers);
+    int64_t size = cell_of(state->running.ps, state->running.workers);
     double paused = fmax(in->starting_seconds[job], 0.0);
-    in->resized[HELD_SECONDS] += state->paused + state->seconds;
+    in->resized[OBSERVED_SECONDS] += state->paused + state->seconds;
     in->starting_seconds[job] = -1.0;
     if (size == in->trained_size[job])
         return;
@@ -164,7 +164,7 @@ static void observe_training(Case *in, int job, const State *state) {
     in->resized[RESIZES] += 1.0;
     in->resized[RESIZE_SECONDS] += paused;
     if (in->resized[RESIZES] >= MOST_RESIZES)
-        for (int i = RESIZES; i <= HELD_SECONDS; i++)
+        for (int i = RESIZES; i <= OBSERVED_SECONDS; i++)
             in->resized[i] /= 2.0;
 }
 
@@ -174,7 +174,7 @@ void restarts_observe(Twin *twin) {
     for (int at = 0; at < twin->presents; at++) {
         int job = twin->present[at];
         const State *state = &twin->job[job];
-        if (!state->runs || state->finished || !state->held.workers) {
+        if (!state->runs || state->finished || !state->running.workers) {
             in->training[job] = 0;
             in->starting_seconds[job] = -1.0;
         } else if (!in->training[job]) {
@@ -183,7 +183,7 @@ void restarts_observe(Twin *twin) {
             if (state->seconds <= 0.0)
                 continue;
             in->training[job] = 1;
-            in->trained_size[job] = cell_of(state->held.ps, state->held.workers);
+            in->trained_size[job] = cell_of(state->running.ps, state->running.workers);
             ++*in->restarts_seen;
             double weight = fmax(1.0 / (double)*in->restarts_seen, WEIGHT_OF_NEWEST);
             *in->restart_mean_seconds += weight * (paused - *in->restart_mean_seconds);

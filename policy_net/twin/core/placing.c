@@ -1,6 +1,6 @@
-/* Where the workers of a plan lie: over how many nodes each job's are spread, or packed.
+/* Placement of a plan's workers: over how many nodes each job's are spread, or packed.
 
-   Follows policy_net.placement.spread and pack; asked only where lying apart makes a difference. */
+   Follows policy_net.placement.spread and pack; used only where workers apart are slower. */
 
 #include "places/places.h"
 
@@ -33,62 +33,62 @@ static int spreading_order(const void *a, const void *b) {
 }
 
 /* So many more tasks of a job on a node. */
-static void add(Lie *lie, int node, int64_t number, bool workers) {
+static void add(Placement *placement, int node, int64_t number, bool workers) {
     int at = 0;
-    while (at < lie->count && lie->share[at].node < node)
+    while (at < placement->count && placement->share[at].node < node)
         at++;
-    if (at == lie->count || lie->share[at].node != node) {
-        memmove(&lie->share[at + 1], &lie->share[at], sizeof(Share) * (size_t)(lie->count - at));
-        lie->share[at] = (Share){node, 0, 0};
-        lie->count++;
+    if (at == placement->count || placement->share[at].node != node) {
+        memmove(&placement->share[at + 1], &placement->share[at], sizeof(Share) * (size_t)(placement->count - at));
+        placement->share[at] = (Share){node, 0, 0};
+        placement->count++;
     }
-    *(workers ? &lie->share[at].workers : &lie->share[at].ps) += (int)number;
+    *(workers ? &placement->share[at].workers : &placement->share[at].ps) += (int)number;
 }
 
-/* Take room for so many tasks of a job; over how many nodes, or -1 if there is too little in all. `whole`: on as few
-   nodes as possible, the fullest that holds all; otherwise they fill up the fullest ones. `lie`: where they go, if asked. */
-int pack(Twin *twin, int64_t class, int64_t count, bool whole, bool workers, Lie *lie) {
+/* Take capacity for so many tasks of a job; over how many nodes, or -1 if there is too little in all. `whole`: on as few
+   nodes as possible, the fullest that holds all; otherwise they fill up the fullest ones. `placement`: where they go; may be NULL. */
+int pack(Twin *twin, int64_t class, int64_t count, bool whole, bool workers, Placement *placement) {
     const Case *in = twin->in;
     int64_t cpu = in->class_cpu[class], gpu = in->class_gpu[class];
     const int64_t *by = gpu ? twin->left_gpu : twin->left_cpu;
     int apart = 0;
     for (int64_t node = 0; node < in->nodes; node++) {
-        twin->room[node] = count;
-        if (cpu && twin->left_cpu[node] / cpu < twin->room[node])
-            twin->room[node] = twin->left_cpu[node] / cpu;
-        if (gpu && twin->left_gpu[node] / gpu < twin->room[node])
-            twin->room[node] = twin->left_gpu[node] / gpu;
+        twin->fitting[node] = count;
+        if (cpu && twin->left_cpu[node] / cpu < twin->fitting[node])
+            twin->fitting[node] = twin->left_cpu[node] / cpu;
+        if (gpu && twin->left_gpu[node] / gpu < twin->fitting[node])
+            twin->fitting[node] = twin->left_gpu[node] / gpu;
     }
     while (count) {
         int64_t chosen = -1, emptiest = 0;
         for (int64_t node = 0; node < in->nodes; node++) {
-            if (twin->room[node] >= (whole ? count : 1) && (chosen < 0 || by[node] < by[chosen]))
+            if (twin->fitting[node] >= (whole ? count : 1) && (chosen < 0 || by[node] < by[chosen]))
                 chosen = node;
-            if (twin->room[node] > twin->room[emptiest])
+            if (twin->fitting[node] > twin->fitting[emptiest])
                 emptiest = node;
         }
         if (chosen < 0)
             chosen = emptiest;
-        int64_t number = twin->room[chosen] < count ? twin->room[chosen] : count;
+        int64_t number = twin->fitting[chosen] < count ? twin->fitting[chosen] : count;
         if (!number)
             return -1;
-        if (lie)
-            add(lie, (int)chosen, number, workers);
+        if (placement)
+            add(placement, (int)chosen, number, workers);
         twin->left_cpu[chosen] -= number * cpu;
         twin->left_gpu[chosen] -= number * gpu;
-        twin->room[chosen] = 0;
+        twin->fitting[chosen] = 0;
         count -= number;
         apart++;
     }
     return apart;
 }
 
-static bool packed(Twin *twin, int pieces, Lie *lies) {
+static bool packed(Twin *twin, int pieces, Placement *placements) {
     qsort(twin->piece, (size_t)pieces, sizeof(Piece), packing_order);
     nodes_clear(twin);
     for (int i = 0; i < pieces; i++) {
         const Piece *piece = &twin->piece[i];
-        int apart = pack(twin, piece->class, piece->count, true, piece->workers, lies ? &lies[piece->job] : NULL);
+        int apart = pack(twin, piece->class, piece->count, true, piece->workers, placements ? &placements[piece->job] : NULL);
         if (apart < 0)
             return false;
         if (piece->workers)
@@ -97,8 +97,8 @@ static bool packed(Twin *twin, int pieces, Lie *lies) {
     return true;
 }
 
-/* Place class by class, each task on the least loaded node; `lies`: where those of every job go, if asked. */
-bool spread(Twin *twin, int pieces, Lie *lies) {
+/* Place class by class, each task on the least loaded node; `placements`: where those of every job go; may be NULL. */
+bool spread(Twin *twin, int pieces, Placement *placements) {
     qsort(twin->piece, (size_t)pieces, sizeof(Piece), spreading_order);
     nodes_clear(twin);
     for (int first = 0, next; first < pieces; first = next) {
@@ -113,8 +113,8 @@ bool spread(Twin *twin, int pieces, Lie *lies) {
             int apart = 0;
             twin->stamps++;
             for (int64_t task = 0; task < piece->count; task++, node++) {
-                if (lies)
-                    add(&lies[piece->job], *node, 1, piece->workers);
+                if (placements)
+                    add(&placements[piece->job], *node, 1, piece->workers);
                 if (twin->stamp[*node] != twin->stamps) {
                     twin->stamp[*node] = twin->stamps;
                     apart++;
@@ -137,14 +137,14 @@ int add_piece(Twin *twin, int index, bool workers, int order, int pieces) {
     return pieces;
 }
 
-static void forget(const Twin *twin, Lie *lies) {
-    for (int at = 0; lies && at < twin->presents; at++)
-        lies[twin->present[at]].count = 0;
+static void forget(const Twin *twin, Placement *placements) {
+    for (int at = 0; placements && at < twin->presents; at++)
+        placements[twin->present[at]].count = 0;
 }
 
-/* Place what was granted; false if a task finds no node, which the plan has made sure of. `lies`: where the tasks of
-   every present job go, if asked. */
-bool place(Twin *twin, Lie *lies) {
+/* Place what was granted; false if a task finds no node, which the plan has made sure of. `placements`: where the tasks of
+   every present job go; may be NULL. */
+bool place(Twin *twin, Placement *placements) {
     int pieces = 0;
     for (int role = 0; role < 2; role++)
         for (int at = 0; at < twin->presents; at++) {
@@ -152,11 +152,11 @@ bool place(Twin *twin, Lie *lies) {
             int order = twin->in->packed ? pieces : 2 * at + role;
             pieces = add_piece(twin, twin->present[at], !role, order, pieces);
         }
-    forget(twin, lies);
-    if (twin->in->packed && packed(twin, pieces, lies))
+    forget(twin, placements);
+    if (twin->in->packed && packed(twin, pieces, placements))
         return true;
-    forget(twin, lies);
+    forget(twin, placements);
     for (int i = 0; twin->in->packed && i < pieces; i++) /* packing never costs capacity */
         twin->piece[i].order = 2 * twin->job[twin->piece[i].job].at + !twin->piece[i].workers;
-    return spread(twin, pieces, lies);
+    return spread(twin, pieces, placements);
 }

@@ -1,6 +1,6 @@
 /* The planner: greedy grants by the slope of the best step, until nothing gains or nothing fits.
 
-   Follows policy_net.set_policy.planner and resizes. */
+   Follows policy_net.set_policy.planner. */
 
 #include "twin.h"
 
@@ -20,8 +20,8 @@ static bool enter(Twin *twin, int at, Step step, Queued *place) {
     State *job = &twin->job[twin->present[at]];
     if (!(step.slope > 0.0))
         return false;
-    bool held = job->granted.workers + job->granted.ps > 0;
-    double score = step.slope * (held ? job->urgency : job->first_urgency);
+    bool has_tasks = job->granted.workers + job->granted.ps > 0;
+    double score = step.slope * (has_tasks ? job->urgency : job->first_urgency);
     if (!twin->in->silent)
         score *= exp(job->priority + job->steepness * step.log_share);
     job->next = step;
@@ -49,29 +49,29 @@ void queue_order(Queued *queue, int count) {
         queue_sink(queue, count, parent);
 }
 
-static bool sums_have_room(const Twin *twin, const Job *spec, int workers, int ps) {
+static bool sums_fit(const Twin *twin, const Job *spec, int workers, int ps) {
     return workers * spec->worker_cpu + ps * spec->ps_cpu <= twin->plan.free_cpu &&
            workers * spec->worker_gpu + ps * spec->ps_gpu <= twin->plan.free_gpu;
 }
 
-/* The best of what still fits, by the cluster's sums; whether nodes have room is seen when it is tried. */
+/* The best of what still fits, by the cluster's sums; whether nodes have the capacity is seen when it is tried. */
 static Step limited(const Twin *twin, int at) {
     const Job *spec = &twin->in->job[twin->present[at]];
     const State *job = &twin->job[twin->present[at]];
     const Table *table = job->steps;
     const Split *refused = twin->refusal + (int64_t)at * CELLS;
-    Split held = job->granted;
+    Split granted = job->granted;
     Step best = {.slope = 0.0};
-    bool none_held = held.workers + held.ps == 0;
-    bool least_fits = none_held ? sums_have_room(twin, spec, spec->min_workers > 1 ? (int)spec->min_workers : 1, (int)spec->min_ps)
-                                : sums_have_room(twin, spec, 1, 0) || (spec->uses_ps && sums_have_room(twin, spec, 0, 1));
+    bool none_granted = granted.workers + granted.ps == 0;
+    bool least_fits = none_granted ? sums_fit(twin, spec, spec->min_workers > 1 ? (int)spec->min_workers : 1, (int)spec->min_ps)
+                                : sums_fit(twin, spec, 1, 0) || (spec->uses_ps && sums_fit(twin, spec, 0, 1));
     if (!least_fits)
         return best;
-    int from = cell_of(held.ps, held.workers);
-    double spent = table_cost(table, held.ps, held.workers), utility = kept_utility(job, from);
-    for (int ps = held.ps; ps <= table->max_ps; ps++)
-        for (int workers = held.workers; workers <= table->max_workers; workers++) {
-            if (!sums_have_room(twin, spec, workers - held.workers, ps - held.ps))
+    int from = cell_of(granted.ps, granted.workers);
+    double spent = table_cost(table, granted.ps, granted.workers), utility = kept_utility(job, from);
+    for (int ps = granted.ps; ps <= table->max_ps; ps++)
+        for (int workers = granted.workers; workers <= table->max_workers; workers++) {
+            if (!sums_fit(twin, spec, workers - granted.workers, ps - granted.ps))
                 continue;
             bool fits = true;
             for (int i = 0; fits && i < job->refusals; i++)
@@ -82,28 +82,28 @@ static Step limited(const Twin *twin, int at) {
                 best = (Step){{workers, ps}, slope, 0.0};
         }
     if (best.slope > 0.0)
-        best.log_share = log(table->speed[cell_of(best.target.ps, best.target.workers)] / table->best_speed);
+        best.log_share = log(table->speed[cell_of(best.size.ps, best.size.workers)] / table->best_speed);
     return best;
 }
 
 /* Grant a step if it fits, and say what the job's next one is. */
 static Step take(Twin *twin, int at, Step step) {
     State *job = &twin->job[twin->present[at]];
-    if (room_take(twin, &twin->plan, twin->present[at], job->granted, step.target)) {
-        job->granted = step.target;
-        return job->refusals ? limited(twin, at) : kept_step(job, step.target);
+    if (capacity_extend(twin, &twin->plan, twin->present[at], job->granted, step.size)) {
+        job->granted = step.size;
+        return job->refusals ? limited(twin, at) : kept_step(job, step.size);
     }
-    /* What was refused stays so, with everything that contains it: room only shrinks. */
-    twin->refusal[(int64_t)at * CELLS + job->refusals++] = step.target;
+    /* What was refused stays so, with everything that contains it: free capacity only shrinks. */
+    twin->refusal[(int64_t)at * CELLS + job->refusals++] = step.size;
     return limited(twin, at);
 }
 
-/* By how much a job that holds nothing is less urgent, as others end soon that need not give way for it. */
+/* By how much a job without tasks is less urgent, as others end soon that need not give way for it. */
 static double waiting(const Twin *twin, double restart) {
     double ends = 0.0, slowest = INFINITY;
     for (int at = 0; at < twin->presents; at++) {
         const State *job = &twin->job[twin->present[at]];
-        double speed = table_speed(job->table, job->held);
+        double speed = table_speed(job->table, job->running);
         if (!(speed > 0.0))
             continue;
         double seconds = remaining_samples(twin, job, twin->present[at]) / speed;
@@ -127,7 +127,7 @@ bool plan(Twin *twin, double restart) {
     double waits = restart > 0.0 ? waiting(twin, restart) : 1.0;
     Queued *queue = twin->queue;
     int queued = 0;
-    room_open(twin, &twin->plan);
+    capacity_open(twin, &twin->plan);
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
         State *job = &twin->job[index];
@@ -136,8 +136,8 @@ bool plan(Twin *twin, double restart) {
         job->refusals = 0;
         job->at = at;
         job->urgency = job->first_urgency = pow(samples, exponent);
-        double speed = table_speed(job->table, job->held);
-        double here = job->steps == job->table ? speed : table_speed(job->steps, job->held);
+        double speed = table_speed(job->table, job->running);
+        double here = job->steps == job->table ? speed : table_speed(job->steps, job->running);
         job->keeps = false;
         if (resize > 0.0 && here > 0.0)
             keep(twin, job, samples / here, resize);

@@ -21,7 +21,7 @@ static double factor(const Twin *twin, int term, double contention) {
 static double contention_of(const Twin *twin) {
     double demand = 0.0;
     for (int at = 0; at < twin->presents; at++)
-        demand += wanted_share(twin, twin->present[at]);
+        demand += desired_share(twin, twin->present[at]);
     double contention = log(fmax(demand, 1e-3)) / 2.0;
     contention = fmin(fmax(contention, -LARGEST_CONTENTION), LARGEST_CONTENTION);
     return floor(contention / CONTENTION_STEP + 0.5) * CONTENTION_STEP;

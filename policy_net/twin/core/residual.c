@@ -39,7 +39,7 @@ static void rank(Twin *twin, int count) {
 static double share_of(double part, double whole) { return part == 0.0 ? 0.0 : whole == 0.0 ? INFINITY : part / whole; }
 
 /* The dominant share of a cluster that a job would use alone; 0 of a job that cannot train. */
-double wanted_share(const Twin *twin, int index) {
+double desired_share(const Twin *twin, int index) {
     const Job *spec = &twin->in->job[index];
     const Table *table = twin->job[index].table;
     if (table->best_speed <= 0.0)
@@ -63,9 +63,9 @@ static void own_features(const Twin *twin, int index, double *row) {
     row[2] = spec->work_known ? 0.0 : 1.0;
     row[3] = in->learns ? twin->belief[spec->type].sd[cell_of(best.ps, best.workers)] : 0.0;
     row[4] = table->slowest_speed > 0 ? log(table->best_speed / table->slowest_speed) / 2.0 : 0.0;
-    row[5] = wanted_share(twin, index);
+    row[5] = desired_share(twin, index);
     row[6] = log1p(job->run_seconds / (slots_left * in->slot_seconds)) / 2.0;
-    row[7] = (double)(job->held.workers + job->held.ps) / (double)(best.workers + best.ps);
+    row[7] = (double)(job->running.workers + job->running.ps) / (double)(best.workers + best.ps);
 }
 
 static void forward(const Twin *twin, const double *inputs, double *outputs) {

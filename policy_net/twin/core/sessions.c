@@ -45,7 +45,7 @@ void sessions_open(Twin *twin) {
 
 static int64_t gpus_of(const Job *spec) { return spec->requested_workers * (spec->worker_gpu > 1 ? spec->worker_gpu : 1); }
 
-/* The session that a job joins, or begins; negative where there is no room for more. */
+/* The session that a job joins, or begins; negative where there are too many. */
 static int64_t joined(Twin *twin, int job) {
     Case *in = twin->in;
     const Job *spec = &in->job[job];
@@ -53,7 +53,7 @@ static int64_t joined(Twin *twin, int job) {
     while (at >= 0 && in->session[at].gpus != gpus)
         at--;
     if (at < 0 || fabs(spec->submit_seconds - in->session[at].first_submit_seconds) > LONGEST_SECONDS) {
-        if (*in->sessions == in->session_room)
+        if (*in->sessions == in->most_sessions)
             return -1;
         at = (*in->sessions)++;
         memset(&in->session[at], 0, sizeof(Session));
@@ -80,7 +80,7 @@ void sessions_end(Twin *twin, int job, int bin) {
 /* Take in who is present, with the bin of what each has trained (negative: is not of unknown work). */
 void sessions_see(Twin *twin, const int *bin) {
     Case *in = twin->in;
-    twin->session_look++;
+    twin->session_round++;
     for (int at = 0; at < twin->presents; at++) {
         int job = twin->present[at];
         if (bin[at] < 0)
@@ -90,9 +90,9 @@ void sessions_see(Twin *twin, const int *bin) {
             return;
         }
         Gathered *gathered = &twin->gathered[in->session_of[job]];
-        if (gathered->look != twin->session_look) {
+        if (gathered->round != twin->session_round) {
             memset(gathered, 0, sizeof *gathered);
-            gathered->look = twin->session_look;
+            gathered->round = twin->session_round;
         }
         gathered->at[bin[at]] += 1.0;
     }
@@ -110,10 +110,10 @@ static double least(const double *trained, const double *ends, int from) {
 }
 
 static void gather(Twin *twin, const Session *session, Gathered *gathered) {
-    gathered->told = 0.0;
+    gathered->mates = 0.0;
     for (int bin = 0; bin < BINS; bin++) {
         gathered->log[bin] = twin->log_ended[bin][BINS] + log(1.0 - twin->unrelated_share);
-        gathered->told += session->ended[bin] + (bin ? session->withdrawn[bin] + gathered->at[bin] : 0.0);
+        gathered->mates += session->ended[bin] + (bin ? session->withdrawn[bin] + gathered->at[bin] : 0.0);
     }
     gathered->log[BINS] = log(twin->unrelated_share);
     for (int at = 0; at < BINS; at++)
@@ -134,7 +134,7 @@ bool sessions_ranks(Twin *twin, int job, int bin, double *ranks) {
     Gathered *gathered = &twin->gathered[in->session_of[job]];
     if (!gathered->known)
         gather(twin, &in->session[in->session_of[job]], gathered);
-    if (!(gathered->told - (bin > 0) > 0.0))
+    if (!(gathered->mates - (bin > 0) > 0.0))
         return false;
     if (!gathered->ranked[bin]) {
         double weight[BINS + 1], ends[BINS] = {0}, trained[BINS], largest = -INFINITY, sum = 0.0, reached = 0.0;

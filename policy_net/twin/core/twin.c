@@ -26,20 +26,20 @@ int64_t twin_sizes(int64_t *sizes) {
 void twin_close(Twin *twin) {
     if (!twin)
         return;
-    for (int64_t at = 0; twin->table && at < twin->table_room; at++)
+    for (int64_t at = 0; twin->table && at < twin->table_buckets; at++)
         free(twin->table[at]);
     for (int at = 0; at < twin->hulls; at++)
         free(twin->hull[at]);
     void *owned[] = {twin->job,     twin->present, twin->belief,   twin->table,   twin->inputs, twin->scratch, twin->length, twin->hidden,
                      twin->queue,   twin->used,    twin->refusal,  twin->loads,   twin->left_cpu,
-                     twin->left_gpu, twin->room,   twin->placed,   twin->stamp,   twin->piece,  twin->gathered, twin->bin,
+                     twin->left_gpu, twin->fitting,   twin->placed,   twin->stamp,   twin->piece,  twin->gathered, twin->bin,
                      twin->hull,    twin->sharing, twin->key,      twin->order,   twin->waiting, twin->per_round,
-                     twin->lain,    twin->node_before, twin->place_of};
+                     twin->placement_before,    twin->node_before, twin->place_of};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     pool_close(twin);
-    room_free(&twin->plan);
-    room_free(&twin->then);
+    capacity_free(&twin->plan);
+    capacity_free(&twin->then);
     free(twin);
 }
 
@@ -52,11 +52,11 @@ Twin *twin_open(Case *in, Standing *out) {
     twin->in = in;
     twin->out = out;
     twin->decide = scheduler_of(in->scheduler);
-    twin->table_room = 1024;
+    twin->table_buckets = 1024;
     twin->job = calloc(jobs, sizeof(State));
     twin->present = malloc(jobs * sizeof(int));
     twin->belief = calloc((size_t)in->types, sizeof(Belief));
-    twin->table = calloc((size_t)twin->table_room, sizeof(Table *));
+    twin->table = calloc((size_t)twin->table_buckets, sizeof(Table *));
     twin->inputs = malloc(jobs * OWN_FEATURES * sizeof(double));
     twin->scratch = malloc(jobs * sizeof(double));
     twin->length = malloc(2 * jobs * sizeof(Length));
@@ -67,28 +67,28 @@ Twin *twin_open(Case *in, Standing *out) {
     twin->loads = malloc(nodes * sizeof(Loaded));
     twin->left_cpu = malloc(nodes * sizeof(int64_t));
     twin->left_gpu = malloc(nodes * sizeof(int64_t));
-    twin->room = malloc(nodes * sizeof(int64_t));
+    twin->fitting = malloc(nodes * sizeof(int64_t));
     twin->stamp = calloc(nodes, sizeof(int));
     twin->placed = malloc(tasks * sizeof(int));
     twin->piece = malloc(2 * jobs * piece_size());
     twin->bin = malloc(jobs * sizeof(int));
-    twin->gathered = calloc((size_t)(in->with_sessions ? in->session_room : 1), sizeof(Gathered));
+    twin->gathered = calloc((size_t)(in->with_sessions ? in->most_sessions : 1), sizeof(Gathered));
     twin->sharing = malloc(jobs * sizeof(Sharing));
     twin->key = malloc(jobs * sizeof(double));
     twin->order = malloc(jobs * sizeof(int));
     twin->waiting = malloc(jobs * sizeof(bool));
     twin->per_round = malloc((size_t)in->classes * sizeof(int64_t));
-    twin->keeps_lies = in->distance_matters || (in->changes_nodes && !in->pooled);
-    twin->lain = malloc((in->changes_nodes ? jobs : 1) * sizeof(Lie));
+    twin->keeps_placements = in->distance_matters || (in->changes_nodes && !in->pooled);
+    twin->placement_before = malloc((in->changes_nodes ? jobs : 1) * sizeof(Placement));
     twin->node_before = malloc(nodes * sizeof(int));
     twin->place_of = malloc(nodes * sizeof(int));
-    bool changes = twin->lain && twin->node_before && twin->place_of;
-    bool rooms = room_create(&twin->plan, in) && room_create(&twin->then, in);
+    bool changes = twin->placement_before && twin->node_before && twin->place_of;
+    bool capacities = capacity_create(&twin->plan, in) && capacity_create(&twin->then, in);
     bool pool = !in->plans_places || pool_open(twin);
     bool heuristics = twin->sharing && twin->key && twin->order && twin->waiting && twin->per_round;
-    if (!(rooms && changes && heuristics && pool && twin->decide && twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->scratch && twin->length && twin->hidden &&
+    if (!(capacities && changes && heuristics && pool && twin->decide && twin->job && twin->present && twin->belief && twin->table && twin->inputs && twin->scratch && twin->length && twin->hidden &&
           twin->queue && twin->refusal && twin->used && twin->loads && twin->left_cpu &&
-          twin->left_gpu && twin->room && twin->stamp && twin->placed && twin->piece && twin->bin && twin->gathered)) {
+          twin->left_gpu && twin->fitting && twin->stamp && twin->placed && twin->piece && twin->bin && twin->gathered)) {
         twin_close(twin);
         return NULL;
     }

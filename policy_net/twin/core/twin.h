@@ -11,14 +11,14 @@
 
 #define SIDE 17 /* 0 to 16 tasks of a role */
 #define CELLS (SIDE * SIDE)
-/* Workers of a job without servers: its cells are the first 65, by the number of workers, in the room of CELLS. */
+/* Workers of a job without servers: its cells are the first 65, by the number of workers, of CELLS. */
 #define MOST_WORKERS 64
 #define APART (MOST_WORKERS + 1)
 #define BINS 36
 #define OWN_FEATURES 9
 #define INPUTS (2 * OWN_FEATURES + 3)
 #define WIDEST 4096
-#define LIES MOST_WORKERS /* nodes of a job: it has at most so many tasks */
+#define MOST_SHARES MOST_WORKERS /* nodes of a job: it has at most so many tasks */
 
 enum { RUNNING, FINISHED, NO_PROGRESS, OUT_OF_MEMORY, LOSES };
 
@@ -64,7 +64,7 @@ typedef struct {
 /* One job type: true speeds, and what is believed of them: `policy_net.twin.memory.TypeMemory`. */
 typedef struct {
     const double *truth;          /* CELLS */
-    const double *relative;       /* APART × APART, [workers, nodes]: speed where workers lie apart; NULL: it makes no difference */
+    const double *relative;       /* APART × APART, [workers, nodes]: speed where workers are apart; NULL: it makes no difference */
     const double *planned;        /* as `relative`: plan on this in place of beliefs; NULL: on beliefs */
     const double *given;          /* CELLS: plan on these in place of beliefs; NULL: on beliefs */
     const double *hoped;          /* CELLS: speeds of a type of which nothing was seen */
@@ -77,11 +77,11 @@ typedef struct {
     const double *prior_sd_shape; /* n */
     double spread_smooth, spread_cell, deviation_unseen;
     int64_t uses_ps, prior_of_type, known; /* known: a process of this type exists */
-    int64_t span_kind;                     /* of what is believed of lying apart */
+    int64_t span_kind;                     /* of what is believed of distance */
     int64_t refit_at, cells, conditioned, terms;
     int64_t splits; /* n: those of which anything is believed, with servers all, without as many workers as a job may have */
-    Cell *cell;           /* room for CELLS */
-    Cell *conditioned_on; /* room for CELLS */
+    Cell *cell;           /* CELLS */
+    Cell *conditioned_on; /* CELLS */
 } Type;
 
 /* An action that was drawn: `policy_net.twin.memory.ACTION`. */
@@ -94,7 +94,7 @@ typedef struct {
 typedef struct {
     int64_t draws, every, phase;       /* in every `every`-th decision, from number `phase` on */
     int64_t (*keep)(int64_t decision); /* take what was drawn, of which the rest says what; 0 if that went well */
-    int64_t rows, row_room, jobs;      /* rows: actions; jobs: of the state */
+    int64_t rows, most_rows, jobs;      /* rows: actions; jobs: of the state */
     Action *action;
     float *features;         /* rows × inputs, before the action */
     bool *mask;              /* rows × all actions */
@@ -121,7 +121,7 @@ typedef struct {
     int64_t layers, parameters;
     int64_t changes_nodes, nodes_pending; /* nodes_pending: whether nodes are still to come, return or go by plan */
     int64_t most_idle, most_waiting;      /* decisions after which a run is given up */
-    int64_t on_events, pooled, packed, distance_matters, plans_places, learns, silent, with_sessions, session_room;
+    int64_t on_events, pooled, packed, distance_matters, plans_places, learns, silent, with_sessions, most_sessions;
     int64_t scheduler, fits; /* fits: a heuristic plans on what was seen */
     double slot_seconds, debounce_seconds, noise_variance, resize_seconds, resume_seconds, start_seconds, checkpoint_seconds, refit_growth;
     double next_change_seconds /* when nodes next come or go */, gpu_seconds_before, changed_at_seconds; /* available until they last did */
@@ -140,8 +140,8 @@ typedef struct {
     double *starting_seconds;                /* per job; negative: not starting */
     int64_t *training, *trained_size;        /* per job; the cell at which it trained last */
     int64_t *sessions, *session_of;          /* how many there are; of every job the index of its own, negative: none */
-    Session *session;                        /* room for session_room */
-    struct Mean *span_seen, *span_believed;  /* places/places.h: the logs of what lying apart does */
+    Session *session;                        /* most_sessions */
+    struct Mean *span_seen, *span_believed;  /* places/places.h: the logs of what distance does */
     int64_t *place_reports;                  /* `REPORTS` and what follows */
     int64_t (*fit)(int64_t type);            /* fit a type where `fit_type` cannot; 0 if that went well; NULL: by a Gaussian process */
     const Network *network;                  /* of `dl2` */
@@ -161,7 +161,7 @@ typedef struct {
 
 /* A step of the planner; `slope` 0 where nothing gains. */
 typedef struct {
-    Split target;
+    Split size;
     double slope, log_share;
 } Step;
 
@@ -188,7 +188,7 @@ typedef struct {
 /* A job in the cluster, and what schedulers see of it. */
 typedef struct {
     double done_epochs, run_seconds, pause_seconds;
-    Split held;
+    Split running;
     bool can_train;
     double trained_until;
     /* of the present decision */
@@ -196,13 +196,13 @@ typedef struct {
     int max_workers;
     Table *table, *steps; /* steps: the same, or what plans that say where tasks go make of it */
     Split granted;
-    double other_share; /* of its utility that another size than the one held keeps, where the plan says so */
+    double other_share; /* of its utility that another size than the running one keeps, where the plan says so */
     bool keeps;
     Step next;
-    int refusals, at, apart; /* at: place among the present; apart: nodes that hold workers */
+    int refusals, at, apart; /* at: place among the present; apart: nodes with workers */
     bool stays;              /* keeps its nodes, where the plan says where tasks go */
     /* of heuristics */
-    Split size; /* what it asked for, as far as the empty cluster has room */
+    Split requested; /* size, as far as it fits the empty cluster */
     bool sized;
     int hull, peak; /* hull: 1 + its number; peak: workers at which it is fastest, of `peak_version` of its speeds */
     int64_t peak_version;
@@ -236,9 +236,9 @@ typedef struct {
 
 /* What is known of a session in one decision. */
 typedef struct {
-    int64_t look;
+    int64_t round;
     bool known, ranked[BINS];
-    double at[BINS], log[BINS + 1], told, low[BINS], high[BINS];
+    double at[BINS], log[BINS + 1], mates, low[BINS], high[BINS];
 } Gathered;
 
 /* Tasks of a job on a node. */
@@ -246,11 +246,11 @@ typedef struct {
     int node, workers, ps;
 } Share;
 
-/* Where a job lies, in the nodes' order. */
+/* Where a job's tasks are, in the nodes' order. */
 typedef struct {
     int count;
-    Share share[LIES];
-} Lie;
+    Share share[MOST_SHARES];
+} Placement;
 
 /* A step of a hull, from one split to a larger one; `slope`: gain in utility per task. */
 typedef struct {
@@ -272,13 +272,13 @@ typedef struct {
     bool takes, starts;
 } Sharing;
 
-/* What the jobs of a decision hold so far, and what that leaves. */
+/* What was granted to the jobs of a decision so far, and what that leaves free. */
 typedef struct {
     int64_t free_cpu, free_gpu, *taken; /* taken: tasks of every class */
     int (*refused)[4];                  /* worker and server class, workers, servers */
-    int refused_count, refused_room;
-    Split *held; /* of every present job, where a heuristic plans */
-} Room;
+    int refused_count, most_refused;
+    Split *granted; /* to every present job, where a heuristic plans */
+} Capacity;
 
 typedef struct Twin {
     Case *in;
@@ -289,13 +289,13 @@ typedef struct Twin {
     int presents, arrived;
     Belief *belief;
     Table **table;
-    int64_t tables, table_room;
+    int64_t tables, table_buckets;
     double edge[BINS], ranks[BINS], ends[BINS]; /* ends: the probability of every length */
     bool ranks_known;
     double session_ends[BINS][BINS], log_ended[BINS][BINS + 1], log_reached[BINS][BINS + 1]; /* last: nothing in common */
     double stranger_share, unrelated_share;
     Gathered *gathered;
-    int64_t session_look;
+    int64_t session_round;
     int *bin; /* of every present job */
     int64_t total_cpu, total_gpu;
     double speed_exponent, work_exponent, ps_price, contention; /* of the present decision */
@@ -304,29 +304,29 @@ typedef struct Twin {
     Length *length;
     Queued *queue;
     /* what a decision has left */
-    Room plan, then; /* then: when the head of a queue starts */
+    Capacity plan, then; /* then: when the head of a queue starts */
     Hull **hull;
-    int hulls, hull_room;
+    int hulls, most_hulls;
     Sharing *sharing;
     double *key; /* of every present job */
     int *order;
     bool *waiting;
-    Lie *lain;       /* of every job, where its tasks lay when nodes were lost, without a pool */
+    Placement *placement_before; /* of every job, where its tasks were when nodes were lost, without a pool */
     int *node_before, *place_of; /* numbers of the nodes before the latest change; by number their places since, negative: none */
-    bool keeps_lies; /* it counts where tasks lie */
+    bool keeps_placements; /* it counts where tasks are */
     bool changed;    /* nodes come or go in the present interval */
     int64_t *per_round;
     int64_t *used;
     Split *refusal; /* of every present job: up to CELLS */
     Loaded *loads;
-    int64_t *left_cpu, *left_gpu, *room;
+    int64_t *left_cpu, *left_gpu, *fitting;
     int *placed, *stamp, stamps;
     struct Piece *piece;
     struct Pool *pool; /* where `set` plans say where tasks go */
     bool lacks_memory;
 } Twin;
 
-_Static_assert(MOST_WORKERS < CELLS, "a job without servers has its cells in the same room");
+_Static_assert(MOST_WORKERS < CELLS, "a job without servers has its cells in the same memory");
 
 /* Of a split with at most 16 tasks of a role, or without servers. */
 static inline int cell_of(int ps, int workers) { return ps * SIDE + workers; }
@@ -350,10 +350,10 @@ enum {
 bool is_dead(const Cell *cell);
 bool belief_refresh(Twin *twin, int type);
 void belief_count(Twin *twin, int type);
-void belief_observe(Twin *twin, int type, Split held, double samples, double seconds);
+void belief_observe(Twin *twin, int type, Split running, double samples, double seconds);
 Table *table_of(Twin *twin, int class, int type, int max_ps, int max_workers, int min_ps, int min_workers);
-Step table_step(Table *table, Split held);
-Step kept_step(const State *job, Split held);
+Step table_step(Table *table, Split granted);
+Step kept_step(const State *job, Split granted);
 double kept_utility(const State *job, int cell);
 double table_speed(const Table *table, Split split);
 
@@ -368,15 +368,15 @@ void sessions_end(Twin *twin, int job, int bin);
 void sessions_see(Twin *twin, const int *bin);
 bool sessions_ranks(Twin *twin, int job, int bin, double *ranks);
 
-/* what was seen of resizes: how many, how long jobs stood still for them, and how long they held tasks */
-enum { RESIZES, RESIZE_SECONDS, HELD_SECONDS };
+/* what was seen of resizes: how many, how long jobs stood still for them, and for how long they were observed */
+enum { RESIZES, RESIZE_SECONDS, OBSERVED_SECONDS };
 
 double restart_seconds(const Twin *twin);
 double resize_seconds(const Twin *twin);
 double resize_interval(const Twin *twin);
 void restarts_observe(Twin *twin);
 
-double wanted_share(const Twin *twin, int index);
+double desired_share(const Twin *twin, int index);
 void residual_tilts(Twin *twin);
 void prices_open(Twin *twin);
 bool prices_set(Twin *twin);
@@ -387,22 +387,22 @@ void queue_sink(Queued *queue, int count, int parent);
 void job_view(const Job *spec, State *job);
 double remaining_samples(const Twin *twin, const State *job, int index);
 
-bool room_create(Room *room, const Case *in);
-void room_free(Room *room);
-void room_open(Twin *twin, Room *room);
-bool room_take(Twin *twin, Room *room, int job, Split held, Split target);
-bool capacity_take(Twin *twin, Room *room, int job, int workers, int ps);
-bool capacity_fits(Twin *twin, Room *room, int job, int workers, int ps);
-int64_t capacity_rounds(Twin *twin, Room *room, const int64_t *per_round, int64_t most);
+bool capacity_create(Capacity *capacity, const Case *in);
+void capacity_free(Capacity *capacity);
+void capacity_open(Twin *twin, Capacity *capacity);
+bool capacity_extend(Twin *twin, Capacity *capacity, int job, Split granted, Split size);
+bool capacity_take(Twin *twin, Capacity *capacity, int job, int workers, int ps);
+bool capacity_fits(Twin *twin, Capacity *capacity, int job, int workers, int ps);
+int64_t capacity_rounds(Twin *twin, Capacity *capacity, const int64_t *per_round, int64_t most);
 bool fits_empty(Twin *twin, int job, Split size);
-void room_begin(Twin *twin, Room *room);
-bool room_change(Twin *twin, Room *room, int at, Split target);
-void room_settle(Twin *twin, Room *room, int at, const Split *candidates, int count);
-void room_grow(Twin *twin, Room *room, int at, const Split *candidates, int count);
-void room_grant(Twin *twin, const Room *room);
+void capacity_begin(Twin *twin, Capacity *capacity);
+bool capacity_change(Twin *twin, Capacity *capacity, int at, Split size);
+void capacity_settle(Twin *twin, Capacity *capacity, int at, const Split *candidates, int count);
+void capacity_grow(Twin *twin, Capacity *capacity, int at, const Split *candidates, int count);
+void capacity_grant(Twin *twin, const Capacity *capacity);
 int64_t spread_class(Twin *twin, int64_t class, int64_t count, int *placed);
 void nodes_clear(Twin *twin);
-bool place(Twin *twin, Lie *lies);
+bool place(Twin *twin, Placement *placements);
 
 void nodes_open(Twin *twin);
 bool nodes_advance(Twin *twin, double until);

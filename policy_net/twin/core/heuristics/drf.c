@@ -123,7 +123,7 @@ static void after_first_round(Twin *twin, const int *most) {
 }
 
 static bool share_in_rounds(Twin *twin, const int *most) {
-    room_begin(twin, &twin->plan);
+    capacity_begin(twin, &twin->plan);
     for (int at = 0; at < twin->presents; at++)
         enter(&twin->in->job[twin->present[at]], &twin->sharing[at], most[at]);
     int until;
@@ -146,9 +146,9 @@ static bool share_in_rounds(Twin *twin, const int *most) {
     for (int at = 0; at < twin->presents; at++) {
         const Job *spec = &twin->in->job[twin->present[at]];
         int workers = twin->sharing[at].workers, ps = spec->uses_ps ? workers - first_workers(spec) + (int)spec->min_ps : 0;
-        twin->plan.held[at] = workers ? (Split){workers, ps} : (Split){0, 0};
+        twin->plan.granted[at] = workers ? (Split){workers, ps} : (Split){0, 0};
     }
-    room_grant(twin, &twin->plan);
+    capacity_grant(twin, &twin->plan);
     return !twin->lacks_memory;
 }
 

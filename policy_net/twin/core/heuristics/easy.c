@@ -12,35 +12,35 @@ static double estimate(Twin *twin, int at, bool started) {
     return started || twin->in->job[job].work_known ? remaining_seconds(twin, job, requested_size(twin, job)) : INFINITY;
 }
 
-/* Whether the head and those that end after the first `ended` fit together; `then` is what is held. */
-static bool fits_after(Twin *twin, int head, const int *order, int held, int ended) {
-    Room *then = &twin->then;
-    room_begin(twin, then);
-    if (!room_change(twin, then, head, requested_size(twin, twin->present[head])))
+/* Whether the head and those that end after the first `ended` fit together; `then` is what runs. */
+static bool fits_after(Twin *twin, int head, const int *order, int running, int ended) {
+    Capacity *then = &twin->then;
+    capacity_begin(twin, then);
+    if (!capacity_change(twin, then, head, requested_size(twin, twin->present[head])))
         return false;
-    for (int i = ended; i < held; i++)
-        if (!room_change(twin, then, order[i], requested_size(twin, twin->present[order[i]])))
+    for (int i = ended; i < running; i++)
+        if (!capacity_change(twin, then, order[i], requested_size(twin, twin->present[order[i]])))
             return false;
     return true;
 }
 
-/* The earliest end of a running job after which there is room for the head; `then` is what is held from there on. */
+/* The earliest end of a running job after which the head fits; `then` is what runs from there on. */
 static double reserve(Twin *twin, int head) {
-    int held = 0;
+    int running = 0;
     for (int at = 0; at < twin->presents; at++) {
-        Split holds = twin->plan.held[at];
-        twin->key[at] = holds.workers + holds.ps ? estimate(twin, at, true) : NAN;
-        held += !isnan(twin->key[at]);
+        Split granted = twin->plan.granted[at];
+        twin->key[at] = granted.workers + granted.ps ? estimate(twin, at, true) : NAN;
+        running += !isnan(twin->key[at]);
     }
-    ascending_order(twin, twin->key, twin->order); /* those that hold nothing last */
-    for (int ended = 1; ended <= held; ended++) {
+    ascending_order(twin, twin->key, twin->order); /* those without tasks last */
+    for (int ended = 1; ended <= running; ended++) {
         double end = twin->key[twin->order[ended - 1]];
-        if (ended < held && twin->key[twin->order[ended]] == end)
+        if (ended < running && twin->key[twin->order[ended]] == end)
             continue; /* they end together */
-        if (fits_after(twin, head, twin->order, held, ended))
+        if (fits_after(twin, head, twin->order, running, ended))
             return end;
     }
-    room_begin(twin, &twin->then);
+    capacity_begin(twin, &twin->then);
     return INFINITY;
 }
 
@@ -52,19 +52,19 @@ static void pass(Twin *twin, int at, double head_seconds) {
         size.workers * spec->worker_gpu + size.ps * spec->ps_gpu > twin->plan.free_gpu)
         return;
     bool stays = estimate(twin, at, false) > head_seconds;
-    if (stays && !room_change(twin, &twin->then, at, size))
+    if (stays && !capacity_change(twin, &twin->then, at, size))
         return;
-    if (!room_change(twin, &twin->plan, at, size) && stays)
-        room_change(twin, &twin->then, at, (Split){0, 0});
+    if (!capacity_change(twin, &twin->plan, at, size) && stays)
+        capacity_change(twin, &twin->then, at, (Split){0, 0});
 }
 
 bool fifo_easy(Twin *twin) {
-    Room *room = &twin->plan;
+    Capacity *capacity = &twin->plan;
     bool waits = false;
     double head_seconds = INFINITY;
     if (!heuristic_open(twin))
         return false;
-    keep_running(twin, room); /* sizes are all found here, before `then` is in use */
+    keep_running(twin, capacity); /* sizes are all found here, before `then` is in use */
     for (int at = 0; at < twin->presents; at++) {
         int job = twin->present[at];
         Split size = requested_size(twin, job);
@@ -72,11 +72,11 @@ bool fifo_easy(Twin *twin) {
             continue;
         if (waits)
             pass(twin, at, head_seconds);
-        else if (!room_change(twin, room, at, size)) {
+        else if (!capacity_change(twin, capacity, at, size)) {
             waits = true;
             head_seconds = reserve(twin, at);
         }
     }
-    room_grant(twin, room);
+    capacity_grant(twin, capacity);
     return !twin->lacks_memory;
 }

@@ -5,17 +5,17 @@
 #include "heuristics.h"
 
 static bool in_turn(Twin *twin, bool backfill) {
-    Room *room = &twin->plan;
-    keep_running(twin, room);
+    Capacity *capacity = &twin->plan;
+    keep_running(twin, capacity);
     for (int at = 0; at < twin->presents; at++) {
         int job = twin->present[at];
         Split size = requested_size(twin, job);
         if (is_running(twin, job) || !(size.workers + size.ps))
             continue;
-        if (!room_change(twin, room, at, size) && !backfill)
+        if (!capacity_change(twin, capacity, at, size) && !backfill)
             break;
     }
-    room_grant(twin, room);
+    capacity_grant(twin, capacity);
     return !twin->lacks_memory;
 }
 

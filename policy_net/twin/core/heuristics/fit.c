@@ -26,7 +26,7 @@ typedef struct {
     int count, term[TERMS];
 } Chosen;
 
-static bool holds(const Chosen *chosen, int term) {
+static bool contains(const Chosen *chosen, int term) {
     for (int i = 0; i < chosen->count; i++)
         if (chosen->term[i] == term)
             return true;
@@ -45,7 +45,7 @@ static int steepest(const Moments *moments, const double *found, const Chosen *p
     int chosen = -1;
     double largest = 0.0;
     for (int one = 0; one < moments->terms; one++) {
-        if (holds(positive, one) || holds(refused, one))
+        if (contains(positive, one) || contains(refused, one))
             continue;
         double slope = moments->target[one], size = fabs(moments->target[one]);
         for (int other = 0; other < moments->terms; other++) {
@@ -93,12 +93,12 @@ static bool solve(const Moments *moments, const Chosen *chosen, double *solution
     return true;
 }
 
-/* Go from `found` towards the solution until a first coefficient is zero, which is no more among those that are wanted. */
-static bool step(const Moments *moments, Chosen *wanted, double *found, const double *solution) {
+/* Go from `found` towards the solution until a first coefficient is zero, which is no candidate any more. */
+static bool step(const Moments *moments, Chosen *candidates, double *found, const double *solution) {
     double share = INFINITY;
     int first = -1;
-    for (int i = 0; i < wanted->count; i++) {
-        int one = wanted->term[i];
+    for (int i = 0; i < candidates->count; i++) {
+        int one = candidates->term[i];
         if (solution[one] <= 0.0 && found[one] / (found[one] - solution[one]) < share) {
             share = found[one] / (found[one] - solution[one]);
             first = one;
@@ -106,24 +106,24 @@ static bool step(const Moments *moments, Chosen *wanted, double *found, const do
     }
     if (first < 0)
         return false;
-    for (int i = 0; i < wanted->count; i++) {
-        int one = wanted->term[i];
+    for (int i = 0; i < candidates->count; i++) {
+        int one = candidates->term[i];
         found[one] = found[one] + share * (solution[one] - found[one]);
     }
     found[first] = 0.0;
     int kept = 0;
-    for (int i = 0; i < wanted->count; i++) {
-        int one = wanted->term[i];
+    for (int i = 0; i < candidates->count; i++) {
+        int one = candidates->term[i];
         if (found[one] > 0.0)
-            wanted->term[kept++] = one;
+            candidates->term[kept++] = one;
     }
-    wanted->count = kept;
+    candidates->count = kept;
     return true;
 }
 
-static bool any_at_zero(const Chosen *wanted, const double *solution) {
-    for (int i = 0; i < wanted->count; i++)
-        if (solution[wanted->term[i]] <= 0.0)
+static bool any_at_zero(const Chosen *candidates, const double *solution) {
+    for (int i = 0; i < candidates->count; i++)
+        if (solution[candidates->term[i]] <= 0.0)
             return true;
     return false;
 }
@@ -153,19 +153,19 @@ static bool nonnegative(const Moments *moments, double *found) {
                 finite = finite && isfinite(found[term]);
             return finite;
         }
-        Chosen wanted = positive;
-        insert(&wanted, added);
-        if (!solve(moments, &wanted, solution))
+        Chosen candidates = positive;
+        insert(&candidates, added);
+        if (!solve(moments, &candidates, solution))
             return false;
         if (solution[added] <= 0.0) { /* by rounding alone */
             insert(&refused, added);
             continue;
         }
-        while (any_at_zero(&wanted, solution))
-            if (!step(moments, &wanted, found, solution) || !solve(moments, &wanted, solution))
+        while (any_at_zero(&candidates, solution))
+            if (!step(moments, &candidates, found, solution) || !solve(moments, &candidates, solution))
                 return false;
         memcpy(found, solution, sizeof solution);
-        positive = wanted;
+        positive = candidates;
         refused.count = 0;
     }
     return false;

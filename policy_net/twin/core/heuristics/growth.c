@@ -12,7 +12,7 @@
 static const Split PROBES[] = {{1, 8}, {1, 2}, {4, 4}, {6, 2}, {1, 16}, {8, 8}};
 static const Split ALLREDUCE_PROBES[] = {{4, 0}, {1, 0}, {8, 0}, {2, 0}};
 
-/* Whether so many jobs as there are could hold as much as this one would with a split. */
+/* Whether so many jobs as there are could have as much as this one with a split. */
 static bool is_equal_share(const Twin *twin, const Job *spec, Split split) {
     int64_t cpu = split.workers * spec->worker_cpu + split.ps * spec->ps_cpu;
     int64_t gpu = split.workers * spec->worker_gpu + split.ps * spec->ps_gpu;
@@ -35,8 +35,8 @@ static Split probe_for(const Twin *twin, const Job *spec) {
         return (Split){0, 0};
     for (int i = 0; i < count; i++) {
         bool trains = probe[i].workers >= spec->min_workers && probe[i].ps >= spec->min_ps;
-        bool may_hold = trains && probe[i].workers <= spec->max_workers && probe[i].ps <= spec->max_ps;
-        if (may_hold && !was_seen(type, probe[i]) && is_equal_share(twin, spec, probe[i]))
+        bool may_have = trains && probe[i].workers <= spec->max_workers && probe[i].ps <= spec->max_ps;
+        if (may_have && !was_seen(type, probe[i]) && is_equal_share(twin, spec, probe[i]))
             return probe[i];
     }
     return (Split){0, 0};
@@ -53,10 +53,10 @@ static double saving(double before, double after, bool by_share) {
 /* Choose a job's next task; its weighted saving, 0 or less if none is worth taking. */
 static double best_saving(const Twin *twin, const Job *spec, State *job, bool by_share) {
     const double *speed = twin->belief[spec->type].speed;
-    Split held = job->granted;
-    int cell = cell_of(held.ps, held.workers);
-    double by_worker = held.workers < job->most.workers ? saving(speed[cell], speed[cell + 1], by_share) : 0.0;
-    double by_ps = held.ps < job->most.ps ? saving(speed[cell], speed[cell + SIDE], by_share) : 0.0;
+    Split granted = job->granted;
+    int cell = cell_of(granted.ps, granted.workers);
+    double by_worker = granted.workers < job->most.workers ? saving(speed[cell], speed[cell + 1], by_share) : 0.0;
+    double by_ps = granted.ps < job->most.ps ? saving(speed[cell], speed[cell + SIDE], by_share) : 0.0;
     job->next_is_worker = by_worker > by_ps;
     return (by_worker > by_ps ? by_worker : by_ps) * job->urgency;
 }
@@ -112,7 +112,7 @@ static void choose_probes(Twin *twin) {
 static bool grow(Twin *twin, bool by_share) {
     Queued *queue = twin->queue;
     int queued = 0;
-    room_open(twin, &twin->plan);
+    capacity_open(twin, &twin->plan);
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
         job_view(&twin->in->job[index], &twin->job[index]);

@@ -27,10 +27,10 @@ bool dl2(Twin *twin);
 Split first_grant(const Job *spec);
 Split requested_size(Twin *twin, int job);
 bool is_running(Twin *twin, int job);
-void keep_running(Twin *twin, Room *room);
-void serve(Twin *twin, Room *room, const int *order);
+void keep_running(Twin *twin, Capacity *capacity);
+void serve(Twin *twin, Capacity *capacity, const int *order);
 bool heuristic_open(Twin *twin);
-double remaining_seconds(const Twin *twin, int job, Split held);
+double remaining_seconds(const Twin *twin, int job, Split size);
 void ascending_order(Twin *twin, const double *key, int *order);
 
 const Hull *hull_of(Twin *twin, int job);

@@ -96,13 +96,13 @@ static int find(Twin *twin, const Job *spec) {
             known->min_ps == spec->min_ps && known->min_workers == spec->min_workers)
             return i;
     }
-    if (twin->hulls == twin->hull_room) {
-        int more = twin->hull_room ? 2 * twin->hull_room : 64;
-        Hull **room = realloc(twin->hull, (size_t)more * sizeof(Hull *));
-        if (!room)
+    if (twin->hulls == twin->most_hulls) {
+        int more = twin->most_hulls ? 2 * twin->most_hulls : 64;
+        Hull **grown = realloc(twin->hull, (size_t)more * sizeof(Hull *));
+        if (!grown)
             return -1;
-        twin->hull = room;
-        twin->hull_room = more;
+        twin->hull = grown;
+        twin->most_hulls = more;
     }
     Hull *hull = calloc(1, sizeof(Hull));
     if (!hull)

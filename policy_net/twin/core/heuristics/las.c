@@ -15,14 +15,14 @@ static int queue_of(const Job *spec, const State *job, Split size) {
 }
 
 bool las(Twin *twin) {
-    Room *room = &twin->plan;
+    Capacity *capacity = &twin->plan;
     for (int at = 0; at < twin->presents; at++) {
         int job = twin->present[at];
         twin->key[at] = queue_of(&twin->in->job[job], &twin->job[job], requested_size(twin, job));
     }
     ascending_order(twin, twin->key, twin->order);
-    room_begin(twin, room);
-    serve(twin, room, twin->order);
-    room_grant(twin, room);
+    capacity_begin(twin, capacity);
+    serve(twin, capacity, twin->order);
+    capacity_grant(twin, capacity);
     return !twin->lacks_memory;
 }

@@ -8,12 +8,12 @@
 
 /* Walk the segments of all jobs by falling score until nothing more fits; false without memory. */
 bool marginal(Twin *twin) {
-    Room *room = &twin->plan;
+    Capacity *capacity = &twin->plan;
     Queued *queue = twin->queue;
     int queued = 0;
     if (!heuristic_open(twin))
         return false;
-    room_begin(twin, room);
+    capacity_begin(twin, capacity);
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
         State *job = &twin->job[index];
@@ -30,9 +30,9 @@ bool marginal(Twin *twin) {
         int at = queue[0].index;
         State *job = &twin->job[twin->present[at]];
         const Hull *hull = hull_of(twin, twin->present[at]);
-        bool more = room_change(twin, room, at, hull->segment[job->segment].end);
+        bool more = capacity_change(twin, capacity, at, hull->segment[job->segment].end);
         if (!more) /* the step is too large for what is left: the fastest split that fits, and the job is done */
-            room_settle(twin, room, at, hull->split, hull->splits);
+            capacity_settle(twin, capacity, at, hull->split, hull->splits);
         if (more && ++job->segment < hull->segments)
             queue[0].score = hull->segment[job->segment].slope * job->urgency;
         else
@@ -40,6 +40,6 @@ bool marginal(Twin *twin) {
         if (queued)
             queue_sink(queue, queued, 0);
     }
-    room_grant(twin, room);
+    capacity_grant(twin, capacity);
     return !twin->lacks_memory;
 }

@@ -1,4 +1,4 @@
-/* Jobs at the size that they asked for: that much or nothing.
+/* Jobs at their requested sizes: that much or nothing.
 
    Follows policy_net.baselines.decision_capacity and needs. */
 
@@ -12,7 +12,7 @@ static int within(int64_t value, int64_t least, int64_t most) {
     return (int)(value < most ? value : most);
 }
 
-/* The largest size up to the requested one that the empty cluster holds. */
+/* The largest size up to the requested one that fits the empty cluster. */
 static Split cut(Twin *twin, int job) {
     const Job *spec = &twin->in->job[job];
     Split least = first_grant(spec);
@@ -37,36 +37,36 @@ Split first_grant(const Job *spec) {
     return none ? (Split){0, 0} : (Split){workers, (int)spec->min_ps};
 }
 
-/* What a job asked for, within its caps and the empty cluster; the cluster stays as it is. */
+/* The requested size of a job, within its caps and the empty cluster; the cluster stays as it is. */
 Split requested_size(Twin *twin, int job) {
     State *state = &twin->job[job];
     if (!state->sized) {
-        state->size = cut(twin, job);
+        state->requested = cut(twin, job);
         state->sized = true;
     }
-    return state->size;
+    return state->requested;
 }
 
-/* Whether the job holds its size already. */
+/* Whether the job runs at its size already. */
 bool is_running(Twin *twin, int job) {
-    Split size = requested_size(twin, job), held = twin->job[job].held;
-    return size.workers + size.ps > 0 && held.workers == size.workers && held.ps == size.ps;
+    Split size = requested_size(twin, job), running = twin->job[job].running;
+    return size.workers + size.ps > 0 && running.workers == size.workers && running.ps == size.ps;
 }
 
-/* Let those that hold their size already keep it, in order of arrival; the sizes of all are found by this. */
-void keep_running(Twin *twin, Room *room) {
-    room_begin(twin, room);
+/* Let those that run at their size already keep it, in order of arrival; the sizes of all are found by this. */
+void keep_running(Twin *twin, Capacity *capacity) {
+    capacity_begin(twin, capacity);
     for (int at = 0; at < twin->presents; at++)
         if (is_running(twin, twin->present[at]))
-            room_change(twin, room, at, requested_size(twin, twin->present[at]));
+            capacity_change(twin, capacity, at, requested_size(twin, twin->present[at]));
 }
 
 /* Give the present jobs their sizes in this order of their places; those that do not fit are passed over. */
-void serve(Twin *twin, Room *room, const int *order) {
+void serve(Twin *twin, Capacity *capacity, const int *order) {
     for (int i = 0; i < twin->presents; i++) {
         Split size = requested_size(twin, twin->present[order[i]]);
         if (size.workers + size.ps)
-            room_change(twin, room, order[i], size);
+            capacity_change(twin, capacity, order[i], size);
     }
 }
 
@@ -81,9 +81,9 @@ bool heuristic_open(Twin *twin) {
     return true;
 }
 
-/* Seconds to a job's end if it held this much; infinite where it has no speed. */
-double remaining_seconds(const Twin *twin, int job, Split held) {
-    double speed = twin->belief[twin->in->job[job].type].speed[cell_of(held.ps, held.workers)];
+/* Seconds to a job's end at this size; infinite where it has no speed. */
+double remaining_seconds(const Twin *twin, int job, Split size) {
+    double speed = twin->belief[twin->in->job[job].type].speed[cell_of(size.ps, size.workers)];
     return speed > 0.0 ? remaining_samples(twin, &twin->job[job], job) / speed : INFINITY;
 }
 

@@ -5,21 +5,21 @@
 #include "heuristics.h"
 
 bool srtf(Twin *twin) {
-    Room *room = &twin->plan;
+    Capacity *capacity = &twin->plan;
     if (!heuristic_open(twin))
         return false;
     for (int at = 0; at < twin->presents; at++)
         twin->key[at] = remaining_seconds(twin, twin->present[at], requested_size(twin, twin->present[at]));
     ascending_order(twin, twin->key, twin->order);
-    room_begin(twin, room);
-    serve(twin, room, twin->order);
+    capacity_begin(twin, capacity);
+    serve(twin, capacity, twin->order);
     for (int i = 0; i < twin->presents; i++) {
         int at = twin->order[i];
         const Hull *hull = hull_of(twin, twin->present[at]);
         if (!hull)
             return false;
-        room_grow(twin, room, at, hull->split, hull->splits);
+        capacity_grow(twin, capacity, at, hull->split, hull->splits);
     }
-    room_grant(twin, room);
+    capacity_grant(twin, capacity);
     return !twin->lacks_memory;
 }

@@ -32,7 +32,7 @@ static double pairwise_sum(const double *value, int count) {
 
 /* Remaining work in the unit of the shares: so that both count the same over the jobs that wait. */
 static void scale(Twin *twin, const double *share, const bool *waiting, double *work) {
-    double *values = twin->scratch, wanted = 0.0, mean = 0.0;
+    double *values = twin->scratch, alignment = 0.0, mean = 0.0;
     int count = 0;
     bool any = false;
     for (int at = 0; at < twin->presents; at++) {
@@ -42,18 +42,18 @@ static void scale(Twin *twin, const double *share, const bool *waiting, double *
     }
     if (!any)
         return;
-    wanted = pairwise_sum(values, count) / count;
+    alignment = pairwise_sum(values, count) / count;
     count = 0;
     for (int at = 0; at < twin->presents; at++)
         if (waiting[at])
             values[count++] = work[at];
     mean = pairwise_sum(values, count) / count;
     for (int at = 0; at < twin->presents; at++)
-        work[at] *= wanted / mean;
+        work[at] *= alignment / mean;
 }
 
 bool tetris(Twin *twin) {
-    Room *room = &twin->plan;
+    Capacity *capacity = &twin->plan;
     double *share = twin->inputs, *work = twin->key, free_cpu = 1.0, free_gpu = 1.0;
     bool *waiting = twin->waiting;
     if (!heuristic_open(twin))
@@ -70,7 +70,7 @@ bool tetris(Twin *twin) {
         work[at] = (waiting[at] ? seconds : 0.0) * (share[2 * at] + share[2 * at + 1]);
     }
     scale(twin, share, waiting, work);
-    room_begin(twin, room);
+    capacity_begin(twin, capacity);
     for (;;) {
         int best = -1;
         double highest = 0.0;
@@ -84,13 +84,13 @@ bool tetris(Twin *twin) {
         if (best < 0)
             break;
         waiting[best] = false;
-        if (!room_change(twin, room, best, requested_size(twin, twin->present[best])))
+        if (!capacity_change(twin, capacity, best, requested_size(twin, twin->present[best])))
             continue;
         free_cpu -= share[2 * best];
         free_gpu -= share[2 * best + 1];
         for (int at = 0; at < twin->presents; at++)
             waiting[at] = waiting[at] && share[2 * at] <= free_cpu + ROUNDING && share[2 * at + 1] <= free_gpu + ROUNDING;
     }
-    room_grant(twin, room);
+    capacity_grant(twin, capacity);
     return !twin->lacks_memory;
 }

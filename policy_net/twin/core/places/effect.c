@@ -1,4 +1,4 @@
-/* What is believed of workers that lie apart, and what follows from reports; and how few nodes they could lie on.
+/* Beliefs about workers apart, and what follows from reports; and the fewest nodes for so many workers.
 
    Follows policy_net.throughput.place_effects and the pools of policy_net.set_policy.pools, of one GPU type. */
 
@@ -17,16 +17,16 @@
 #define TYPE_SPAN_SD 0.4
 #define SIZE_SPAN_SD 0.3
 
-static int64_t room_of(const Case *in, int64_t class, int64_t node) {
-    int64_t room = MOST_WORKERS;
-    if (in->class_gpu[class] && in->node_gpu[node] / in->class_gpu[class] < room)
-        room = in->node_gpu[node] / in->class_gpu[class];
-    if (in->class_cpu[class] && in->node_cpu[node] / in->class_cpu[class] < room)
-        room = in->node_cpu[node] / in->class_cpu[class];
-    return room;
+static int64_t tasks_on_empty(const Case *in, int64_t class, int64_t node) {
+    int64_t fitting = MOST_WORKERS;
+    if (in->class_gpu[class] && in->node_gpu[node] / in->class_gpu[class] < fitting)
+        fitting = in->node_gpu[node] / in->class_gpu[class];
+    if (in->class_cpu[class] && in->node_cpu[node] / in->class_cpu[class] < fitting)
+        fitting = in->node_cpu[node] / in->class_cpu[class];
+    return fitting;
 }
 
-/* Room for plans that say where tasks go, once a run; false without memory. */
+/* Memory for plans that say where tasks go, once a run; false without memory. */
 bool pool_open(Twin *twin) {
     const Case *in = twin->in;
     size_t jobs = (size_t)in->jobs;
@@ -34,17 +34,17 @@ bool pool_open(Twin *twin) {
     if (!pool)
         return false;
     pool->fewest = calloc((size_t)in->classes * APART, sizeof(int));
-    pool->lie = calloc(jobs, sizeof(Lie));
-    pool->staying = malloc(jobs * sizeof(Lie));
-    pool->anew = malloc(jobs * sizeof(Lie));
+    pool->placement = calloc(jobs, sizeof(Placement));
+    pool->staying = malloc(jobs * sizeof(Placement));
+    pool->anew = malloc(jobs * sizeof(Placement));
     pool->chooser = malloc(jobs * sizeof(Chooser));
-    if (!(pool->fewest && pool->lie && pool->staying && pool->anew && pool->chooser))
+    if (!(pool->fewest && pool->placement && pool->staying && pool->anew && pool->chooser))
         return false;
     pool_renew(twin);
     return true;
 }
 
-/* Count anew on how few nodes workers could lie, of those there are now. */
+/* Count anew the fewest nodes for so many workers, of those there are now. */
 void pool_renew(Twin *twin) {
     const Case *in = twin->in;
     Pool *pool = twin->pool;
@@ -53,12 +53,12 @@ void pool_renew(Twin *twin) {
     for (int64_t class = 0; class < in->classes; class++) {
         int64_t nodes_with[MOST_WORKERS + 1] = {0};
         for (int64_t node = 0; node < in->nodes; node++)
-            nodes_with[room_of(in, class, node)]++;
+            nodes_with[tasks_on_empty(in, class, node)]++;
         int workers = 1, nodes = 0;
-        for (int64_t room = MOST_WORKERS; room > 0; room--)
-            for (int64_t i = 0; i < nodes_with[room] && workers <= MOST_WORKERS; i++) {
+        for (int64_t fitting = MOST_WORKERS; fitting > 0; fitting--)
+            for (int64_t i = 0; i < nodes_with[fitting] && workers <= MOST_WORKERS; i++) {
                 nodes++;
-                for (int64_t task = 0; task < room && workers <= MOST_WORKERS; task++)
+                for (int64_t task = 0; task < fitting && workers <= MOST_WORKERS; task++)
                     pool->fewest[class * APART + workers++] = nodes;
             }
     }
@@ -68,7 +68,7 @@ void pool_close(Twin *twin) {
     Pool *pool = twin->pool;
     if (!pool)
         return;
-    void *owned[] = {pool->fewest, pool->lie, pool->staying, pool->anew, pool->chooser, pool};
+    void *owned[] = {pool->fewest, pool->placement, pool->staying, pool->anew, pool->chooser, pool};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
 }
@@ -110,7 +110,7 @@ double samples_together(const Twin *twin, int index) {
     const State *job = &twin->job[index];
     if (!twin->in->plans_places || !job->can_train || job->samples <= 0.0)
         return job->samples;
-    return job->samples / believed_effect(twin, (int)twin->in->job[index].type, job->held.workers, job->apart);
+    return job->samples / believed_effect(twin, (int)twin->in->job[index].type, job->running.workers, job->apart);
 }
 
 static void add_report(Mean *found, double value) {
@@ -130,7 +130,7 @@ static void learn(Twin *twin, int index, double believed_speed) {
     if (job->apart > 1) {
         double log_ratio = log(job->samples / job->seconds / believed_speed), farthest = log(FARTHEST);
         log_ratio = fmin(fmax(log_ratio, -farthest), farthest);
-        span_keys(&in->type[type], type, job->held.workers, job->apart, key);
+        span_keys(&in->type[type], type, job->running.workers, job->apart, key);
         for (int i = 0; i < 3; i++)
             add_report(&in->span_seen[key[i]], log_ratio);
     }
@@ -155,7 +155,7 @@ bool places_observe(Twin *twin) {
         if (twin->belief[type].scale) {
             if (!belief_refresh(twin, type))
                 return false;
-            speed = twin->belief[type].median[cell_of(job->held.ps, job->held.workers)];
+            speed = twin->belief[type].median[cell_of(job->running.ps, job->running.workers)];
         }
         learn(twin, index, speed);
     }

@@ -1,4 +1,4 @@
-/* Where a plan's tasks go that says so itself: as they lie now and the rest around them, or all anew if that pays.
+/* Placement by the plan itself: tasks stay where they are and the rest goes around them, or all are placed anew if that pays.
 
    Follows policy_net.set_policy.places and policy_net.placement.together, of one pool whose jobs move freely. */
 
@@ -11,27 +11,27 @@
 #define LEAST_LOSS 0.02
 #define LEAST_SPEED 1e-9
 
-static int apart_of(const Lie *lie) {
+static int apart_of(const Placement *placement) {
     int nodes = 0;
-    for (int i = 0; i < lie->count; i++)
-        nodes += lie->share[i].workers > 0;
+    for (int i = 0; i < placement->count; i++)
+        nodes += placement->share[i].workers > 0;
     return nodes;
 }
 
-static Split tasks_of(const Lie *lie) {
-    Split held = {0, 0};
-    for (int i = 0; i < lie->count; i++) {
-        held.workers += lie->share[i].workers;
-        held.ps += lie->share[i].ps;
+static Split tasks_of(const Placement *placement) {
+    Split tasks = {0, 0};
+    for (int i = 0; i < placement->count; i++) {
+        tasks.workers += placement->share[i].workers;
+        tasks.ps += placement->share[i].ps;
     }
-    return held;
+    return tasks;
 }
 
-static bool same(const Lie *one, const Lie *other) {
+static bool same(const Placement *one, const Placement *other) {
     return one->count == other->count && !memcmp(one->share, other->share, sizeof(Share) * (size_t)one->count);
 }
 
-/* The share of its speed that a job is believed to lose where its workers lie on two nodes. */
+/* The share of its speed that a job is believed to lose where its workers are on two nodes. */
 static double loss_apart(const Twin *twin, int type, int workers) {
     if (workers < 2)
         return 0.0;
@@ -51,15 +51,15 @@ static int by_choice(const void *a, const void *b) {
     return first->at - second->at;
 }
 
-/* The jobs that hold anything, in the order in which they choose; how many these are. */
+/* The jobs that were granted anything, in the order in which they choose; how many these are. */
 static int in_order(Twin *twin) {
     int count = 0;
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
         const Job *spec = &twin->in->job[index];
         State *job = &twin->job[index];
-        Split lies = tasks_of(&twin->pool->lie[index]);
-        job->stays = twin->pool->lie[index].count && job->granted.workers == lies.workers && job->granted.ps == lies.ps;
+        Split placed = tasks_of(&twin->pool->placement[index]);
+        job->stays = twin->pool->placement[index].count && job->granted.workers == placed.workers && job->granted.ps == placed.ps;
         if (job->granted.workers + job->granted.ps == 0)
             continue;
         double loss = loss_apart(twin, (int)spec->type, job->granted.workers);
@@ -70,8 +70,8 @@ static int in_order(Twin *twin) {
     return count;
 }
 
-/* Place those that do not stay around those that do, or all; false if a task finds no room this way. */
-static bool together(Twin *twin, int count, bool staying, Lie *found) {
+/* Place those that do not stay around those that do, or all; false if a task finds no node this way. */
+static bool together(Twin *twin, int count, bool staying, Placement *found) {
     nodes_clear(twin);
     for (int i = 0; i < count; i++) {
         int index = twin->pool->chooser[i].job;
@@ -79,7 +79,7 @@ static bool together(Twin *twin, int count, bool staying, Lie *found) {
         found[index].count = 0;
         if (!staying || !twin->job[index].stays)
             continue;
-        found[index] = twin->pool->lie[index];
+        found[index] = twin->pool->placement[index];
         for (int k = 0; k < found[index].count; k++) {
             const Share *share = &found[index].share[k];
             twin->left_cpu[share->node] -= share->workers * spec->worker_cpu + share->ps * spec->ps_cpu;
@@ -102,23 +102,23 @@ static bool together(Twin *twin, int count, bool staying, Lie *found) {
     return true;
 }
 
-static double effect_of(const Twin *twin, int index, const Lie *lie) {
-    return planned_effect(twin, (int)twin->in->job[index].type, twin->job[index].granted.workers, apart_of(lie));
+static double effect_of(const Twin *twin, int index, const Placement *placement) {
+    return planned_effect(twin, (int)twin->in->job[index].type, twin->job[index].granted.workers, apart_of(placement));
 }
 
 static int fewest_of(const Twin *twin, int index) {
     return fewest_nodes(twin, twin->in->job[index].worker_class, twin->job[index].granted.workers);
 }
 
-/* Whether some job lies on more nodes than it needs, and is believed to be slower for it. */
+/* Whether some job is on more nodes than it needs, and is believed to be slower for it. */
 static bool loses(const Twin *twin, int count) {
     for (int i = 0; i < count; i++) {
         int index = twin->pool->chooser[i].job, fewest = fewest_of(twin, index);
-        const Lie *lie = &twin->pool->staying[index];
-        if (!fewest || apart_of(lie) <= fewest)
+        const Placement *placement = &twin->pool->staying[index];
+        if (!fewest || apart_of(placement) <= fewest)
             continue;
         double best = planned_effect(twin, (int)twin->in->job[index].type, twin->job[index].granted.workers, fewest);
-        if (effect_of(twin, index, lie) < (1.0 - LEAST_LOSS) * best)
+        if (effect_of(twin, index, placement) < (1.0 - LEAST_LOSS) * best)
             return true;
     }
     return false;
@@ -130,7 +130,7 @@ static bool pays(const Twin *twin, int count) {
     for (int i = 0; i < count; i++) {
         int index = twin->pool->chooser[i].job, fewest = fewest_of(twin, index);
         const State *job = &twin->job[index];
-        const Lie *before = &twin->pool->staying[index], *after = &twin->pool->anew[index];
+        const Placement *before = &twin->pool->staying[index], *after = &twin->pool->anew[index];
         if (same(before, after))
             continue;
         double samples = remaining_samples(twin, job, index), speed = table_speed(job->steps, job->granted);
@@ -144,8 +144,8 @@ static bool pays(const Twin *twin, int count) {
     return saved > 0.0;
 }
 
-/* As tasks are spread, for which there was room when they were granted. */
-static bool spread_out(Twin *twin, int count, Lie *found) {
+/* As tasks are spread, which fitted when they were granted. */
+static bool spread_out(Twin *twin, int count, Placement *found) {
     int pieces = 0;
     for (int i = 0; i < count; i++)
         found[twin->pool->chooser[i].job].count = 0;
@@ -155,27 +155,27 @@ static bool spread_out(Twin *twin, int count, Lie *found) {
     return spread(twin, pieces, found);
 }
 
-/* Give every job its places; one that lies elsewhere with as many tasks has moved. */
-static void adopt(Twin *twin, const Lie *found) {
+/* Give every job its places; one that is elsewhere with as many tasks has moved. */
+static void adopt(Twin *twin, const Placement *found) {
     for (int at = 0; at < twin->presents; at++) {
         int index = twin->present[at];
         State *job = &twin->job[index];
-        Lie *lie = &twin->pool->lie[index];
+        Placement *placement = &twin->pool->placement[index];
         job->moved = false;
         if (job->granted.workers + job->granted.ps == 0) {
-            lie->count = 0;
+            placement->count = 0;
             continue;
         }
-        job->moved = lie->count && !same(lie, &found[index]);
-        *lie = found[index];
-        job->apart = apart_of(lie);
+        job->moved = placement->count && !same(placement, &found[index]);
+        *placement = found[index];
+        job->apart = apart_of(placement);
     }
 }
 
 /* Place what was granted; false if a task finds no node, which the plan has made sure of. */
 bool place_as_planned(Twin *twin) {
     int count = in_order(twin);
-    Lie *chosen = twin->pool->staying;
+    Placement *chosen = twin->pool->staying;
     bool stay = together(twin, count, true, twin->pool->staying);
     if (!stay || loses(twin, count)) {
         bool anew = together(twin, count, false, twin->pool->anew);
