@@ -94,9 +94,9 @@ class LearningSettings(Section):
     """Whether this cluster's experience trains the policy; needs a learner."""
     source: Literal["auto", "live", "twin"] = "auto"
     """What gradients are made of. `live`: what decisions brought, with exploration. `twin`: replays of this cluster's
-    own jobs, which tell far more and need no exploration; of a `set` policy the learner then counts steps in spreads
-    (`optimizer.units`). `auto`: twin where a `set` policy decides, unless the learner works in rounds or there is no
-    `decision_log` to replay; else live."""
+    own jobs, which tell far more and need no exploration, and are all that a learner takes unless told otherwise
+    (`optimizer.units`). `auto`: twin, unless the learner works in rounds or there is no `decision_log` to replay; then
+    live."""
     twin: TwinLearningSettings = TwinLearningSettings()
     """Which jobs are replayed, and how much of a core that may take."""
     actor_critic: Constant[ActorCriticSettings] = ActorCriticSettings()

@@ -49,8 +49,8 @@ class Rejection(StrEnum):
     PRIVACY_SPENT = "privacy-spent"
     """The cluster's updates have cost all that `privacy.target_epsilon` allows; it acts on, and teaches no more."""
     LIVE_GRADIENT = "live-gradient"
-    """It comes from live experience, and this learner's steps are for replays (`optimizer.units`): set the agent's
-    `learning.source` to auto, or upgrade it."""
+    """It comes from live experience, and this learner takes replays (`optimizer.units`; of a `dl2` policy without a
+    critic in any case): set the agent's `learning.source` to auto, or upgrade it."""
     NOT_NOISED = "not-noised"
     """This learner leaves the noise to the clusters, and the update says of none, or of less than is asked."""
 

@@ -48,7 +48,7 @@ class LearnerTelemetry:
         self.rejections = counter("fedl2_learner_rejections_total", "Rejected updates, by reason.", ["reason"])
         self.only_replays = gauge(
             "fedl2_learner_only_replays_flag",
-            "1 where updates have to come from replays, as steps are counted in spreads (optimizer.units); else 0.",
+            "1 where updates have to come from replays (optimizer.units); else 0.",
         )
         self.clipped = counter(
             "fedl2_learner_clipped_updates_total",

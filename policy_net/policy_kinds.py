@@ -47,12 +47,13 @@ def gradients_for(
 
     Raises:
         TypeError: policies of this kind do not learn online.
-        BadInput: they learn with PyTorch, and it is not installed.
+        BadInput: they learn with PyTorch, and it is not installed; or from replays alone.
     """
     if isinstance(spec, SetSpec):
         return ResidualGradient(spec, residual)
     if not isinstance(spec, PolicySpec):
         raise TypeError(f"policies of kind {spec.policy!r} do not learn online")
+    spec.need_critic()
     # torch takes a second to import and threads to run: only who trains a network pays.
     try:
         import torch  # noqa: PLC0415

@@ -168,7 +168,8 @@ class Cluster:
 
     async def _push(self, base_step: int, done: Done) -> bool:
         update = GradientUpdate(
-            self.name, self._incarnation, self._sequence, base_step, self._spec.digest, self._slope, SAMPLES, 200.0
+            *(self.name, self._incarnation, self._sequence, base_step, self._spec.digest, self._slope, SAMPLES, 200.0),
+            replayed=True,
         )
         started = time.perf_counter()
         while True:

@@ -87,6 +87,7 @@ class Member:
             gradient,
             256,
             200.0,
+            replayed=True,
         )
         reply = await self.fleets[0].Push(push_request(update, want_weights=False), timeout=CALL_SECONDS)
         self._base_step = reply.head_step

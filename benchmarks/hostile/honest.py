@@ -94,7 +94,8 @@ class Cluster:
         noise *= _NOISE / np.linalg.norm(noise)
         gradient = (noise - direction).astype(np.float32)
         update = GradientUpdate(
-            self._name, self._incarnation, self._sequence, self._base_step, self._spec.digest, gradient, 256, 200.0
+            *(self._name, self._incarnation, self._sequence, self._base_step, self._spec.digest, gradient, 256, 200.0),
+            replayed=True,
         )
         phase.sent += 1
         started = time.perf_counter()

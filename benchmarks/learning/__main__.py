@@ -131,7 +131,9 @@ def _warm_start(folder: Path, progress: Progress) -> Path:
     world = ["--nodes", str(NODES), "--arrival-scale", str(ARRIVAL_SCALE), "--jobs-per-batch", str(JOBS_PER_BATCH)]
     with Processes(folder) as processes:
         processes.start(
-            "warm-start", "policy_net.cli", ["train", *workloads, *world, "--imitate", "drf", "--out", str(out)]
+            "warm-start",
+            "policy_net.cli",
+            ["train", *workloads, *world, "--imitate", "drf", "--reward", "slot-utility", "--out", str(out)],
         )
         deadline = time.monotonic() + WARM_START_SECONDS
         while processes.is_running("warm-start"):

@@ -114,7 +114,8 @@ class Clusters:
             nonlocal sequence, base_step
             sequence += 1
             update = GradientUpdate(
-                cluster, registered.incarnation, sequence, base_step, self._spec.digest, slope, 256, 200.0
+                *(cluster, registered.incarnation, sequence, base_step, self._spec.digest, slope, 256, 200.0),
+                replayed=True,
             )
             reply = await fleet.Push(push_request(update, want_weights=True), timeout=CALL_SECONDS)
             if reply.outcome != fleet_pb2.PushReply.APPLIED and reply.reason != TOO_STALE:

@@ -3,9 +3,9 @@
 The twin is a process that replays the cluster's past. Whatever goes wrong in it costs a lesson alone, and one log line.
 Its replays and comparisons with other schedulers take turns in a share of a core, which one process at a time may take.
 
-Live gradients teach `dl2`, and a `set` policy next to nothing; replays of the cluster's past teach both
-(docs/results/twin_learning.md, dl2_learning.md). What decides here may be of another kind tomorrow, and the learner of
-another mode, so the choice is made anew whenever somebody asks.
+Replays of the cluster's past teach both kinds of policy; live gradients teach `set` next to nothing, and `dl2` far more
+slowly (docs/results/twin_learning.md, dl2_learning.md). What decides here may be of another kind tomorrow, and the
+learner of another mode, so the choice is made anew whenever somebody asks.
 """
 
 from __future__ import annotations
@@ -135,8 +135,6 @@ class LearningSource:
         spec = self._acting_spec()
         if spec is None:
             return False, ""
-        if not isinstance(spec, SetSpec):
-            return False, f"the policy is of kind {spec.policy}"
         if not self._has_log:
             return False, "decision_log.enabled is off, and a twin replays what that log shows"
         if self._rounds():

@@ -270,6 +270,10 @@ class Trainer:
             self._sequence = 0
             self._head = None
         twin = self._twin_now()
+        if twin is None and not spec.learns_live:
+            self._count("live-impossible")
+            self._report_live("this dl2 policy has no critic, which rewards of decisions need")
+            return None
         if twin is None:
             segments = self.segments(spec)
             if self._settings.permute_rewards:
@@ -318,13 +322,8 @@ class Trainer:
         self._count(answer.outcome)
         if answer.outcome is PushOutcome.REJECTED:
             self._rejections[answer.reason or "unnamed"] += 1
-            if answer.reason == LIVE_GRADIENT and not self._reported_live:
-                self._reported_live = True
-                _log.warning(
-                    "live-gradients-refused",
-                    reason="the learner takes gradients from replays alone, and this cluster teaches nothing",
-                    advice="leave learning.source at auto, and decision_log on; or set the learner's optimizer.units",
-                )
+            if answer.reason == LIVE_GRADIENT:
+                self._report_live("the learner takes gradients from replays alone")
             self._head = None  # whatever was wrong, the next gradient is computed at a head that is surely there
             if answer.reason in REGISTER_AGAIN:
                 self._session.forget(registration.incarnation)
@@ -382,6 +381,17 @@ class Trainer:
         with self._replay_lock:
             self.replay.revalue(segments, result.surprises)
         return result
+
+    def _report_live(self, reason: str) -> None:
+        """Say once why live gradients teach nothing."""
+        if self._reported_live:
+            return
+        self._reported_live = True
+        _log.warning(
+            "live-gradients-refused",
+            reason=f"{reason}: this cluster teaches nothing",
+            advice="leave learning.source at auto, and decision_log on; or see optimizer.units of the learner",
+        )
 
     def _is_ending(self) -> bool:
         return self.draining.is_set() or self._abort.is_set()

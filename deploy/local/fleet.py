@@ -48,7 +48,9 @@ def warm_start(plan: Sequence[ClusterPlan], demo: Demonstration, seed: int, step
     out = demo.folder / "v1.safetensors"
     sources = [argument for cluster in plan for argument in ("--workload", cluster.source)]
     world = plan[0].own
+    # With a critic: what follows learns from what decisions bring, as minutes are no past to replay.
     options = ["--imitate", "drf", "--imitation-steps", str(steps), "--jobs-per-batch", str(JOBS_PER_BATCH)]
+    options += ["--reward", "slot-utility"]
     options += ["--arrival-scale", str(world.arrival_scale)]
     if world.limit_jobs is not None:
         options += ["--limit-jobs", str(world.limit_jobs)]

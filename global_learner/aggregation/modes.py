@@ -53,7 +53,7 @@ def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings
     """A new aggregator of the mode.
 
     Raises:
-        BadConfig: no such strategy or parameter, or no such units for it.
+        BadConfig: no such strategy or parameter, no such units for it, or a policy that cannot learn so.
     """
     units = optimizer.units_for(spec)
     if settings.passes_up:
@@ -63,5 +63,10 @@ def build_aggregator(settings: AggregationSettings, optimizer: OptimizerSettings
     if settings.mode is AggregationMode.ROUNDS:
         if units is not None:
             raise BadLearnerConfig("setting optimizer.units: in mode rounds the strategy takes the steps; leave it out")
+        if not spec.learns_live:
+            raise BadLearnerConfig(
+                "setting aggregation.mode: rounds are answered by what decisions brought, and this dl2 policy has no "
+                "critic to learn from that: take async, buffered or robust"
+            )
         return RoundsAggregator(settings)
     return ImmediateAggregator(AdamConstants(optimizer.beta1, optimizer.beta2, optimizer.epsilon), units)

@@ -265,9 +265,10 @@ def check_covered(aggregation: AggregationSettings, *, is_region: bool) -> None:
 
 # Section `optimizer` of a learner's configuration, and its defaults by the kind of policy.
 #
-# A `set` policy learns from replays of clusters' pasts, whose steps are counted in spreads; live gradients teach it
-# nothing (docs/results/twin_learning.md, docs/experiments.md), and such long steps without direction do harm. So the
-# kind decides at both ends: agents' `learning.source`, the learner's `optimizer.units`.
+# Policies learn from replays of clusters' pasts. Live gradients teach `set` nothing (docs/results/twin_learning.md,
+# docs/experiments.md), and its steps, counted in spreads, do harm without direction; of `dl2` both teach, each at a
+# rate of its own, so that mixed they fit neither. So both ends decide alike: agents' `learning.source`, the learner's
+# `optimizer.units`.
 
 WEIGHTS_RATE = 1e-4
 """Of `dl2`. Source: DL2 §4.3."""
@@ -293,9 +294,10 @@ class OptimizerChoice(AdamSettings):
     """What `learning_rate` and `trust_radius` are counted in. `weights`: the same for every parameter. `spreads`: how
     far each parameter of a `set` policy has to move to be noticed, so that exponents, residual and sessions are learned
     at one pace; only updates from replays of clusters' pasts are taken then (the agents' `learning.source`). `auto`:
-    spreads for a `set` policy, weights for `dl2`, where `learning_rate` or `trust_radius` is set (they would be of
-    another size), where there is `privacy`, and where a strategy takes the steps itself. A region takes no steps: there
-    it says which updates are taken, `weights` all of them, where the learner above counts so."""
+    spreads for a `set` policy, weights where `learning_rate` or `trust_radius` is set (they would be of another size),
+    where there is `privacy`, and where a strategy takes the steps itself. For `dl2` it is weights in any case, and says
+    which updates are taken: `auto` those from replays, `weights` live ones too, if the policy has a critic. A region
+    takes no steps: there it says which updates are taken, `weights` all of them, where the learner above counts so."""
     learning_rate: float | None = Field(None, ge=0.0, le=1.0)
     """Adam's step for an update that is not stale; 0 leaves the weights bit for bit (a control). Unless set: DL2's
     1e-4 in weights, and 0.1 in spreads."""
@@ -332,8 +334,8 @@ class OptimizerChoice(AdamSettings):
 
     def only_replays(self, spec: WeightSpec, aggregation: AggregationSettings, *, noisy: bool) -> bool:
         """Whether updates from live experience are refused; a region assumes the default units above, unless set."""
-        if aggregation.passes_up:
-            return isinstance(spec, SetSpec) and self.units is not ChosenUnits.WEIGHTS
+        if not isinstance(spec, SetSpec) or aggregation.passes_up:
+            return self.units is not ChosenUnits.WEIGHTS or not spec.learns_live
         return self._units_for(spec, aggregation, noisy) is Units.SPREADS
 
     def _units_for(self, spec: WeightSpec, aggregation: AggregationSettings, noisy: bool) -> Units:

@@ -160,6 +160,7 @@ class Ingest:
         self._largest_weight = aggregation.largest_sample_weight
         self._protection = protection
         self._only_replays = only_replays
+        self._learns_live = spec.learns_live
 
     @classmethod
     def of(cls, settings: LearnerSettings, spec: WeightSpec) -> Ingest:
@@ -186,9 +187,9 @@ class Ingest:
         if self._only_replays and not update.replayed:
             raise UpdateRejected(
                 Rejection.LIVE_GRADIENT,
-                f"cluster {update.cluster} pushed a gradient from live experience, and steps are counted in spreads, "
-                "which only replays of its past can take: set learning.source to auto there (an agent of before needs "
-                "an upgrade), or optimizer.units to weights here",
+                f"cluster {update.cluster} pushed a gradient from live experience, and this fleet learns from replays "
+                "of clusters' pasts: set learning.source to auto there (an agent of before needs an upgrade)"
+                + (", or optimizer.units to weights here" if self._learns_live else ""),
             )
         ledger, step = head.ledger, head.step
         if self._protection is not None:

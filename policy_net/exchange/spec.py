@@ -6,7 +6,7 @@ and every agent compare it before anything is applied. There is a spec for each 
 - `PolicySpec`, of `dl2`. Source: DL2 §4.1 (J jobs a batch, 3J+1 actions, two hidden layers of 256), §6.5.1 (without
   bundles, for comparison: those actions are never admissible, and shapes stay as they are). Deviation: the job
   type is one-hot over a fixed number of reserved columns (the paper's text; the authors' code writes it in four bits),
-  so that the vocabulary can grow without a change of shape.
+  so that the vocabulary can grow without a change of shape; and where groups of decisions teach, the actor is all.
 - `SetSpec`, of `set`: any number of jobs, every one through the same small network. It turns a job's ratios, and their
   products with contention, into a tilt of the planner's scores; see `policy_net.set_policy`. There are no job types in
   it and no J, so one set of weights serves clusters of every size. The planner's own numbers may be among the weights,
@@ -34,7 +34,7 @@ from pydantic import (
 )
 
 from foundation.text import plain_line
-from policy_net.errors import PolicyFileError, SpecMismatch
+from policy_net.errors import BadInput, PolicyFileError, SpecMismatch
 from policy_net.settings_problems import FileWords, first_problems
 
 FEATURE_VERSION = 1
@@ -114,6 +114,11 @@ class WeightSpec(BaseModel):
         raise NotImplementedError
 
     @property
+    def learns_live(self) -> bool:
+        """Whether rewards of live decisions can teach such weights; else replays of clusters' pasts alone."""
+        return True
+
+    @property
     def parameter_count(self) -> int:
         """Length of the flat weight vector."""
         return sum(prod(shape) for _, shape in self.layout())
@@ -140,12 +145,13 @@ class PolicySpec(WeightSpec):
     hidden: tuple[int, ...] = Field((256, 256), description="widths of the hidden layers, actor and critic alike")
     feature_version: int = FEATURE_VERSION
     bundles: bool = Field(True, description="whether one action may give a worker and a parameter server together")
+    critic: bool = Field(True, description="whether there is a critic; groups of decisions need none")
 
     @model_serializer(mode="wrap")
     def _without_what_is_usual(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Bundles are named where there are none, so that specs from before there was a choice keep their digests."""
+        """Bundles and critic are named where there are none, so that specs of before keep their digests."""
         fields: dict[str, Any] = usual(self)
-        return {name: value for name, value in fields.items() if name != "bundles" or not value}
+        return {name: value for name, value in fields.items() if name not in ("bundles", "critic") or not value}
 
     @model_validator(mode="after")
     def _vocabulary_fits(self) -> PolicySpec:
@@ -169,10 +175,28 @@ class PolicySpec(WeightSpec):
         """3J + 1. Source: DL2 §4.1."""
         return 3 * self.jobs_per_batch + 1
 
+    @property
+    def learns_live(self) -> bool:
+        """See `WeightSpec`."""
+        return self.critic
+
+    def need_critic(self) -> None:
+        """See that there is a critic.
+
+        Raises:
+            BadInput: there is none.
+        """
+        if not self.critic:
+            raise BadInput(
+                "this dl2 policy has no critic, and rewards of decisions need one: teach it by replays (an agent's "
+                "learning.source: auto; policy-net train without --reward and dl2.method), or begin with a policy of "
+                "`policy-net train --reward slot-utility`"
+            )
+
     def layout(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Names and shapes of all tensors, in the order of the flat vector: the actor's, then the critic's."""
         tensors: list[tuple[str, tuple[int, ...]]] = []
-        for net, outputs in (("actor", self.action_count), ("critic", 1)):
+        for net, outputs in (("actor", self.action_count), ("critic", 1))[: 2 if self.critic else 1]:
             widths = (self.feature_count, *self.hidden, outputs)
             for layer, (inputs, width) in enumerate(itertools.pairwise(widths)):
                 tensors += [(f"{net}.{layer}.weight", (width, inputs)), (f"{net}.{layer}.bias", (width,))]

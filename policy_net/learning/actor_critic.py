@@ -40,9 +40,14 @@ _AVERAGE_MEMORY = 0.02
 
 
 class GradientComputer:
-    """Computes one update at a time; owns the random numbers that pick mini-batches, and the scale of advantages."""
+    """Computes one update at a time; owns the random numbers that pick mini-batches, and the scale of advantages.
+
+    Raises:
+        BadInput: the policy has no critic.
+    """
 
     def __init__(self, spec: PolicySpec, settings: ActorCriticSettings, seed: int = 0) -> None:
+        spec.need_critic()
         self._spec = spec
         self._settings = settings
         self._generator = np.random.default_rng(seed)

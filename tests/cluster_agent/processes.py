@@ -99,6 +99,7 @@ class Fleet:
             "initial_policy": self.policy.name,
             "listen": f"127.0.0.1:{self.port}",
             "port_file": "port.json",
+            "optimizer": {"units": "weights"},  # agents learn from what decisions bring, as tests last seconds
             "publish": {"every_steps": 20, "auto_assign": True},
             "scores": {"enabled": False},
             "telemetry": {"http_listen": None, "log_level": "warning"},
@@ -132,7 +133,7 @@ class Fleet:
             "policy": {"initial": "drf"},
             # A busy machine is no fault of a policy's.
             "guard": {"deadline_ms": 1000 * PATIENCE_SECONDS},
-            "learning": {"flush_seconds": PATIENCE_SECONDS},
+            "learning": {"source": "live", "flush_seconds": PATIENCE_SECONDS},
             # On a busy machine tests take longer, and versions are published meanwhile: all are there to be replayed.
             "decision_log": {"keep_policies": 1000},
             "telemetry": {"log_level": "warning"},

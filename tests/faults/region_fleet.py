@@ -136,6 +136,7 @@ class Cluster:
                 vector(self._random.randrange(1 << 30)),
                 samples,
                 float(samples),
+                replayed=True,
             )
             answer = self.call(self.client.push, update, registration.spec)
             if answer.outcome is PushOutcome.REJECTED:

@@ -88,7 +88,9 @@ class Pusher:
                 if self._stop.is_set():
                     return
                 gradient = vector(CLUSTERS.index(self.cluster) * 1_000_000 + sequence)
-                update = GradientUpdate(self.cluster, self.incarnation, sequence, base, SPEC.digest, gradient, 8, 8.0)
+                update = GradientUpdate(
+                    self.cluster, self.incarnation, sequence, base, SPEC.digest, gradient, 8, 8.0, replayed=True
+                )
                 reply = self._call("Push", push_request(update, want_weights=False))
                 assert reply.outcome != pb.PushReply.REJECTED, reply.reason
                 assert reply.head_step >= base, "an acknowledged head went backwards"

@@ -37,8 +37,9 @@ class ResetPusher(Pusher):
         base, sequence = self._pull(), 0
         while not self._stop.is_set():
             sequence += 1
+            gradient = gradient_of(self.cluster, sequence)
             update = GradientUpdate(
-                self.cluster, self.incarnation, sequence, base, SPEC.digest, gradient_of(self.cluster, sequence), 8, 8.0
+                self.cluster, self.incarnation, sequence, base, SPEC.digest, gradient, 8, 8.0, replayed=True
             )
             reply = self._call(self._fleet.Push, push_request(update, want_weights=False))
             assert reply.head_step >= base, "an acknowledged head went backwards"

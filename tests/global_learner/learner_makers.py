@@ -41,6 +41,7 @@ def update(number: int, **changes: Any) -> GradientUpdate:
         "gradient": vector(1000 + number),
         "samples": 20,
         "effective_samples": 12.5,
+        "replayed": True,
     }
     return GradientUpdate(**{**values, **changes})
 

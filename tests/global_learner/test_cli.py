@@ -89,6 +89,7 @@ UPSTREAM = {"address": "127.0.0.1:1", "name": "east"}
             {"initial_policy": "set", "optimizer": {"units": "spreads"}, "aggregation": {"mode": "rounds"}},
             "in mode rounds the strategy takes the steps",
         ),
+        ({"initial_policy": "dl2", "aggregation": {"mode": "rounds"}}, "this dl2 policy has no critic to learn from"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, capsys, changes, says) -> None:

@@ -52,10 +52,12 @@ class Dl2Training(TrainingOrder):
         """Train; the card has the start and the steps.
 
         Raises:
-            BadInput: the start or the log cannot be used, or the learning rate is too large.
+            BadInput: the start (which may lack the critic), the log or the learning rate cannot be used.
         """
         settings = self.settings.dl2
         spec, weights, parent = self._beginning()
+        if settings.method is Dl2Method.ACTOR_CRITIC:
+            spec.need_critic()
         card: dict[str, Any] = {"workloads": self.sources, "seed": self.seed, "parent": parent}
         done = 0
         with training_progress(console) as progress:

@@ -34,7 +34,7 @@ class Dl2Settings(Section):
     )
 
     neurons: int = Field(256, ge=1, le=4096, description="of each hidden layer")
-    layers: int = Field(2, ge=1, le=8, description="hidden layers of the actor, and of the critic")
+    layers: int = Field(2, ge=1, le=8, description="hidden layers of the actor, and of a critic")
     jobs_per_batch: int = Field(DEFAULT_JOBS_PER_BATCH, ge=1, le=1024, description="J, the jobs one inference sees")
     bundles: Constant[bool] = Field(
         True, description="whether one action may give a worker and a parameter server together"
@@ -58,12 +58,13 @@ class Dl2Settings(Section):
         return (self.neurons,) * self.layers
 
     def spec(self, job_types: tuple[str, ...], jobs_per_batch: int | None = None) -> PolicySpec:
-        """The spec of such a network; J may be another one."""
+        """The spec of such a network, with a critic where one learns; J may be another one."""
         return PolicySpec(
             jobs_per_batch=jobs_per_batch or self.jobs_per_batch,
             job_types=(OTHER_TYPE, *job_types),
             hidden=self.hidden,
             bundles=self.bundles,
+            critic=self.method is Dl2Method.ACTOR_CRITIC,
         )
 
 

@@ -59,18 +59,18 @@ class Place:
         return self.telemetry.registry.get_sample_value("fedl2_agent_twin_teaching_flag")
 
 
-def test_unless_told_otherwise_set_is_taught_by_the_twin_and_dl2_by_what_happened(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_unless_told_otherwise_the_twin_teaches_either_kind(capsys: pytest.CaptureFixture[str]) -> None:
     place = Place()
     assert place.source.may_be_twin
     assert [place.source.is_twin() for _ in range(3)] == [True] * 3
     assert place.shown == 1.0
     place.spec = DL2
+    assert place.source.is_twin()
+    place.rounds = True
     assert not place.source.is_twin()
     assert place.shown == 0.0
     out = capsys.readouterr().out
-    assert out.count("learning-source") == 2, "once for each choice"
+    assert out.count("learning-source") == 3, "once for each choice"
     assert "the policy is of kind set" in out
     assert "the policy is of kind dl2" in out
 
@@ -108,7 +108,7 @@ def test_experience_is_kept_only_while_it_teaches() -> None:
     keep = place.source.live_into(queue)
     keep(make_experience(0))
     assert queue.waiting == 0
-    place.spec = DL2
+    place.rounds = True
     keep(make_experience(1))
     assert queue.waiting == 1
 
@@ -164,7 +164,7 @@ def wait_until(condition: Any) -> None:
         pause.wait(0.005)
 
 
-def test_a_trainer_follows_the_kind_of_what_decides_and_nobody_waits_for_old_experience(tmp_path: Path) -> None:
+def test_a_trainer_follows_its_source_and_nobody_waits_for_old_experience(tmp_path: Path) -> None:
     learner, place, queue = Kinds(), Place(), ExperienceQueue(8)
     gradient = np.full(SET.parameter_count, 0.5, dtype=np.float32)
     session = Session(learner, "", ())
@@ -175,8 +175,8 @@ def test_a_trainer_follows_the_kind_of_what_decides_and_nobody_waits_for_old_exp
     wait_until(lambda: len(learner.updates) >= 2)
     assert queue.waiting == 0
     assert all(update.replayed for update in learner.updates)
-    # The learner begins anew with a policy of the other kind, and the agent acts on it.
-    place.spec, learner.spec = DL2, DL2
+    # The learner begins anew with a policy of the other kind, and the agent acts on it; its source is live from now on.
+    place.spec, learner.spec, place.rounds = DL2, DL2, True
     learner.only_replays = False
     learner.forget_everybody()
     if (
@@ -213,6 +213,24 @@ def test_a_learner_that_wants_replays_alone_is_understood_once(
     out = capsys.readouterr().out
     assert out.count("live-gradients-refused") == 1
     assert "learning.source" in out
+
+
+def test_an_actor_alone_is_not_taught_by_what_happened_and_that_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learner, place, queue = Kinds(), Place(learning={"source": "live"}), ExperienceQueue(64)
+    place.spec = learner.spec = DL2.model_copy(update={"critic": False})
+    trainer = trainer_of(learner, place, tmp_path, queue, TwinAnswer(None))
+    for number in range(40):
+        trainer.remember(make_experience(number))
+    for _ in range(3):
+        assert trainer.update() is None
+    assert learner.refused == 0
+    assert not learner.updates
+    out = capsys.readouterr().out
+    assert out.count("live-gradients-refused") == 1
+    assert "no critic" in out
+    assert "leave learning.source at auto" in out
 
 
 def test_a_twin_without_a_past_is_asked_ever_more_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

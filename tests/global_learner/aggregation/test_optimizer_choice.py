@@ -73,15 +73,16 @@ def test_noise_walks_in_short_steps(tmp_path: Path) -> None:
     quiet, noisy = learner_settings(tmp_path), learner_settings(tmp_path, privacy=PRIVACY)
     assert (quiet.optimizer_for(SET).units, noisy.optimizer_for(SET).units) == (Units.SPREADS, Units.WEIGHTS)
     assert (quiet.only_replays(SET), noisy.only_replays(SET)) == (True, False)
-    assert not quiet.only_replays(DL2)
+    assert (quiet.only_replays(DL2), noisy.only_replays(DL2)) == (True, True)
 
 
 def test_a_region_takes_what_the_learner_above_takes(tmp_path: Path) -> None:
     east = learner_settings(tmp_path, upstream=UPSTREAM)
-    assert (east.only_replays(SET), east.only_replays(DL2)) == (True, False)
+    assert (east.only_replays(SET), east.only_replays(DL2)) == (True, True)
     assert east.optimizer_for(SET) == OptimizerSettings(), "it takes no steps, and its log is what it was"
     reported = learner_settings(tmp_path, upstream=UPSTREAM, optimizer={"units": "weights"})
-    assert not reported.only_replays(SET)
+    assert (reported.only_replays(SET), reported.only_replays(DL2)) == (False, False)
+    assert reported.only_replays(DL2.model_copy(update={"critic": False})), "nobody above takes anything else"
     for section in ({"units": "spreads"}, {"units": "weights", "beta1": 0.5}):
         with pytest.raises(ValidationError, match="a region takes no steps"):
             learner_settings(tmp_path, upstream=UPSTREAM, optimizer=section)

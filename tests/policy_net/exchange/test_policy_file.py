@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
 
 from policy_net.errors import PolicyFileError, SpecMismatch
 from policy_net.exchange.policy_file import (
+    FORMAT,
     PolicyFile,
     digest_of,
     parse_policy_file,
@@ -135,6 +138,24 @@ def test_the_digest_changes_with_every_part_of_the_spec() -> None:
 def test_a_spec_that_this_program_does_not_read_says_why(text: str, says: str) -> None:
     with pytest.raises(PolicyFileError, match=says):
         PolicySpec.from_json(text)
+
+
+def test_an_actor_alone_is_another_spec_and_a_spec_with_a_critic_is_what_it_was() -> None:
+    alone = SPEC.model_copy(update={"critic": False})
+    assert "critic" not in SPEC.to_json(), "a digest from before there was a choice stays"
+    assert PolicySpec.from_json(alone.to_json()) == alone != SPEC
+    assert [name for name, _ in alone.layout()] == [name for name, _ in SPEC.layout() if name.startswith("actor")]
+    weights = np.arange(SPEC.parameter_count, dtype=np.float32)
+    data = PolicyFile(alone, weights[: alone.parameter_count]).to_bytes()
+    assert parse_policy_file(data, "memory").weights.tobytes() == weights[: alone.parameter_count].tobytes()
+    with pytest.raises(PolicyFileError, match=r"tensor critic\.0\.weight is missing"):
+        parse_policy_file(_with_spec(data, SPEC), "memory")
+
+
+def _with_spec(data: bytes, spec: PolicySpec) -> bytes:
+    """The file, said to be of another spec, without its digest as files of before have none."""
+    content = {"spec": spec.model_dump(mode="json"), "card": {}}
+    return save_tensors(load_tensors(data), {FORMAT: json.dumps(content)})
 
 
 def test_the_papers_network_has_the_papers_shape() -> None:

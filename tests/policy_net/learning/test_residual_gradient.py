@@ -175,6 +175,11 @@ def test_a_network_that_cannot_learn_here_is_a_line_that_says_what_to_do(monkeyp
         gradients_for(PolicySpec(), ActorCriticSettings(), ResidualSettings(), 0)
 
 
+def test_an_actor_alone_learns_from_replays_and_the_line_says_so_with_or_without_torch() -> None:
+    with pytest.raises(BadInput, match=r"this dl2 policy has no critic.*teach it by replays"):
+        gradients_for(PolicySpec(critic=False), ActorCriticSettings(), ResidualSettings(), 0)
+
+
 def test_live_rewards_do_not_move_prices() -> None:
     """They are a choice of steps, not a tilt: the gradient is the residual's, and zeros behind it."""
     spec = SetSpec(prices=1)

@@ -91,6 +91,17 @@ def test_a_policy_that_is_asked_again_goes_on_with_the_next_decisions_numbers() 
     assert goes_the_same(there, here, workload, Environment(3), SPEEDS)
 
 
+def test_an_actor_alone_acts_as_with_its_critic() -> None:
+    spec = PolicySpec(jobs_per_batch=4, hidden=(16,))
+    alone = spec.model_copy(update={"critic": False})
+    weights = scattered(spec, 1)
+    with_critic = LearnedPolicy(spec, weights)
+    for compiled in (True, False):
+        without = LearnedPolicy(alone, weights[: alone.parameter_count])
+        found = replay(jobs_of(JobKind.PS, 6), Environment(3), without, SPEEDS, compiled=compiled)
+        assert found.outcomes == replay(jobs_of(JobKind.PS, 6), Environment(3), with_critic, SPEEDS).outcomes
+
+
 @pytest.mark.parametrize(
     ("spec", "weight", "reason"),
     [

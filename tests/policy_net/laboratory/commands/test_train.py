@@ -137,6 +137,28 @@ def test_another_number_of_jobs_than_the_file_was_made_for_is_refused(tmp_path: 
     assert not second.exists()
 
 
+def test_rewards_of_decisions_need_the_critic_that_groups_leave_out(tmp_path: Path, capsys) -> None:
+    groups, rewards = tmp_path / "groups.safetensors", tmp_path / "rewards.safetensors"
+    assert _train("--out", str(groups)) == 0
+    assert not read_policy_file(groups).network_spec.critic
+    capsys.readouterr()
+    assert _train("--from", str(groups), "--out", str(rewards), "--reward", "paper") == 2
+    assert "this dl2 policy has no critic" in capsys.readouterr().err.splitlines()[-1]
+    assert not rewards.exists()
+    train = [
+        "train",
+        "--workload",
+        "dl2:jobs=3,seed=1",
+        "--jobs-per-batch",
+        "3",
+        "--imitate",
+        "drf",
+        "--imitation-steps",
+    ]
+    assert command_line.run(app, "policy-net", [*train, "1", "--reward", "paper", "--out", str(rewards)]) == 0
+    assert read_policy_file(rewards).network_spec.critic
+
+
 @pytest.mark.parametrize("words", [("--from", "set-taught"), ("--policy", "set-taught")])
 def test_training_goes_on_from_what_ships_by_its_name(tmp_path: Path, words: tuple[str, ...], capsys) -> None:
     out = tmp_path / "more.safetensors"
