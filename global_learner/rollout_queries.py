@@ -168,12 +168,7 @@ class RolloutQueries:
         return QueryAnswer(now, found[0], found[1] if len(found) > 1 else None)
 
     async def _answers(self, question: Mapping[str, object], count: int) -> list[float] | NoAnswer:
-        out = await process_output(
-            self._command,
-            self._deadline_seconds,
-            "rollouts.query_deadline_seconds",
-            json.dumps(question).encode(),
-        )
+        out = await process_output(self._command, self._deadline_seconds, json.dumps(question).encode())
         if isinstance(out, NoAnswer):
             return out
         try:

@@ -44,7 +44,7 @@ SHORTEST_SECONDS = 30.0
 REQUESTED_GPUS = {1: 0.6, 2: 0.2, 4: 0.1, 8: 0.08, 16: 0.02}
 """And how often: most jobs of recorded clusters ask for one or two."""
 SPEED_NOISE = 0.27
-"""As the agents' own replays have it (`learning.twin.speed_noise`)."""
+"""As the agents' own replays have it (`cluster_agent/settings.py`)."""
 FEWEST_JOBS = 60
 """A held-out window of fewer tells nothing but its chance."""
 

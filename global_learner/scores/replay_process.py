@@ -41,15 +41,8 @@ def bound_this_process(limits: Mapping[str, float]) -> None:
         os.environ[f"{library}_NUM_THREADS"] = "1"
 
 
-async def process_output(
-    command: Sequence[str], deadline_seconds: float, setting: str, question: bytes = b""
-) -> bytes | NoAnswer:
-    """Output of a process, which is killed at the deadline, or when this is cancelled.
-
-    Args:
-        setting: the deadline's name.
-        question: its standard input.
-    """
+async def process_output(command: Sequence[str], deadline_seconds: float, question: bytes = b"") -> bytes | NoAnswer:
+    """Output of a process, which is killed at the deadline, or when this is cancelled; `question` is its input."""
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
@@ -59,7 +52,7 @@ async def process_output(
         async with asyncio.timeout(deadline_seconds):
             out, errors = await process.communicate(question)
     except TimeoutError:
-        return NoAnswer(f"it took longer than {deadline_seconds:g} s ({setting})")
+        return NoAnswer(f"it took longer than {deadline_seconds:g} s")
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):

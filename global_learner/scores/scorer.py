@@ -112,12 +112,13 @@ class Scorer:
 
     async def _ask(self, path: Path, digest: str) -> dict[str, Any]:
         question = {"file": str(path), "digest": digest, "cache": str(self._cache)}
-        seconds, setting = self._settings.deadline_seconds, "scores.deadline_seconds"
 
         def read(answer: Any) -> dict[str, Any]:
             return {**answer, "state": "scored"}
 
-        found = await _parsed_answer(self._settings, self._command, question, seconds, setting, read, "score")
+        found = await _parsed_answer(
+            self._settings, self._command, question, self._settings.deadline_seconds, read, "score"
+        )
         if isinstance(found, NoAnswer):
             identity = {"replay_set": NAME, "replay_set_digest": set_digest()}
             found = {"state": "failed", "reason": found.reason[:_MAX_REASON_CHARACTERS], **identity}
@@ -151,12 +152,12 @@ class SketchReplayer:
     ) -> JctSeconds | NoAnswer:
         """Times of policies on a sketch, or the reason why there are none; `policies` as for `scoring.mean_jcts`."""
         question = {"sketch": sketch, "seed": seed, "policies": policies}
-        seconds, setting = self._settings.sketch_deadline_seconds, "scores.sketch_deadline_seconds"
+        seconds = self._settings.sketch_deadline_seconds
 
         def read(answer: Any) -> JctSeconds:
             return {name: None if answer[name] is None else float(answer[name]) for name in policies}
 
-        return await _parsed_answer(self._settings, self._command, question, seconds, setting, read, "times")
+        return await _parsed_answer(self._settings, self._command, question, seconds, read, "times")
 
 
 async def _parsed_answer(
@@ -164,14 +165,13 @@ async def _parsed_answer(
     command: Sequence[str],
     question: Mapping[str, Any],
     deadline_seconds: float,
-    setting: str,
     read: Callable[[Any], Answer],
     what: str,
 ) -> Answer | NoAnswer:
     """Answer of a process to a question, as `read` takes it from JSON, or the reason why there is none."""
     bounds = settings.model_dump(include={"nice", "max_memory_mb"})
     limits = {**bounds, "deadline_seconds": deadline_seconds, "parent": os.getpid()}
-    out = await process_output((*command, json.dumps(question), json.dumps(limits)), deadline_seconds, setting)
+    out = await process_output((*command, json.dumps(question), json.dumps(limits)), deadline_seconds)
     if isinstance(out, NoAnswer):
         return out
     try:

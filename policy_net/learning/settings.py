@@ -15,7 +15,7 @@ wash out busy days."""
 
 
 class Baseline(StrEnum):
-    """What the paper's rewards are compared with; see `learning.actor_critic`."""
+    """What the paper's rewards are compared with; see `actor_critic.py`."""
 
     CRITIC = "critic"
     MOVING_AVERAGE = "moving-average"

@@ -91,7 +91,7 @@ def load_episodes(settings: SimulatedBackendSettings) -> Episodes:
     digest = _digest(depends_on, settings, [chosen for chosen in of_no_kind if not is_recording(chosen.source)])
     machines = settings.environment
     if machines.locality and machines.capacity_mode is CapacityMode.POOLED:
-        raise BadAgentConfig("setting backend.environment.locality needs capacity_mode nodes: pooled tasks lie nowhere")
+        raise BadAgentConfig("locality needs backend.environment.capacity_mode nodes: pooled tasks lie nowhere")
     effect = default_placement_effect() if machines.locality else None
     return Episodes(tuple(items), speeds, digest, effect, _digest(depends_on, settings, of_no_kind))
 

@@ -29,7 +29,7 @@ def server() -> Iterator[StandIn]:
 async def asked(address: str, *texts: str, seconds: float = DEADLINE_SECONDS, **files: str) -> list[float] | str:
     question = {"address": address, "queries": texts or ("up",), "token_file": "", "ca_file": "",
                 "deadline_seconds": seconds, "parent": os.getpid(), **files}  # fmt: skip
-    out = await process_output(COMMAND, seconds, "the deadline", json.dumps(question).encode())
+    out = await process_output(COMMAND, seconds, json.dumps(question).encode())
     if isinstance(out, NoAnswer):
         assert "\n" not in out.reason
         assert len(out.reason) <= 400

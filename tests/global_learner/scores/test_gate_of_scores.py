@@ -125,7 +125,7 @@ async def test_clusters_own_work_is_replayed_at_the_gate_and_one_that_takes_too_
             "south": "dropped",
             "west": "replayed",
         }
-        assert "sketch_deadline_seconds" in found["south"].reason
+        assert found["south"].reason.startswith("it took longer than ")
         assert all(
             min(entry.candidate_jct_seconds, entry.incumbent_jct_seconds, entry.heuristic_jct_seconds) > 60.0
             for cluster, entry in found.items()

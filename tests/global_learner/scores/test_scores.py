@@ -80,7 +80,7 @@ async def test_every_version_is_scored_and_only_once(tmp_path: Path) -> None:
         ("import sys; sys.exit(3)", "its process ended with exit code 3"),
         ("raise MemoryError('no more')", "MemoryError: no more"),
         ("print('hello')", "its process printed no score"),
-        ("while True: pass", "it took longer than 0.5 s (scores.deadline_seconds)"),
+        ("while True: pass", "it took longer than 0.5 s"),
     ],
 )
 async def test_a_process_that_gives_no_score_says_why_on_the_card(tmp_path: Path, code: str, reason: str) -> None:

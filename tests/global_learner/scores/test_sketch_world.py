@@ -80,7 +80,7 @@ def test_heuristics_are_replayed_on_a_sketch_and_a_damaged_version_is_not(tmp_pa
 @pytest.mark.parametrize(
     ("code", "seconds", "reason"),
     [
-        ("while True: pass", 0.5, "it took longer than 0.5 s (scores.sketch_deadline_seconds)"),
+        ("while True: pass", 0.5, "it took longer than 0.5 s"),
         ("import os; os.kill(os.getpid(), 9)", 60.0, "its process was ended by SIGKILL"),
         ("print('{}')", 60.0, "its process printed no times"),
         ("print('{\"drf\": []}')", 60.0, "its process printed no times"),

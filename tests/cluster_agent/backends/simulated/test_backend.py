@@ -76,7 +76,7 @@ def test_a_disturbed_cluster_goes_on_after_a_kill_as_if_nothing_had_happened(tmp
 
 
 def test_places_cannot_matter_where_tasks_have_none() -> None:
-    with pytest.raises(BadAgentConfig, match="locality needs capacity_mode nodes"):
+    with pytest.raises(BadAgentConfig, match=r"locality needs backend\.environment\.capacity_mode nodes"):
         make_episodes("dl2:jobs=6", environment={"nodes": 12, "locality": True, "capacity_mode": "pooled"})
 
 
