@@ -1,26 +1,32 @@
-"""One training run: a learner and four agents as processes of their own, until the head has taken enough steps."""
+"""One training run: a learner and nine agents as processes of their own, until the head has taken enough steps."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import yaml
 
-from benchmarks.learning.worlds import ARRIVAL_SCALE, NODES, PUSHING, SILENT, source
+from benchmarks import with_constants
+from benchmarks.learning.worlds import BAD, JOBS, NODES, PUSHING, SILENT, past
+from cluster_agent.learning.twin_lesson import TwinAnswer
 from deploy.demonstration.frame import LearnerWatch
 from deploy.demonstration.processes import Processes
 from global_learner.storage.receipts import audit, read_receipts
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file
+from policy_net.exchange.spec import Weights, WeightSpec
 
-DEADLINE_SECONDS = 300.0
-"""A run that takes longer has failed."""
-
+LONGEST_SECONDS_PER_UPDATE, LONGEST_SECONDS = 20.0, 120.0
+"""A run that takes longer than its updates and its beginning may has failed."""
 POLL_SECONDS = 0.25
-EPISODES = 60
-"""Workloads a cluster could live through, each with a seed of its own; a run ends after a handful of them."""
+SPEEDUP = 60.0
+"""The clusters decide meanwhile, a minute in a second: an agent teaches once it has decided something."""
+ATTACKS = ("noise", "opposite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +35,26 @@ class RunSettings:
 
     Attributes:
         updates: head steps after which the run ends.
-        permute_rewards: the control: rewards are dealt out anew among the decisions of a segment.
+        attack: what the bad cluster sends: noise of its gradient's norm, or its gradient's opposite.
+        aggregation: the learner's mode.
+        optimizer: what of the learner's optimizer is set; the rest is what ships.
+        permute: the control: advantages are dealt out anew within a lesson.
     """
 
     seed: int
     updates: int
-    learning_rate: float
-    permute_rewards: bool = False
+    attack: str | None = None
+    aggregation: str = "async"
+    optimizer: tuple[tuple[str, float], ...] = ()
+    permute: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run left: the last published version, and the updates counted in the learner's log."""
+    """What a run left: the last published version, and the updates that the learner's log has of each cluster."""
 
     final: PolicyFile
-    updates: int
+    updates: dict[str, int]
     seconds: float
 
 
@@ -60,35 +71,40 @@ def run_fleet(folder: Path, v1: Path, settings: RunSettings, on_step: Callable[[
         address = f"127.0.0.1:{processes.port()}"
         _write_learner(folder, v1, address, settings)
         processes.start("learner", "global_learner.cli", ["serve", "--config", str(folder / "learner.yaml")])
-        for number, (name, mix) in enumerate({**PUSHING, **SILENT}.items()):
-            config = _write_agent(folder, name, mix, address, settings, number)
-            processes.start(name, "benchmarks.with_constants", ["cluster_agent.cli", "run", "--config", str(config)])
-        watch = LearnerWatch(address)
+        watch = LearnerWatch(f"unix:{folder.resolve() / 'state' / 'operator.sock'}")
         try:
+            _wait_for_steps(watch, processes, 0, on_step)
+            for number, (name, mix) in enumerate({**PUSHING, **SILENT}.items()):
+                config = _write_agent(folder, name, mix, address, settings, number)
+                attack = settings.attack if name == BAD and settings.attack else "none"
+                processes.start(name, "benchmarks.learning.fleet", [attack, "run", "--config", str(config)])
             _wait_for_steps(watch, processes, settings.updates, on_step)
             processes.stop([*PUSHING, *SILENT])
-            last = watch.versions()[-1]
-            final = watch.policy(last.version)
+            final = watch.policy(watch.versions()[-1].version)
         finally:
             watch.close()
-    spec_digest = read_policy_file(v1).spec.digest
-    counted = audit(read_receipts(folder / "state", spec_digest))
-    if any(cluster in SILENT for cluster, _ in counted):
+    counted = audit(read_receipts(folder / "state", read_policy_file(v1).spec.digest))
+    updates: dict[str, int] = {}
+    for (cluster, _), count in counted.items():
+        updates[cluster] = updates.get(cluster, 0) + count
+    if not SILENT.keys().isdisjoint(updates):
         raise RuntimeError("the silent cluster has pushed: it was to take part without")
-    return RunResult(final, sum(counted.values()), time.monotonic() - began)
+    return RunResult(final, updates, time.monotonic() - began)
 
 
 def _wait_for_steps(watch: LearnerWatch, processes: Processes, steps: int, on_step: Callable[[int], None]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + LONGEST_SECONDS + LONGEST_SECONDS_PER_UPDATE * steps
     head = 0
-    while head < steps:
+    while True:
         processes.check()
         now = watch.now()
         if now is not None:
             head = now.head_step
             on_step(min(head, steps))
+            if head >= steps:
+                return
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{head} of {steps} updates in {DEADLINE_SECONDS:.0f} s")
+            raise TimeoutError(f"{head} of {steps} updates in time")
         time.sleep(POLL_SECONDS)
 
 
@@ -97,8 +113,9 @@ def _write_learner(folder: Path, v1: Path, address: str, settings: RunSettings) 
         "state_dir": "state",
         "initial_policy": str(v1.resolve()),
         "listen": address,
-        "optimizer": {"units": "weights", "learning_rate": settings.learning_rate},
-        "publish": {"every_steps": 20, "average_decay": 0.99, "auto_assign": True, "keep_versions": 4},
+        "optimizer": dict(settings.optimizer),
+        "aggregation": {"mode": settings.aggregation},
+        "publish": {"every_steps": max(1, settings.updates // 20), "auto_assign": True, "keep_versions": 4},
         "scores": {"enabled": False},
         "telemetry": {"http_listen": None, "log_level": "warning"},
     }
@@ -106,30 +123,63 @@ def _write_learner(folder: Path, v1: Path, address: str, settings: RunSettings) 
 
 
 def _write_agent(folder: Path, name: str, mix: str, address: str, settings: RunSettings, number: int) -> Path:
-    seed = 100_000 * (settings.seed + 11) + 10_000 * number
+    recordings = past(mix, 100_000 * (settings.seed + 11) + 10_000 * number)
     content = {
         "cluster": name,
         "state_dir": name,
         "learner": {"address": address, "heartbeat_seconds": 0.5},
         "backend": {
             "kind": "simulated",
-            "workloads": [{"source": source(mix), "seed": seed, "arrival_scale": ARRIVAL_SCALE}],
-            "episodes": EPISODES,
+            "workloads": [{"source": each} for each in recordings],
             "environment": {"nodes": NODES},
-            # A cluster that does not learn would otherwise run through its jobs at full speed, on the others' cores.
-            "pace": {"kind": "lockstep"} if name in PUSHING else {"kind": "scaled", "speedup": 1200.0 * 20},
+            "pace": {"kind": "scaled", "speedup": SPEEDUP},
             "baseline": False,
         },
-        "policy": {"mode": "sample", "exploration": 0.1, "seed": seed},
         "learning": {
             "enabled": name in PUSHING,
-            "source": "live",
-            "seed": seed,
-            "permute_rewards": settings.permute_rewards,
+            "source": "twin",
+            "permute_rewards": settings.permute,
+            "twin": {
+                "history": recordings,
+                "job_kind": "ps",
+                "work_known": True,
+                "window_jobs": JOBS,
+                "cpu_percent": 100,
+            },
         },
-        "decision_log": {"enabled": False},
         "telemetry": {"log_level": "warning"},
     }
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
     return path
+
+
+def run_agent() -> None:
+    """`python -m benchmarks.learning.fleet ATTACK ARGUMENTS…`: an agent that sends what the attack says.
+
+    Its configuration may hold constants.
+    """
+    attack = sys.argv.pop(1)
+    read, generator = TwinAnswer.from_line, np.random.default_rng(0)
+
+    def bad(line: bytes, spec: WeightSpec) -> TwinAnswer:
+        answer = read(line, spec)
+        if answer.result is not None:
+            answer.result.gradient[:] = _sent(answer.result.gradient, attack, generator)
+        return answer
+
+    if attack in ATTACKS:
+        TwinAnswer.from_line = bad  # type: ignore[method-assign]
+    sys.argv.insert(1, "cluster_agent.cli")
+    with_constants.main()
+
+
+def _sent(gradient: Weights, attack: str, generator: np.random.Generator) -> Any:
+    if attack == "opposite":
+        return -gradient
+    noise = generator.standard_normal(len(gradient), dtype=np.float32)
+    return noise * np.float32(np.linalg.norm(gradient) / np.linalg.norm(noise))
+
+
+if __name__ == "__main__":
+    run_agent()

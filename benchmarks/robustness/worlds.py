@@ -16,7 +16,7 @@ from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions
 
-MIXES = {**PUSHING, **SILENT, "east": "resnext-110+seq2seq*2+wlm+cnn-text"}
+MIXES = {name: {**PUSHING, **SILENT}[name] for name in ("north", "west", "south", "silent", "east")}
 """Five clusters; the last one is the bad one where there is one."""
 BAD = "east"
 NODES = 8
