@@ -99,6 +99,10 @@ def _gradient(
         return window_gradient(head, window, settings.groups, generator, rest, permute=permute)
     except NoProgress as error:
         raise NotEnoughSamples(str(error)) from error
+    except FloatingPointError as error:
+        raise NotEnoughSamples(
+            f"the head cannot decide: {error}; `policyctl head reset` goes back to a version"
+        ) from error
     except MemoryError as error:
         raise NotEnoughSamples(f"a lesson of this network takes more than {MOST_BYTES >> 20} MB") from error
 

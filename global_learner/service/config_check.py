@@ -24,7 +24,8 @@ from global_learner.storage.update_records import log_limit_bytes
 from policy_net.errors import IdentityFileError
 from policy_net.exchange.enrolled_identity import EnrolledIdentity
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file
-from policy_net.exchange.spec import WeightSpec
+from policy_net.exchange.spec import PolicySpec, WeightSpec
+from policy_net.privacy.settings import budget
 
 UPSTREAM_FOLDER = "upstream"
 """In the state directory of a region: its identity at the learner above, and the keys that it trusts."""
@@ -53,6 +54,7 @@ def read_named_files(settings: LearnerSettings, on_replaced: Callable[[str], Non
     limits = _limits(settings, initial.spec)
     log_limit_bytes(settings.durability.max_log_bytes, initial.spec.parameter_count)
     build_aggregator(settings.aggregation, settings.optimizer_for(initial.spec), initial.spec)
+    _check_noise(settings, initial.spec)
     check_port_file(settings.port_file)
     return CheckedConfig(initial, limits, read_external_credentials(settings, time.time, on_replaced))
 
@@ -103,6 +105,27 @@ def check_port_file(path: Path | None) -> None:
         raise BadLearnerConfig(
             f"setting port_file: {path} cannot be written ({error.strerror}); name a file in a folder that exists"
         ) from error
+
+
+def _check_noise(settings: LearnerSettings, spec: WeightSpec) -> None:
+    """See that a network's updates can be told from the noise of privacy.
+
+    Were all gradients alike, the sum of those that M clusters may give would be √(M·budget/P) times as long as its
+    noise in P parameters, whatever the noise of one.
+
+    Raises:
+        BadConfig: not with as many clusters as there may be.
+    """
+    privacy = settings.privacy
+    if privacy is None or privacy.target_epsilon is None or not isinstance(spec, PolicySpec):
+        return
+    needed = spec.parameter_count / budget(privacy.target_epsilon, privacy.delta)
+    if needed > settings.ingest.max_clusters:
+        raise BadLearnerConfig(
+            f"setting privacy.target_epsilon = {privacy.target_epsilon:g}: noise in {spec.parameter_count} parameters "
+            f"hides all that fewer than {needed:.2g} clusters may say, and ingest.max_clusters is "
+            f"{settings.ingest.max_clusters}: begin with a set policy, or leave out privacy, or its limit"
+        )
 
 
 def _limits(settings: LearnerSettings, spec: WeightSpec) -> AdmissionLimits:

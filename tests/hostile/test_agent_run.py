@@ -71,7 +71,7 @@ def settings_of(folder: Path, server: HostileServer, call_seconds: float, flush_
                 "baseline": False,
             },
             "policy": {"initial": "drf"},
-            "learning": {"flush_seconds": flush_seconds},
+            "learning": {"source": "live", "flush_seconds": flush_seconds},
         }
     )
 

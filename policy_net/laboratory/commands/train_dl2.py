@@ -35,6 +35,7 @@ from policy_net.laboratory.training.offline import (
     train_offline,
 )
 from policy_net.laboratory.training.teacher import Teacher
+from policy_net.twin.library import notice
 
 DEMONSTRATED_EPISODES = 20
 """Workloads watched under the teacher; with 8 the warm start is 2% further from its teacher."""
@@ -58,6 +59,8 @@ class Dl2Training(TrainingOrder):
         spec, weights, parent = self._beginning()
         if settings.method is Dl2Method.ACTOR_CRITIC:
             spec.need_critic()
+        elif self.steps and (slow := notice()) is not None:
+            console.print(slow, soft_wrap=True)
         card: dict[str, Any] = {"workloads": self.sources, "seed": self.seed, "parent": parent}
         done = 0
         with training_progress(console) as progress:

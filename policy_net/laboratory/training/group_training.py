@@ -125,20 +125,17 @@ def _check_choices(groups: Sequence[DecisionGroup], where: str) -> None:
         raise NotEnoughSamples(f"{where} without any choice")
 
 
-def window_gradient(
+def groups_of_window(
     head: PolicyFile,
     window: TwinWindow,
     settings: GroupSettings,
     generator: np.random.Generator,
     on_progress: Callable[[float], None] = lambda _: None,
-    *,
-    permute: bool = False,
-) -> GradientResult:
-    """The gradient at a head from groups that are drawn all over a replay of a window, up to `settings.micro_actions`.
+) -> list[DecisionGroup]:
+    """Groups that a head draws all over a replay of a window, up to `settings.micro_actions`.
 
     Args:
         head: of a `dl2` policy, with priors of speeds.
-        permute: deal the advantages out anew: a control that has nothing to learn from.
 
     Raises:
         NotEnoughSamples: nothing was a choice.
@@ -155,7 +152,28 @@ def window_gradient(
             placement_effect=window.placement_effect,
         )
     _check_choices(policy.groups, "a replay")
-    batch = advantages_of(policy.groups, settings.own_share)
+    return policy.groups
+
+
+def window_gradient(
+    head: PolicyFile,
+    window: TwinWindow,
+    settings: GroupSettings,
+    generator: np.random.Generator,
+    on_progress: Callable[[float], None] = lambda _: None,
+    *,
+    permute: bool = False,
+) -> GradientResult:
+    """The gradient at a head from `groups_of_window`.
+
+    Args:
+        permute: deal the advantages out anew: a control that has nothing to learn from.
+
+    Raises:
+        NotEnoughSamples: nothing was a choice.
+    """
+    spec, groups = head.network_spec, groups_of_window(head, window, settings, generator, on_progress)
+    batch = advantages_of(groups, settings.own_share)
     if permute:
         batch = replace(batch, advantage_M=generator.permutation(batch.advantage_M))
     gradients, total, entropy = GroupGradients(spec), np.zeros_like(head.weights), 0.0
@@ -165,7 +183,7 @@ def window_gradient(
         found, of_rows = gradients.gradient(head.weights, batch, rows)
         total += share * found
         entropy += float(share) * of_rows
-    utility = float(np.mean([group.utility_KN.sum(axis=1).mean() for group in policy.groups]))
+    utility = float(np.mean([group.utility_KN.sum(axis=1).mean() for group in groups]))
     return GradientResult(total, len(batch), float(len(batch)), {"utility": utility, "entropy": entropy})
 
 

@@ -14,7 +14,7 @@ from policy_net.exchange.spec import SetSpec
 from policy_net.set_policy.policy import default_set_file, set_spec_of
 
 SOURCE = "dl2:jobs=40,seed=3"
-OFTEN: dict[str, Any] = {"publish": {"every_steps": 4, "auto_assign": True}}
+OFTEN: dict[str, Any] = {"publish": {"every_steps": 4, "auto_assign": True}, "optimizer": {}}
 
 
 @pytest.fixture

@@ -169,10 +169,30 @@ def test_steps_along_lessons_of_a_past_find_what_jobs_gain_by(lived: Path) -> No
     ],
 )
 def test_a_past_that_cannot_be_used_is_one_line(lived: Path, history: Sequence[str], said: str) -> None:
-    found = answer(question(lived, SETTINGS.model_copy(update={"history": tuple(history)})), nothing)
+    few = SETTINGS.model_copy(update={"history": tuple(history)})
+    for asked in (question(lived, few), replace(network_question(lived), settings=few)):
+        found = answer(asked, nothing)
+        assert found.result is None
+        assert said in found.reason
+        assert "\n" not in found.reason
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered", "ignore:invalid value encountered")
+def test_a_head_that_cannot_decide_any_more_is_one_line(lived: Path) -> None:
+    huge = np.full(NETWORK.parameter_count, 1e30, np.float32)
+    found = answer(replace(network_question(lived), policy=head_file(NETWORK, huge, ())), nothing)
     assert found.result is None
-    assert said in found.reason
-    assert "\n" not in found.reason
+    assert "the head cannot decide: the network's logits are not finite" in found.reason
+
+
+def test_jobs_of_types_that_nobody_knows_teach_by_what_is_believed_of_any_type(lived: Path) -> None:
+    spec = PolicySpec(jobs_per_batch=5, hidden=(16,), critic=False)
+    asked = replace(network_question(lived), policy=head_file(spec, initial_weights(spec, 2), ()))
+    found = answer(asked, nothing)
+    assert found.result is not None, found.reason
+    assert np.isfinite(found.result.gradient).all()
+    assert found.result.gradient.any()
+    assert 0.0 < found.result.statistics["utility"] <= 1.0
 
 
 def test_before_the_first_decision_there_is_no_cluster_to_replay_on(tmp_path: Path) -> None:

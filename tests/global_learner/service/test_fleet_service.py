@@ -19,6 +19,9 @@ from policy_net.exchange.policy_file import digest_of, parse_policy_file
 from policy_net.exchange.spec import PolicySpec, weights_from_bytes
 from policy_net.exchange.wire import push_request
 
+OF_TWO_JOBS = SPEC.model_copy(update={"jobs_per_batch": 2})
+"""A spec of another J."""
+
 
 async def test_a_cluster_registers_and_gets_spec_and_first_version(tmp_path: Path) -> None:
     async with serving(tmp_path) as caller:
@@ -203,6 +206,7 @@ async def test_a_heartbeat_is_shown_as_it_was_sent(tmp_path: Path) -> None:
         ("Register", pb.RegisterRequest(cluster="north\n"), "INVALID_ARGUMENT"),
         ("Register", pb.RegisterRequest(cluster="north", job_types=["x" * 254]), "INVALID_ARGUMENT"),
         ("Register", pb.RegisterRequest(cluster="north", spec_digest="ab" * 32), "FAILED_PRECONDITION"),
+        ("Register", pb.RegisterRequest(cluster="north", spec_digest=OF_TWO_JOBS.digest), "FAILED_PRECONDITION"),
         ("PullHead", pb.PullHeadRequest(cluster="north", incarnation=1), "FAILED_PRECONDITION"),
         ("Push", pb.PushRequest(cluster="north", gradient=b"12345"), "INVALID_ARGUMENT"),
         ("Push", pb.PushRequest(cluster="north", statistics={str(n): 0.0 for n in range(99)}), "INVALID_ARGUMENT"),

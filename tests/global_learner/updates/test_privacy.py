@@ -15,6 +15,7 @@ from global_learner.policyctl.version_views import version_facts
 from global_learner.policyctl.views import fleet_facts
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
+from global_learner.service.config_check import read_named_files
 from global_learner.settings import read_settings
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_log import read_log
@@ -22,6 +23,7 @@ from global_learner.storage.update_records import AppliedUpdate
 from global_learner.updates.ledger import Ledger
 from policy_net.exchange.generated import fleet_pb2 as pb
 from policy_net.exchange.policy_file import parse_policy_file
+from policy_net.exchange.shipped import SHIPPED_FILES
 from policy_net.privacy.settings import NoiseSettings, declaration, epsilon
 
 CENTRAL = {"clip_norm": 0.5, "noise_multiplier": 4.0, "target_epsilon": 2.0}
@@ -186,6 +188,20 @@ def test_a_budget_for_no_update_is_one_line_of_the_configuration(tmp_path) -> No
     with pytest.raises(BadLearnerConfig, match="target_epsilon = 1 allows no update") as caught:
         read_settings(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("limit", [None, 8.0])
+def test_noise_that_hides_all_that_a_network_is_told_is_one_line(tmp_path, limit: float | None) -> None:
+    config = settings(tmp_path, initial_policy="dl2", privacy={**CENTRAL, "target_epsilon": limit})
+    config = config.model_copy(update={"initial_policy": SHIPPED_FILES["dl2"]})
+    if limit is None:  # nothing says when it is to end, and an experiment may go on until it is heard
+        read_named_files(config)
+        return
+    with pytest.raises(BadLearnerConfig, match=r"target_epsilon = 8: noise in 168765 parameters hides all") as caught:
+        read_named_files(config)
+    assert "fewer than 6.1e+04 clusters" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    read_named_files(settings(tmp_path, privacy=CENTRAL))  # of 43 parameters it can be told
 
 
 def test_lost_updates_count_as_spent() -> None:

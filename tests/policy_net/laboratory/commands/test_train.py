@@ -159,6 +159,12 @@ def test_rewards_of_decisions_need_the_critic_that_groups_leave_out(tmp_path: Pa
     assert read_policy_file(rewards).network_spec.critic
 
 
+def test_without_the_compiled_twin_groups_take_longer_and_it_is_said(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("policy_net.laboratory.commands.train_dl2.notice", lambda: "the compiled twin was not built")
+    assert _train("--steps", "1", "--out", str(tmp_path / "mine.safetensors")) == 0
+    assert "the compiled twin was not built" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("--from", "set-taught"), ("--policy", "set-taught")])
 def test_training_goes_on_from_what_ships_by_its_name(tmp_path: Path, words: tuple[str, ...], capsys) -> None:
     out = tmp_path / "more.safetensors"

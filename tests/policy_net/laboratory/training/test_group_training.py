@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import LearnedPolicy
@@ -176,3 +177,13 @@ def test_a_policy_that_never_comes_to_an_end_costs_infinitely_much(monkeypatch: 
     monkeypatch.setattr(group_training, "replay", standstill)
     policy = LearnedPolicy(SPEC, initial_weights(SPEC, 0))
     assert mean_jct_seconds(policy, [next(episodes())], default_speeds()) == math.inf
+
+
+def test_of_one_draw_there_is_nothing_to_compare_and_settings_refuse_it() -> None:
+    workload, environment = next(episodes())
+    window = TwinWindow(workload, environment, default_speeds())
+    head = PolicyFile(SPEC, initial_weights(SPEC, 0))
+    found = window_gradient(head, window, FEW.model_copy(update={"draws": 1}), np.random.default_rng(0))
+    assert not found.gradient.any(), "zero, and no number amid it that is none"
+    with pytest.raises(ValidationError, match="draws"):
+        GroupSettings(draws=1)
