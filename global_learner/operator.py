@@ -18,7 +18,7 @@ from global_learner.errors import BadRequest, ChangedSince, LogBroken, UnknownCl
 from global_learner.maintenance import Maintenance
 from global_learner.registry.cards import VersionCard
 from global_learner.registry.signing import Signing
-from global_learner.rollout.events import check_reason
+from global_learner.rollout.state import check_reason
 from global_learner.settings import PublishSettings
 from global_learner.storage.audit import KEEPER, Order
 from global_learner.storage.snapshot import AdamState, AggregatorState, Snapshot, parse_snapshot, snapshot_parts

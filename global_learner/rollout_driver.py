@@ -25,16 +25,6 @@ from global_learner.errors import (
 )
 from global_learner.fleet import Fleet
 from global_learner.registry.registry_thread import RegistryThread
-from global_learner.rollout.events import (
-    Abort,
-    EventContent,
-    Heard,
-    Pause,
-    Pin,
-    Promote,
-    Resume,
-    observed,
-)
 from global_learner.rollout.evidence_store import (
     BLOCKS_AHEAD,
     Brought,
@@ -48,7 +38,18 @@ from global_learner.rollout.judging import Judge, pairs_in, reported
 from global_learner.rollout.plan import plan_of
 from global_learner.rollout.rollout_messages import Overview, latest_overviews, overview
 from global_learner.rollout.rollout_store import RolloutStore, SeenRollout, Taken
-from global_learner.rollout.state import RolloutPhase, RolloutState
+from global_learner.rollout.state import (
+    Abort,
+    EventContent,
+    Heard,
+    Pause,
+    Pin,
+    Promote,
+    Resume,
+    RolloutPhase,
+    RolloutState,
+    observed,
+)
 from global_learner.rollout.verdicts.verdict import StageOutcome, Verdict
 from global_learner.rollout_gate import GateReplays
 from global_learner.rollout_queries import RolloutQueries

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.rollout.versions import PLANNER, RECORDED, build_version, calibrate
 from benchmarks.rollout.worlds import Cluster, build_cluster, jobs_in_system
-from global_learner.rollout.events import WASHOUT_SHARE, block_seconds_of
+from global_learner.rollout.state import WASHOUT_SHARE, block_seconds_of
 from policy_net.domain import SpeedModel
 from policy_net.laboratory.simulation.engine import Simulation
 from policy_net.laboratory.simulation.environment import Environment

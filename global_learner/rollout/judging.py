@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from global_learner.rollout.events import StageVerdict
 from global_learner.rollout.evidence_store import Brought
 from global_learner.rollout.plan import GateStage, ShadowStage, VerdictSettings
 from global_learner.rollout.queries import QueryStanding, with_queries
-from global_learner.rollout.state import RolloutPhase, RolloutState, VersionRole
+from global_learner.rollout.state import RolloutPhase, RolloutState, StageVerdict, VersionRole
 from global_learner.rollout.verdicts.evidence import Shadowed, SwitchbackBlock, pairs_of
 from global_learner.rollout.verdicts.gate import GateReplayed, judge_gate
 from global_learner.rollout.verdicts.verdict import ClusterEvidence, Rule, StageOutcome, Verdict, evidence_of, judge

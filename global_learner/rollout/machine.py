@@ -16,7 +16,8 @@ from typing import Any
 
 from global_learner.errors import BadRequest, RolloutRefused
 from global_learner.registry.version_words import damaged_words
-from global_learner.rollout.events import (
+from global_learner.rollout.plan import CanaryStage, FleetStage, RolloutPlan, WaveStage, check_names
+from global_learner.rollout.state import (
     Abort,
     Assign,
     Away,
@@ -28,14 +29,16 @@ from global_learner.rollout.events import (
     Promote,
     Resume,
     RolloutAuditLine,
+    RolloutMember,
+    RolloutPhase,
+    RolloutState,
     StageVerdict,
     Transition,
     VersionDamaged,
     VersionGone,
+    VersionRole,
     VersionSeen,
 )
-from global_learner.rollout.plan import CanaryStage, FleetStage, RolloutPlan, WaveStage, check_names
-from global_learner.rollout.state import RolloutMember, RolloutPhase, RolloutState, VersionRole
 from global_learner.rollout.verdicts.verdict import StageOutcome
 
 

@@ -27,7 +27,10 @@ from global_learner.registry.assignments import AUDIT, AssignmentChange, Cluster
 from global_learner.registry.cards import FIRST_VERSION
 from global_learner.registry.registry import Registry
 from global_learner.registry.tables import ClusterRow, RolloutEventRow, RolloutRow
-from global_learner.rollout.events import (
+from global_learner.rollout.machine import FleetCluster, start, step
+from global_learner.rollout.plan import RolloutPlan
+from global_learner.rollout.sketch_store import freeze
+from global_learner.rollout.state import (
     Abort,
     Event,
     EventContent,
@@ -35,16 +38,15 @@ from global_learner.rollout.events import (
     Pause,
     Pin,
     RolloutAuditLine,
+    RolloutPhase,
+    RolloutState,
     Transition,
     VersionDamaged,
     VersionGone,
+    VersionRole,
     rollout_assignment_of,
     seed_of,
 )
-from global_learner.rollout.machine import FleetCluster, start, step
-from global_learner.rollout.plan import RolloutPlan
-from global_learner.rollout.sketch_store import freeze
-from global_learner.rollout.state import RolloutPhase, RolloutState, VersionRole
 from global_learner.storage.audit import KEEPER, Order
 
 

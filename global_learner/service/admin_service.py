@@ -21,7 +21,6 @@ from global_learner.identity import CallerIdentity, checked_name
 from global_learner.learner import Learner
 from global_learner.registry.cards import version_message
 from global_learner.report.events import ACTS, MOST_EVENTS
-from global_learner.rollout.events import check_reason
 from global_learner.rollout.rollout_messages import (
     AUTO_ASSIGN_NOTE,
     change_lines,
@@ -30,7 +29,7 @@ from global_learner.rollout.rollout_messages import (
     taken_message,
 )
 from global_learner.rollout.rollout_store import SeenRollout, Taken
-from global_learner.rollout.state import RolloutPhase, VersionRole
+from global_learner.rollout.state import RolloutPhase, VersionRole, check_reason
 from global_learner.service.admission import Context, answered
 from global_learner.storage.audit import Order
 from global_learner.telemetry import LearnerTelemetry

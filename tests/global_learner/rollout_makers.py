@@ -1,9 +1,16 @@
 """Rollouts for tests: fleets, plans and events in few words."""
 
-from global_learner.rollout.events import Event, EventContent, StageVerdict, Transition, VersionSeen
 from global_learner.rollout.machine import FleetCluster, start, step
 from global_learner.rollout.plan import RolloutPlan
-from global_learner.rollout.state import RolloutState, VersionRole
+from global_learner.rollout.state import (
+    Event,
+    EventContent,
+    RolloutState,
+    StageVerdict,
+    Transition,
+    VersionRole,
+    VersionSeen,
+)
 from global_learner.rollout.verdicts.verdict import StageOutcome
 
 NOW = 1_800_000_000.0

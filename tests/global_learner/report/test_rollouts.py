@@ -17,12 +17,11 @@ from global_learner.policyctl.rollout_views import line_of, rollout_facts, rollo
 from global_learner.report.content import report_content
 from global_learner.report.offline import report_of_files
 from global_learner.report.rollouts import evidence, rollout_section, waiting
-from global_learner.rollout.events import Abort, EventContent, Pause, Pin, Promote
 from global_learner.rollout.evidence_store import KeptEvent, KeptVerdict
 from global_learner.rollout.plan import RolloutPlan
 from global_learner.rollout.rollout_messages import MOST_ROLLOUTS, Overview, overview_message
 from global_learner.rollout.rollout_store import RolloutRecord
-from global_learner.rollout.state import RolloutPhase, RolloutState
+from global_learner.rollout.state import Abort, EventContent, Pause, Pin, Promote, RolloutPhase, RolloutState
 from global_learner.storage.audit import Order
 from policy_net.exchange.generated import fleet_pb2 as pb
 

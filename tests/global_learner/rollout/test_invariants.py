@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from rollout_makers import CANDIDATE, NOW, fleet_of
 
 from global_learner.errors import BadRequest, RolloutRefused
-from global_learner.rollout.events import (
+from global_learner.rollout.machine import FleetCluster, assignment_of, start, step
+from global_learner.rollout.plan import RolloutPlan
+from global_learner.rollout.state import (
     Abort,
     Away,
     Event,
@@ -16,14 +18,14 @@ from global_learner.rollout.events import (
     Pin,
     Promote,
     Resume,
+    RolloutPhase,
+    RolloutState,
     StageVerdict,
     VersionDamaged,
     VersionGone,
+    VersionRole,
     VersionSeen,
 )
-from global_learner.rollout.machine import FleetCluster, assignment_of, start, step
-from global_learner.rollout.plan import RolloutPlan
-from global_learner.rollout.state import RolloutPhase, RolloutState, VersionRole
 from global_learner.rollout.verdicts.verdict import StageOutcome
 
 CLUSTERS = st.sampled_from([*fleet_of(5), "stranger"])

@@ -1,11 +1,10 @@
 import pytest
 from rollout_makers import CANDIDATE, NOW, at_stage, started, take, with_role
 
-from global_learner.rollout.events import Pause, Pin, StageVerdict
 from global_learner.rollout.evidence_store import Brought
 from global_learner.rollout.judging import Judge, reported
 from global_learner.rollout.plan import RolloutPlan
-from global_learner.rollout.state import RolloutPhase, VersionRole
+from global_learner.rollout.state import Pause, Pin, RolloutPhase, StageVerdict, VersionRole
 from global_learner.rollout.verdicts.evidence import Shadowed, SwitchbackBlock
 from global_learner.rollout.verdicts.gate import GateReplayed, OwnWork, Replayed
 from global_learner.rollout.verdicts.verdict import StageOutcome, Verdict

@@ -2,7 +2,9 @@ import pytest
 from rollout_makers import CANDIDATE, NOW, at_stage, fleet_of, gone_back, passed, started, take, with_role
 
 from global_learner.errors import BadRequest, RolloutRefused
-from global_learner.rollout.events import (
+from global_learner.rollout.machine import FleetCluster, start, step
+from global_learner.rollout.plan import RolloutPlan
+from global_learner.rollout.state import (
     Abort,
     Assign,
     Away,
@@ -14,14 +16,14 @@ from global_learner.rollout.events import (
     Pin,
     Promote,
     Resume,
+    RolloutPhase,
+    RolloutState,
     StageVerdict,
     VersionDamaged,
     VersionGone,
+    VersionRole,
     VersionSeen,
 )
-from global_learner.rollout.machine import FleetCluster, start, step
-from global_learner.rollout.plan import RolloutPlan
-from global_learner.rollout.state import RolloutPhase, RolloutState, VersionRole
 from global_learner.rollout.verdicts.verdict import StageOutcome
 
 DAY = 86_400.0

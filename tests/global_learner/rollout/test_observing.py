@@ -5,8 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rollout_makers import CANDIDATE, at_stage, fleet_of, started, take, with_role
 
-from global_learner.rollout.events import MOST_EVENTS, Abort, Away, Heard, Joined, Left, Pin, VersionSeen, observed
-from global_learner.rollout.state import RolloutState, VersionRole
+from global_learner.rollout.state import (
+    MOST_EVENTS,
+    Abort,
+    Away,
+    Heard,
+    Joined,
+    Left,
+    Pin,
+    RolloutState,
+    VersionRole,
+    VersionSeen,
+    observed,
+)
 
 QUIET = {name: Heard(7, acting=7) for name in fleet_of()}
 

@@ -16,7 +16,11 @@ from global_learner.errors import BadRequest, ChangedSince, LearnerError, Rollou
 from global_learner.registry.registry import Registry
 from global_learner.registry.signing import Signing
 from global_learner.registry.tables import RolloutRow
-from global_learner.rollout.events import (
+from global_learner.rollout.evidence_store import EvidenceStore, StoredEvidence
+from global_learner.rollout.machine import assignment_of
+from global_learner.rollout.plan import RolloutPlan
+from global_learner.rollout.rollout_store import RolloutStore, SeenRollout, Taken
+from global_learner.rollout.state import (
     Abort,
     Away,
     Joined,
@@ -25,16 +29,13 @@ from global_learner.rollout.events import (
     Pin,
     Promote,
     Resume,
+    RolloutPhase,
     StageVerdict,
     VersionDamaged,
     VersionGone,
+    VersionRole,
     VersionSeen,
 )
-from global_learner.rollout.evidence_store import EvidenceStore, StoredEvidence
-from global_learner.rollout.machine import assignment_of
-from global_learner.rollout.plan import RolloutPlan
-from global_learner.rollout.rollout_store import RolloutStore, SeenRollout, Taken
-from global_learner.rollout.state import RolloutPhase, VersionRole
 from global_learner.rollout.verdicts.evidence import Shadowed, SwitchbackBlock
 from global_learner.rollout.verdicts.verdict import StageOutcome
 from global_learner.storage.audit import KEEPER, Order

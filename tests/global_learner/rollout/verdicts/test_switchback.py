@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from global_learner.rollout.events import block_seconds_of
+from global_learner.rollout.state import block_seconds_of
 
 HOUR = 3600.0
 
