@@ -1,7 +1,13 @@
-"""Beliefs of a `set` policy as the compiled code holds them, and back again: what a run has learned is kept."""
+"""Beliefs of policies as the compiled code has them, and back again: what a run has learned is kept.
+
+`set` has beliefs about speeds, lengths of jobs and, on clusters of one GPU type, places. A heuristic's are in Optimus's
+form: it counts what is seen and fits in the reference's order of sums, so that both are the same bit for bit, and so is
+what the policy goes on with afterwards. Where rounding is in the way of a fit, the reference's own code makes it.
+"""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -13,11 +19,14 @@ from numpy.typing import NDArray
 from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, JobKind
 from policy_net.set_policy.beliefs import LIFETIMES_KEY, PLACES_KEY, RESTARTS_KEY, SetBeliefs
 from policy_net.set_policy.sessions import BINS, bin_of
-from policy_net.throughput.form import FORMS, form_grid
+from policy_net.throughput.beliefs import BeliefsByType
+from policy_net.throughput.form import FORMS, SpeedForm, form_grid
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs, hoped_for_speeds
+from policy_net.throughput.parametric import TypeFit
+from policy_net.throughput.place_effects import PlaceBeliefs
 from policy_net.throughput.process_prior import SPREADS, Prior, prior_of_kind
-from policy_net.twin.memory import CELL, SESSION, CaseMemory, TypeMemory
-from policy_net.twin.places import BelievedPlaces
+from policy_net.throughput.type_belief import Cell
+from policy_net.twin.memory import CELL, MEAN, SESSION, CaseMemory, TypeMemory
 
 CELLS = (MAX_TASKS_PER_ROLE + 1) ** 2
 """Room for the splits of any type: of one without servers the first cells are used, by the number of workers."""
@@ -229,3 +238,177 @@ def _rows(cells: NDArray[Any], count: int) -> list[list[float]]:
         [int(cell["ps"]), int(cell["workers"]), float(cell["samples"]), float(cell["seconds"]), int(cell["count"])]
         for cell in cells[:count]
     ]
+
+
+KINDS = tuple(JobKind)
+"""In the order in which the effects of whole kinds stand, before those of types."""
+SIZES = MAX_ALLREDUCE_WORKERS.bit_length()
+"""Numbers of workers that are distinguished: by the power of two below them."""
+NODES = ("2", "more")
+GPU_TYPE = ""
+"""Of all nodes of such a cluster."""
+_REPORTS, _REFIT_AT, _FITS = range(3)
+Rows = dict[tuple[str, ...], tuple[int, float]]
+"""By key, how many reports a mean is of, and the mean."""
+
+
+def knows_gpu_types(places: PlaceBeliefs) -> bool:
+    """Whether anything was learned of GPU types."""
+    snapshot = places.snapshot()
+    of_gpus = any(key[0] == "gpu" for key, _, _ in (*snapshot["means"], *snapshot["believed"]))
+    return of_gpus or not set(snapshot["gpu_types"]) <= {GPU_TYPE}
+
+
+class BelievedPlaces:
+    """What is believed of types whose workers are apart, in arrays that the compiled code updates.
+
+    Args:
+        places: of a policy that stands between two decisions; of GPU types nothing.
+        kinds: of every type, in the order of their numbers.
+    """
+
+    def __init__(self, places: PlaceBeliefs, kinds: Mapping[str, JobKind]) -> None:
+        snapshot = places.snapshot()
+        self._kinds: dict[str, JobKind] = {name: JobKind(kind) for name, kind in snapshot["kinds"].items()}
+        for job_type, kind in kinds.items():
+            self._kinds.setdefault(job_type, kind)
+        self._gpu_types: list[str] = snapshot["gpu_types"]
+        self._seen_before, self._believed_before = _read(snapshot["means"]), _read(snapshot["believed"])
+        self._keys = self._all_keys(list(kinds))
+        self._seen, self._believed = self._array(self._seen_before), self._array(self._believed_before)
+        self._reports = np.array([snapshot["reports"], snapshot["refit_at"], 0], dtype=np.int64)
+
+    def kind_number(self, job_type: str) -> int:
+        """The place of the kind that a type was first known to be of."""
+        return KINDS.index(self._kinds[job_type])
+
+    def fill(self, memory: CaseMemory) -> None:
+        """State what is believed."""
+        memory.span_seen, memory.span_believed = int(self._seen.ctypes.data), int(self._believed.ctypes.data)
+        memory.place_reports = int(self._reports.ctypes.data)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What is believed after the run, as `PlaceBeliefs` has it."""
+        seen = self._seen_before | self._rows(self._seen)
+        # With every fit all that was seen is believed, of types that this workload has not, too.
+        before = self._seen_before if self._reports[_FITS] else self._believed_before
+        return {
+            "reports": int(self._reports[_REPORTS]),
+            "refit_at": int(self._reports[_REFIT_AT]),
+            "means": _sorted_rows(seen),
+            "believed": _sorted_rows(before | self._rows(self._believed)),
+            "gpu_types": [GPU_TYPE] if self._reports[_REPORTS] else self._gpu_types,
+            "kinds": {job_type: kind.value for job_type, kind in sorted(self._kinds.items())},
+        }
+
+    def _all_keys(self, job_types: list[str]) -> list[tuple[str, ...]]:
+        found: list[tuple[str, ...]] = [("span", kind.value) for kind in KINDS]
+        for job_type in job_types:
+            of_type = ("span", self._kinds[job_type].value, job_type)
+            found += [of_type, *((*of_type, nodes, str(size)) for nodes in NODES for size in range(SIZES))]
+        return found
+
+    def _array(self, rows: Rows) -> NDArray[Any]:
+        found = np.zeros(len(self._keys), dtype=MEAN)
+        for at, key in enumerate(self._keys):
+            count, mean = rows.get(key, (0, 0.0))
+            found[at] = (mean, count)
+        return found
+
+    def _rows(self, means: NDArray[Any]) -> Rows:
+        return {
+            self._keys[at]: (int(means[at]["count"]), float(means[at]["mean"]))
+            for at in np.flatnonzero(means["count"]).tolist()
+        }
+
+
+def _read(rows: list[list[Any]]) -> Rows:
+    return {tuple(key): (count, mean) for key, count, mean in rows}
+
+
+def _sorted_rows(rows: Rows) -> list[list[Any]]:
+    return [[list(key), count, mean] for key, (count, mean) in sorted(rows.items())]
+
+
+class FittedTypes:
+    """What is believed of the types of a workload, in arrays that the compiled code updates.
+
+    Args:
+        beliefs: of a policy that stands between two decisions; only `keep` changes them.
+        kinds: of every type, in the order of their numbers.
+    """
+
+    def __init__(self, beliefs: BeliefsByType[Any], kinds: Mapping[str, JobKind]) -> None:
+        self._beliefs = beliefs
+        self._kinds = kinds
+        self._names = list(kinds)
+        known = beliefs.beliefs_by_type()
+        self._types: list[TypeFit] = [
+            copy.deepcopy(known[name]) if name in known else beliefs.new_belief(kind) for name, kind in kinds.items()
+        ]
+        self._unseen = copy.deepcopy(beliefs)
+        self._unseen.go_on_from({"kinds": {name: kind.value for name, kind in kinds.items()}, "types": {}})
+        self._cells = np.zeros((len(kinds), CELLS), dtype=CELL)
+        self._hoped = np.zeros((len(kinds), CELLS))
+        self._fitted = np.zeros((len(kinds), CELLS))
+        self._forms = {kind: _form_arrays(self._types[number].form) for number, kind in enumerate(kinds.values())}
+        self._coefficients = [belief.coefficients.copy() for belief in self._types]
+        self._memory: dict[int, TypeMemory] = {}
+        self.failure: BaseException | None = None
+        """What a fit has raised: the run ends, and the caller raises it again."""
+
+    @property
+    def refit_growth(self) -> float:
+        """The share by which observations grow between two fits."""
+        return self._types[0].refit_growth
+
+    def fill(self, number: int, job_type: str, memory: TypeMemory) -> None:
+        """State what is believed of a type."""
+        kind, belief = self._kinds[job_type], self._types[number]
+        self._memory[number] = memory
+        self._hoped[number] = cells_of(self._unseen.grid(job_type), kind)
+        memory.known = job_type in self._beliefs.beliefs_by_type()
+        memory.refit_at, memory.cells = belief.refit_at, len(belief.cells)
+        for at, ((ps, workers), cell) in enumerate(belief.cells.items()):
+            self._cells[number, at] = (cell.samples, cell.seconds, ps, workers, cell.count)
+        if memory.known and belief.count < belief.refit_at:
+            self._fitted[number] = cells_of(belief.fitted_speeds(), kind)
+        memory.hoped, memory.fitted = address_of(self._hoped[number]), address_of(self._fitted[number])
+        memory.cell = address_of(self._cells[number])
+        memory.terms = belief.form.terms
+        form = [address_of(array) for array in self._forms[kind]]
+        memory.features, memory.expected_times, memory.prior_products, memory.prior_target = form[:4]
+        memory.unseen_coefficients, memory.coefficients = form[4], address_of(self._coefficients[number])
+
+    def fit(self, number: int) -> int:
+        """Fit a type to what was seen of it up to now; called by the compiled code where it cannot."""
+        try:
+            kind, belief = self._kinds[self._names[number]], self._types[number]
+            self._fitted[number] = cells_of(belief.fit_to(self._cells_now(number)), kind)
+            self._coefficients[number][:] = belief.coefficients
+        except BaseException as failure:
+            self.failure = failure
+            return 1
+        return 0
+
+    def keep(self) -> None:
+        """Let the policy believe what the run has found out."""
+        checkpoint = self._beliefs.checkpoint()
+        for number, (job_type, kind) in enumerate(self._kinds.items()):
+            checkpoint["kinds"].setdefault(job_type, kind.value)
+            memory, belief = self._memory[number], self._types[number]
+            if memory.known:
+                belief.cells, belief.refit_at = self._cells_now(number), memory.refit_at
+                belief.coefficients = self._coefficients[number]
+                checkpoint["types"][job_type] = belief.snapshot()
+        self._beliefs.go_on_from(checkpoint)
+
+    def _cells_now(self, number: int) -> dict[tuple[int, int], Cell]:
+        rows = self._cells[number, : self._memory[number].cells].tolist()
+        return {(ps, workers): Cell(samples, seconds, count) for samples, seconds, ps, workers, count in rows}
+
+
+def _form_arrays(form: SpeedForm) -> tuple[NDArray[np.float64], ...]:
+    """What the compiled code reads of a form: features, expected times, the prior's moments, unseen coefficients."""
+    arrays = (form.cell_features, form.expected_times, *form.prior_moments, form.unseen_coefficients)
+    return tuple(np.ascontiguousarray(array, dtype=np.float64) for array in arrays)

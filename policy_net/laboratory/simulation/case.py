@@ -24,8 +24,7 @@ from policy_net.errors import NoProgress
 from policy_net.exchange.spec import SET_OUTPUTS
 from policy_net.laboratory.noise import JOB_PART, job_key, noise_factor
 from policy_net.laboratory.simulation.case_nodes import CaseNodes, NodeStages, all_node_ids
-from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
-from policy_net.laboratory.simulation.kept import kept_for_the_latest
+from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy, kept_for_the_latest
 from policy_net.laboratory.simulation.metrics import JobOutcome, RunCounters
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.placement.layout import placing_order
@@ -33,9 +32,8 @@ from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import SetPolicy
 from policy_net.throughput.beliefs import BeliefsByType
 from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
-from policy_net.twin.believed import BelievedTypes, ProcessTypes, address_of, cells_of, split_of
+from policy_net.twin.believed import BelievedTypes, FittedTypes, ProcessTypes, address_of, cells_of, split_of
 from policy_net.twin.dl2_network import NetworkOfCase
-from policy_net.twin.fitted import FittedTypes
 from policy_net.twin.memory import FIT, JOB, CaseMemory, Standing, TypeMemory, parameters_of, widths_of
 from policy_net.twin.schedulers import Heuristic, heuristic_of
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from policy_net.domain import CapacityMode, Node, Resources, Trigger
 from policy_net.errors import BadInput
@@ -239,3 +240,33 @@ def _slot_start(time: float, slot_seconds: float, *, after: bool = False) -> flo
     while number * slot_seconds < time or (after and number * slot_seconds <= time):
         number += 1
     return number * slot_seconds
+
+
+# Workloads and environments never change, and many schedulers replay one workload: what follows from them alone is made
+# once. They are told apart by identity: to compare a thousand jobs, or to hash them, costs as much as it would save.
+
+KEPT = 2
+"""Whoever compares schedulers takes one case after another; a case beside it is that of another thread."""
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def kept_for_the_latest(make: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """A function of things that never change, called by position, that remembers its latest results by their identity.
+
+    The things live as long as they are among the latest `KEPT`, so no other thing can take their identity meanwhile.
+    Results are given to several callers, who must not change them.
+    """
+    latest: list[tuple[tuple[object, ...], Result]] = []
+
+    @wraps(make)
+    def kept(*things: Parameters.args, **named: Parameters.kwargs) -> Result:
+        for known, result in latest:
+            if len(known) == len(things) and all(one is other for one, other in zip(known, things, strict=True)):
+                return result
+        result = make(*things, **named)
+        latest[:] = [(things, result), *latest[: KEPT - 1]]
+        return result
+
+    return kept

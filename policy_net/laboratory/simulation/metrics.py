@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.domain import Progress, SpeedModel
-from policy_net.laboratory.simulation.kept import kept_for_the_latest
+from policy_net.laboratory.simulation.environment import kept_for_the_latest
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 
 SLOWDOWN_BOUND_SECONDS = 600.0

@@ -22,8 +22,7 @@ from policy_net.laboratory.simulation import case
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
 from policy_net.laboratory.simulation.case import Case, FinishedRun, Standstill
 from policy_net.laboratory.simulation.engine import Simulation
-from policy_net.laboratory.simulation.environment import DecideOn, Environment
-from policy_net.laboratory.simulation.kept import kept_for_the_latest
+from policy_net.laboratory.simulation.environment import DecideOn, Environment, kept_for_the_latest
 from policy_net.laboratory.simulation.metrics import (
     JobOutcome,
     JobResult,
@@ -38,10 +37,10 @@ from policy_net.laboratory.workloads.workload import Workload
 from policy_net.policy import SchedulerPolicy, decides_at_once
 from policy_net.set_policy.beliefs import LIFETIMES_KEY, RESTARTS_KEY
 from policy_net.set_policy.policy import SetPolicy
+from policy_net.twin.believed import knows_gpu_types
 from policy_net.twin.dl2_network import uncovered_network
 from policy_net.twin.library import library, notice
 from policy_net.twin.memory import Standing
-from policy_net.twin.places import knows_gpu_types
 from policy_net.twin.schedulers import Heuristic, heuristic_of
 
 LEAST, MOST = 1e-90, 1e90

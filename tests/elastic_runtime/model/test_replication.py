@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
+from elastic_runtime.coordinator.rules.moves import assign_holders
 from elastic_runtime.model.layout import Layout, TensorSpec, build_layout
-from elastic_runtime.model.replication import assign_holders
 
 Holders = Mapping[int, tuple[str, ...]]
 NAMES = [f"ps-{number}" for number in range(12)]

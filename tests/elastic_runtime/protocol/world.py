@@ -20,9 +20,9 @@ from elastic_runtime.server.protocol.block_table import Rules
 from elastic_runtime.server.protocol.snapshots import Snapshots
 from elastic_runtime.server.protocol.synchronous import SynchronousPart
 from elastic_runtime.server.store import BlockStore
+from elastic_runtime.worker.membership import StepBarrier
 from elastic_runtime.worker.protocol.exchange import WorkerExchange
 from elastic_runtime.worker.protocol.step_turns import WorkerTurn
-from elastic_runtime.worker.step_barrier import StepBarrier
 
 BATCH = 12
 

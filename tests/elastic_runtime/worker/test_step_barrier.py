@@ -4,8 +4,8 @@ import threading
 from dataclasses import replace
 
 from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Plan, View
+from elastic_runtime.worker.membership import StepBarrier
 from elastic_runtime.worker.protocol.step_turns import Vote, WorkerTurn
-from elastic_runtime.worker.step_barrier import StepBarrier
 
 VIEW = View(1, 1, JobPhase.RUNNING, 0, "step-0", Plan(("worker-0", "worker-1"), ("ps-0",)))
 SHRINK = Change(4, 7, (ChangeStage(workers=("worker-1",)),))

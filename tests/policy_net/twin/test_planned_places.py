@@ -28,8 +28,8 @@ from policy_net.laboratory.speeds.placement_effect import FittedPlacementEffect,
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.set_policy.policy import SetPolicy, default_set_file
 from policy_net.throughput.place_effects import PlaceBeliefs
+from policy_net.twin.believed import knows_gpu_types
 from policy_net.twin.library import notice
-from policy_net.twin.places import knows_gpu_types
 
 pytestmark = [pytest.mark.heavy, pytest.mark.skipif(notice() is not None, reason=str(notice()))]
 

@@ -7,8 +7,7 @@ import pytest
 from worlds import make_spec, make_workload
 
 from policy_net.laboratory.simulation.case import case_jobs
-from policy_net.laboratory.simulation.environment import Environment
-from policy_net.laboratory.simulation.kept import KEPT, kept_for_the_latest
+from policy_net.laboratory.simulation.environment import KEPT, Environment, kept_for_the_latest
 
 
 class Thing:
