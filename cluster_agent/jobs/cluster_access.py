@@ -86,7 +86,7 @@ def _say_refused(reason: str) -> None:
     print(f"{reason}; the credentials from before are used", file=sys.stderr, flush=True)
 
 
-def check_looked_after(cluster: Cluster, namespace: str) -> None:
+def check_in_scope(cluster: Cluster, namespace: str) -> None:
     """Refuse a question about a namespace that the agent has nothing to do with.
 
     Raises:

@@ -11,7 +11,7 @@ from rich.console import Group
 from cluster_agent.backends.kubernetes.explanation import explain
 from cluster_agent.backends.kubernetes.views import ClusterView, events_of, poll
 from cluster_agent.errors import JobRefused
-from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
+from cluster_agent.jobs.cluster_access import Cluster, check_in_scope
 from cluster_agent.jobs.views import decision_rows
 from cluster_agent.kubernetes.errors import Forbidden
 from cluster_agent.kubernetes.training.training_job import TRAINING_JOBS
@@ -36,7 +36,7 @@ def explain_target(cluster: Cluster, name: str) -> dict[str, Any]:
     what, _, of_training = short.partition("/")
     if of_training and what == TRAINING and not cluster.trains:
         raise JobRefused(f"{name}: the agent looks after no TrainingJobs; its configuration has no backend.training")
-    check_looked_after(cluster, namespace)
+    check_in_scope(cluster, namespace)
     view = poll(cluster.api, namespace, time.time(), cluster.settings, trains=cluster.trains)
     if of_training and what == TRAINING:
         uids = [_training_uid(view, namespace, name)]

@@ -22,7 +22,7 @@ from cluster_agent.backends.kubernetes.explanation import believed_speeds, measu
 from cluster_agent.backends.kubernetes.observation import SeenCluster, observed
 from cluster_agent.backends.kubernetes.views import ClusterView, StandingJobs, poll
 from cluster_agent.errors import BadJobFile, ClusterRefused, JobRefused
-from cluster_agent.jobs.cluster_access import Cluster, check_looked_after
+from cluster_agent.jobs.cluster_access import Cluster, check_in_scope
 from cluster_agent.jobs.forecast import (
     NEW,
     Draws,
@@ -248,7 +248,7 @@ def foresee_manifest(cluster: Cluster, file: Path, work: JobWork, draws: Draws) 
         raise BadJobFile("--samples and --hours both say how much work it is: give one of them")
     manifest, target = read_manifest(file)
     now = time.time()
-    check_looked_after(cluster, namespace_of(manifest))
+    check_in_scope(cluster, namespace_of(manifest))
     view = poll(cluster.api, namespace_of(manifest), now, cluster.settings, trains=cluster.trains)
     if not view.sees_free_capacity:
         raise ClusterRefused(

@@ -84,7 +84,7 @@ class PodFacts:
     """
 
     node: str
-    asks: Amounts | None
+    requests: Amounts | None
     owner: str
     phase: str
     is_terminating: bool
@@ -148,11 +148,13 @@ def pod_facts(pod: Json) -> PodFacts | None:
     if phase in ("Succeeded", "Failed"):
         return None
     try:
-        asks: dict[str, int] | None = requests_of(spec, status)
+        requests: dict[str, int] | None = requests_of(spec, status)
     except (ValueError, TypeError, AttributeError):
-        asks = None
+        requests = None
     node = str(spec.get("nodeName") or status.get("nominatedNodeName") or "")
-    found = PodFacts(node, asks, str(controller_of(metadata).get("uid", "")), phase, "deletionTimestamp" in metadata)
+    found = PodFacts(
+        node, requests, str(controller_of(metadata).get("uid", "")), phase, "deletionTimestamp" in metadata
+    )
     if node and not spec.get("nodeName"):
         found = replace(found, is_nominated=True)
     if not node:
@@ -189,12 +191,12 @@ def requests_of(spec: Json, status: Json) -> dict[str, int]:
     sidecars: dict[str, int] = {}
     starting: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
-        asks = demand_of(container)
+        requests = demand_of(container)
         if container.get("restartPolicy") == "Always":
-            _add(sidecars, asks)
+            _add(sidecars, requests)
             step = sidecars
         else:
-            step = dict(asks)
+            step = dict(requests)
             _add(step, sidecars)
         _raise(starting, step)
     _add(together, sidecars)
@@ -209,14 +211,14 @@ def requests_of(spec: Json, status: Json) -> dict[str, int]:
 
 def _container(container: Json, status: Json, infeasible: bool) -> dict[str, int]:
     """What a container asks for; while it is resized, the most of all that it may have or get."""
-    asks = amounts((container.get("resources") or {}).get("requests"))
+    requests = amounts((container.get("resources") or {}).get("requests"))
     now = [amounts(status.get("allocatedResources")), amounts((status.get("resources") or {}).get("requests"))]
     if not any(now):
-        return asks
-    found: dict[str, int] = {} if infeasible else dict(asks)
+        return requests
+    found: dict[str, int] = {} if infeasible else dict(requests)
     for each in now:
         _raise(found, each)
-    return {**asks, **found} if infeasible else found
+    return {**requests, **found} if infeasible else found
 
 
 def _add(to: dict[str, int], more: Amounts) -> None:
@@ -261,18 +263,18 @@ def free_amounts(
         here = left.get(pod.node)
         if here is None or is_ours(pod):
             continue
-        if pod.asks is None:
+        if pod.requests is None:
             here.clear()
             continue
-        for name, amount in pod.asks.items():
+        for name, amount in pod.requests.items():
             if name in here:
                 here[name] -= amount
     return {node: {name: max(0, amount) for name, amount in here.items()} for node, here in left.items()}
 
 
-def times(asks: Amounts, free: Amounts) -> int:
+def times(requests: Amounts, free: Amounts) -> int:
     """How often some requests fit in what a node has left; what a node does not offer, it has none of."""
-    return min((free.get(name, 0) // amount for name, amount in asks.items() if amount > 0), default=0)
+    return min((free.get(name, 0) // amount for name, amount in requests.items() if amount > 0), default=0)
 
 
 def stuck(status: Json) -> str:

@@ -73,10 +73,10 @@ def pod_template(found: Json, role: str, *, needs_requests: bool = True) -> Json
     if not containers or not all(isinstance(each, dict) for each in containers):
         raise Wrong(f"spec.{role}.template.spec.containers is empty")
     try:
-        asks = requests_of(spec, {})
+        requests = requests_of(spec, {})
     except (ValueError, TypeError, AttributeError) as error:
         raise Wrong(f"spec.{role}.template: its requests cannot be read: {error}") from error
-    if needs_requests and not any(amount for name, amount in asks.items() if name == "cpu" or "gpu" in name):
+    if needs_requests and not any(amount for name, amount in requests.items() if name == "cpu" or "gpu" in name):
         raise Wrong(
             f"spec.{role}.template requests neither CPU nor GPUs (containers[0].resources.requests), so that nothing "
             "says what one takes"

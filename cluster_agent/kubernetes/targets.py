@@ -199,7 +199,7 @@ class TargetFacts:
         started: when its pods were first made; empty before.
         workers: how many it asks for now; 0 while it is suspended.
         requested: how many it is to have by its own word, also while it is suspended.
-        asks: what one worker takes; None where it cannot be read.
+        requests: what one worker takes; None where it cannot be read.
         choice: of nodes, by its pods.
         obstacle: why its size cannot be changed, in a line; empty where it can.
         delay: why not for now, where it can.
@@ -212,7 +212,7 @@ class TargetFacts:
     started: str
     workers: int
     requested: int
-    asks: Amounts | None
+    requests: Amounts | None
     choice: NodeChoice
     annotations: Mapping[str, str]
     is_over: bool
@@ -235,7 +235,7 @@ def job_facts(found: Json) -> TargetFacts:
         started=str(status.get("startTime") or ""),
         workers=0 if spec.get("suspend") else parallelism,
         requested=parallelism,
-        asks=_asks(template),
+        requests=_pod_requests(template),
         choice=node_choice(template),
         annotations=annotations,
         is_over=bool(conditions & {"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"}),
@@ -252,7 +252,7 @@ def resized(facts: TargetFacts, workers: int) -> Json:
     return {"spec": {"parallelism": workers, "completions": workers, **start}}
 
 
-def _asks(template: Json) -> Amounts | None:
+def _pod_requests(template: Json) -> Amounts | None:
     try:
         return requests_of(template, {})
     except (ValueError, TypeError, AttributeError):

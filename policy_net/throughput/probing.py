@@ -49,7 +49,7 @@ def choose_probes(state: ClusterState, beliefs: Beliefs) -> dict[int, Allocation
         if len(seen) >= (ENOUGH_ALLOCATIONS if job.kind.uses_ps else ENOUGH_FOR_ALLREDUCE):
             continue
         for probe in ALLREDUCE_PROBES if job.kind is JobKind.ALLREDUCE else PROBES:
-            if probe not in seen and _may_hold(job, probe):
+            if probe not in seen and _may_have(job, probe):
                 needed = job.worker_demand * probe.workers + job.ps_demand * probe.ps
                 if (needed * len(state.jobs)).fits_in(total):
                     probes[index] = probe
@@ -57,5 +57,5 @@ def choose_probes(state: ClusterState, beliefs: Beliefs) -> dict[int, Allocation
     return probes
 
 
-def _may_hold(job: Job, probe: Allocation) -> bool:
+def _may_have(job: Job, probe: Allocation) -> bool:
     return job.can_train(probe) and probe.workers <= job.max_workers and probe.ps <= job.max_ps

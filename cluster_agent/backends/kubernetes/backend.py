@@ -157,7 +157,7 @@ class KubernetesBackend:
         self._known_shape: frozenset[object] = frozenset()
         self._decided_seconds = -float("inf")
         self._done, self._done_seconds = 0, 0.0
-        self._untold: frozenset[str] = frozenset()
+        self._unreported: frozenset[str] = frozenset()
         self._decided_about: frozenset[tuple[str, float]] | None = jobs_decided_about(parts.state_dir)
 
     @property
@@ -216,7 +216,7 @@ class KubernetesBackend:
             self.watch.check_fresh()
             self._known_shape = self._shape()
             if self._decided_about is not None:
-                self._untold = ended_since(self._decided_about, self.watch.by_id().values(), self.watch.found())
+                self._unreported = ended_since(self._decided_about, self.watch.by_id().values(), self.watch.found())
                 self._decided_about = None
             found = self.poll()
             if found.state.jobs:
@@ -261,7 +261,7 @@ class KubernetesBackend:
         gpu_types = gpu_types_of(self.watch.seen().nodes) if about.gpu_types else {}
         progress = progress_in_places(progress, about, gpu_types, pods)
         # Whatever ends between now and the next look is told with the interval after.
-        self._untold = frozenset(
+        self._unreported = frozenset(
             member.facts.uid
             for member, entry in zip(about.members.values(), progress, strict=True)
             if not entry.finished
@@ -313,7 +313,7 @@ class KubernetesBackend:
     def _poll_one(self, own: TrainingJobs | None) -> Observed:
         seen = self.watch.seen(self._scrapes.readings)
         self._scrapes.keep_only(facts.uid for facts in seen.found.values())
-        found = observed(seen, self.time_seconds, self._settings.slot_seconds, self._untold, own)
+        found = observed(seen, self.time_seconds, self._settings.slot_seconds, self._unreported, own)
         return in_places(found, seen, lambda: {} if own is None else own.job_placements())
 
     def _shape(self) -> frozenset[object]:

@@ -108,10 +108,10 @@ class CapacityLeft:
         now = free_amounts(nodes, pods, lambda pod: pod.owner in self.owners)
         grown = ((free_capacity, now.get(name, {})) for name, free_capacity in self.free.items())
         return any(
-            times(asks, after) > times(asks, before)
+            times(requests, after) > times(requests, before)
             for before, after in grown
             if any(after.get(name, 0) > amount for name, amount in before.items())
-            for asks in self.demands
+            for requests in self.demands
         )
 
 
@@ -142,13 +142,13 @@ def observed(
     seen: SeenCluster,
     unix_seconds: float,
     slot_seconds: float,
-    untold: frozenset[str] = frozenset(),
+    unreported: frozenset[str] = frozenset(),
     own: OwnJobs | None = None,
 ) -> Observed:
     """What a policy is asked about.
 
     Args:
-        untold: uids of objects that were in an earlier decision and whose end was not reported yet: they are in one
+        unreported: uids of objects that were in an earlier decision and whose end was not reported yet: they are in one
             more decision, in which they have nothing and may have nothing.
         own: jobs that are decided about besides the targets.
     """
@@ -169,7 +169,7 @@ def observed(
             left_out[job_id] = problem
             if facts is not None and facts.is_over:
                 over.add(job_id)
-        if facts is None or (problem and not (facts.is_over and facts.uid in untold - set(taken))):
+        if facts is None or (problem and not (facts.is_over and facts.uid in unreported - set(taken))):
             continue
         taken[facts.uid] = target.name
         is_whole = running.get(facts.uid) == facts.workers
@@ -199,11 +199,11 @@ def observed(
         for role in ("worker", "ps", "coordinator")
     )
     per_byte = _milli_per_byte(dict(node.allocatable or ()) for node in nodes if node.name in free)
-    demands = [member.facts.asks or {} for member in members if not member.facts.is_over]
+    demands = [member.facts.requests or {} for member in members if not member.facts.is_over]
 
-    def demand(asks: Amounts) -> Resources:
-        demands.append(asks)
-        return Resources(_takes(asks, per_byte), _gpus(asks))
+    def demand(requests: Amounts) -> Resources:
+        demands.append(requests)
+        return Resources(_takes(requests, per_byte), _gpus(requests))
 
     more = () if own is None else own.observe(demand)
     offers = {
@@ -221,7 +221,7 @@ def observed(
         slot_seconds,
         CapacityMode.NODES,
     )
-    kinds = {frozenset(asks.items()): asks for asks in demands}
+    kinds = {frozenset(requests.items()): requests for requests in demands}
     return Observed(
         state,
         {member.job_id: member for member in members},
@@ -289,15 +289,15 @@ def _problem(target: ElasticTarget, facts: TargetFacts | None) -> str:
     if facts.is_over:
         return f"{ref.kind} {ref.name} is over"
     obstacle = facts.obstacle
-    if not obstacle and facts.asks is None:
+    if not obstacle and facts.requests is None:
         obstacle = "the requests of its pods cannot be read"
-    elif not obstacle and not _takes_any(facts.asks or {}):
+    elif not obstacle and not _takes_any(facts.requests or {}):
         obstacle = "its pods request neither CPU nor GPUs, so that nothing says what one takes"
     return f"{ref.kind} {ref.name}: {obstacle}" if obstacle else ""
 
 
-def _takes_any(asks: Amounts) -> bool:
-    return asks.get(CPU, 0) > 0 or _gpus(asks) > 0
+def _takes_any(requests: Amounts) -> bool:
+    return requests.get(CPU, 0) > 0 or _gpus(requests) > 0
 
 
 def running_workers(pods: Iterable[PodFacts]) -> dict[str, int]:
@@ -343,7 +343,7 @@ def _job(member: ObservedTarget, per_byte: float, unix_seconds: float) -> Job:
         job_id=member.job_id,
         job_type=target.model_type,
         submit_time_seconds=seconds_of(facts.created) or unix_seconds,
-        worker_demand=Resources(_takes(facts.asks or {}, per_byte), _gpus(facts.asks or {})),
+        worker_demand=Resources(_takes(facts.requests or {}, per_byte), _gpus(facts.requests or {})),
         ps_demand=Resources(0),
         # An "epoch" is a sample here: nobody says more.
         samples_per_epoch=1.0,
@@ -382,8 +382,8 @@ def _milli_per_byte(allocatable: Iterable[Amounts]) -> float:
     return sum(size.get(CPU, 0) for size in sizes) / memory if memory else 0.0
 
 
-def _takes(asks: Amounts, per_byte: float) -> int:
-    return max(1, asks.get(CPU, 0), math.ceil(asks.get(MEMORY, 0) * per_byte))
+def _takes(requests: Amounts, per_byte: float) -> int:
+    return max(1, requests.get(CPU, 0), math.ceil(requests.get(MEMORY, 0) * per_byte))
 
 
 def _offers(free_capacity: Amounts, demands: Iterable[Amounts], per_byte: float) -> int:
@@ -393,9 +393,9 @@ def _offers(free_capacity: Amounts, demands: Iterable[Amounts], per_byte: float)
     """
     cpu, memory = free_capacity.get(CPU, 0), free_capacity.get(MEMORY, 0)
     most = None
-    for asks in demands:
-        takes = _takes(asks, per_byte)
-        for has, ask in ((cpu, asks.get(CPU, 0)), (memory, asks.get(MEMORY, 0) if per_byte else 0)):
+    for requests in demands:
+        takes = _takes(requests, per_byte)
+        for has, ask in ((cpu, requests.get(CPU, 0)), (memory, requests.get(MEMORY, 0) if per_byte else 0)):
             if ask > 0:
                 fits = has * takes // ask
                 most = fits if most is None else min(most, fits)

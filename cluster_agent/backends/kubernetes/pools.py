@@ -38,9 +38,9 @@ def seats(node_capacities: Iterable[Resources], demand: Resources) -> int:
 
 def _times(capacity: Resources, demand: Resources) -> int:
     times = [
-        max(0, has) // asks
-        for has, asks in ((capacity.cpu_milli, demand.cpu_milli), (capacity.gpu, demand.gpu))
-        if asks > 0
+        max(0, has) // requests
+        for has, requests in ((capacity.cpu_milli, demand.cpu_milli), (capacity.gpu, demand.gpu))
+        if requests > 0
     ]
     return min(times, default=0)
 

@@ -89,12 +89,12 @@ class UnpromisedCapacity:
         Returns:
             How many fit.
         """
-        if workers <= 0 or facts.asks is None:
+        if workers <= 0 or facts.requests is None:
             return 0
         places = self._places(facts, workers)
         if len(places) == workers or partly:
             for node in places:
-                for name, amount in facts.asks.items():
+                for name, amount in facts.requests.items():
                     if name in self._free[node]:
                         self._free[node][name] -= amount
         return len(places)
@@ -102,13 +102,13 @@ class UnpromisedCapacity:
     def _places(self, facts: TargetFacts, workers: int) -> list[str]:
         """A node for each worker, as far as there are any."""
         found: list[str] = []
-        asks = facts.asks or {}
+        requests = facts.requests or {}
         # Room only becomes less: what no node had for some pods, none has for others like them.
-        alike = (frozenset(asks.items()), facts.choice.key)
+        alike = (frozenset(requests.items()), facts.choice.key)
         if alike in self._full_for:
             return found
         for node, free in self._free.items():
-            fitting = times(asks, free)
+            fitting = times(requests, free)
             if fitting and facts.choice.allows(self._nodes[node]):
                 found += [node] * min(workers - len(found), fitting)
                 if len(found) == workers:

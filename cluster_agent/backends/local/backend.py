@@ -405,8 +405,8 @@ def _least(one: Allocation, other: Allocation) -> Allocation:
 
 def _is_scheduled(record: LocalJobRecord) -> bool:
     """Whether a decision is about it; about a held one as long as it has something."""
-    wants = not record.held or record.state is JobState.RUNNING
-    return wants and not record.cancelling and not _stays(record)
+    active = not record.held or record.state is JobState.RUNNING
+    return active and not record.cancelling and not _stays(record)
 
 
 def _stays(record: LocalJobRecord) -> bool:

@@ -29,7 +29,7 @@ _REFUSAL = "elastic_runtime.errors.BadInput: "
 """In the failure of a job that its coordinator did not let begin: more servers than its model has blocks, more workers
 than its batch has samples."""
 
-_LOOKED_AFTER_EVERY_SECONDS = 2.0
+_REFRESH_SECONDS = 2.0
 """However many watch: to ask a job's coordinator costs some milliseconds."""
 
 
@@ -115,7 +115,7 @@ class RunningJobs:
         self._processes: dict[str, JobProcesses] = {}
         self._measured: dict[str, LocalMeasurement] = {}
         self._polled_at: set[str] = set()
-        self._looked_after_seconds = 0.0
+        self._refreshed_seconds = 0.0
         self._futile_starts: dict[str, int] = {}
         self._starting_since: dict[str, float] = {}
         for record in table:
@@ -270,7 +270,7 @@ class RunningJobs:
 
         A job whose launcher died goes on with the next decision.
         """
-        polled_at = self._since_looked_after()
+        polled_at = self._viewed_since()
         for record in self.table.unended:
             process = self[record.name]
             if record.cancelling:
@@ -298,12 +298,12 @@ class RunningJobs:
                 # Decisions may be far apart, and a script that runs is in none of them.
                 self.measure(record.name)
 
-    def _since_looked_after(self) -> set[str]:
+    def _viewed_since(self) -> set[str]:
         """The jobs that users have looked at since this was asked last; none where that is not long ago."""
-        if self._now() - self._looked_after_seconds < _LOOKED_AFTER_EVERY_SECONDS:
+        if self._now() - self._refreshed_seconds < _REFRESH_SECONDS:
             return set()
         found, self._polled_at = self._polled_at, set()
-        self._looked_after_seconds = self._now()
+        self._refreshed_seconds = self._now()
         return found
 
     def _on_launcher_lost(self, record: LocalJobRecord, measured: LocalMeasurement) -> None:

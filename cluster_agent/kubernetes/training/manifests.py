@@ -236,7 +236,7 @@ def rank_pod(job: TrainingJob, task: str, gang: tuple[int, int], host: str, node
 
 
 def _threads(role: RoleSpec) -> int:
-    return max(1, role.asks.get("cpu", 0) // 1000)
+    return max(1, role.requests.get("cpu", 0) // 1000)
 
 
 def owner_reference(job: TrainingJob) -> Json:
@@ -262,15 +262,15 @@ def _bare(job: TrainingJob, name: str, role: RoleSpec | None = None) -> Json:
     image = {
         key: worker["containers"][0][key] for key in ("image", "imagePullPolicy") if key in worker["containers"][0]
     }
-    asks = {"cpu": "100m", "memory": "256Mi"}
+    requests = {"cpu": "100m", "memory": "256Mi"}
     if role is not None:
-        asks = {"cpu": f"{role.asks.get('cpu', 0)}m", "memory": str(role.asks.get("memory", 0))}
+        requests = {"cpu": f"{role.requests.get('cpu', 0)}m", "memory": str(role.requests.get("memory", 0))}
     kept = ("imagePullSecrets", "serviceAccountName", "securityContext", "tolerations", "nodeSelector")
     return {
         "spec": {
             **{key: copy.deepcopy(worker[key]) for key in kept if key in worker},
             "containers": [
-                {"name": name, **image, "resources": {"requests": asks}, "securityContext": _confined(worker)}
+                {"name": name, **image, "resources": {"requests": requests}, "securityContext": _confined(worker)}
             ],
         }
     }

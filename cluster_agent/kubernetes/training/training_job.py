@@ -67,12 +67,12 @@ class Placing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoleSpec:
-    """The tasks of one role; the template of their pods is empty where there is none, `asks` is what one takes."""
+    """The tasks of one role; the template of their pods is empty where there is none, `requests` is what one takes."""
 
     least: int
     most: int
     template: Json
-    asks: Amounts
+    requests: Amounts
 
 
 _NO_ROLE: Final = RoleSpec(1, 1, {}, {})
@@ -279,7 +279,7 @@ def _role(spec: Json, role: str, worker: RoleSpec | None, most_of_role: int) -> 
     if most < least:
         raise Wrong(f"spec.{role}.max is {most}, below spec.{role}.min, which is {least}")
     if worker is not None and "template" not in found:
-        return RoleSpec(least, most, {}, {"cpu": _PS_MILLI, "memory": worker.asks.get("memory", 0)})
+        return RoleSpec(least, most, {}, {"cpu": _PS_MILLI, "memory": worker.requests.get("memory", 0)})
     template = pod_template(found, role)
     return RoleSpec(least, most, template, requests_of(template["spec"], {}))
 

@@ -11,7 +11,7 @@ from foundation.figures import Unit, unit_for
 from foundation.tables import Column, FittedTable
 from policy_net.domain import PlacementEffect, PolicyContext, SpeedModel
 from policy_net.laboratory.commands.world_options import WorldOptions
-from policy_net.laboratory.report.caveats import beside_the_answer
+from policy_net.laboratory.report.caveats import cautions_in_short
 from policy_net.laboratory.report.comparison import Comparison, Recorded
 from policy_net.laboratory.report.findings import as_recorded, certainty, fairness, money
 from policy_net.laboratory.report.headline import headline, subline
@@ -169,7 +169,7 @@ def sentences(comparison: Comparison) -> Iterator[str]:
         for findings in (certainty, as_recorded, fairness, money):
             for finding in findings(comparison):
                 yield f"{finding.topic}: {finding.text}"
-    for caution in beside_the_answer(comparison):
+    for caution in cautions_in_short(comparison):
         yield f"Caution: {caution}"
     yield subline(comparison)
     yield headline(comparison)
@@ -218,7 +218,7 @@ def _answer(comparison: Comparison) -> dict[str, Any]:
         "change": after / before - 1 if comparison.compares else None,
         "least_change": spread and spread.least,
         "most_change": spread and spread.most,
-        "cautions": list(beside_the_answer(comparison)),
+        "cautions": list(cautions_in_short(comparison)),
         "fairness": _fairness(comparison),
     }
 

@@ -68,7 +68,7 @@ def _about_overload(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def beside_the_answer(comparison: Comparison) -> tuple[str, ...]:
+def cautions_in_short(comparison: Comparison) -> tuple[str, ...]:
     """Cautions of an answer without a page, whose own line covers the others; without a comparison, on skipped rows."""
     skipped = tuple(_about_skipped(comparison.workload))
     if not comparison.compares:

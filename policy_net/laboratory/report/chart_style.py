@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 INK = "#2b2f36"
 FAINT = "#d9dce1"
 
-_LOOK: Any = {  # matplotlib types the keys as one long Literal
+_STYLE: Any = {  # matplotlib types the keys as one long Literal
     "font.family": "DejaVu Sans",
     "font.size": 10.0,
     "text.color": INK,
@@ -62,7 +62,7 @@ Draw = Callable[[Axes], None]
 @contextmanager
 def look() -> Iterator[None]:
     """Matplotlib with this style; restored afterwards."""
-    with mpl.rc_context(_LOOK), warnings.catch_warnings():
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a name in a script the font lacks
         yield
 

@@ -69,7 +69,7 @@ class _Gap:
         return self.apart_seconds * self.share > 0 and abs(self.apart_seconds) > NOTICEABLE_SECONDS
 
     @property
-    def beside_the_record(self) -> str:
+    def against_the_record(self) -> str:
         """A sentence on what simulated waits mean for the answer."""
         beside = f"; beside your record the saving is {'larger' if self.share < 0 else 'smaller'}" if self.share else ""
         return f"The answer compares with the simulated waits{beside}."
@@ -110,7 +110,7 @@ def unlike_the_record(comparison: Comparison) -> Iterator[str]:
     if gap.waits_apart:
         why = _LESS_THAN_RECORDED if gap.apart_seconds < 0 else _MORE_THAN_RECORDED
         waits = gap.waits(" for their first start; really they waited")
-        yield f"Simulated under {gap.today}, jobs wait {waits}: {why}. {gap.beside_the_record}"
+        yield f"Simulated under {gap.today}, jobs wait {waits}: {why}. {gap.against_the_record}"
 
 
 def _on_fewer_gpus(gap: _Gap, peak_gpus: int, gpus: int) -> str:
@@ -127,7 +127,7 @@ def _on_fewer_gpus(gap: _Gap, peak_gpus: int, gpus: int) -> str:
         causes.append(by_waits)
     sentences += [f"{cause[0].upper()}{cause[1:]}." for cause in dict.fromkeys(causes)]
     if gap.waits_apart:
-        sentences.append(gap.beside_the_record)
+        sentences.append(gap.against_the_record)
     believe = "Believe the change less than that difference, and give" if gap.far else "Give"
     return " ".join([*sentences, f"{believe} the machines that ran these jobs."])
 

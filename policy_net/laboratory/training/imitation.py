@@ -119,9 +119,9 @@ def demonstrate(
         for start in range(0, len(state.jobs), spec.jobs_per_batch):
             jobs = state.jobs[start : start + spec.jobs_per_batch]
             batch = JobBatch(jobs, state, capacity, encoder, something_runs=something_runs)
-            wanted = [decision.of(job.job_id) for job in jobs]
+            desired = [decision.of(job.job_id) for job in jobs]
             while not batch.only_void:
-                target_A = _soft_target(batch, wanted, settings.softness)
+                target_A = _soft_target(batch, desired, settings.softness)
                 features.append(batch.features_F.copy())
                 masks.append(batch.mask_A.copy())
                 targets.append(target_A.astype(np.float32))
@@ -133,10 +133,10 @@ def demonstrate(
     return Demonstrations(np.stack(features), np.stack(masks), np.stack(targets))
 
 
-def _soft_target(batch: JobBatch, wanted: Sequence[Allocation], softness: float) -> NDArray[np.float64]:
+def _soft_target(batch: JobBatch, desired: Sequence[Allocation], softness: float) -> NDArray[np.float64]:
     sharp_A = np.zeros(len(batch.mask_A))
     spread_A = batch.mask_A.astype(np.float64)
-    helpful = _helpful_grants(batch, wanted)
+    helpful = _helpful_grants(batch, desired)
     if helpful:
         sharp_A[helpful] = 1.0
     elif batch.mask_A[batch.void]:
@@ -147,14 +147,14 @@ def _soft_target(batch: JobBatch, wanted: Sequence[Allocation], softness: float)
     return target_A
 
 
-def _helpful_grants(batch: JobBatch, wanted: Sequence[Allocation]) -> list[int]:
+def _helpful_grants(batch: JobBatch, desired: Sequence[Allocation]) -> list[int]:
     """The admissible grants to the jobs that are served least of what the teacher wants for them.
 
     Of a job that lacks both roles that is a bundle; where the policy knows none, either of both.
     """
     least = 1.0
     helpful: list[int] = []
-    for column, target in enumerate(wanted):
+    for column, target in enumerate(desired):
         workers, ps = batch.workers[column], batch.ps[column]
         lacks_worker, lacks_ps = workers < target.workers, ps < target.ps
         if not (lacks_worker or lacks_ps):

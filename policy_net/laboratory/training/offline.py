@@ -36,7 +36,7 @@ FAILURES: Mapping[type[Exception], str] = MappingProxyType(
     }
 )
 """What may become of a training by its settings alone, in words."""
-LOOKS_AN_UPDATE, MOST_LOOKS = 50, 5_000
+TRIES_AN_UPDATE, MOST_TRIES = 50, 5_000
 """A training that looks for something to learn from so much oftener than it finds any has got stuck."""
 SEED_IN_SOURCE = re.compile(r"(?<=[:,])seed=(\d+)")
 
@@ -61,10 +61,10 @@ def endless_episodes(sources: Sequence[str], load: Callable[[str, int], Episode]
 
 def until_stuck(updates: int) -> Callable[[], bool]:
     """A `stop` for `train_offline` of so many updates that raises NotEnoughSamples where they would never come."""
-    looks = itertools.count(1)
+    tries = itertools.count(1)
 
     def stop() -> bool:
-        if next(looks) > MOST_LOOKS + LOOKS_AN_UPDATE * updates:
+        if next(tries) > MOST_TRIES + TRIES_AN_UPDATE * updates:
             raise NotEnoughSamples(FAILURES[NotEnoughSamples])
         return False
 

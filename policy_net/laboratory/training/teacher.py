@@ -192,10 +192,10 @@ class Teacher:
         for position, view in enumerate(log_views(self._decisions, GaussianProcessBeliefs(start.priors))):
             if len(view.decision.state.jobs) < 2 or not self._split.is_held_out(position):
                 continue
-            wanted = _wanted(view.decision)
+            desired = _desired(view.decision)
             for residual, agreement in residuals:
-                agreement.add(_planned(view, residual), wanted)
-            reachable.add([nearest_on_steps(*pair) for pair in zip(view.tables, wanted, strict=True)], wanted)
+                agreement.add(_planned(view, residual), desired)
+            reachable.add([nearest_on_steps(*pair) for pair in zip(view.tables, desired, strict=True)], desired)
         facts = self._facts(before, after) | {
             "picks": picks.count,
             "mean_log_likelihood": round(likelihood, 4),
@@ -234,7 +234,7 @@ class Teacher:
                 continue
             for policy, agreement in policies:
                 made = policy.decide(decision.state, Trigger.SLOT)
-                agreement.add([made.of(job.job_id) for job in decision.state.jobs], _wanted(decision))
+                agreement.add([made.of(job.job_id) for job in decision.state.jobs], _desired(decision))
         return Imitated(weights, self._facts(before, after) | {"imitation_steps": steps})
 
     def _facts(self, before: Agreement, after: Agreement) -> dict[str, Any]:
@@ -248,7 +248,7 @@ class Teacher:
         }
 
 
-def _wanted(decision: LoggedDecision) -> list[Allocation]:
+def _desired(decision: LoggedDecision) -> list[Allocation]:
     return [decision.of(job.job_id) for job in decision.state.jobs]
 
 

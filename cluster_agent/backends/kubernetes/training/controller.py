@@ -18,11 +18,11 @@ from cluster_agent.backends.kubernetes.training.coordinators import CoordinatorC
 from cluster_agent.backends.kubernetes.training.free_capacity import (
     ChosenNodes,
     ClusterCapacity,
-    asks_of,
     choices_of,
     needs_of,
     promised,
     reserve,
+    task_requests,
 )
 from cluster_agent.backends.kubernetes.training.kueue import Kueue
 from cluster_agent.backends.kubernetes.training.objects import JobObjects, ObjectRefused, ServiceFacts
@@ -272,7 +272,9 @@ class TrainingController:
         line, polled_at = memory.too_large
         if self._clock() - polled_at >= _NODES_SECONDS:
             choices = self._known_choices(job).items()
-            found = (self._free_capacity().too_large(role, asks_of(job, role), choice) for role, choice in choices)
+            found = (
+                self._free_capacity().too_large(role, task_requests(job, role), choice) for role, choice in choices
+            )
             line = next(filter(None, found), "")
             memory.too_large = line, self._clock()
         if not line:

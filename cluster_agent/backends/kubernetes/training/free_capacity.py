@@ -37,7 +37,7 @@ _IN_BYTES = ("memory", "ephemeral-storage")
 class PodNeed:
     """What a pod takes, and the nodes that it may come to."""
 
-    asks: Amounts
+    requests: Amounts
     choice: NodeChoice = _PLAIN
 
 
@@ -58,27 +58,29 @@ class ClusterCapacity:
         # Tainted nodes too: which nodes a pod may come to is looked at when it is placed.
         self._free = free_amounts(self._nodes, pods)
         for pod in pods:
-            if not pod.node and pod.asks is not None:
+            if not pod.node and pod.requests is not None:
                 # One that waits for a node will have its room somewhere.
-                self.take([PodNeed(pod.asks, node_choice(pod.spec_of_nodes or {"tolerations": list(_ANYWHERE)}))])
+                self.take([PodNeed(pod.requests, node_choice(pod.spec_of_nodes or {"tolerations": list(_ANYWHERE)}))])
 
     def take(self, needs: Sequence[PodNeed]) -> bool:
         """Give capacity to some pods together; False, and nothing is given, where they do not fit."""
         keys = {id(need.choice): need.choice.key for need in needs}
         allowed = {id(need.choice): self._nodes_of(keys[id(need.choice)], need.choice) for need in needs}
         trial = {node: dict(self._free[node]) for node in frozenset().union(*allowed.values())}
-        largest_first = sorted(needs, key=lambda each: sorted(each.asks.items()), reverse=True)
+        largest_first = sorted(needs, key=lambda each: sorted(each.requests.items()), reverse=True)
         # Who can use few nodes comes before who could have others.
         for need in sorted(largest_first, key=lambda each: len(allowed[id(each.choice)])):
-            asks = need.asks.items()
+            requests = need.requests.items()
             fitting = [
-                node for node in allowed[id(need.choice)] if all(trial[node].get(name, 0) >= ask for name, ask in asks)
+                node
+                for node in allowed[id(need.choice)]
+                if all(trial[node].get(name, 0) >= ask for name, ask in requests)
             ]
             if not fitting:
                 return False
             # Where the least is left over: large pods find room longer.
             node = min(fitting, key=lambda name: (sorted(trial[name].items()), name))
-            for name, amount in asks:
+            for name, amount in requests:
                 trial[node][name] = trial[node].get(name, 0) - amount  # of nothing there may be none
         self._free |= trial
         return True
@@ -96,16 +98,16 @@ class ClusterCapacity:
         for need in needs:
             self.take([need])
 
-    def too_large(self, task: str, asks: Amounts, choice: NodeChoice) -> str:
+    def too_large(self, task: str, requests: Amounts, choice: NodeChoice) -> str:
         """Why no node could have a pod (`task`, in words) though it were empty, in a line; empty where one could."""
         may_use = [dict(node.allocatable or ()) for node in self._nodes if choice.allows(node)]
-        if any(all(node.get(name, 0) >= amount for name, amount in asks.items()) for node in may_use):
+        if any(all(node.get(name, 0) >= amount for name, amount in requests.items()) for node in may_use):
             return ""
         if not may_use:
             return f"there is no node that a {task} may use"
-        takes = ", ".join(_words(name, asks[name]) for name in sorted(asks) if name != "pods")
+        takes = ", ".join(_words(name, requests[name]) for name in sorted(requests) if name != "pods")
         largest = ", ".join(
-            _words(name, max(node.get(name, 0) for node in may_use)) for name in sorted(asks) if name != "pods"
+            _words(name, max(node.get(name, 0) for node in may_use)) for name in sorted(requests) if name != "pods"
         )
         return f"no node is as large as a {task} of it, which takes {takes}; the most that nodes have is {largest}"
 
@@ -158,16 +160,16 @@ def _words(name: str, amount: int) -> str:
 Fit = Callable[[str, Json], None]
 """Changes the pod of a role as Kueue's admission says; ValueError where its template says something else."""
 
-COORDINATOR_ASKS: Amounts = {"cpu": 100, "memory": 256 << 20, "pods": 1}
+COORDINATOR_REQUESTS: Amounts = {"cpu": 100, "memory": 256 << 20, "pods": 1}
 """Of a coordinator without a template."""
 
 
-def asks_of(job: TrainingJob, task: str) -> Amounts:
+def task_requests(job: TrainingJob, task: str) -> Amounts:
     """What a task's pod takes; a role stands for any of its tasks."""
     role = role_of(task)
     if role == COORDINATOR:
-        return requests_of(job.coordinator["spec"], {}) if job.coordinator else COORDINATOR_ASKS
-    return job.worker.asks if role == "worker" else job.ps.asks
+        return requests_of(job.coordinator["spec"], {}) if job.coordinator else COORDINATOR_REQUESTS
+    return job.worker.requests if role == "worker" else job.ps.requests
 
 
 def choices_of(job: TrainingJob, fit: Fit | None = None) -> dict[str, NodeChoice]:
@@ -182,7 +184,7 @@ def choices_of(job: TrainingJob, fit: Fit | None = None) -> dict[str, NodeChoice
 
 def needs_of(job: TrainingJob, tasks: Iterable[str], choices: Mapping[str, NodeChoice]) -> list[PodNeed]:
     """What tasks need of nodes, each as its role does."""
-    return [PodNeed(asks_of(job, task), choices[role_of(task)]) for task in tasks]
+    return [PodNeed(task_requests(job, task), choices[role_of(task)]) for task in tasks]
 
 
 def _choice(template: Json, role: str, fit: Fit | None) -> NodeChoice:

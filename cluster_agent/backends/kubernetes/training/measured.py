@@ -14,7 +14,7 @@ from typing import Final
 
 from cluster_agent.backends.kubernetes.observation import seconds_of
 from cluster_agent.backends.kubernetes.places import GpuTypes, Places, places_of
-from cluster_agent.backends.kubernetes.training.free_capacity import asks_of
+from cluster_agent.backends.kubernetes.training.free_capacity import task_requests
 from cluster_agent.backends.kubernetes.training.step import CoordinatorReport
 from cluster_agent.kubernetes.capacity import Amounts
 from cluster_agent.kubernetes.resources import as_dict
@@ -243,9 +243,11 @@ def scheduled_jobs(
         if (job.suspend or job.problem or problem(job)) and current == SUSPENDED:
             continue
         # Whoever has a PS has a coordinator too: where there is room for the one, there is for the other.
-        leader = {name: job.ps.asks.get(name, 0) + amount for name, amount in asks_of(job, COORDINATOR).items()}
-        servers = Resources(0) if job.is_all_reduce else demand({**job.ps.asks, **leader})
-        demands, known = (demand(job.worker.asks), servers), usual.get(job.model_type, Usual())
+        leader = {
+            name: job.ps.requests.get(name, 0) + amount for name, amount in task_requests(job, COORDINATOR).items()
+        }
+        servers = Resources(0) if job.is_all_reduce else demand({**job.ps.requests, **leader})
+        demands, known = (demand(job.worker.requests), servers), usual.get(job.model_type, Usual())
         found[job.job_id] = (job, scheduled_job(job, counted, current, demands, seconds_of(job.created), known))
     return found
 

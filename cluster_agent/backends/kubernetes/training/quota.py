@@ -147,18 +147,18 @@ def plan_quota(
         acts = () if in_use.any else tuple(Act(Verb.DELETE, each) for each in left)
         return Quota(SUSPENDED, "NotAsked", "it is to have nothing: no quota is asked for", acts=acts)
     pending = [each for each in live if each.state is WorkloadState.PENDING]
-    holding = [each for each in live if each.state is not WorkloadState.PENDING]
+    reserving = [each for each in live if each.state is not WorkloadState.PENDING]
     number = max((each.number for each in ours), default=-1) + 1
-    if not holding:
+    if not reserving:
         # One whose Workload somebody deleted may still run: what it holds it needs, until it is gone.
         return _first(job, (desired if patient else job.least).most(in_use.least), pending, number)
-    if holding[-1].state is WorkloadState.EVICTED:
-        return _evicted(holding, pending, in_use)
-    ground = next((each for each in reversed(holding) if each.state is WorkloadState.ADMITTED), None)
+    if reserving[-1].state is WorkloadState.EVICTED:
+        return _evicted(reserving, pending, in_use)
+    ground = next((each for each in reversed(reserving) if each.state is WorkloadState.ADMITTED), None)
     if ground is None and in_use.any:  # it runs on the slice before, while the checks of this one are done
-        ground = next((each for each in left if each.name == holding[-1].replaces), None)
+        ground = next((each for each in left if each.name == reserving[-1].replaces), None)
     if ground is None:
-        line = f"has quota of queue {job.queue}; {holding[-1].line}"
+        line = f"has quota of queue {job.queue}; {reserving[-1].line}"
         return Quota(SUSPENDED, "WaitsForChecks", line, acts=_deleted(pending))
     return _within(job, desired, in_use, ground, left, number)
 
@@ -175,12 +175,12 @@ def _first(job: TrainingJob, requested: Allocation, pending: list[KueueWorkload]
     return Quota(SUSPENDED, WAITS, line, acts=acts)
 
 
-def _evicted(holding: list[KueueWorkload], pending: list[KueueWorkload], in_use: QuotaUse) -> Quota:
+def _evicted(reserving: list[KueueWorkload], pending: list[KueueWorkload], in_use: QuotaUse) -> Quota:
     """It gives back what it has, and then its quota; of several slices the newest waits again."""
-    newest = holding[-1]
+    newest = reserving[-1]
     acts = _deleted(pending)
     if not in_use.any:
-        acts = (*acts, *_deleted(holding[:-1]), Act(Verb.GIVE_BACK, newest))
+        acts = (*acts, *_deleted(reserving[:-1]), Act(Verb.GIVE_BACK, newest))
     return Quota(SUSPENDED, "Evicted", f"gives back what it has: {newest.line}", acts=acts)
 
 

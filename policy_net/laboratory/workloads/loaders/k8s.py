@@ -19,7 +19,7 @@ from policy_net.laboratory.workloads.loaders.record import (
     NEVER_STARTED,
     NO_GPU,
     UNFINISHED,
-    HeldGpus,
+    AllocatedGpus,
     Intake,
     LeftOut,
     NodeShare,
@@ -66,7 +66,7 @@ PHASES = (*ENDED_PHASES, "Running", "Pending", "Unknown")
 class _Job:
     first_pod: int
     created_seconds: float
-    pieces: list[HeldGpus] = field(default_factory=list)
+    pieces: list[AllocatedGpus] = field(default_factory=list)
     shares: list[NodeShare] = field(default_factory=list)
     gpus: float = 0.0
     parts: bool = False
@@ -147,7 +147,7 @@ def _add(pod: Item, jobs: dict[_Key, _Job]) -> None:
     elif gpus and lost:
         job.times_lost = True
     elif gpus and times is not None:
-        job.pieces.append(HeldGpus(*times, gpus))
+        job.pieces.append(AllocatedGpus(*times, gpus))
         node = spec.word("nodeName")
         if node:
             job.shares.append(NodeShare(node, gpus, *times))

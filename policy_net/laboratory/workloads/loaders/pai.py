@@ -16,7 +16,7 @@ from policy_net.laboratory.workloads.loaders.record import (
     NEVER_STARTED,
     NO_GPU,
     UNFINISHED,
-    HeldGpus,
+    AllocatedGpus,
     Intake,
     LeftOut,
     RecordedJob,
@@ -40,7 +40,7 @@ _ROUNDING = 1e-6
 @dataclass(slots=True)
 class _Job:
     line: int
-    pieces: list[HeldGpus] = field(default_factory=list)
+    pieces: list[AllocatedGpus] = field(default_factory=list)
     left_out: str | None = None
     incomplete: bool = False
 
@@ -127,7 +127,7 @@ def _add(row: CsvRow, jobs: dict[str, _Job]) -> None:
     elif end is None:
         job.left_out = UNFINISHED
     else:
-        job.pieces.append(HeldGpus(start, end, gpus))
+        job.pieces.append(AllocatedGpus(start, end, gpus))
 
 
 def _record(name: str, job: _Job, submitted: dict[str, float], users: dict[str, str]) -> tuple[RecordedJob, float]:

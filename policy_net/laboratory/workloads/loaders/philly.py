@@ -15,7 +15,7 @@ from policy_net.laboratory.workloads.loaders.record import (
     NEVER_STARTED,
     NO_GPU,
     UNFINISHED,
-    HeldGpus,
+    AllocatedGpus,
     Intake,
     LeftOut,
     NodeShare,
@@ -94,9 +94,9 @@ def _record(job: Item) -> tuple[RecordedJob, int]:
     return record, len(attempts) - len(pieces)
 
 
-def _pieces(attempts: Sequence[Item]) -> tuple[list[HeldGpus], list[NodeShare], float | None]:
+def _pieces(attempts: Sequence[Item]) -> tuple[list[AllocatedGpus], list[NodeShare], float | None]:
     """The attempts that have both times, what they held of which server, and the end of the last one."""
-    pieces: list[HeldGpus] = []
+    pieces: list[AllocatedGpus] = []
     shares: list[NodeShare] = []
     end: float | None = None
     for attempt in attempts:
@@ -104,6 +104,6 @@ def _pieces(attempts: Sequence[Item]) -> tuple[list[HeldGpus], list[NodeShare], 
         by_server = [(server.word("ip"), len(server.a_list("gpus"))) for server in attempt.parts("detail")]
         if start is not None and end is not None:
             span(start, end, ("start_time", "end_time"), attempt)
-            pieces.append(HeldGpus(start, end, sum(gpus for _, gpus in by_server)))
+            pieces.append(AllocatedGpus(start, end, sum(gpus for _, gpus in by_server)))
             shares += [NodeShare(ip, gpus, start, end) for ip, gpus in by_server if ip]
     return pieces, shares, end

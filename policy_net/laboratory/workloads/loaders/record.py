@@ -112,7 +112,7 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldGpus:
+class AllocatedGpus:
     """GPUs held from start to end; fractions of a GPU are possible."""
 
     start_seconds: float
@@ -128,7 +128,7 @@ class WholeRequest:
     seconds: float
 
 
-def as_one_request(pieces: Sequence[HeldGpus]) -> WholeRequest:
+def as_one_request(pieces: Sequence[AllocatedGpus]) -> WholeRequest:
     """The request that stands for all pieces; their ends must not lie before their starts."""
     lasting = [piece for piece in pieces if piece.gpus > 0 and piece.end_seconds > piece.start_seconds]
     if not lasting:

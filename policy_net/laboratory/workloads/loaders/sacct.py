@@ -23,7 +23,7 @@ from policy_net.laboratory.workloads.loaders.record import (
     INCOMPLETE,
     NEVER_STARTED,
     UNFINISHED,
-    HeldGpus,
+    AllocatedGpus,
     Intake,
     LeftOut,
     NodeShare,
@@ -358,7 +358,7 @@ def _record(job_id: str, runs: Sequence[_Run]) -> RecordedJob:
     if runs[-1].unfinished or runs[-1].state in GOES_ON:
         raise LeftOut(UNFINISHED)
     pieces = [
-        HeldGpus(run.began_seconds, run.began_seconds + run.seconds, run.gpus)
+        AllocatedGpus(run.began_seconds, run.began_seconds + run.seconds, run.gpus)
         for run in runs
         if run.seconds is not None
     ]

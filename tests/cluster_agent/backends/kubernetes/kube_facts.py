@@ -22,8 +22,8 @@ def target(name: str = "train", namespace: str = "team", annotations: Any = None
 
 
 def facts(workers: int = 2, name: str = "train", gpus: int = 1, **more: Any) -> TargetFacts:
-    asks = {"cpu": 1000, "nvidia.com/gpu": gpus, "pods": 1}
-    found = TargetFacts(f"uid-{name}", "", "", workers, workers, asks, NodeChoice(), {}, is_over=False)
+    requests = {"cpu": 1000, "nvidia.com/gpu": gpus, "pods": 1}
+    found = TargetFacts(f"uid-{name}", "", "", workers, workers, requests, NodeChoice(), {}, is_over=False)
     return replace(found, **more)
 
 

@@ -154,9 +154,9 @@ class Training:
         return {"uid-own": ("team/trainingjob/own", {"worker": NodeChoice(selector=(("pool", "small"),))})}
 
     def observe(self, demand: Callable[[Amounts], Resources]) -> list[Job]:
-        asks, none = demand({"cpu": 1000, "nvidia.com/gpu": 1}), Resources(0)
+        requests, none = demand({"cpu": 1000, "nvidia.com/gpu": 1}), Resources(0)
         bounds = {"max_workers": 8, "max_ps": 0, "kind": JobKind.ALLREDUCE}
-        return [Job("team/trainingjob/own", "x", 0.0, asks, none, 1.0, 1.0, 1.0, **bounds)]
+        return [Job("team/trainingjob/own", "x", 0.0, requests, none, 1.0, 1.0, 1.0, **bounds)]
 
     def job_placements(self) -> dict[str, JobPlacement]:
         return {}

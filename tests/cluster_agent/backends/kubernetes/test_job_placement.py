@@ -44,7 +44,7 @@ def test_a_pod_lies_where_it_is_bound_and_one_that_waits_or_goes_nowhere() -> No
     starting = pod("a", phase="Pending")
     nominated = pod(phase="Pending", nominatedNodeName="b")
     going = pod("b")
-    going = PodFacts(going.node, going.asks, going.owner, going.phase, is_terminating=True)
+    going = PodFacts(going.node, going.requests, going.owner, going.phase, is_terminating=True)
     pods = [pod("a"), starting, nominated, pod(phase="Pending"), going, pod("a", owner="other")]
     assert placement_of_targets(pods, {"job"}) == {"job": JobPlacement({"a": 2})}
 

@@ -69,8 +69,8 @@ def test_a_worker_needs_one_node_that_has_all_it_asks_for_and_that_it_may_come_t
     assert UnpromisedCapacity([tainted], [], []).take(facts(), 1) == 0
     assert UnpromisedCapacity([tainted], [], []).take(facts(choice=NodeChoice(({"operator": "Exists"},))), 1) == 1
     assert UnpromisedCapacity([node("a", is_cordoned=True), node("b", allocatable=None)], [], []).take(facts(), 1) == 0
-    assert UnpromisedCapacity([node()], [], []).take(facts(asks={"unknown.com/device": 1}), 1) == 0
-    assert UnpromisedCapacity([node()], [], []).take(facts(asks=None), 1) == 0
+    assert UnpromisedCapacity([node()], [], []).take(facts(requests={"unknown.com/device": 1}), 1) == 0
+    assert UnpromisedCapacity([node()], [], []).take(facts(requests=None), 1) == 0
 
 
 @given(

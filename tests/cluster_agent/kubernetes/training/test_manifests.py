@@ -175,7 +175,7 @@ def test_a_server_without_a_template_has_the_workers_image_and_asks_for_what_is_
     found = job()
     pod = manifests.task_pod(found, "ps-0", ADDRESS)
     assert pod["spec"]["containers"][0]["image"] == "trainer"
-    assert requests_of(pod["spec"], {}) == {**found.ps.asks, "pods": 1}
+    assert requests_of(pod["spec"], {}) == {**found.ps.requests, "pods": 1}
 
 
 def contexts(pod: Json | None = None, container: Json | None = None) -> list[Json]:

@@ -162,7 +162,7 @@ def test_gpus_alone_say_what_a_worker_takes() -> None:
     made["spec"]["containers"][0]["resources"]["requests"] = {"nvidia.com/gpu": 1}
     found = of(spec(worker={"max": 2, "template": made}))
     assert not found.problem
-    assert found.worker.asks["nvidia.com/gpu"] == 1
+    assert found.worker.requests["nvidia.com/gpu"] == 1
 
 
 def test_a_job_from_before_there_were_stores_has_the_digest_that_it_began_with() -> None:

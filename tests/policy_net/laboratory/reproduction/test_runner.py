@@ -139,8 +139,8 @@ def test_weights_that_become_infinite_are_a_result(tmp_path: Path, monkeypatch: 
 
 
 def test_a_training_that_finds_nothing_to_learn_from_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offline, "MOST_LOOKS", 10)
-    monkeypatch.setattr(offline, "LOOKS_AN_UPDATE", 0)
+    monkeypatch.setattr(offline, "MOST_TRIES", 10)
+    monkeypatch.setattr(offline, "TRIES_AN_UPDATE", 0)
     settings = DL2.settings.model_copy(
         update={"actor_critic": DL2.settings.actor_critic.model_copy(update={"minimum_effective_samples": 1e9})}
     )

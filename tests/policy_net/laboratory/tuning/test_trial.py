@@ -102,7 +102,7 @@ def test_a_training_that_finds_nothing_to_learn_from_fails_and_does_not_go_on_fo
         raise NotEnoughSamples("too far off")
 
     monkeypatch.setattr("policy_net.learning.actor_critic.GradientComputer.gradient", nothing)
-    monkeypatch.setattr(offline, "MOST_LOOKS", 10)
+    monkeypatch.setattr(offline, "MOST_TRIES", 10)
     assert run_trial(TASK).failure == "it found nothing to learn from"
 
 

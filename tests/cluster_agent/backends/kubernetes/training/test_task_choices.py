@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from training_objects import all_reduce_spec, job, job_object, template
 
-from cluster_agent.backends.kubernetes.training.free_capacity import PodNeed, asks_of, choices_of, needs_of
+from cluster_agent.backends.kubernetes.training.free_capacity import PodNeed, choices_of, needs_of, task_requests
 from cluster_agent.kubernetes.capacity import NodeFacts, Taint
 from cluster_agent.kubernetes.resources import Json
 from cluster_agent.kubernetes.training import manifests
@@ -90,10 +90,10 @@ def test_a_task_needs_what_its_role_does(task: str) -> None:
     )
     choices = choices_of(found)
     (need,) = needs_of(found, [task], choices)
-    assert need == PodNeed(asks_of(found, task), choices[task.partition("-")[0]])
+    assert need == PodNeed(task_requests(found, task), choices[task.partition("-")[0]])
 
 
 def test_a_coordinator_takes_what_its_template_asks_for() -> None:
-    assert asks_of(job(), "coordinator") == {"cpu": 100, "memory": 256 << 20, "pods": 1}
+    assert task_requests(job(), "coordinator") == {"cpu": 100, "memory": 256 << 20, "pods": 1}
     found = job(coordinator={"template": template()})
-    assert asks_of(found, "coordinator") == {"cpu": 500, "memory": 256 << 20, "pods": 1}
+    assert task_requests(found, "coordinator") == {"cpu": 500, "memory": 256 << 20, "pods": 1}

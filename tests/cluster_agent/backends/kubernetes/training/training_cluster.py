@@ -132,8 +132,8 @@ class Agent:
         return entry is not None and found is not None and entry.uid == found["metadata"]["uid"]
 
 
-def _demand(asks: Amounts) -> Resources:
-    return Resources(asks.get("cpu", 0), 0)
+def _demand(requests: Amounts) -> Resources:
+    return Resources(requests.get("cpu", 0), 0)
 
 
 @contextlib.contextmanager
