@@ -289,7 +289,7 @@ class Turn:
 
 
 Choice = Callable[[ClusterState, Candidate, Candidate | None], bool]
-"""Of a state, the assigned policy and the challenger: whether the challenger decides; `Conduct.challenger_decides`."""
+"""Of a state, the assigned policy and the challenger: whether the challenger decides, as `RolloutPart` says."""
 
 
 class ActivePolicy:

@@ -33,7 +33,7 @@ from cluster_agent.recording.load_history import KEPT, LoadCurve, LoadHistory
 from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.recording.state_files import lock_folder, write_json
 from cluster_agent.rollout.block_twins import twins_of
-from cluster_agent.rollout.conduct import Conduct
+from cluster_agent.rollout.rollout_part import RolloutPart
 from cluster_agent.settings import Acting, AgentSettings, LearnerConnectionSettings
 from cluster_agent.telemetry import GAP_SECONDS, AgentTelemetry, Health
 from foundation.backoff import Backoff
@@ -200,7 +200,7 @@ class Agent:
         self._load = LoadHistory(file=settings.state_dir / KEPT) if follows_load else None
         deadline_seconds = settings.guard.deadline_ms / 1000.0
         guard = Guard(fallback, deadline_seconds, memory.interventions)
-        self._conduct = Conduct(
+        self._rollout_part = RolloutPart(
             settings.state_dir,
             settings.cluster,
             self._active,
@@ -209,12 +209,12 @@ class Agent:
             self._telemetry.log_failures.inc,
             self._twins,
         )
-        self._watch_rollout(self._conduct)
+        self._watch_rollout(self._rollout_part)
         # A simulated cluster's clock stands still while somebody thinks; a live one's does not.
         patience_seconds = deadline_seconds if settings.backend.kind == "simulated" else 0.0
         return DecisionLoop(
             self._backend,
-            Deciding(self._active, guard, self._conduct, patience_seconds),
+            Deciding(self._active, guard, self._rollout_part, patience_seconds),
             DecisionRecords(memory, recorder, self._timelines, self._load),
             Lessons(self._reward, None if self._queue is None or source is None else source.live_into(self._queue)),
             self._telemetry,
@@ -276,7 +276,7 @@ class Agent:
         sketching = SketchSharing(client, settings.state_dir, learner.workload_sketch, time.monotonic)
         parts = AssignmentParts(
             self._active,
-            self._conduct,
+            self._rollout_part,
             self._source,
             KeptVersion(settings.state_dir, challenger=True),
             learner.rollouts,
@@ -296,10 +296,10 @@ class Agent:
         link = FleetLink(access(2), self._active, self._source, self.status, tasks)
         return _Fleet(client, link, trainer, rounds, comparer_of(settings, budget))
 
-    def _watch_rollout(self, conduct: Conduct) -> None:
-        self._telemetry.beside_version.set_function(lambda: conduct.status.beside_version)
-        self._telemetry.rollout_number.set_function(lambda: conduct.status.rollout)
-        self._telemetry.evidence_blocks.set_function(lambda: conduct.blocks_waiting)
+    def _watch_rollout(self, rollout_part: RolloutPart) -> None:
+        self._telemetry.beside_version.set_function(lambda: rollout_part.status.beside_version)
+        self._telemetry.rollout_number.set_function(lambda: rollout_part.status.rollout)
+        self._telemetry.evidence_blocks.set_function(lambda: rollout_part.blocks_waiting)
 
     def _acting_priors(self) -> tuple[SpeedStatistic, ...]:
         policy = self._active.assigned.policy
@@ -320,7 +320,7 @@ class Agent:
         """Bring experience to the learner, say good-bye, write the summary."""
         training = TrainingCounts()
         fleet = self._fleet
-        self._conduct.stop_twin()
+        self._rollout_part.stop_twin()
         if fleet is not None:
             flush_seconds = self._settings.learning.flush_seconds
             if self._stop.is_set():

@@ -20,7 +20,7 @@ from cluster_agent.recording.decision_log import DecisionRecorder
 from cluster_agent.recording.job_timelines import JobTimelines
 from cluster_agent.recording.load_history import LoadHistory
 from cluster_agent.recording.memory import AgentMemory
-from cluster_agent.rollout.conduct import Conduct
+from cluster_agent.rollout.rollout_part import RolloutPart
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.domain import ClusterState, DecisionOrigin, Job, JobKind, Progress
 from policy_net.errors import InvalidAllocation
@@ -47,7 +47,7 @@ class Reward(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """The policies that decide, the guard behind them, and the rollout's conduct, which says whose turn it is.
+    """The policies that decide, the guard behind them, and the agent's part in a rollout, which says whose turn it is.
 
     `patience_seconds` is the longest wait for a challenger's decision once an interval is over: 0 on a live cluster, as
     that is later than any deadline; a simulated cluster's clock stands still meanwhile.
@@ -55,7 +55,7 @@ class Deciding:
 
     active: ActivePolicy
     guard: Guard
-    conduct: Conduct
+    rollout_part: RolloutPart
     patience_seconds: float = 0.0
 
 
@@ -132,7 +132,7 @@ class DecisionLoop:
         self._backend = backend
         self._active = deciding.active
         self._guard = deciding.guard
-        self._conduct = deciding.conduct
+        self._rollout_part = deciding.rollout_part
         self._patience_seconds = deciding.patience_seconds
         self._memory = records.memory
         self._kinds = KindNames(records.memory.beliefs, lambda: backend.job_types)
@@ -159,7 +159,7 @@ class DecisionLoop:
             self._telemetry.log_failures.inc()
             _log.error("memory-not-saved", error=str(error))
         self._active.close()
-        self._conduct.close()
+        self._rollout_part.close()
         if self._recorder is not None:
             self._recorder.close()
 
@@ -186,7 +186,7 @@ class DecisionLoop:
         if observed is None:
             return False
         state, trigger = self._kinds.named_by_kind(observed[0]), observed[1]
-        turn = self._active.begin_turn(self.decisions, state, trigger, self._conduct.challenger_decides)
+        turn = self._active.begin_turn(self.decisions, state, trigger, self._rollout_part.challenger_decides)
         if turn.activated:
             _log.info("policy-activated", policy=turn.identity.name, version=turn.identity.version)
         if self._recorder is not None:
@@ -203,14 +203,14 @@ class DecisionLoop:
         finally:
             if answer is not None:
                 turn.challenged = self._guard.judge_challenger(answer(self._patience_seconds), state)
-            self._conduct.ended(turn)
+            self._rollout_part.ended(turn)
         self._previous_reward = self._learn_from(turn, turn.progress)
         self._report(turn, self._previous_reward)
         return True
 
     def _record(self, turn: Turn) -> None:
         """Log and remember a decision before it is carried out; a full disk is reported, and stops no cluster."""
-        self._conduct.decided(turn)
+        self._rollout_part.decided(turn)
         try:
             if self._recorder is not None:
                 self._recorder.write(turn, self._previous_reward)

@@ -17,7 +17,7 @@ from cluster_agent.active_policy import ActivePolicy, Candidate
 from cluster_agent.errors import StateDamaged
 from cluster_agent.fleet.learner_client import AgentStatus, LearnerClient
 from cluster_agent.fleet.policy_versions import KeptVersion, PolicySource, checked_candidate, refusal_word
-from cluster_agent.rollout.conduct import Conduct
+from cluster_agent.rollout.rollout_part import RolloutPart
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.errors import LearnerRefused, LearnerUnreachable, VersionRejected
 from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
@@ -42,7 +42,7 @@ class AssignmentParts:
     """
 
     active: ActivePolicy
-    conduct: Conduct
+    rollout_part: RolloutPart
     source: PolicySource
     kept: KeptVersion
     allowed: Rollouts
@@ -65,7 +65,7 @@ class AssignmentFollower:
 
     def resume(self) -> None:
         """Hold ready what an earlier life of this agent was to hold, while the learner is away; nothing is fetched."""
-        rollout_assignment = self._parts.conduct.rollout_assignment
+        rollout_assignment = self._parts.rollout_part.rollout_assignment
         if rollout_assignment is None:
             return
         try:
@@ -96,7 +96,7 @@ class AssignmentFollower:
 
     def follow(self, assignment: Assignment, spec: WeightSpec, believed: float | VersionRejected) -> None:
         """Do what is asked, from the next decision on."""
-        conduct, rollout_assignment = self._parts.conduct, assignment.rollout_assignment
+        rollout_part, rollout_assignment = self._parts.rollout_part, assignment.rollout_assignment
         if isinstance(believed, VersionRejected):
             if rollout_assignment is not None or assignment.assignment_fault:
                 version = 0 if rollout_assignment is None else rollout_assignment.beside_version
@@ -113,7 +113,7 @@ class AssignmentFollower:
             words = f"setting learner.rollouts is {self._parts.allowed}: v{version} is not held beside"
             self._refuse(version, VersionRejected(words, NOT_ALLOWED))
             return
-        conduct.follow(rollout_assignment, assignment.version, believed)
+        rollout_part.follow(rollout_assignment, assignment.version, believed)
         if self._challenger is None or self._challenger[0] != rollout_assignment.beside_version:
             self._parts.active.set_challenger(None)
             self._challenger = None
@@ -123,8 +123,8 @@ class AssignmentFollower:
 
     def share(self, registration: Registration, *, last: bool = False) -> None:
         """Tell what was found out, and hear what the learner holds; `last` does not wait for the time."""
-        conduct = self._parts.conduct
-        evidence = conduct.evidence()
+        rollout_part = self._parts.rollout_part
+        evidence = rollout_part.evidence()
         if evidence is None:
             return
         now = self._parts.clock()
@@ -144,11 +144,11 @@ class AssignmentFollower:
         self._count("taken" if answer.taken else "over")
         self._shared_rollout = evidence.rollout
         self._due_seconds = now + _SHADOW_SECONDS
-        conduct.on_taken(evidence, answer.next_block, taken=answer.taken)
+        rollout_part.on_taken(evidence, answer.next_block, taken=answer.taken)
 
     def reported(self, status: AgentStatus) -> AgentStatus:
         """A heartbeat's status, with how this agent stands to a rollout; a refused assignment is told first."""
-        standing = self._parts.conduct.status
+        standing = self._parts.rollout_part.status
         version, reason = (status.refused_version, status.refused_reason) if status.refused_version else self._refused
         return replace(
             status,
@@ -169,7 +169,7 @@ class AssignmentFollower:
         self._shared_rollout = 0
 
     def _end(self, assigned_version: int) -> None:
-        self._parts.conduct.follow(None, assigned_version, 0.0)
+        self._parts.rollout_part.follow(None, assigned_version, 0.0)
         self._parts.active.set_challenger(None)
         self._refused = (0, "")
         if self._challenger is not None:

@@ -288,7 +288,7 @@ class TwinWorker:
 
 
 class BlockTwins:
-    """One agent's; used under the lock of its conduct."""
+    """One agent's; used under the lock of its `RolloutPart`."""
 
     def __init__(self, twin: TwinWorker, debounce_seconds: float) -> None:
         self._twin = twin

@@ -19,7 +19,7 @@ from cluster_agent.recording.decision_log import DecisionLog, DecisionRecorder
 from cluster_agent.recording.log_reading import log_files
 from cluster_agent.recording.log_replay import LogReplayResult, Replayer, default_finder
 from cluster_agent.recording.memory import AgentMemory
-from cluster_agent.rollout.conduct import Conduct
+from cluster_agent.rollout.rollout_part import RolloutPart
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, RewardKind, Trigger
@@ -99,7 +99,7 @@ def live(
         Deciding(
             active,
             Guard(fallback_policy, 5.0, memory.interventions),
-            Conduct(folder, "north", active, OnlineFit(), Clock()),
+            RolloutPart(folder, "north", active, OnlineFit(), Clock()),
         ),
         DecisionRecords(
             memory,

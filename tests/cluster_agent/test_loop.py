@@ -26,7 +26,7 @@ from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
 from cluster_agent.recording.decision_log import DecisionLog, DecisionRecorder
 from cluster_agent.recording.log_reading import CURRENT, read_log, state_of
 from cluster_agent.recording.memory import MEMORY, AgentMemory
-from cluster_agent.rollout.conduct import Conduct
+from cluster_agent.rollout.rollout_part import RolloutPart
 from cluster_agent.settings import PolicySettings
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.domain import (
@@ -99,10 +99,10 @@ class World:
         self.waits: list[float] = []
         settings = PolicySettings(seed=5, mode="sample")
         recorder = DecisionRecorder(DecisionLog(folder, 10**7, 2), self.fallback, settings, lambda: 1.5e9)
-        conduct = Conduct(folder, "north", self.active, OnlineFit(), Clock())
+        rollout_part = RolloutPart(folder, "north", self.active, OnlineFit(), Clock())
         self.loop = DecisionLoop(
             self.backend,
-            Deciding(self.active, Guard(self.fallback, 5.0, self.memory.interventions), conduct),
+            Deciding(self.active, Guard(self.fallback, 5.0, self.memory.interventions), rollout_part),
             DecisionRecords(self.memory, recorder),
             Lessons(BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs), self.learned.append),
             self.telemetry,

@@ -24,7 +24,7 @@ from cluster_agent.loop import Deciding, DecisionLoop, DecisionRecords, Lessons
 from cluster_agent.recording.decision_log import DecisionLog, DecisionRecorder
 from cluster_agent.recording.memory import AgentMemory
 from cluster_agent.rollout.assignment_state import Evidence
-from cluster_agent.rollout.conduct import Conduct
+from cluster_agent.rollout.rollout_part import RolloutPart
 from cluster_agent.settings import PolicySettings, RetrySettings
 from cluster_agent.telemetry import AgentTelemetry
 from policy_net.domain import PolicyContext, RewardKind
@@ -156,7 +156,7 @@ class SimulatedAgent:
         askers = DeadlineAsker(120.0, Clock()), DeadlineAsker(120.0, Clock())
         self.active = ActivePolicy(first, self.beliefs, askers=askers)
         memory = AgentMemory(folder, self.beliefs, self.active)
-        self.conduct = Conduct(folder, CLUSTER, self.active, self.beliefs, clock)
+        self.rollout_part = RolloutPart(folder, CLUSTER, self.active, self.beliefs, clock)
         fallback = build_policy("drf", PolicyContext())
         guard = Guard(fallback, 120.0, memory.interventions)
         parts = AgentParts(folder, "drf", None, lambda _: False, clock)
@@ -173,7 +173,7 @@ class SimulatedAgent:
         recorder = DecisionRecorder(DecisionLog(folder, 10**8, 8), fallback, settings, lambda: 1.5e9)
         self.loop = DecisionLoop(
             self.backend,
-            Deciding(self.active, guard, self.conduct, 120.0),
+            Deciding(self.active, guard, self.rollout_part, 120.0),
             DecisionRecords(memory, recorder),
             Lessons(BelievedReward(RewardKind.SLOT_UTILITY, self.beliefs)),
             self.telemetry,
@@ -185,7 +185,7 @@ class SimulatedAgent:
             learner,
             AssignmentParts(
                 self.active,
-                self.conduct,
+                self.rollout_part,
                 self.source,
                 KeptVersion(folder, challenger=True),
                 allowed,

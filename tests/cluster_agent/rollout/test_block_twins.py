@@ -17,7 +17,7 @@ from assignment_worlds import EXPIRES, RolloutLearner, SimulatedAgent, alternati
 
 from cluster_agent.rollout.block_question import BlockQuestion, Figures, PolicyAtBlock
 from cluster_agent.rollout.block_twins import BlockId, BlockTwins, TwinRecord, TwinWorker, twin_command
-from cluster_agent.rollout.conduct import Conduct
+from cluster_agent.rollout.rollout_part import RolloutPart
 from cluster_agent.settings import PolicySettings
 from foundation.question_process import CoreShare
 
@@ -58,8 +58,8 @@ def agent_with(folder: Path, twin: FakeTwin, learner: RolloutLearner | None = No
     learner = learner or RolloutLearner()
     learner.assigned, learner.rollout_assignment, learner.expires = 1, alternating(), EXPIRES
     agent = SimulatedAgent(folder, learner, Clock())
-    conduct = agent.conduct
-    conduct.twins = BlockTwins(twin, 60.0)
+    rollout_part = agent.rollout_part
+    rollout_part.twins = BlockTwins(twin, 60.0)
     return agent
 
 
@@ -131,12 +131,12 @@ def test_what_waits_when_the_agent_ends_or_is_killed_is_told_without_figures(tmp
     twin, learner = FakeTwin(), RolloutLearner()
     agent = agent_with(tmp_path, twin, learner)
     live_until(agent, lambda: len(twin.questions) >= 2)
-    agent.conduct.close()
-    again = Conduct(tmp_path, "north", agent.active, agent.beliefs, Clock())
+    agent.rollout_part.close()
+    again = RolloutPart(tmp_path, "north", agent.active, agent.beliefs, Clock())
     evidence = again.evidence()
     assert evidence is not None
     assert [block.number for block in evidence.blocks][:2] == [0, 1]
-    agent.conduct.stop_twin()
+    agent.rollout_part.stop_twin()
     assert twin.closed
     agent.beat()
     assert {0, 1} <= learner.blocks.keys()

@@ -8,7 +8,7 @@ from agent_fakes import PAIRS, Clock, FixedPolicy, make_state
 
 from cluster_agent.active_policy import ActivePolicy, Candidate, DeadlineAsker, Decider, PolicyIdentity
 from cluster_agent.guard import ChallengerDecision, Guard, GuardedDecision, Intervention
-from cluster_agent.rollout.conduct import Conduct
+from cluster_agent.rollout.rollout_part import RolloutPart
 from policy_net.domain import Allocation, ClusterState, Decision, Trigger
 from policy_net.exchange.rollout_assignment import AssignmentRole, RolloutAssignment
 from policy_net.throughput.parametric import OnlineFit
@@ -76,23 +76,23 @@ def test_a_candidate_that_cannot_observe_hurts_nobody() -> None:
 def test_a_shadows_sums_say_what_it_would_have_done_and_outlive_the_agent(tmp_path: Path) -> None:
     first = Candidate(FixedPolicy(PAIRS), PolicyIdentity("v1", version=1, digest="1"))
     active, guard = ActivePolicy(first), Guard(FixedPolicy(ALONE), 5.0)
-    conduct = Conduct(tmp_path, "north", active, OnlineFit(), lambda: 0.0)
-    conduct.follow(DUTY, 1, 100.0)
+    rollout_part = RolloutPart(tmp_path, "north", active, OnlineFit(), lambda: 0.0)
+    rollout_part.follow(DUTY, 1, 100.0)
     for number, answer in enumerate((PAIRS, ALONE, ValueError("no"))):
         candidate = Candidate(FixedPolicy(answer), PolicyIdentity("v2", version=2, digest="d"))
         active.set_challenger(candidate)
         state = make_state(time_seconds=600.0 * number)
-        turn = active.begin_turn(number, state, Trigger.SLOT, conduct.challenger_decides)
+        turn = active.begin_turn(number, state, Trigger.SLOT, rollout_part.challenger_decides)
         assert turn.challenger is not None
         assert (turn.acting.candidate, turn.challenger.candidate) == (first, candidate)
         turn.guarded = GuardedDecision(PAIRS, None, (), 0.01)
-        conduct.decided(turn)
+        rollout_part.decided(turn)
         turn.challenged = guard.judge_challenger(turn.challenger.begin(state, Trigger.SLOT)(60.0), state)
-        conduct.ended(turn)
-    for life in (conduct, None):
+        rollout_part.ended(turn)
+    for life in (rollout_part, None):
         if life is None:
-            conduct.close()
-            life = Conduct(tmp_path, "north", active, OnlineFit(), lambda: 0.0)  # noqa: PLW2901
+            rollout_part.close()
+            life = RolloutPart(tmp_path, "north", active, OnlineFit(), lambda: 0.0)  # noqa: PLW2901
         evidence = life.evidence()
         assert evidence is not None
         assert evidence.shadow is not None

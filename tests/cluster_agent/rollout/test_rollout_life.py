@@ -183,7 +183,7 @@ def test_an_answer_that_is_lost_is_given_again_and_counts_once(world: World) -> 
     world.agent.live(60)
     assert world.learner.lose_evidence == 0
     assert sorted(world.learner.blocks) == list(range(world.learner.next_block))
-    assert world.agent.conduct.blocks_waiting == 0
+    assert world.agent.rollout_part.blocks_waiting == 0
 
 
 def test_a_learner_that_is_away_ends_the_duty_with_its_timestamp_and_the_assigned_version_acts(world: World) -> None:
@@ -212,8 +212,8 @@ def test_an_agent_that_was_away_for_longer_than_a_decision_reports_nothing_of_th
     world.learner.rollout_assignment = alternating()
     world.agent.live(4)
     file = world.folder / ROLLOUT
-    world.agent.conduct.close()
-    state = world.agent.conduct.state
+    world.agent.rollout_part.close()
+    state = world.agent.rollout_part.state
     block = state.alternation.tally.number  # type: ignore[union-attr]
     state.presence.now -= 10_000.0  # type: ignore[operator]  # as if the cluster's clock had gone on meanwhile
     state.save(world.folder)
@@ -276,10 +276,10 @@ def test_evidence_of_a_rollout_that_is_over_is_let_go(world: World) -> None:
     world.learner.rollout_assignment = alternating()
     world.learner.lose_evidence = 10**6
     world.agent.live(40)
-    assert world.agent.conduct.blocks_waiting >= 2
+    assert world.agent.rollout_part.blocks_waiting >= 2
     world.learner.rollout_assignment, world.learner.over = None, True
     world.agent.live(2)
-    assert world.agent.conduct.blocks_waiting == 0
+    assert world.agent.rollout_part.blocks_waiting == 0
 
 
 DAY_SECONDS = 86_400.0

@@ -58,7 +58,7 @@ def test_what_acts_was_assigned_or_asked_of_this_cluster_and_nothing_else(steps:
             current = agent.active.assigned.identity.version
             if acting != current:
                 assert clock.now < asked_until[acting], "the fleet's key said so, and has not stopped saying so"
-                reported = agent.conduct.rollout_assignment
+                reported = agent.rollout_part.rollout_assignment
                 assert reported is not None
                 assert (reported.role, reported.beside_version) == (AssignmentRole.ALTERNATING, acting)
             else:

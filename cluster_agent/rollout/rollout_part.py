@@ -36,8 +36,8 @@ class AssignmentStatus:
     beside_version: int = 0
 
 
-class Conduct:
-    """One agent's; safe to use from the loop's and the heartbeat's thread. Of `speeds` only a copy is asked."""
+class RolloutPart:
+    """An agent's part in a rollout; safe to use from the loop's and the heartbeat's thread; copies `speeds`."""
 
     def __init__(
         self,
