@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from policy_net.baselines.hull import FAIRNESS_EXPONENT
 from policy_net.baselines.needs import remaining_samples
-from policy_net.dl2.policy import ActingMode, DecisionSamples, GroupChoice, LearnedPolicy
+from policy_net.dl2.policy import ActingMode, DecisionSamples, GroupChoice, JobAwareExploration, LearnedPolicy
 from policy_net.domain import Allocation, ClusterState, Decision, Job, Progress, Trigger, speed_at
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.placement.capacity import Capacity, open_capacity
@@ -67,7 +67,8 @@ class DrawingPolicy(LearnedPolicy):
         beliefs: GaussianProcessBeliefs | None = None,
         most: float = math.inf,
     ) -> None:
-        super().__init__(spec, weights, seed=seed, mode=ActingMode.SAMPLE)
+        explorer = JobAwareExploration(choice.exploration) if choice.exploration else None
+        super().__init__(spec, weights, seed=seed, mode=ActingMode.SAMPLE, explorer=explorer)
         self._choice = choice
         self.beliefs = beliefs if beliefs is not None else GaussianProcessBeliefs()
         self.groups: list[DecisionGroup] = []

@@ -99,11 +99,16 @@ class JobAwareExploration:
 
 @dataclass(frozen=True, slots=True)
 class GroupChoice:
-    """How many decisions are drawn to be compared, and where: in every `every`-th state, from number `phase` on."""
+    """How many decisions are drawn to be compared, and where: in every `every`-th state, from number `phase` on.
+
+    Attributes:
+        exploration: ε of job-aware exploration, in the draws and in what is done.
+    """
 
     draws: int = 20
     every: int = 10
     phase: int = 0
+    exploration: float = 0.0
 
 
 class LearnedPolicy:

@@ -1,20 +1,25 @@
 """A `dl2` network in the compiled twin: the same actions as the reference, best or drawn, on cases of every kind."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from twin_cases import DRAWN_TYPES, KNOWN_TYPES, THOROUGH, drawn_speeds, environments, goes_the_same, workloads
 
-from policy_net.dl2.group import DrawingPolicy
+from policy_net.dl2.group import DrawingPolicy, EnoughDrawn
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import ActingMode, DecisionSamples, GroupChoice, JobAwareExploration, LearnedPolicy
 from policy_net.domain import Allocation, JobKind, Resources
+from policy_net.errors import BadInput, NoProgress
+from policy_net.exchange.shipped import shipped_file
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec, Weights
-from policy_net.laboratory.simulation.environment import Environment
+from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.simulation.replay import replay, run_compiled, uncovered
+from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.twin.library import notice
 from policy_net.twin.schedulers import Scheduler, heuristic_of
@@ -177,7 +182,8 @@ def test_an_interrupt_amid_random_numbers_ends_the_replay(monkeypatch: pytest.Mo
 def test_groups_are_drawn_as_in_the_reference(job_types: tuple[str, ...], data: st.DataObject) -> None:
     workload, environment = data.draw(workloads(job_types)), data.draw(environments())
     network, _ = data.draw(networks(job_types))
-    choice = GroupChoice(*(data.draw(st.integers(1, most)) for most in (4, 5)))
+    exploration = data.draw(st.sampled_from((0.0, 0.4)))
+    choice = GroupChoice(*(data.draw(st.integers(1, most)) for most in (4, 5)), exploration=exploration)
     weights = scattered(network.spec, 1)
     there, here = (DrawingPolicy(network.spec, weights, choice, seed=3) for _ in range(2))
     for policy in (there, here):
@@ -190,6 +196,63 @@ def test_groups_are_drawn_as_in_the_reference(job_types: tuple[str, ...], data: 
         assert np.array_equal(one.draws_M, other.draws_M)
         assert one.utility_KN == pytest.approx(other.utility_KN, rel=1e-9, abs=1e-12)
         assert one.share_KN == pytest.approx(other.share_KN)
+
+
+def logit_errors(policy: LearnedPolicy, samples: DecisionSamples) -> NDArray[np.float64]:
+    """By row: the logit of what the twin drew, less the reference's for what the twin's network saw.
+
+    The twin says probabilities, so both are taken over the admissible actions: a logit less the log of all their sum.
+    """
+    errors = []
+    for features_F, mask_A, index, probability in zip(
+        samples.features_MF, samples.masks_MA, samples.actions_M, samples.behaviour_M, strict=True
+    ):
+        policy.network.start(features_F)
+        logits_A = policy.network.logits().astype(np.float64)
+        errors.append(np.log(probability) - logits_A[index] + np.logaddexp.reduce(logits_A[mask_A]))
+    return np.array(errors)
+
+
+@pytest.mark.heavy
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("job_types", [KNOWN_TYPES, DRAWN_TYPES])
+@THOROUGH
+@given(data=st.data())
+def test_logits_are_the_reference_s(job_types: tuple[str, ...], data: st.DataObject) -> None:
+    workload, environment = data.draw(workloads(job_types)), data.draw(environments())
+    network, _ = data.draw(networks(job_types))
+    weights, choice = (
+        scattered(network.spec, data.draw(st.integers(0, 9))),
+        GroupChoice(30, data.draw(st.integers(1, 3))),
+    )
+    policy = DrawingPolicy(network.spec, weights, choice, most=1000)
+    with suppress(EnoughDrawn, BadInput, NoProgress):
+        run_compiled(workload, environment, policy, SPEEDS)
+    for group in policy.groups:
+        assert np.abs(logit_errors(policy, group.samples)).max() < 1e-4
+
+
+@pytest.mark.parametrize("decide_on", list(DecideOn))
+def test_every_logit_of_a_state_is_the_reference_s(decide_on: DecideOn) -> None:
+    spec = PolicySpec(jobs_per_batch=2, job_types=(OTHER_TYPE, "vgg-16"), hidden=(32, 16))
+    policy = DrawingPolicy(spec, scattered(spec, 1), GroupChoice(draws=300, every=5, phase=4), most=30_000)
+    with suppress(EnoughDrawn):
+        run_compiled(jobs_of(JobKind.PS, 9), Environment(3, decide_on=decide_on), policy, SPEEDS)
+    for group in policy.groups:
+        first_M = np.append(True, np.diff(group.draws_M) > 0)
+        assert set(group.samples.actions_M[first_M]) == set(np.flatnonzero(group.samples.masks_MA[0]))
+        assert np.abs(logit_errors(policy, group.samples)).max() < 1e-4
+    assert len(policy.groups) > 1
+
+
+@pytest.mark.parametrize("decide_on", list(DecideOn))
+def test_logits_of_the_policy_that_ships_are_the_reference_s(decide_on: DecideOn) -> None:
+    content = shipped_file("dl2")
+    policy = DrawingPolicy(content.network_spec, content.weights, GroupChoice(draws=4, every=1), most=2000)
+    with suppress(EnoughDrawn):
+        run_compiled(jobs_of(JobKind.PS, 40), Environment(6, decide_on=decide_on), policy, default_speeds())
+    assert policy.drawn >= 2000
+    assert max(np.abs(logit_errors(policy, group.samples)).max() for group in policy.groups) < 1e-4
 
 
 def all_close(one: DecisionSamples, other: DecisionSamples) -> bool:
