@@ -86,7 +86,11 @@ class GroupSettings(Section):
 
     draws: Constant[int] = Field(20, ge=2, description="K, decisions that are drawn in one state")
     every_decisions: Constant[int] = Field(10, ge=1, description="a group is drawn in every so many-th state")
+    exploration: Constant[float] = Field(
+        0.0, ge=0.0, le=1.0, description="ε, how often a lopsided allocation is repaired in a draw"
+    )
     micro_actions: int = Field(50_000, ge=1, description="micro-actions that an update is made of, at least")
+    windows: Constant[int] = Field(1, ge=1, description="replays that an update is made of, at least")
     epochs: Constant[int] = Field(2, ge=1, description="how often an update goes over them")
     batch_samples: Constant[int] = Field(2048, ge=1, description="micro-actions per step")
     learning_rate: float = Field(1e-3, ge=0.0, description="Adam's, at the beginning")

@@ -56,7 +56,7 @@ def reproduce(
         typer.Option("--only", metavar="FIGURES", help="Some of them, by comma: fig9,table2; all unless given."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Short trainings on small workloads: 20 minutes on 2 idle cores at most.")
+        bool, typer.Option("--quick", help="Short trainings on small workloads: half an hour on 2 idle cores.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Of the first training.")] = 0,
     seeds: Annotated[

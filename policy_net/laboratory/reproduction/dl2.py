@@ -9,8 +9,10 @@ figure, stands beside table 2.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from foundation.figures import counted
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.reproduction.experiment import (
     Claim,
@@ -27,8 +29,8 @@ from policy_net.laboratory.training.settings import Dl2Settings
 
 SCALES = {
     "quick": Scale(
-        name="quick", seeds=2, workloads=3, jobs=30, nodes=13, updates=300, imitation_steps=800, demonstrated=5,
-        micro_states=15_000, learning_rate=3e-4, group_updates=15,
+        name="quick", seeds=2, workloads=8, jobs=30, nodes=13, updates=300, imitation_steps=800, demonstrated=5,
+        micro_states=15_000, learning_rate=3e-4, group_updates=40,
     ),
     "full": Scale(
         name="full", seeds=5, workloads=16, jobs=60, nodes=24, updates=6000, imitation_steps=4000, demonstrated=20,
@@ -73,8 +75,19 @@ def _settings(**changes: Any) -> Dl2Settings:
 
 
 DL2 = PolicyTraining(_settings())
-GROUPS = PolicyTraining(Dl2Settings(), teacher=None)
-"""From random weights, as `policy-net train` does unless it is told otherwise; see `learning.group_gradient`."""
+
+
+def _by_groups(*, bundles: bool = True, clusters: int = 0, **changes: Any) -> PolicyTraining:
+    """A training by groups of decisions from random weights, some of what an update is (`GroupSettings`) changed.
+
+    Six minutes are too few for the second stage of `learning.group_gradient`: credit is mostly a job's own to the end.
+    """
+    groups = {"micro_actions": 25_000, "own_until": 1.0} | changes
+    settings = Dl2Settings.model_validate({"bundles": bundles, "groups": groups})
+    return PolicyTraining(settings, teacher=None, clusters=clusters)
+
+
+GROUPS = _by_groups()
 OFFLINE_RL = PolicyTraining(_settings(), truth=Truth.ANALYTICAL)
 REWARDS_ONLY = PolicyTraining(_settings(), teacher=None)
 
@@ -357,6 +370,96 @@ TABLE_2 = Experiment(
     " bundles and exploration do.",
 )
 
+_WHY_GROUPS = "A training has six minutes of a core, and this one levels off after an hour."
+_SOFT = Dl2Settings.model_validate({**GROUPS.settings.model_dump(), "imitation": {"softness": 0.4}})
+"""A warm start of some two nats of entropy: after a sharp one all draws are alike, and nothing is learned."""
+_WARM_STARTS = {name.upper(): replace(GROUPS, settings=_SOFT, teacher=name) for name in ("drf", "fifo", "srtf")}
+
+FIGURE_10_GROUPS = Experiment(
+    "fig10-groups",
+    "Progress by groups of decisions",
+    (
+        *(ExperimentLine(label, label.lower(), at=share) for label in _WARM_STARTS for share in (0.0, 1.0)),
+        *_curve("from nothing", GROUPS)[1:],
+        *(line for label, training in _WARM_STARTS.items() for line in _curve(f"from {label}", training)),
+    ),
+    (
+        _against("from nothing", "DRF", words="as good after hundreds of slots", at=1.0),
+        _against("from DRF", "DRF", -0.441, at=1.0),
+        _against("from SRTF", "SRTF", -0.413, at=1.0),
+        _against("from FIFO", "FIFO", words="better", direction=-1, at=1.0),
+        *(_against(f"from {label}", "from nothing", words="–", at=1.0) for label in _WARM_STARTS),
+    ),
+    f"What the paper has from DRF, SRTF and FIFO is its figure 18. {_WHY_GROUPS}",
+    Picture.CURVES,
+    FIGURE_10.axis,
+)
+
+FIGURE_17_GROUPS = Experiment(
+    "fig17-groups",
+    "Types of jobs that come later, by groups of decisions",
+    (*_curve("new types", replace(GROUPS, unlocked=_UNSEEN.unlocked))[1:], *_curve(_ALL_TYPES, GROUPS)[1:]),
+    (
+        _against("new types", _ALL_TYPES, 0.0, at=1.0, text="new types against all, at the end"),
+        _against("new types", _ALL_TYPES, None, "worse", 1, at=0.25, text="the same after a quarter"),
+    ),
+    f"{FIGURE_17.why} {_WHY_GROUPS}",
+    Picture.CURVES,
+    FIGURE_17.axis,
+)
+
+_GROUPED_FLEETS = {
+    counted(clusters, "cluster"): _by_groups(clusters=clusters, windows=clusters, every_decisions=40, micro_actions=1)
+    for clusters in (1, 2, 4, 8)
+}
+
+FIGURE_19E_GROUPS = Experiment(
+    "fig19e-groups",
+    "Clusters that train one policy by groups of decisions",
+    tuple(
+        ExperimentLine(label, training, at=share, trained_share=share)
+        for label, training in _GROUPED_FLEETS.items()
+        for share in (0.125, 0.25, 0.5, 1.0)
+    ),
+    tuple(
+        Claim(f"{label} against one, {text}", (label, at), ("1 cluster", 1.0), paper, words, direction=-1)
+        for label, training in list(_GROUPED_FLEETS.items())[1:]
+        for at, paper, words, text in (
+            (1.0 / training.clusters, 0.0, "", "as many windows in all"),
+            (1.0, None, "better", "as many windows each"),
+        )
+    ),
+    "An update replays one workload of every cluster and learns from all their draws together, without delay.",
+    Picture.CURVES,
+    "share of the updates",
+)
+
+_GROUPED = {
+    "without bundles": _by_groups(bundles=False),
+    "a job's own credit alone": _by_groups(own_share=1.0),
+    "the whole decision's credit alone": _by_groups(own_share=0.0),
+    "two draws of a state": _by_groups(draws=2),
+    "every draw used once": _by_groups(epochs=1),
+    "job-aware exploration": _by_groups(exploration=0.4),
+}
+
+TABLE_2_GROUPS = Experiment(
+    "table2-groups",
+    "Training techniques changed, one at a time, by groups of decisions",
+    (ExperimentLine("all", GROUPS), *(ExperimentLine(label, training) for label, training in _GROUPED.items())),
+    (
+        _against("without bundles", "all", 0.351),
+        _against("a job's own credit alone", "all", 0.291),
+        _against("all", "job-aware exploration", 0.288, text="without job-aware exploration against with it"),
+        *(
+            _against(label, "all", words="–")
+            for label in ("the whole decision's credit alone", "two draws of a state", "every draw used once")
+        ),
+    ),
+    "There is no critic and no replay to leave out: draws of one state are each other's baseline, and are gone over"
+    f" twice. {_WHY_GROUPS}",
+)
+
 EXPERIMENTS = (
     FIGURE_9,
     FIGURE_10,
@@ -372,4 +475,8 @@ EXPERIMENTS = (
     FIGURE_19D,
     FIGURE_19E,
     TABLE_2,
+    FIGURE_10_GROUPS,
+    FIGURE_17_GROUPS,
+    FIGURE_19E_GROUPS,
+    TABLE_2_GROUPS,
 )

@@ -152,7 +152,7 @@ class Scale:
         seeds: of trainings; each has jobs of its own.
         workloads: that judge, the same for all.
         updates: of learning from rewards.
-        group_updates: of learning from groups of decisions; 180 take six minutes of a core.
+        group_updates: of learning from groups of decisions; 340 take six minutes of a core.
         imitation_steps, demonstrated, micro_states: mini-batches, workloads and micro-states of a warm start.
         learning_rate: of learning from rewards; None leaves the paper's.
         trains_in_judged_world: whether a policy that is judged in another world also learns there.
@@ -169,7 +169,7 @@ class Scale:
     micro_states: int
     learning_rate: float | None = None
     trains_in_judged_world: bool = False
-    group_updates: int = 180
+    group_updates: int = 340
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,10 +187,10 @@ class Learning:
         content = {}
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is said in the result
-                if self.training.clusters:
-                    self._learn_together(start, on_step)
-                elif self._in_groups:
+                if self._in_groups:
                     self._learn_in_groups(start, lambda: done, on_step)
+                elif self.training.clusters:
+                    self._learn_together(start, on_step)
                 else:
                     self._learn_alone(start, lambda: done, on_step)
         except tuple(FAILURES) as error:
@@ -214,10 +214,11 @@ class Learning:
     def _learn_in_groups(
         self, start: PolicyFile, done: Callable[[], int], on_step: Callable[[int, Weights], None]
     ) -> None:
+        clusters = self.training.clusters
         learner = GroupLearner(
             start.network_spec,
             start.weights,
-            self._episodes(done),
+            self._in_turns(clusters) if clusters else self._episodes(done),
             speeds_of(self.training.truth),
             self._settings.groups,
             self.seed,
@@ -245,6 +246,15 @@ class Learning:
         for number in itertools.count():
             part = unlocked[min(len(unlocked) * done() // self._updates, len(unlocked) - 1)] if unlocked else ()
             yield next(training_episodes(training.world, self.scale, self.seed, number, part))
+
+    def _in_turns(self, clusters: int) -> Iterator[Episode]:
+        """Workloads of so many clusters, one of each after the other."""
+        each = [
+            training_episodes(self.training.world, self.scale, self.seed, cluster=cluster)
+            for cluster in range(clusters)
+        ]
+        while True:
+            yield from map(next, each)
 
     @property
     def _in_groups(self) -> bool:

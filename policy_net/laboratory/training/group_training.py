@@ -76,7 +76,8 @@ class GroupLearner:
         self._episodes, self._speeds, self._effect = episodes, speeds, placement_effect
         self._settings = settings
         self._steps = LocalSteps(spec, start, seed)
-        self.policy = DrawingPolicy(spec, start, GroupChoice(settings.draws, settings.every_decisions), seed=seed)
+        choice = GroupChoice(settings.draws, settings.every_decisions, exploration=settings.exploration)
+        self.policy = DrawingPolicy(spec, start, choice, seed=seed)
         self._generator = np.random.default_rng(seed)
 
     @property
@@ -98,7 +99,8 @@ class GroupLearner:
         policy.load_weights(self.weights)
         policy.groups = []
         replays = 0
-        while policy.drawn < settings.micro_actions and not (policy.drawn and stop()):
+        enough = settings.micro_actions
+        while (policy.drawn < enough or replays < settings.windows) and not (policy.drawn and stop()):
             if replays >= MOST_EMPTY_REPLAYS and not policy.drawn:
                 break
             replays += 1

@@ -3,7 +3,7 @@
 import pytest
 
 import policy_net.baselines  # noqa: F401  (registers schedulers)
-from policy_net.laboratory.reproduction.dl2 import DL2, EXPERIMENTS, FIGURE_9, TABLE_2
+from policy_net.laboratory.reproduction.dl2 import DL2, EXPERIMENTS, FIGURE_9, GROUPS, TABLE_2, TABLE_2_GROUPS
 from policy_net.laboratory.reproduction.experiment import Experiment, PolicyTraining
 from policy_net.learning.settings import Baseline, ReplayDraw
 from policy_net.policy import policy_names
@@ -17,6 +17,7 @@ def test_every_figure_is_there_once() -> None:
         *names,
         *(f"fig19{panel}" for panel in "abcde"),
         "table2",
+        *(f"{name}-groups" for name in ("fig10", "fig17", "fig19e", "table2")),
     ]
 
 
@@ -49,9 +50,10 @@ def test_the_paper_s_settings_are_the_paper_s() -> None:
     assert critic.replay is ReplayDraw.PRIORITISED
 
 
-def test_an_ablation_differs_from_the_whole_in_one_thing() -> None:
-    whole = _flat(DL2.settings.model_dump(mode="json"))
-    for line in TABLE_2.lines[1:]:
+@pytest.mark.parametrize(("table", "all_of_it"), [(TABLE_2, DL2), (TABLE_2_GROUPS, GROUPS)])
+def test_an_ablation_differs_from_the_whole_in_one_thing(table: Experiment, all_of_it: PolicyTraining) -> None:
+    whole = _flat(all_of_it.settings.model_dump(mode="json"))
+    for line in table.lines[1:]:
         assert isinstance(line.policy, PolicyTraining)
         changed = _flat(line.policy.settings.model_dump(mode="json"))
         assert len([name for name in whole if whole[name] != changed[name]]) == 1, line.label
@@ -77,6 +79,24 @@ def test_panels_of_figure_19_vary_what_they_say() -> None:
     assert [len(line.policy.settings.hidden) for line in BY_NAME["fig19c"].lines] == [1, 2, 3, 4]
     assert [line.policy.settings.jobs_per_batch for line in BY_NAME["fig19a"].lines] == [5, 10, 20, 40]
     assert [line.policy.clusters for line in BY_NAME["fig19e"].lines] == [1, 2, 4]
+
+
+def test_clusters_that_learn_by_groups_give_a_window_each_to_an_update() -> None:
+    trainings = [line.policy for line in BY_NAME["fig19e-groups"].lines if line.at == 1.0]
+    assert [training.clusters for training in trainings] == [1, 2, 4, 8]
+    assert [training.settings.groups.windows for training in trainings] == [1, 2, 4, 8]
+    assert {training.teacher for training in trainings} == {None}
+
+
+def test_starts_of_figure_10_by_groups_are_soft_imitations_and_nothing() -> None:
+    trainings = {line.label: line.policy for line in BY_NAME["fig10-groups"].lines if line.label.startswith("from")}
+    assert {name: training.teacher for name, training in trainings.items()} == {
+        "from nothing": None, "from DRF": "drf", "from FIFO": "fifo", "from SRTF": "srtf",
+    }  # fmt: skip
+    assert trainings.pop("from nothing") == GROUPS
+    for training in trainings.values():
+        assert training.settings.groups == GROUPS.settings.groups
+        assert training.settings.imitation.softness > DL2.settings.imitation.softness
 
 
 def _flat(content: dict, prefix: str = "") -> dict:

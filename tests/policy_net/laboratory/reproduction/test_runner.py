@@ -107,6 +107,28 @@ def test_a_training_by_groups_begins_with_random_weights_and_is_kept_at_its_look
     assert len({content.weights.tobytes() for content in (start, half, whole)}) == 3
 
 
+def test_clusters_that_learn_by_groups_are_more_the_more_there_are(tmp_path: Path) -> None:
+    settings = GROUPS.settings
+    few = settings.groups.model_copy(update={"draws": 2, "micro_actions": 1, "every_decisions": 1})
+    trainings = [
+        replace(
+            GROUPS,
+            settings=settings.model_copy(
+                update={"groups": few.model_copy(update={"windows": clusters}), "jobs_per_batch": 4}
+            ),
+            clusters=clusters,
+        )
+        for clusters in (1, 2)
+    ]
+    lines = of(*(ExperimentLine(str(training.clusters), training) for training in trainings))
+    (tmp_path / "a").mkdir()
+    points = ExperimentRunner([lines], tmp_path / "a", TINY, 0, Inline()).run(lines)  # type: ignore[arg-type]
+    one, two = (point.by_seed[Measure.AVG_JCT] for point in points)
+    assert one
+    assert two
+    assert len({path.read_bytes() for path in (tmp_path / "a").glob("learned-*.safetensors")}) == 2
+
+
 class Dying(Inline):
     """Loses the process of every training."""
 

@@ -134,6 +134,16 @@ def test_a_replay_of_many_jobs_has_no_more_groups_than_one_of_few() -> None:
     assert groups[0] < 40 * groups[1]
 
 
+def test_an_update_of_more_windows_replays_as_many() -> None:
+    settings = FEW.model_copy(update={"micro_actions": 1})
+    drawn = []
+    for windows in (1, 3):
+        learner = learner_of(settings.model_copy(update={"windows": windows}))
+        learner.update(0.0)
+        drawn.append(learner.policy.drawn)
+    assert drawn[1] > 2 * drawn[0]
+
+
 def test_a_learning_rate_of_nothing_leaves_the_weights_and_another_falls_to_a_tenth() -> None:
     still = learner_of(FEW.model_copy(update={"learning_rate": 0.0}))
     still.update(1.0)
