@@ -370,7 +370,7 @@ TABLE_2 = Experiment(
     " bundles and exploration do.",
 )
 
-_WHY_GROUPS = "A training has six minutes of a core, and this one levels off after an hour."
+_WHY_GROUPS = "A training has six minutes of a core, and would go on improving for an hour."
 _SOFT = Dl2Settings.model_validate({**GROUPS.settings.model_dump(), "imitation": {"softness": 0.4}})
 """A warm start of some two nats of entropy: after a sharp one all draws are alike, and nothing is learned."""
 _WARM_STARTS = {name.upper(): replace(GROUPS, settings=_SOFT, teacher=name) for name in ("drf", "fifo", "srtf")}
