@@ -6,11 +6,9 @@ What an agent has learned of types in one run it knows in the next one in the sa
 from __future__ import annotations
 
 import math
-import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,10 @@ from typing import Any
 import yaml
 
 from benchmarks.local.plan import Submission
-from cluster_agent.errors import AgentError
+from benchmarks.processes import cpu_seconds
 from cluster_agent.jobs.client import JobClient
 from deploy.demonstration.processes import DemoFailed, Processes
+from deploy.train.__main__ import answers, end_jobs
 from deploy.train.story import Resize, decisions, resizes
 from elastic_runtime.launcher.job_folder import JobFolder
 
@@ -31,7 +30,6 @@ RESERVED_CPU_MILLI = 200
 _POLL_SECONDS = 0.25
 _ASK_SECONDS = 2.0
 """Between two questions to the agent, as of somebody who watches: whoever asks more often is seen in its own share."""
-_CANCEL_SECONDS = 60.0
 _SETTLE_SECONDS = 6.0
 """From an agent's first answer to the first submission: what it keeps ready for launchers is imported by then."""
 
@@ -116,18 +114,18 @@ def run(
         processes.start("agent", "cluster_agent.cli", ["run", "--config", str(config)])
         socket = folder / "s" / "jobs.sock"
         began, pid = time.monotonic(), processes.pid_of("agent")
-        while not _answers(socket):
+        while not answers(socket):
             processes.check()
             _in_time(began, deadline_seconds, "the agent does not answer")
             time.sleep(_POLL_SECONDS)
         time.sleep(_SETTLE_SECONDS)
         client = JobClient(socket)
-        cpu, since = _cpu_seconds(pid), time.monotonic()
+        cpu, since = cpu_seconds(pid), time.monotonic()
         try:
             facts = _watch(submissions, client, processes, deadline_seconds, on_step)
         finally:
-            share = (_cpu_seconds(pid) - cpu) / (time.monotonic() - since)
-            _end_jobs(client)
+            share = (cpu_seconds(pid) - cpu) / (time.monotonic() - since)
+            end_jobs(client)
         processes.stop(["agent"])
     state_dir = folder / "state"
     failed = [entry["name"] for entry in facts if entry["state"] != "done"]
@@ -177,36 +175,11 @@ def _watch(
         time.sleep(_POLL_SECONDS)
 
 
-def _end_jobs(client: JobClient) -> None:
-    """Leave none behind: jobs outlive their agent."""
-    with suppress(AgentError):
-        deadline = time.monotonic() + _CANCEL_SECONDS
-        while left := [entry for entry in client.call("jobs", {})["jobs"] if not entry["ended"]]:
-            for entry in left:
-                client.call("cancel", {"name": entry["name"]})
-            _in_time(deadline - _CANCEL_SECONDS, _CANCEL_SECONDS, f"job {left[0]['name']} does not end")
-            time.sleep(_POLL_SECONDS)
-
-
 def _in_time(began: float, seconds: float, what: str) -> None:
     if time.monotonic() - began > seconds:
         raise DemoFailed(f"{what} after {seconds:g} s")
 
 
-def _answers(socket: Path) -> bool:
-    try:
-        client = JobClient(socket)
-        client.call("jobs", {})
-    except AgentError:
-        return False
-    return True
-
-
 def _before(moments: Sequence[float], moment: float) -> float:
     """The newest decision before a moment."""
     return moments[max(0, bisect_right(moments, moment) - 1)]
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -17,16 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.policy_quality.cells import RealCell
+from benchmarks.policy_quality.cells import Durations, RealCell
 from benchmarks.policy_quality.plan import WINDOW_JOBS
 from benchmarks.policy_quality.seeds import SEEDS, Part, windows_of
 from benchmarks.policy_quality.worlds import Cluster, build_world, clusters_in
-from benchmarks.twin_learning.averaging import mean_of
-from benchmarks.twin_learning.command_line import SETTINGS, add_training, parser_of, run
-from benchmarks.twin_learning.fleet import Past, Training, first_jobs, train
+from benchmarks.twin_learning.fleet import Past, Training, first_jobs, mean_of, train
 from benchmarks.twin_learning.generated import generated_clusters
 from benchmarks.twin_learning.judged import averaged, compare, summary
-from foundation.errors import DONE
+from foundation.errors import BAD_INPUT, DONE
 from policy_net.domain import CapacityMode
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file, write_policy_file
@@ -35,6 +33,12 @@ from policy_net.exchange.spec import SET
 from policy_net.set_policy.policy import default_set_file, extended, set_spec_of
 
 PROGRAM = "python -m benchmarks.twin_learning"
+SETTINGS = {
+    "mix-unknown": ("mix", Durations.UNKNOWN),
+    "mix-known": ("mix", Durations.KNOWN),
+    "allreduce-unknown": ("allreduce", Durations.UNKNOWN),
+    "allreduce-known": ("allreduce", Durations.KNOWN),
+}
 LOAD = 0.9
 JUDGED_SEEDS = 3
 """Of models and noise, averaged for each cluster before anything else."""
@@ -88,8 +92,13 @@ def pasts_of(clusters: Sequence[Cluster], setting: str, data: Path, folder: Path
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = parser_of(PROGRAM, __doc__)
-    add_training(parser)
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    parser.add_argument("-o", "--output", choices=("json",), default="json")
+    parser.add_argument("--data", type=Path, required=True, help="folder with workloads/*.csv")
+    parser.add_argument("--settings", nargs="+", choices=tuple(SETTINGS), default=list(SETTINGS))
+    parser.add_argument("--pairs", type=int, default=4, help="of a gradient")
+    parser.add_argument("--window-jobs", type=int, default=500)
+    parser.add_argument("--learning-rate", type=float, default=0.3, help="of the first step, in spreads")
     parser.add_argument("--updates", type=int, default=200, help="steps of the head")
     parser.add_argument("--write", type=Path, help="keep what all clusters teach in all settings, and judge nothing")
     parser.add_argument("--seed", type=int, default=0, help="of the training of --write")
@@ -101,7 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--file", type=Path, nargs="+", help="judge what --write has kept: files that differ in --seed")
     parser.add_argument("--judge", choices=("validation", "test"), default="validation", help="windows of --file")
     parser.add_argument("--against", choices=("set", "start"), default="set", help="what --file is compared with")
-    return run(parser, arguments, _run)
+    try:
+        return _run(parser.parse_args(arguments))
+    except BadInput as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return BAD_INPUT
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from global_learner.updates.head import Head
 from global_learner.updates.ingest import Ingest
 from global_learner.updates.ledger import Ledger
 from policy_net.domain import Resources
+from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import SetSpec, Weights
 from policy_net.exchange.wire import GradientUpdate
@@ -49,7 +51,6 @@ class Training:
         window_jobs: of one replay.
         learning_rate: of the first step, in spreads.
         permute: a control that has nothing to learn from.
-        decay_steps: after which the rate falls; half of `updates` if None.
     """
 
     updates: int
@@ -57,7 +58,6 @@ class Training:
     window_jobs: int
     learning_rate: float
     permute: bool = False
-    decay_steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +106,6 @@ def train(
     Args:
         generated: clusters that teach beside those with a past.
     """
-    return trained_at(start, pasts, training, seed, [training.updates], generated)[0]
-
-
-def trained_at(
-    start: PolicyFile,
-    pasts: Sequence[Past],
-    training: Training,
-    seed: int,
-    updates: Sequence[int],
-    generated: Sequence[GeneratedCluster] = (),
-) -> list[Weights]:
-    """What the fleet would publish on its way, after each of these numbers of updates, of `training.updates` in all."""
     spec = start.spec
     assert isinstance(spec, SetSpec)  # noqa: S101  (whoever starts a run gives a set policy; narrows the type)
     histories: list[History | GeneratedCluster] = [
@@ -127,7 +115,7 @@ def trained_at(
     optimizer = OptimizerSettings(
         units=Units.SPREADS,
         learning_rate=training.learning_rate,
-        decay_steps=training.decay_steps or max(1, training.updates // 2),
+        decay_steps=max(1, training.updates // 2),
     )
     units, spreads = optimizer.units_for(spec), spreads_of(spec)
     region = TrustRegion.around(start.weights, optimizer.radius_for(spec), units)
@@ -138,7 +126,6 @@ def trained_at(
     twin = TwinSettings(pairs=training.pairs)
     pushed = [0] * len(histories)
     waiting: list[int] = []
-    published: dict[int, Weights] = {}
     while head.step < training.updates:
         waiting = waiting or generator.permutation(len(histories)).tolist()
         number = waiting.pop()
@@ -152,9 +139,7 @@ def trained_at(
             *(found.gradient, samples, float(samples)),
         )
         head.apply(ingest.judge(update, head))
-        if head.step in updates:
-            published[head.step] = head.publishable.copy()
-    return [published[number] for number in updates]
+    return head.publishable.copy()
 
 
 def _history(past: Past, window_jobs: int) -> History:
@@ -162,3 +147,34 @@ def _history(past: Past, window_jobs: int) -> History:
         jobs=window_jobs, job_kind=JobKindChoice(past.job_kind), work_known=past.durations is Durations.KNOWN
     )
     return History((str(past.recording),), None, past.machines, choice)
+
+
+SEED, SEEDS = "seed", "seeds"
+
+
+def mean_of(files: Sequence[PolicyFile]) -> PolicyFile:
+    """The mean of several trainings, which differ in their seed alone; its card has their seeds.
+
+    Seeds agree on where a training goes, and differ by chance in how far each weight went.
+    Source: Izmailov et al., "Averaging weights leads to wider optima and better generalization" (UAI 2018), there along
+    one training; here over several.
+
+    Raises:
+        BadInput: there are fewer than two, two of one seed, or some that differ in more than their seeds.
+    """
+    if len(files) < 2:
+        raise BadInput("--average: give two files or more, made by --write with different --seed")
+    first = files[0]
+    for file in files[1:]:
+        if file.spec != first.spec or file.priors != first.priors or _but_seed(file) != _but_seed(first):
+            raise BadInput("--average: these files differ in more than their seed; make them with the same options")
+    seeds = [file.card.get(SEED) for file in files]
+    if None in seeds or len(set(seeds)) < len(seeds):
+        raise BadInput(f"--average: the seeds are {', '.join(map(str, seeds))}; each file needs one of its own")
+    together = np.stack([file.weights for file in files]).astype(np.float64)
+    weights: Weights = together.mean(axis=0).astype(first.weights.dtype)
+    return PolicyFile(first.spec, weights, {**_but_seed(first), SEEDS: seeds}, first.priors)
+
+
+def _but_seed(file: PolicyFile) -> dict[str, Any]:
+    return {name: value for name, value in file.card.items() if name != SEED}

@@ -13,8 +13,7 @@ import pytest
 from benchmarks.policy_quality.cells import Durations, RealCell
 from benchmarks.policy_quality.seeds import Part
 from benchmarks.policy_quality.worlds import Cluster, clusters_in
-from benchmarks.twin_learning.__main__ import cell, main, parts_of, pasts_of, start_file
-from benchmarks.twin_learning.command_line import SETTINGS
+from benchmarks.twin_learning.__main__ import SETTINGS, cell, main, parts_of, pasts_of, start_file
 from benchmarks.twin_learning.fleet import Training, first_jobs, train
 from benchmarks.twin_learning.generated import generated_clusters
 from benchmarks.twin_learning.judged import Compared, averaged, compare, summary

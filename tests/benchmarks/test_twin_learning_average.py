@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.twin_learning.__main__ import main, start_file
-from benchmarks.twin_learning.averaging import mean_of
+from benchmarks.twin_learning.fleet import mean_of
 from foundation.errors import DONE
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
