@@ -9,7 +9,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from foundation.tables import Column, FittedTable
+from foundation.figures import counted
+from foundation.tables import NOTHING
+from global_learner.policyctl.views import FleetColumn, fleet_facts, fleet_table
 from policy_net.exchange.generated import fleet_pb2
 
 PLAIN_LINE_SECONDS = 10.0
@@ -82,14 +84,14 @@ class Display:
     def _picture(self) -> Group | Progress:
         if self._fleet is None:
             return self._bar
-        return Group(fleet_table(self._fleet, self._slot_seconds), self._bar)
+        return Group(fleet_table(fleet_facts(self._fleet, order=FleetColumn.CLUSTER)), self._bar)
 
     def _line(self, fleet: fleet_pb2.GetFleetReply, elapsed_seconds: float) -> str:
         clusters = "; ".join(
             f"{view.cluster} slot {view.status.time_seconds / self._slot_seconds:.0f},"
-            f" {'1 job' if view.status.jobs_done == 1 else f'{view.status.jobs_done} jobs'} done,"
-            f" average JCT {_in_hours(view.status.avg_jct_seconds)} (DRF {_in_hours(view.status.baseline_jct_seconds)})"
-            for view in _by_name(fleet)
+            f" {counted(view.status.jobs_done, 'job')} done,"
+            f" average JCT {_hours(view.status.avg_jct_seconds)} (DRF {_hours(view.status.baseline_jct_seconds)})"
+            for view in sorted(fleet.clusters, key=lambda view: view.cluster)
         )
         return (
             f"{elapsed_seconds:4.0f} s  head step {fleet.head_step}, v{fleet.latest_version},"
@@ -97,50 +99,5 @@ class Display:
         )
 
 
-def fleet_table(fleet: fleet_pb2.GetFleetReply, slot_seconds: float) -> FittedTable:
-    """The fleet as a table."""
-    title = (
-        f"head step {fleet.head_step} · newest version v{fleet.latest_version}"
-        f" · {fleet.updates_accepted} updates accepted, {fleet.updates_rejected} rejected"
-    )
-    columns = (
-        Column("cluster"),
-        Column("slot", 5),
-        Column("running", 2),
-        Column("waiting", 2),
-        Column("done", 1),
-        Column("avg JCT\n[h]"),
-        Column("DRF, same\njobs [h]"),
-        Column("acting", 3),
-        Column("head", 4),
-        Column("staleness", 6),
-    )
-    return FittedTable(title, columns, [_cells(view, slot_seconds) for view in _by_name(fleet)])
-
-
-def _by_name(fleet: fleet_pb2.GetFleetReply) -> list[fleet_pb2.ClusterView]:
-    return sorted(fleet.clusters, key=lambda view: view.cluster)
-
-
-def _cells(view: fleet_pb2.ClusterView, slot_seconds: float) -> tuple[str, ...]:
-    status = view.status
-    return (
-        view.cluster,
-        f"{status.time_seconds / slot_seconds:.0f}",
-        str(status.jobs_running),
-        str(status.jobs_waiting),
-        str(status.jobs_done),
-        _hours(status.avg_jct_seconds),
-        _hours(status.baseline_jct_seconds),
-        f"v{status.acting_version}",
-        str(status.learning_step),
-        str(view.last_staleness),
-    )
-
-
-def _in_hours(seconds: float) -> str:
-    return f"{_hours(seconds)} h" if seconds > 0 else _hours(seconds)
-
-
 def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.2f}" if seconds > 0 else "–"
+    return f"{seconds / 3600:.2f} h" if seconds > 0 else NOTHING

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from types import FrameType
 from typing import Any
 
@@ -22,10 +23,10 @@ from foundation.files import write_whole
 from foundation.locks import FileLock, LockHeld
 from global_learner.errors import LearnerError, Unknown, Unreachable
 from global_learner.policyctl.client import AdminClient, TlsFiles
-from global_learner.storage.receipts import Receipt, read_receipts
 from policy_net.errors import BadInput
+from policy_net.exchange.enrolled_identity import EnrollmentFile
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
+from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.laboratory.report import check_folder, prepare_folder
 from policy_net.set_policy.policy import default_set_file
 
@@ -247,34 +248,22 @@ class DemoLearner:
         self.start(content)
         self._demo.wait_until(lambda: watch.now() is not None, self._name)
 
-    def enroll(self, clusters: Sequence[str]) -> None:
+    def enroll(self, clusters: Sequence[str], watch: AdminClient) -> None:
         """Invite every cluster, as its platform's owner would; its agent does the rest.
 
         Raises:
-            DemoFailed: the learner invites nobody.
+            LearnerError: the learner invites nobody.
         """
-        processes, names = self._demo.processes, [f"enroll-{cluster}" for cluster in clusters]
-        for cluster, name in zip(clusters, names, strict=True):
-            out = enrollment_file(self.folder, cluster)
-            options = ["--learner", self.address, "--cert", str(self.administrator), "--out", str(out)]
-            processes.start(name, "global_learner.policyctl.cli", ["cluster", "enroll", cluster, *options])
-        self._demo.wait_until(lambda: not any(map(processes.is_running, names)), self._name)
-        processes.check()
+        for cluster in clusters:
+            reply = watch.ask(fleet_pb2.EnrollClusterRequest(cluster=cluster))
+            authority = reply.authority.decode()
+            invited = EnrollmentFile(cluster, reply.token, reply.enroll_port, reply.expires_unix_seconds, authority)
+            invited.write(enrollment_file(self.folder, cluster))
 
     def start_agent(self, name: str, content: dict[str, Any]) -> None:
         """Start an agent under a name."""
         config = write_yaml(self.folder / f"{content['state_dir']}.yaml", content)
         self._demo.processes.start(name, "cluster_agent.cli", ["run", "--config", str(config)])
-
-
-def updates_of(state_dir: Path, policy_file: Path) -> list[Receipt]:
-    """Updates that a learner applied, which began with this policy; not resets, in the name of the person who asked.
-
-    Raises:
-        StateUnusable: a record is damaged.
-    """
-    receipts = read_receipts(state_dir, read_policy_file(policy_file).spec.digest)
-    return [receipt for receipt in receipts if receipt.kind == "update"]
 
 
 def enrollment_file(folder: Path, cluster: str) -> Path:
@@ -286,6 +275,11 @@ def write_yaml(path: Path, content: dict[str, Any]) -> Path:
     """A configuration file; returns its path."""
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return path
+
+
+def filled(path: Path, **words: object) -> list[dict[str, Any]]:
+    """Documents of a YAML file, with its ${words} filled in."""
+    return list(yaml.safe_load_all(Template(path.read_text(encoding="utf-8")).substitute(words)))
 
 
 def shipped_start(demo: Demonstration) -> Path:

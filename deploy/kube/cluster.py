@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from deploy.demonstration.frame import Demonstration
 from deploy.demonstration.processes import DemoFailed
+from deploy.kube.jobs import NAMESPACE, Json
 from policy_net.errors import BadInput
 
-Json = dict[str, Any]
-
 CHECKOUT = Path(__file__).parents[2]
+DEFINITIONS = [CHECKOUT / "deploy" / "crds" / name for name in ("elastictargets.yaml", "trainingjobs.yaml")]
+_ROLES = [CHECKOUT / "deploy" / "kustomize" / "base" / "advice-role.yaml"]
+_ROLES += [CHECKOUT / "deploy" / "kustomize" / "overlays" / name / f"{name}-role.yaml" for name in ("auto", "training")]
 _PROGRAM = CHECKOUT / "tests" / "kube" / "run_cluster.py"
 _CALL_SECONDS = 600.0
 """Of one call, which takes a fraction of a second of the processor; only one that hangs is ended."""
 
 
 class Kubectl:
-    """The program, against one cluster.
+    """The program, in the demonstration's namespace of one cluster.
 
     Raises:
         BadInput: it is not there.
@@ -35,7 +35,7 @@ class Kubectl:
             raise BadInput(
                 "there is no kubectl on the PATH: install it (Debian: kubernetes-client), then run this again"
             )
-        self._command = [program, "--kubeconfig", str(kubeconfig)]
+        self._command = [program, "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE]
 
     def __call__(self, *arguments: str, content: str | None = None) -> str:
         """Run it; what it prints.
@@ -64,26 +64,13 @@ class Kubectl:
         """Apply objects."""
         self("apply", "-f", "-", content="\n".join(map(json.dumps, objects)))
 
-    def objects(self, kind: str, *more: str) -> list[Json]:
-        """All objects of a kind in the demonstration's namespace."""
-        items: list[Json] = json.loads(self("get", kind, "-o", "json", *more))["items"]
+    def objects(self, kind: str) -> list[Json]:
+        """All objects of a kind."""
+        items: list[Json] = json.loads(self("get", kind, "-o", "json"))["items"]
         return items
 
-    @contextmanager
-    def watch(self, log: Path, *arguments: str) -> Iterator[None]:
-        """Have it run meanwhile, into a file."""
-        with log.open("wb") as file:
-            running = subprocess.Popen(  # noqa: S603 — our own arguments
-                [*self._command, *arguments], stdin=subprocess.DEVNULL, stdout=file, stderr=file
-            )
-        try:
-            yield
-        finally:
-            running.terminate()
-            running.wait()
 
-
-def start_cluster(demo: Demonstration, roles: Sequence[Path], nodes: int) -> tuple[Path, Path]:
+def start_cluster(demo: Demonstration) -> tuple[Path, Path]:
     """Start a cluster; the kubeconfigs of its administrator and of the agent, which may do what its roles say.
 
     Raises:
@@ -95,7 +82,7 @@ def start_cluster(demo: Demonstration, roles: Sequence[Path], nodes: int) -> tup
     administrator, agent = demo.folder / "administrator.kubeconfig", demo.folder / "agent.kubeconfig"
     for path in (administrator, agent):
         path.unlink(missing_ok=True)  # of an earlier run
-    arguments = ["--administrator", str(administrator), "--agent", str(agent), f"--nodes={nodes}"]
-    demo.processes.start("cluster", str(_PROGRAM), [*arguments, *(f"--role={role}" for role in roles)])
+    arguments = ["--administrator", str(administrator), "--agent", str(agent), "--nodes=2"]
+    demo.processes.start("cluster", str(_PROGRAM), [*arguments, *(f"--role={role}" for role in _ROLES)])
     demo.wait_until(agent.exists, "cluster")
     return administrator, agent

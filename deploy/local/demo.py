@@ -11,19 +11,21 @@ from typing import Annotated
 
 import typer
 
-from deploy.demonstration.configs import FLEETS, DemoPolicy, FleetSettings
+from deploy.demonstration.configs import FleetSettings
 from deploy.demonstration.frame import Demonstration, demonstration, shipped_start
 from deploy.demonstration.processes import DemoFailed
 from deploy.local.comparison import compare
-from deploy.local.fleet import IMITATION_STEPS, drop_moments, run_fleet, staleness_by_cluster, warm_start
-from deploy.local.lessons import LESSONS, judge_lessons, make_pasts, run_lessons
-from deploy.local.plan import ClusterPlan, make_plan
+from deploy.local.fleet import run_fleet
+from deploy.local.lessons import LESSONS, judge_lessons, make_pasts, weak_start, with_pasts
+from deploy.local.plan import FLEETS, ClusterPlan, DemoPolicy, make_plan
 from deploy.local.report import Report, report_files, sentences, times_table
 from deploy.local.rollouts import contradiction
 from foundation.command_line import run, with_option_groups
 from foundation.program_life import end
 from global_learner.report.learning import LessonCurve
-from policy_net.exchange.spec import SET
+from policy_net.exchange.policy_file import write_policy_file
+from policy_net.laboratory.training.twin_windows import FEWEST_JOBS
+from policy_net.set_policy.policy import default_set_file, extended
 
 MOST_EPISODES = 10_000
 """Rounds through its workload that a cluster is given at most; generated ones take some seconds to draw."""
@@ -44,7 +46,8 @@ class DemoOptions:
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws jobs, models and explorations.")] = 0
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Jobs per cluster; 300 of a csv, else 60.")] = None
     policy: Annotated[
-        DemoPolicy, typer.Option("--policy", help="set: as it ships, good at once; dl2: learns from a warm start on.")
+        DemoPolicy,
+        typer.Option("--policy", help="set: as it ships, good at once; dl2: a network that has all to learn."),
     ] = DemoPolicy.SET
     seconds: Annotated[
         float | None,
@@ -53,9 +56,6 @@ class DemoOptions:
     updates: Annotated[
         int | None, typer.Option("--updates", min=1, help="The fleet ends after so many updates; set 400, dl2 4500.")
     ] = None
-    imitation_steps: Annotated[
-        int, typer.Option("--imitation-steps", min=1, help="Mini-batches of dl2's warm start.")
-    ] = IMITATION_STEPS
     lessons: Annotated[
         int, typer.Option("--lessons", min=0, max=100_000, help="Updates from recorded pasts, for set; 0: none.")
     ] = LESSONS.updates
@@ -76,33 +76,26 @@ class DemoOptions:
 @with_option_groups
 def demo(options: DemoOptions) -> None:
     """Run a fleet on this machine, watch it learn, compare it with FIFO with backfill, DRF and Optimus."""
-    run_demo(options)
-
-
-def run_demo(options: DemoOptions) -> None:
-    """Run everything from plan to report, in its order; prints as it goes.
-
-    Raises:
-        BadInput: an option cannot be used; nothing has been started then.
-        DemoFailed: the fleet failed; or a verdict ended a rollout otherwise than it should, and the report is written.
-    """
     began = time.monotonic()
     names = tuple(name.strip() for name in options.fleet.split(",") if name.strip())
-    plan = make_plan(options.workloads, names, options.seed, options.jobs)
+    of_set = options.policy is DemoPolicy.SET
+    plan = make_plan(options.workloads, names, options.seed, options.jobs, 1 if of_set else FEWEST_JOBS)
     with demonstration(options.run_folder, options.report_folder, len(plan), plan[0].own.slot_seconds) as demo:
-        display, folder, of_set = demo.display, demo.folder, options.policy is DemoPolicy.SET
+        display, folder = demo.display, demo.folder
         for cluster in plan:
             display.say(f"{cluster.name}: {cluster.nodes} nodes, {cluster.jobs} jobs of {cluster.source}")
             if cluster.held_out_note:
                 display.say(cluster.held_out_note)
-        v1 = shipped_start(demo) if of_set else warm_start(plan, demo, options.seed, options.imitation_steps)
+        if not of_set:
+            plan = with_pasts(plan, folder)
+        v1 = shipped_start(demo) if of_set else weak_start(plan, demo, options.seed)
         fleet = run_fleet(plan, v1, demo, options.settings)
+        if fleet.report.fleet.updates_accepted == 0:
+            raise DemoFailed(f"no update reached the learner (see {folder}/agent-*.log)")
         lessons = _lessons(plan, demo, options) if of_set and options.lessons else None
         display.phase("replaying every policy on the same jobs, and versions on jobs that nobody has seen")
-        comparison = compare(plan, fleet.versions, display.progress, SET if of_set else "")
-        staleness = staleness_by_cluster(folder / "learner", v1, [cluster.name for cluster in plan])
-        report = Report(plan, fleet, comparison, staleness, time.monotonic() - began, options.policy, lessons)
-        drop_moments(folder / "learner")
+        replays, validation_jct = compare(plan, fleet, options.policy, lessons, display.progress)
+        report = Report(plan, fleet, replays, validation_jct, time.monotonic() - began)
     files = demo.leave(options.report_folder, report_files(report), times_table(report), *sentences(report))
     otherwise = contradiction(fleet.rollouts)
     if otherwise:
@@ -116,10 +109,17 @@ def _lessons(plan: Sequence[ClusterPlan], demo: Demonstration, options: DemoOpti
         demo.display.say("no lessons: no file has as many jobs again to judge them on, 60 or more; use fewer JOBS")
         return None
     demo.display.phase("what recorded pasts teach: a learner and twins that replay them")
-    settings = replace(LESSONS, updates=options.lessons, seconds=options.seconds or LESSONS.seconds)
-    versions = run_lessons(pasts, demo, settings)
+    settings = replace(
+        LESSONS,
+        updates=options.lessons,
+        publish_every_steps=min(LESSONS.publish_every_steps, options.lessons),
+        seconds=options.seconds or LESSONS.seconds,
+    )
+    start = demo.folder / "lessons" / "v1.safetensors"
+    write_policy_file(start, extended(default_set_file(), "set"))
+    fleet = run_fleet(pasts, start, demo, settings, "lessons")
     demo.display.phase("replaying what they taught on later jobs")
-    return judge_lessons(pasts, versions, demo.display.progress)
+    return judge_lessons(pasts, fleet.versions, demo.display.progress)
 
 
 def main() -> None:

@@ -10,26 +10,31 @@ first: both meet the same jobs with the same models and noise, so that the mean'
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from deploy.demonstration.configs import FleetSettings, agent_content, learner_content
-from deploy.demonstration.frame import DemoLearner, Demonstration
+from deploy.demonstration.configs import FleetSettings
+from deploy.demonstration.frame import Demonstration
 from deploy.local.comparison import Task, evaluate
-from deploy.local.fleet import PublishedVersion, download, watch_learning
+from deploy.local.fleet import PublishedVersion
 from deploy.local.plan import HELD_OUT_SEED, ClusterPlan
 from global_learner.report.learning import LessonCurve, LessonScore
-from policy_net.exchange.policy_file import write_policy_file
+from policy_net.dl2.network import initial_weights
+from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import SET
+from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.commands.world_options import WorldOptions
+from policy_net.laboratory.speeds.speed import default_speeds
+from policy_net.laboratory.training.group_training import GroupLearner
+from policy_net.laboratory.training.settings import Dl2Settings
 from policy_net.laboratory.workloads.sources import read_csv
 from policy_net.laboratory.workloads.workload import JobKindChoice
-from policy_net.set_policy.policy import default_set_file, extended
 
 PAST_JOBS, WINDOW_JOBS, WINDOWS = 600, 300, 6
 """Of made-up recordings: jobs of the past, jobs of a held-out window, and windows."""
@@ -52,27 +57,15 @@ Row = tuple[str, float, float, int]
 """Name, submission and duration in seconds, GPUs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
-    """One cluster of the lessons.
-
-    Attributes:
-        recording: what it learns from.
-        later: its machines, and the held-out windows of what it ran later.
-    """
-
-    recording: Path
-    later: ClusterPlan
-
-
-def make_pasts(plan: Sequence[ClusterPlan], folder: Path, seed: int, made_up: bool) -> tuple[Past, ...]:
-    """Write the recordings; a cluster whose file holds too little to hold anything out is left out.
+def make_pasts(plan: Sequence[ClusterPlan], folder: Path, seed: int, made_up: bool) -> tuple[ClusterPlan, ...]:
+    """Write the recordings, and what follows on them, of which windows are held out; a cluster whose file holds too
+    little for that is left out.
 
     Raises:
         BadInput: a file cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    pasts = []
+    pasts: list[ClusterPlan] = []
     for number, cluster in enumerate(plan):
         if made_up:
             draws = [np.random.default_rng((each, number)) for each in (seed, HELD_OUT_SEED + seed)]
@@ -87,30 +80,25 @@ def make_pasts(plan: Sequence[ClusterPlan], folder: Path, seed: int, made_up: bo
         recording, following = folder / f"{cluster.name}-past.csv", folder / f"{cluster.name}-later.csv"
         write_rows(recording, cluster.name, past)
         write_rows(following, cluster.name, later)
-        pasts.append(Past(recording, _later(cluster.name, recording, following, length, len(later) // length, seed)))
+        pasts.append(_later(cluster.name, recording, following, length, len(later) // length, seed))
     return tuple(pasts)
 
 
 def _later(cluster: str, recording: Path, following: Path, length: int, windows: int, seed: int) -> ClusterPlan:
     """Windows of later jobs, on as many machines as the past suggests; every window draws its jobs' models anew."""
     usual = WorldOptions(job_kind=JobKindChoice.MIX, durations="unknown", speed_noise=SPEED_NOISE, seed=seed)
-    workload = usual.workload(str(recording), usual.speeds())
-    machines = usual.environment(workload)
-    held_out = tuple(
-        WorldOptions(
-            nodes=machines.nodes,
-            gpus_per_node=machines.gpus_per_node,
-            cpus_per_node=machines.cpus_per_node,
-            job_kind=JobKindChoice.MIX,
-            durations="unknown",
-            speed_noise=SPEED_NOISE,
-            seed=HELD_OUT_SEED + seed + window,
-            limit_jobs=length,
-            window=window,
-        )
-        for window in range(windows)
+    machines = usual.environment(usual.workload(str(recording), usual.speeds()))
+    own = replace(
+        usual,
+        nodes=machines.nodes,
+        gpus_per_node=machines.gpus_per_node,
+        cpus_per_node=machines.cpus_per_node,
     )
-    return ClusterPlan(cluster, str(following.resolve()), held_out[0], held_out, length, machines.nodes)
+    held_out = tuple(
+        replace(own, seed=HELD_OUT_SEED + seed + window, limit_jobs=length, window=window) for window in range(windows)
+    )
+    source, past = str(following.resolve()), str(recording.resolve())
+    return ClusterPlan(cluster, source, own, held_out, length, machines.nodes, past=past)
 
 
 def sweeps(generator: np.random.Generator, jobs: int, runs: int) -> list[Row]:
@@ -143,9 +131,52 @@ def write_rows(file: Path, cluster: str, rows: Iterable[Row]) -> None:
         writer.writerows((cluster, *row) for row in rows)
 
 
-SPEEDUP = 60.0
-"""The clusters decide meanwhile, a minute in a second: an agent learns of its past once it has decided something."""
-JUDGED_VERSIONS = 6
+START_UPDATES = 15
+"""From random weights, of v1 of a `dl2` fleet: about as good as FIFO with EASY backfill. Before, a lesson's gradient
+teaches next to nothing (docs/experiments.md)."""
+
+
+def with_pasts(plan: Sequence[ClusterPlan], folder: Path) -> tuple[ClusterPlan, ...]:
+    """The plan with what lessons of `dl2` replay: jobs of the generator, drawn anew each time, or those of a file that
+    the cluster runs, but not those behind them, which are held out.
+
+    Raises:
+        BadInput: a file cannot be read.
+    """
+    found = []
+    for cluster in plan:
+        past = cluster.source
+        if not past.startswith("dl2:"):
+            write_rows(folder / f"{cluster.name}.csv", cluster.name, rows_of(Path(past))[: cluster.jobs])
+            past = str((folder / f"{cluster.name}.csv").resolve())
+        found.append(replace(cluster, past=past))
+    return tuple(found)
+
+
+def weak_start(plan: Sequence[ClusterPlan], demo: Demonstration, seed: int) -> Path:
+    """Let v1 be DL2's network after a few updates from random weights, on workloads on which it is not judged.
+
+    Raises:
+        BadInput, PolicyNetError: a workload cannot be used, or teaches nothing.
+    """
+    demo.display.phase(f"training v1: {START_UPDATES} updates of DL2's network from random weights")
+    worlds = (
+        cluster.world(replace(cluster.own, seed=2 * HELD_OUT_SEED + seed + draw), cluster.own.speeds())
+        for draw in itertools.count()
+        for cluster in plan
+    )
+    spec = Dl2Settings().spec(MODEL_NAMES)
+    learner = GroupLearner(spec, initial_weights(spec, seed), worlds, default_speeds(), Dl2Settings().groups, seed)
+    for update in range(START_UPDATES):
+        learner.update(0.0)
+        demo.display.progress((update + 1) / START_UPDATES)
+    out = demo.folder / "v1.safetensors"
+    write_policy_file(
+        out, PolicyFile(spec, learner.weights, {"source": f"{START_UPDATES} updates from random weights"})
+    )
+    return out
+
+
 LESSONS = FleetSettings(
     units="spreads",
     # As in docs/results/twin_learning.md.
@@ -156,79 +187,17 @@ LESSONS = FleetSettings(
     # Versions average the last ten steps.
     average_decay=0.9,
     seconds=60.0,
-    job_timelines=0,
-    sharing_seconds=60.0,
+    # The clusters decide meanwhile, a minute in a second: an agent learns of its past once it has decided something.
+    speedup=60.0,
 )
 """How a fleet learns from recorded pasts, and for how long."""
-GRADIENT_PAIRS = 6
-"""Half of a gradient's time goes into replays, the rest into the start of its process."""
-
-
-def run_lessons(pasts: Sequence[Past], demo: Demonstration, settings: FleetSettings) -> tuple[PublishedVersion, ...]:
-    """Versions from the first, which has learned nothing, to the last; the first alone if no gradient came in time.
-
-    Raises:
-        DemoFailed: a process ended with an error, or the learner never answered.
-    """
-    learner = DemoLearner(demo, demo.folder / "lessons", "lessons-learner")
-    start = learner.folder / "v1.safetensors"
-    write_policy_file(start, extended(default_set_file(), "set"))
-    settings = replace(settings, publish_every_steps=min(settings.publish_every_steps, settings.updates))
-    with learner.running(learner_content(start, learner, settings)) as watch:
-        learner.enroll([past.later.name for past in pasts])
-        agents = [f"lessons-{past.later.name}" for past in pasts]
-        for past, agent in zip(pasts, agents, strict=True):
-            learner.start_agent(agent, taught_agent(past, learner, settings))
-        watch_learning(watch, agents, demo, settings, shown=False)
-        demo.processes.stop(agents)
-        demo.processes.check()
-        return download(watch, watch.versions(), JUDGED_VERSIONS, learner.folder / "versions")
-
-
-def taught_agent(past: Past, learner: DemoLearner, settings: FleetSettings) -> dict[str, Any]:
-    """The configuration of an agent whose twin replays a recording."""
-    first, recording = past.later.own, str(past.recording.resolve())
-    assert first.job_kind is not None  # noqa: S101  (narrows the type)
-    sections = {
-        "backend": {
-            "kind": "simulated",
-            "workloads": [
-                {
-                    "source": recording,
-                    "seed": first.seed,
-                    "job_kind": first.job_kind.value,
-                    "durations": first.durations,
-                }
-            ],
-            "environment": {
-                "nodes": past.later.nodes,
-                "gpus_per_node": first.gpus_per_node,
-                "cpus_per_node": first.cpus_per_node,
-                "capacity_mode": first.capacity.value,
-            },
-            "pace": {"kind": "scaled", "speedup": SPEEDUP},
-            "baseline": False,
-        },
-        "learning": {
-            "source": "twin",
-            "twin": {
-                "history": [recording],
-                "job_kind": first.job_kind.value,
-                "window_jobs": past.later.jobs,
-                "cpu_percent": 100,
-                "work_known": first.durations == "known",
-                "gradient": {"pairs": GRADIENT_PAIRS},
-            },
-        },
-    }
-    return agent_content(past.later.name, learner, settings, sections)
 
 
 NORMAL_95 = 1.96
 
 
 def judge_lessons(
-    pasts: Sequence[Past], versions: Sequence[PublishedVersion], on_progress: Callable[[float], None]
+    pasts: Sequence[ClusterPlan], versions: Sequence[PublishedVersion], on_progress: Callable[[float], None]
 ) -> LessonCurve:
     """Replay every version on every held-out window.
 
@@ -236,28 +205,21 @@ def judge_lessons(
         PolicyNetError: a replay fails.
     """
     files = [str(version.file) for version in versions]
-    windows = [(past.later, world) for past in pasts for world in past.later.held_out]
-    tasks = {
-        (cluster.name, world, policy): Task(cluster, world, policy)
-        for cluster, world in windows
-        for policy in (SET, *files)
-    }
-    scores = evaluate(list(tasks.values()), on_progress)
+    windows = [(past, world) for past in pasts for world in past.held_out]
+    tasks = [Task(past, world, policy) for past, world in windows for policy in (SET, *files)]
+    seconds = evaluate(tasks, on_progress)
 
     def logs(policy: str) -> dict[str, list[float]]:
         """Log ratios of windows, by cluster."""
-        found: dict[str, list[float]] = {}
-        for cluster, world in windows:
-            took, before = (scores[tasks[cluster.name, world, each]].avg_jct_seconds for each in (policy, files[0]))
-            found.setdefault(cluster.name, []).append(math.log(took / before))
+        found: dict[str, list[float]] = {past.name: [] for past in pasts}
+        for past, world in windows:
+            ratio = seconds[Task(past, world, policy)] / seconds[Task(past, world, files[0])]
+            found[past.name].append(math.log(ratio))
         return found
 
-    points = [
-        lesson_score(version.version, version.head_step, logs(file))
-        for version, file in zip(versions, files, strict=True)
-    ]
+    scores = [lesson_score(version.version, version.head_step, logs(str(version.file))) for version in versions]
     shipped = lesson_score(0, 0, logs(SET)).mean
-    return LessonCurve(points, len(windows), sum(cluster.jobs for cluster, _ in windows), shipped)
+    return LessonCurve(scores, len(windows), sum(past.jobs for past, _ in windows), shipped)
 
 
 def lesson_score(version: int, head_step: int, logs: Mapping[str, Sequence[float]]) -> LessonScore:

@@ -1,16 +1,21 @@
-"""The plan of the demo: which clusters, with which jobs, and what is kept for judging; checked before it starts."""
+"""The plan of the demo: which clusters, with which jobs, what is kept for judging, and their agents' settings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
+from deploy.demonstration.configs import FleetSettings, agent_content
+from deploy.demonstration.frame import DemoLearner
+from global_learner.report.words import listed
 from policy_net.domain import SpeedModel
 from policy_net.errors import BadInput
 from policy_net.laboratory.commands.world_options import WorldOptions
 from policy_net.laboratory.simulation.environment import Environment
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.workload import JobKindChoice, Workload
 
 CSV_JOBS = 300
 """A window of a real trace: shorter ones are mostly noise."""
@@ -42,14 +47,6 @@ _GENERATED = {
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """A workload and the machines it meets."""
-
-    workload: Workload
-    environment: Environment
-
-
-@dataclass(frozen=True, slots=True)
 class ClusterPlan:
     """One cluster of the fleet.
 
@@ -58,6 +55,8 @@ class ClusterPlan:
         held_out: workloads of the same kind that nobody trains on.
         held_out_note: where those come from, if it is not what one would expect.
         lasting: source and options of jobs of the same kind that keep coming, for rollouts; None: as `own`.
+        past: source of what it runs and its lessons replay, in windows of `jobs`; empty: it learns of what its own
+            decisions bring.
     """
 
     name: str
@@ -68,23 +67,26 @@ class ClusterPlan:
     nodes: int
     held_out_note: str = ""
     lasting: tuple[str, WorldOptions] | None = None
+    past: str = ""
 
-    def world(self, options: WorldOptions, speeds: SpeedModel) -> World:
-        """The cluster's workload under these options."""
+    def world(self, options: WorldOptions, speeds: SpeedModel) -> tuple[Workload, Environment]:
+        """The cluster's workload under these options, and the machines that it meets."""
         workload = options.workload(self.source, speeds)
-        return World(workload, options.environment(workload))
+        return workload, options.environment(workload)
 
 
-def make_plan(workloads: Path | None, fleet: Sequence[str], seed: int, jobs: int | None) -> tuple[ClusterPlan, ...]:
-    """Decide what every cluster runs, and read it once to see that it can be.
+def make_plan(
+    workloads: Path | None, fleet: Sequence[str], seed: int, jobs: int | None, least_jobs: int = 1
+) -> tuple[ClusterPlan, ...]:
+    """Decide what every cluster runs, `least_jobs` or more, and read it once to see that it can be.
 
     Raises:
         BadInput: a folder, a name or a file cannot be used, or holds too few jobs.
     """
     if len(set(fleet)) != len(fleet):
         raise BadInput(f"FLEET={','.join(fleet)} names a cluster twice")
-    if jobs is not None and jobs < 1:
-        raise BadInput(f"JOBS={jobs}: use 1 or more")
+    if jobs is not None and jobs < least_jobs:
+        raise BadInput(f"JOBS={jobs}: use {least_jobs} or more")
     if workloads is None:
         return _generated(fleet, seed, jobs or GENERATED_JOBS)
     if not workloads.is_dir():
@@ -115,7 +117,7 @@ def _from_files(folder: Path, fleet: Sequence[str], seed: int, jobs: int) -> tup
     plans = []
     for name in fleet or found[:3]:
         if name not in found:
-            raise BadInput(f"FLEET: no cluster {name!r} in {folder}; it holds {_some(found)}")
+            raise BadInput(f"FLEET: no cluster {name!r} in {folder}; it holds {listed(found, 8)}")
         own = WorldOptions(seed=seed, limit_jobs=jobs, window=0)
         plan = _checked(ClusterPlan(name, str((folder / f"{name}.csv").resolve()), own, (), jobs, 0))
         later = replace(own, window=1)
@@ -134,12 +136,78 @@ def _from_files(folder: Path, fleet: Sequence[str], seed: int, jobs: int) -> tup
 
 def _checked(plan: ClusterPlan) -> ClusterPlan:
     """The plan with its number of nodes, once its jobs have been read."""
-    world = plan.world(plan.own, plan.own.speeds())
-    there = len(world.workload.jobs)
+    workload, environment = plan.world(plan.own, plan.own.speeds())
+    there = len(workload.jobs)
     if there < plan.jobs:
         raise BadInput(f"{plan.source}: {there} jobs, {plan.jobs} wanted; use JOBS={there} or fewer, or another FLEET")
-    return replace(plan, nodes=world.environment.nodes)
+    return replace(plan, nodes=environment.nodes)
 
 
-def _some(names: Sequence[str], limit: int = 8) -> str:
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+class DemoPolicy(StrEnum):
+    """Which kind of policy the fleet runs."""
+
+    SET = "set"
+    DL2 = "dl2"
+
+
+FLEETS: Mapping[DemoPolicy, FleetSettings] = {
+    # The policy is good from its first decision on, and must stay so.
+    DemoPolicy.SET: FleetSettings(),
+    DemoPolicy.DL2: FleetSettings(learning_rate=1e-3, average_decay=0.5, seconds=120.0, speedup=2400.0),
+}
+"""What the demo sets for each kind. Without rollouts under `dl2`, which is no match for the gate after minutes."""
+ROLLOUT_SPEEDUP = 20_000.0
+"""Of the clusters' clocks in rollouts, at most: sixteen slots a second, so that clusters that are not tried leave the
+processors to the twins of those that are."""
+GRADIENT_PAIRS = 6
+"""Of a lesson of `set`: half of its time goes into replays, the rest into the start of its process."""
+
+
+def simulated_agent(
+    cluster: ClusterPlan, learner: DemoLearner, settings: FleetSettings, *, by_rollouts: bool = False
+) -> dict[str, Any]:
+    """The configuration of an agent whose cluster is simulated.
+
+    Args:
+        by_rollouts: it schedules as a real one does, at a pace at which the twin keeps up, and learns nothing.
+    """
+    lasting = cluster.lasting if by_rollouts else None
+    source, world = lasting or (cluster.past or cluster.source, cluster.own)
+    job_kind = (world.job_kind or JobKindChoice.ALLREDUCE).value
+    speedup = ROLLOUT_SPEEDUP if by_rollouts else settings.speedup
+    learning: dict[str, Any] = {"enabled": not by_rollouts, "source": "twin" if cluster.past else "live"}
+    if cluster.past:
+        learning["twin"] = {
+            "history": [cluster.past],
+            "job_kind": job_kind,
+            "window_jobs": cluster.jobs,
+            "cpu_percent": 100,
+            "work_known": world.durations == "known",
+            "gradient": {"pairs": GRADIENT_PAIRS},
+        }
+    explores = not (by_rollouts or cluster.past)
+    workload = _given(world, "seed", "window", "arrival_scale", "durations", "limit_jobs")
+    sections = {
+        "backend": {
+            "kind": "simulated",
+            "workloads": [{"source": source, "job_kind": job_kind, **workload}],
+            "episodes": settings.episodes,
+            "environment": _given(world, "nodes", "gpus_per_node", "cpus_per_node"),
+            "pace": {"kind": "lockstep"} if speedup is None else {"kind": "scaled", "speedup": speedup},
+            "baseline": not by_rollouts,
+            "wait_for_twin": by_rollouts,
+        },
+        "policy": {
+            "mode": "sample" if explores else "greedy",
+            "exploration": 0.05 if explores else 0.0,
+            "seed": world.seed,
+        },
+        "learning": learning,
+        # Versions come by the second; whoever looks at the logs afterwards wants every one of them.
+        "decision_log": {"keep_policies": 1000},
+    }
+    return agent_content(cluster.name, learner, sections, twin_cpu_percent=100 if by_rollouts else 0)
+
+
+def _given(world: WorldOptions, *names: str) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(world, name)) is not None}

@@ -9,15 +9,15 @@ how likely it stops a version that is worse, as far as its own blocks tell.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deploy.demonstration.frame import LONGEST_SECONDS, Demonstration, ProgressDeadline, write_yaml
+from deploy.demonstration.frame import Demonstration, LearnerWatch, ProgressDeadline
 from deploy.demonstration.processes import DemoFailed
-from global_learner.policyctl.client import AdminClient
+from global_learner.registry.cards import VersionDetails, kind_of
 from global_learner.registry.registry import Registry
 from global_learner.rollout.evidence_store import EvidenceStore
 from global_learner.rollout.plan import VerdictSettings, read_plan
@@ -26,7 +26,11 @@ from global_learner.rollout.verdicts.evidence import pairs_of, scores_of
 from global_learner.rollout.verdicts.power import DRAWS, STOPS_USUALLY, Power, least_stopped, power_at
 from global_learner.rollout.verdicts.verdict import StageOutcome
 from global_learner.storage.state_dir import StateDir
+from policy_net.domain import MAX_TASKS_PER_ROLE
 from policy_net.exchange.generated import fleet_pb2
+from policy_net.exchange.policy_file import PolicyFile, parse_policy_file
+from policy_net.exchange.statistics import SpeedStatistic
+from policy_net.set_policy.policy import default_set_file
 
 LEAST_CLUSTERS = 2
 """In a fleet of one nobody can contradict it, so there is no verdict."""
@@ -36,18 +40,9 @@ STILL_SECONDS = 300.0
 MOST_PAIRS = 30
 """Pairs of blocks of each cluster that alternates, after which it does so too; a verdict takes some ten."""
 
-SHADOW_SECONDS = 2.0
-
-VERDICT = {
-    "margin_percent": 10,
-    "latency_tolerance_seconds": 2,
-    "shadow_failed_percent": 10,
-}
-"""The margin is what a minute's blocks can exclude. Where others use the machine too, decisions take long now and then,
-whichever version makes them."""
-
+PLAN = read_plan(Path(__file__).with_name("rollout.yaml"))
 MARGIN_WORDS = (
-    f"(a margin of {VERDICT['margin_percent']}% is the demo's alone, as it has minutes; other plans have"
+    f"(a margin of {PLAN.verdict.margin_percent:g}% is the demo's alone, as it has minutes; other plans have"
     f" {VerdictSettings().margin_percent:g}% unless set)"
 )
 """Said of the first stage that passes by it."""
@@ -102,46 +97,34 @@ class RolloutEnd:
         """How it ended, for people."""
         return "not decided" if self.ended == INCONCLUSIVE else self.ended
 
-    def to_json(self) -> dict[str, Any]:
-        """For `summary.json`."""
-        return {**asdict(self), "stages": [asdict(stage) for stage in self.stages]}
-
-
-def write_plan(path: Path) -> Path:
-    """Write the plan of both rollouts, as an operator would."""
-    days = LONGEST_SECONDS / 86_400.0  # in which the demo ends a rollout by itself
-    stages = [
-        {"kind": "gate"},
-        {"kind": "shadow", "hours": SHADOW_SECONDS / 3600.0},
-        {"kind": "canary", "count": LEAST_CLUSTERS, "days": days},
-        {"kind": "fleet", "days": days},
-    ]
-    return write_yaml(path, {"stages": stages, "verdict": VERDICT})
-
 
 class Rollouts:
-    """Rollouts of one fleet, one after the other, by an operator's calls, all by one plan's file."""
+    """Rollouts of one fleet, one after the other, by an operator's calls, all by one plan."""
 
     def __init__(
         self,
-        client: AdminClient,
+        client: LearnerWatch,
         clusters: Sequence[str],
-        plan: Path,
         demo: Demonstration,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client, self._clusters, self._plan = client, clusters, plan
+        self._client, self._clusters = client, clusters
         self._demo, self._clock = demo, clock
         self.say = demo.display.say
 
-    def back_to_first(self) -> None:
-        """Let every cluster act on v1, and wait until it does.
+    def run_both(self, made: int, worse: int) -> tuple[RolloutEnd, RolloutEnd]:
+        """From v1 on the rollout of the version that the fleet made, then that of the one made worse.
 
         Raises:
-            DemoFailed: they do not.
+            DemoFailed: see `run`.
         """
         self._client.ask(fleet_pb2.AssignVersionRequest(version=0, all=True))
         self._wait_for(1)
+        self.say(STAGE_WORDS)
+        self.say(f"rollout of v{made}, which this fleet made, in place of v1")
+        first = self.run(made, RolloutPhase.DONE)
+        self.say(f"rollout of v{worse}, which is v{made} made worse on purpose, with false beliefs of speeds")
+        return first, self.run(worse, RolloutPhase.ROLLED_BACK)
 
     def run(self, version: int, foretold: RolloutPhase) -> RolloutEnd:
         """Begin a rollout, report every stage, and wait for its end.
@@ -151,13 +134,13 @@ class Rollouts:
         """
         began = self._clock()
         incumbent = max(self._acting().values())
-        plan_json = read_plan(self._plan).model_dump_json()
-        start = fleet_pb2.StartRolloutRequest(version=version, plan_json=plan_json, reason="to show it")
+        plan = PLAN.model_dump_json()
+        start = fleet_pb2.StartRolloutRequest(version=version, plan_json=plan, reason="to show it")
         number = self._client.ask(start).rollout.number
         reported, aborted = 0, False
         deadline = ProgressDeadline(STILL_SECONDS, clock=self._clock)
         for _ in self._demo.polls(POLL_SECONDS):
-            rollout = self._rollout(number)
+            rollout = self._client.ask(fleet_pb2.GetRolloutRequest(number=number)).rollout
             reported = self._report(rollout, reported)
             if rollout.phase in (RolloutPhase.DONE, RolloutPhase.ROLLED_BACK):
                 break
@@ -172,13 +155,23 @@ class Rollouts:
                 deadline = ProgressDeadline(STILL_SECONDS, clock=self._clock)
         acting = version if rollout.phase == RolloutPhase.DONE else incumbent
         self._wait_for(acting)
-        ended = INCONCLUSIVE if aborted else rollout.phase
-        seconds, stages = self._clock() - began, tuple(judged(rollout))
-        canaries = tuple(member.cluster for member in rollout.members if _is_canary(member, rollout))
         end = RolloutEnd(
-            number, version, incumbent, foretold.value, ended, rollout.reason, stages, acting, seconds, canaries
+            number=number,
+            version=version,
+            incumbent=incumbent,
+            foretold=foretold.value,
+            ended=INCONCLUSIVE if aborted else rollout.phase,
+            reason=rollout.reason,
+            stages=tuple(judged(rollout)),
+            acting=acting,
+            seconds=self._clock() - began,
+            canaries=tuple(
+                member.cluster
+                for member in rollout.members
+                if member.HasField("since_stage") and rollout.stages[member.since_stage] == "canary"
+            ),
         )
-        self.say(f"  {end.word}: v{acting} acts in all clusters ({seconds:.0f} s)")
+        self.say(f"  {end.word}: v{acting} acts in all clusters ({end.seconds:.0f} s)")
         return end
 
     def _report(self, rollout: fleet_pb2.Rollout, reported: int) -> int:
@@ -189,10 +182,6 @@ class Rollouts:
                 self.say(f"    {MARGIN_WORDS}")
         self._demo.display.progress((rollout.stage + 1) / (len(rollout.stages) + 1))
         return len(stages)
-
-    def _rollout(self, number: int) -> fleet_pb2.Rollout:
-        reply: fleet_pb2.GetRolloutReply = self._client.ask(fleet_pb2.GetRolloutRequest(number=number))
-        return reply.rollout
 
     def _acting(self) -> dict[str, int]:
         views = {view.cluster: view.status.acting_version for view in self._client.fleet().clusters}
@@ -210,10 +199,6 @@ class Rollouts:
                 return
             if deadline.passed((*acting.values(), self._decisions())):
                 raise DemoFailed(f"v{version} does not act in all clusters after {deadline.waited_seconds:.0f} s")
-
-
-def _is_canary(member: fleet_pb2.RolloutMember, rollout: fleet_pb2.Rollout) -> bool:
-    return member.HasField("since_stage") and rollout.stages[member.since_stage] == "canary"
 
 
 def _pairs_of_each(rollout: fleet_pb2.Rollout) -> int:
@@ -240,20 +225,6 @@ def why_none(clusters: Sequence[str], versions: int, working: bool) -> str:
     if versions < 2:
         return "the fleet made no version of its own"
     return "" if working else "clusters are through with their work"
-
-
-def both_rollouts(rollouts: Rollouts, made: int, worse: int) -> tuple[RolloutEnd, RolloutEnd]:
-    """The rollout of the version that the fleet made, and that of the one made worse.
-
-    Raises:
-        DemoFailed: see `Rollouts.run`.
-    """
-    rollouts.back_to_first()
-    rollouts.say(STAGE_WORDS)
-    rollouts.say(f"rollout of v{made}, which this fleet made, in place of v1")
-    first = rollouts.run(made, RolloutPhase.DONE)
-    rollouts.say(f"rollout of v{worse}, which is v{made} made worse on purpose, with false beliefs of speeds")
-    return first, rollouts.run(worse, RolloutPhase.ROLLED_BACK)
 
 
 def contradiction(ends: Sequence[RolloutEnd]) -> str:
@@ -298,13 +269,13 @@ class CanaryPower:
             said += f", in {STOPS_USUALLY:.0%} only one that is far worse"
         elif self.least.loss != worse.loss:
             said += f", one {self.least.loss:.0%} worse in {self.least.stops:.0%}"
-        return f"{said}; its margin is {VERDICT['margin_percent']}%"
+        return f"{said}; its margin is {PLAN.verdict.margin_percent:g}%"
 
     def to_json(self) -> dict[str, Any]:
         """For `summary.json`."""
         return {
             "rollout": self.rollout,
-            "margin": VERDICT["margin_percent"] / 100.0,
+            "margin": PLAN.verdict.margin_percent / 100.0,
             "pairs": self.pairs,
             "worse": {"loss": self.worse.loss, "stopped": self.worse.stops, "by_verdict": self.worse.fails},
             "least_loss_stopped_in_four_of_five": None if self.least is None else self.least.loss,
@@ -320,9 +291,58 @@ def canary_power(end: RolloutEnd, state_dir: Path) -> CanaryPower | None:
     with StateDir(state_dir) as state, closing(Registry(state.path, state.commits)) as registry:
         blocks = EvidenceStore(registry).brought(end.number).blocks
     scores = {cluster: scores_of(pairs_of(blocks.get(cluster, ()))) for cluster in end.canaries}
-    rule = VerdictSettings.model_validate(VERDICT).rule
+    rule = PLAN.verdict.rule
     worse = power_at(scores, rule, WORSE, MOST_PAIRS)
     if worse is None:
         return None
     least = least_stopped(scores, rule, MOST_PAIRS)
     return CanaryPower(end.number, sum(map(len, scores.values())), worse, least)
+
+
+OBSERVATIONS = 10_000
+"""That each false speed pretends to rest on: a cluster's own, some hundreds of a split, do not set it right."""
+
+
+def publish_worse(state_dir: Path) -> tuple[int, int]:
+    """Add a worse version than the newest to an ended learner's registry, which it signs as it starts; both versions.
+
+    An operator's own publication would not do: a running learner puts the fleet's beliefs into it.
+
+    Raises:
+        StateUnusable: the learner still runs, or left something unusable.
+    """
+    with StateDir(state_dir) as state, closing(Registry(state.path, state.commits)) as registry:
+        versions = registry.versions()
+        newest = max(card.version for card in versions)
+        card, data = registry.policy_bytes(newest)
+        policy = made_worse(parse_policy_file(data, f"v{newest}"))
+        details = VersionDetails(
+            policy=kind_of(policy), prior_statistics=len(policy.priors), notes=f"v{newest} made worse on purpose"
+        )
+        # There is one version of a head step, and none of a step that the log does not have yet: an earlier free one.
+        taken = {each.head_step for each in versions}
+        free = next((step for step in range(card.head_step - 1, 0, -1) if step not in taken), card.head_step + 1)
+        head = registry.head_bytes(newest)
+        worse = registry.publish(policy, free, time.time(), {}, 0.0, assign_all=False, details=details, head=head)
+    return newest, worse.version
+
+
+def made_worse(content: PolicyFile) -> PolicyFile:
+    """A `set` policy with false beliefs of every type that it, or the policy that ships, knows of.
+
+    It believes that a job trains e times as fast with every further task, without end, so a job is given whatever is
+    free. Its residual alone could not do much harm: with its sign turned, and thirty times as loud, jobs take 3% to 5%
+    longer (docs/experiments.md).
+    """
+    card = {**content.card, "source": "made worse on purpose"}
+    return replace(content, card=card, priors=tuple(_boundless((*content.priors, *default_set_file().priors))))
+
+
+def _boundless(priors: Iterable[SpeedStatistic]) -> Iterator[SpeedStatistic]:
+    """Of every type, in samples/s, as if each further task made it e times as fast; the smallest split makes 1."""
+    kinds = {entry.job_type: entry.kind for entry in reversed(tuple(priors))}
+    for job_type, kind in sorted(kinds.items()):
+        for ps in range(1, MAX_TASKS_PER_ROLE + 1) if kind.uses_ps else (0,):
+            for workers in range(1, MAX_TASKS_PER_ROLE + 1):
+                more = max(ps - 1, 0) + workers - 1
+                yield SpeedStatistic(job_type, kind, ps, workers, float(more), OBSERVATIONS)

@@ -9,7 +9,7 @@ import typer
 
 import cluster_agent.cli
 import deploy.local.demo
-import deploy.train.demo
+import deploy.train.__main__
 import elastic_runtime.cli
 import global_learner.cli
 import global_learner.policyctl.cli
@@ -23,7 +23,7 @@ PROGRAMS: tuple[tuple[str, typer.Typer], ...] = (
     ("elastic-run", elastic_runtime.cli.app),
     ("policyctl", global_learner.policyctl.cli.app),
     ("python -m deploy.local", deploy.local.demo.app),
-    ("python -m deploy.train", deploy.train.demo.app),
+    ("python -m deploy.train", deploy.train.__main__.app),
 )
 
 _HEAD = """# Commands

@@ -3,14 +3,26 @@
 byId("parts").append(
   chartSection("sizes", "Workers and parameter servers of every job"),
   pair(chartSection("loss", "Loss of every job"), chartSection("accuracy", "Accuracy on data that no job trained on")),
-  pair(chartSection("beliefs", "Believed and measured speeds"), tableSection("speeds", "Speeds by size", "stacked")),
+  pair(chartSection("beliefs", "Believed and measured speeds"), tableSection("versions", "Versions that decided here", "stacked")),
   tableSection("resizes", "Every resize, and how long it kept workers waiting", "stacked"),
-  pair(tableSection("gradients", "Gradients that went to the learner", "stacked"), tableSection("versions", "Versions that decided here", "stacked")),
 );
 
 const SECONDS = (at) => `${plain(at)} s`;
 const SHARE = (share) => `${plain(100 * share)}%`;
 const power = (exponent) => plain(10 ** exponent);
+
+// A logarithmic axis between two of the steps 1, 2, 5, 10, …, so that also values within one power of ten have a height.
+function powers(values) {
+  const logs = values.map(Math.log10);
+  const [least, most] = [Math.min(...logs), Math.max(...logs)];
+  const steps = [];
+  for (let exponent = Math.floor(least) - 1; exponent <= Math.ceil(most) + 1; exponent += 1) steps.push(...[1, 2, 5].map((step) => exponent + Math.log10(step)));
+  const low = steps.findLast((step) => step <= least);
+  const high = steps.find((step) => step >= most && step > low);
+  const within = steps.filter((step) => step >= low && step <= high);
+  const whole = within.filter(Number.isInteger);
+  return { low, high, ticks: whole.length > 2 ? whole : within, format: power };
+}
 
 function draw({ headline, lead, made, tiles, seconds, jobs, loss, accuracy, beliefs, tables }) {
   put("headline", headline);
@@ -23,7 +35,7 @@ function draw({ headline, lead, made, tiles, seconds, jobs, loss, accuracy, beli
       + "processes or goes on from its checkpoint. ▲ marks the end of a resize, a suspension, or a resumption.",
   });
   drawLines("loss", "Loss over time", { lines: loss, seconds, log: true }, "As its script printed it of single batches, smoothed.");
-  drawLines("accuracy", "Accuracy over time", { lines: accuracy.lines, seconds }, accuracy.note);
+  drawLines("accuracy", "Accuracy over time", { lines: accuracy, seconds }, "As its script printed it.");
   drawPart("beliefs", "Believed over measured speed", beliefs, beliefs.points.length, paintBeliefs, {
     legend: beliefs.types.map((name, index) => [name, `c${index % 6}`]),
     note: "A point is one interval of one job: its speed as its coordinator counted it, and the speed that was believed of that size "
@@ -92,12 +104,12 @@ function paintHeld(root, { name, submitted, ended, held, color }, base, unit, sx
 function paintRun(root, width, { lines, seconds, log }) {
   const height = 250;
   const of = (value) => (log ? Math.log10(value) : value);
-  const values = lines.flatMap(({ points }) => points.map(([, value]) => of(value)));
-  const [low, high] = log ? [Math.floor(Math.min(...values)), Math.ceil(Math.max(...values, Math.min(...values) + 0.1))] : [Math.min(...values, 0.9), 1];
+  const values = lines.flatMap(({ points }) => points.map(([, value]) => value));
+  const low = Math.min(...values, 0.9);
   const { sx, sy } = frame(root, {
     width, height,
     x: { low: 0, high: seconds, ticks: ticks(0, seconds, 6), format: SECONDS, name: "" },
-    y: { low, high, ticks: log ? ticks(low, high, 4).filter(Number.isInteger) : ticks(low, high, 5), format: log ? power : SHARE, name: "" },
+    y: { ...(log ? powers(values) : { low, high: 1, ticks: ticks(low, 1, 5), format: SHARE }), name: "" },
   });
   const marks = lines.flatMap(({ name, color, points }) => {
     const at = points.map(([when, value]) => [sx(when), sy(of(value))]);
@@ -110,9 +122,8 @@ function paintRun(root, width, { lines, seconds, log }) {
 // Believed over measured samples/s, on logarithmic axes.
 function paintBeliefs(root, width, { points }) {
   const height = 360;
-  const values = points.flatMap(({ measured, believed }) => [measured, believed]).filter((value) => value > 0).map(Math.log10);
-  const [low, high] = [Math.floor(Math.min(...values)), Math.ceil(Math.max(...values))];
-  const axis = { low, high, ticks: ticks(low, high, 4).filter(Number.isInteger), format: power };
+  const axis = powers(points.flatMap(({ measured, believed }) => [measured, believed]).filter((value) => value > 0));
+  const { low, high } = axis;
   const { sx, sy } = frame(root, { width, height, left: 62, x: { ...axis, name: "measured samples/s" }, y: { ...axis, name: "believed before, samples/s" } });
   root.append(svg("line", { class: "line reference", x1: sx(low), y1: sy(low), x2: sx(high), y2: sy(high) }));
   const marks = points.map(({ measured, believed, type, late, words }) => {

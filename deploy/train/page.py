@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
 
-from deploy.train.story import Resize, Story
-from foundation.figures import counted, duration, percent
+from deploy.train.story import Life, Resize, Story
+from foundation.figures import counted, duration
 from foundation.page import PageKind
 
 _PAGE = PageKind(
@@ -31,48 +32,38 @@ _LEAD = (
 
 def training_page(story: Story) -> str:
     """The page."""
-    return _PAGE.page(page_content(story))
-
-
-def page_content(story: Story) -> dict[str, Any]:
-    """Content of the page, as its script reads it."""
-    resized = f", and were resized {_times(len(story.live))} while they trained" if story.live else ""
-    return {
+    times = {1: "once", 2: "twice"}.get(len(story.live), f"{len(story.live)} times")
+    resized = f", and were resized {times} while they trained" if story.live else ""
+    content = {
         "headline": f"{counted(len(story.lives), 'job')} shared {counted(story.cores, 'core')}{resized}",
         "lead": _LEAD,
         "made": time.strftime("%Y-%m-%d %H:%M", time.localtime(story.began_unix_seconds)),
         "tiles": _tiles(story),
         "seconds": story.seconds,
         "jobs": _lanes(story),
-        "loss": [
-            {
-                "name": life.name,
-                "color": color % _COLORS,
-                "points": _smoothed([(said.seconds, said.loss) for said in life.said]),
-            }
-            for color, life in enumerate(story.lives)
-        ],
-        "accuracy": _accuracy(story),
+        "loss": _lines(story, lambda life: _smoothed([(said.seconds, said.loss) for said in life.said])),
+        "accuracy": _lines(
+            story, lambda life: [(said.seconds, said.accuracy) for said in life.said if said.accuracy is not None]
+        ),
         "beliefs": _beliefs(story),
-        "tables": {
-            "speeds": _speeds(story),
-            "resizes": _resizes(story),
-            "gradients": _gradients(story),
-            "versions": _versions(story),
-        },
+        "tables": {"resizes": _resizes(story), "versions": _versions(story)},
     }
+    return _PAGE.page(content)
 
 
 def _tiles(story: Story) -> list[tuple[str, str, str]]:
-    early, late = story.belief_errors() if story.speeds else (1.0, 1.0)
-    also = f"and {len(story.checkpointed)} by a checkpoint; " if story.checkpointed else ""
+    found = story.to_json()
+    early, late = found["belief_factor_early"] or 1.0, found["belief_factor_late"] or 1.0
+    also = f"and {found['resizes_by_checkpoint']} by a checkpoint; " if found["resizes_by_checkpoint"] else ""
+    done = sum(job["state"] == "done" for job in found["jobs"])
+    share = found["stall_share"]
     return [
-        ("Jobs done", f"{len(story.done)} of {len(story.lives)}", f"in {duration(story.seconds)}"),
-        ("Resizes while they trained", str(len(story.live)), also + counted(story.suspensions, "suspension")),
-        ("Longest stall", f"{1000 * story.longest_stall_seconds:.2g} ms", "of any worker in these resizes"),
-        ("Stalls", _small_share(story.stall_share), "of the time in which such jobs trained"),
+        ("Jobs done", f"{done} of {len(story.lives)}", f"in {duration(story.seconds)}"),
+        ("Resizes while they trained", str(found["resizes"]), also + counted(found["suspensions"], "suspension")),
+        ("Longest stall", f"{1000 * found['longest_stall_seconds']:.2g} ms", "of any worker in these resizes"),
+        ("Stalls", "below 0.001%" if share < 1e-5 else f"{100 * share:.2g}%", "of the time in which such jobs trained"),
         ("Beliefs of speeds off by", f"× {late:.2f}", f"in the median; × {early:.2f} at first"),
-        ("Gradients", str(len(story.gradients)), f"to the learner; {counted(len(story.versions), 'version')}"),
+        ("Gradients", str(found["gradients"]), f"to the learner; {counted(len(story.versions), 'version')}"),
     ]
 
 
@@ -95,17 +86,11 @@ def _lanes(story: Story) -> list[dict[str, Any]]:
     ]
 
 
-def _accuracy(story: Story) -> dict[str, Any]:
-    lines: list[dict[str, Any]] = [
-        {
-            "name": life.name,
-            "color": color % _COLORS,
-            "points": [(said.seconds, said.accuracy) for said in life.said if said.accuracy is not None],
-        }
-        for color, life in enumerate(story.lives)
+def _lines(story: Story, points: Callable[[Life], Sequence[tuple[float, float]]]) -> list[dict[str, Any]]:
+    """A line for every job that said something: seconds and values."""
+    return [
+        {"name": life.name, "color": color % _COLORS, "points": points(life)} for color, life in enumerate(story.lives)
     ]
-    best = ", ".join(f"{line['name']} {percent(line['points'][-1][1])}" for line in lines if line["points"])
-    return {"lines": lines, "note": f"At the end: {best}." if best else ""}
 
 
 def _beliefs(story: Story) -> dict[str, Any]:
@@ -127,26 +112,6 @@ def _beliefs(story: Story) -> dict[str, Any]:
     return {"types": types, "points": points}
 
 
-def _speeds(story: Story) -> dict[str, Any]:
-    sizes: dict[tuple[str, int, int], list[tuple[float, float, float]]] = {}
-    for speed in story.speeds:
-        key = (speed.job_type, speed.workers, speed.ps)
-        sizes.setdefault(key, []).append((speed.measured, speed.believed, speed.seconds))
-    rows = [
-        (
-            name,
-            _size(workers, ps),
-            f"{sum(measured * seconds for measured, _, seconds in found) / sum(seconds for *_, seconds in found):,.0f}",
-            f"{found[0][1]:,.0f}",
-            f"{found[-1][1]:,.0f}",
-            f"{sum(seconds for *_, seconds in found):.0f} s",
-        )
-        for (name, workers, ps), found in sorted(sizes.items())
-    ]
-    headings = ("Type", "Size", "Measured", "Believed first", "Believed last", "Trained for")
-    return _table(headings, rows, "Sizes are workers + parameter servers, speeds samples/s.")
-
-
 def _resizes(story: Story) -> dict[str, Any]:
     rows = [
         (
@@ -161,46 +126,25 @@ def _resizes(story: Story) -> dict[str, Any]:
         )
         for found in story.carried_out
     ]
-    return _table(
-        ("Job", "At", "From", "To", "How", "Took", "Of that, starting processes", "Stall"),
-        rows,
+    note = (
         "Sizes are workers + parameter servers; all-reduce jobs have no parameter servers. The stall is the longest"
         " wait of any worker: with parameter servers all the rest of a resize happens while the job trains; all-reduce"
-        " jobs wait from their last step before it to the first one after it.",
+        " jobs wait from their last step before it to the first one after it."
     )
-
-
-def _gradients(story: Story) -> dict[str, Any]:
-    rows = [
-        (
-            str(receipt.step),
-            f"{receipt.unix_seconds - story.began_unix_seconds:.0f} s",
-            str(receipt.samples),
-            str(receipt.base_step),
-            str(receipt.staleness),
-            f"{receipt.learning_rate:.2g}",
-        )
-        for receipt in story.gradients
-    ]
-    headings = ("Step of the learner", "At", "Choices", "Computed at step", "Staleness", "Step size")
-    note = "Choices of the policy from which a gradient was computed. Staleness: steps of the learner meanwhile."
-    return _table(headings, rows, note)
+    headings = ("Job", "At", "From", "To", "How", "Took", "Of that, starting processes", "Stall")
+    return {"headings": headings, "rows": rows, "note": note}
 
 
 def _versions(story: Story) -> dict[str, Any]:
     rows = []
-    for version in story.acting_versions:
-        acted = [each.unix_seconds - story.began_unix_seconds for each in story.acted if each.version == version]
-        rows.append((f"v{version}", f"{acted[0]:.0f} s", str(len(acted))))
+    for version, number in Counter(each.version for each in story.acted).items():
+        first = next(each.unix_seconds for each in story.acted if each.version == version)
+        rows.append((f"v{version}", f"{first - story.began_unix_seconds:.0f} s", str(number)))
     note = (
         "Each was published by the learner, signed, and assigned to this machine. The guard changed"
         f" {sum(bool(acted.interventions) for acted in story.acted)} of {len(story.acted)} decisions."
     )
-    return _table(("Version", "From", "Decisions"), rows, note)
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> dict[str, Any]:
-    return {"headings": headings, "rows": rows, "note": note}
+    return {"headings": ("Version", "From", "Decisions"), "rows": rows, "note": note}
 
 
 def _of_resize(found: Resize) -> str:
@@ -219,14 +163,6 @@ def _stall(found: Resize) -> str:
     if found.suspends or not found.before[0]:
         return "–"
     return duration(found.stall_seconds) if found.by_checkpoint else f"{1000 * found.stall_seconds:.2f} ms"
-
-
-def _times(number: int) -> str:
-    return {1: "once", 2: "twice"}.get(number, f"{number} times")
-
-
-def _small_share(share: float) -> str:
-    return "below 0.001%" if share < 1e-5 else f"{100 * share:.2g}%"
 
 
 def _smoothed(points: Sequence[tuple[float, float]], keep: float = 0.6) -> list[tuple[float, float]]:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from cluster_agent.backends.local.scripts.script_folder import ScriptFolder
+from cluster_agent.backends.local.scripts.script_folder import ScriptChange, ScriptFolder
 from cluster_agent.jobs.client import JobClient
 from cluster_agent.jobs.commands import JobLogs
 from cluster_agent.recording.log_reading import log_files
 from elastic_runtime.launcher.job_folder import JobFolder
 from elastic_runtime.launcher.job_status import read_state
 from foundation.figures import counted, duration
-from global_learner.storage.receipts import Receipt
 from policy_net.domain import Progress, speed_at
 from policy_net.exchange.state_codec import decode_progress, decode_state, read_lines
 from policy_net.set_policy.beliefs import SetBeliefs
@@ -74,20 +73,16 @@ class Speed:
     job_type: str
     workers: int
     ps: int
-    seconds: float
     measured: float
     believed: float
-    unix_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Acted:
     """One decision: which version took it, and what the guard did."""
 
-    number: int
     unix_seconds: float
     version: int
-    trigger: str
     interventions: tuple[str, ...]
 
 
@@ -95,16 +90,17 @@ def resizes(jobs: Path, names: list[str]) -> list[Resize]:
     """All changes of these jobs' sizes in the order of their beginnings, from what their launchers wrote."""
     found: list[Resize] = []
     for name in names:
-        script = ScriptFolder(jobs / name)
-        rows = _by_checkpoint(name, script) if script.record_file.exists() else _by_coordinator(JobFolder(jobs / name))
-        found += [row for row in rows if row.changes]
+        script, folder = ScriptFolder(jobs / name), JobFolder(jobs / name)
+        if script.record_file.exists():
+            found += [_by_checkpoint(name, change) for change in script.changes()]
+        elif folder.record_file.exists():
+            found += _by_coordinator(folder)
+    found = [resize for resize in found if resize.changes]
     return sorted(found, key=lambda resize: resize.began_unix_seconds)
 
 
 def _by_coordinator(folder: JobFolder) -> Iterator[Resize]:
     """Of a job with parameter servers; what it was started with is in its record."""
-    if not folder.record_file.exists():
-        return
     started = folder.record()
     before = (int(started["workers"]), int(started["servers"]))
     for row in read_state(folder).get("requests", []):
@@ -118,21 +114,10 @@ def _by_coordinator(folder: JobFolder) -> Iterator[Resize]:
         before = after if done else before
 
 
-def _by_checkpoint(name: str, folder: ScriptFolder) -> Iterator[Resize]:
+def _by_checkpoint(name: str, change: ScriptChange) -> Resize:
     """Of a job without parameter servers; every change is one of a job that ran."""
-    for change in folder.changes():
-        yield Resize(
-            name,
-            change.workers,
-            0,
-            change.done,
-            change.began_unix_seconds,
-            change.ended_unix_seconds,
-            change.stall_seconds,
-            change.stall_seconds,
-            (change.before, 0),
-            by_checkpoint=True,
-        )
+    times, stall = (change.began_unix_seconds, change.ended_unix_seconds), change.stall_seconds
+    return Resize(name, change.workers, 0, change.done, *times, stall, stall, (change.before, 0), by_checkpoint=True)
 
 
 def decisions(state_dir: Path) -> tuple[list[Acted], list[Speed]]:
@@ -146,35 +131,29 @@ def decisions(state_dir: Path) -> tuple[list[Acted], list[Speed]]:
     acted: list[Acted] = []
     speeds: list[Speed] = []
     beliefs = SetBeliefs()
-    for line in _lines(state_dir):
-        at = float(line["wall_time_seconds"])
-        shown = [decode_progress(row) for row in line["observed"]]
-        speeds += [found for entry in shown if (found := _speed(entry, beliefs, at)) is not None]
-        beliefs.observe(shown)
-        beliefs.introduce(decode_state(line["state"]).jobs)
-        guard = tuple(line["interventions"])
-        acted.append(Acted(int(line["number"]), at, int(line["version"]), str(line["trigger"]), guard))
+    for path in log_files(state_dir):
+        for row in read_lines(path):
+            if row.content is None or row.is_checkpoint:
+                continue
+            line = row.content
+            shown = [decode_progress(entry) for entry in line["observed"]]
+            speeds += [found for entry in shown if (found := _speed(entry, beliefs)) is not None]
+            beliefs.observe(shown)
+            beliefs.introduce(decode_state(line["state"]).jobs)
+            acted.append(Acted(float(line["wall_time_seconds"]), int(line["version"]), tuple(line["interventions"])))
     return acted, speeds
 
 
-def _lines(state_dir: Path) -> Iterator[dict[str, Any]]:
-    for path in log_files(state_dir):
-        for line in read_lines(path):
-            if line.content is not None and not line.is_checkpoint:
-                yield line.content
-
-
-def _speed(entry: Progress, beliefs: SetBeliefs, at: float) -> Speed | None:
-    if entry.seconds < _SHORTEST_SECONDS or entry.samples <= 0 or not entry.allocation.workers:
-        return None
-    grid = beliefs.grid(entry.job_type)
+def _speed(entry: Progress, beliefs: SetBeliefs) -> Speed | None:
     size = entry.allocation
-    believed = speed_at(grid, size.ps, size.workers)
+    if entry.seconds < _SHORTEST_SECONDS or entry.samples <= 0 or not size.workers:
+        return None
+    believed = speed_at(beliefs.grid(entry.job_type), size.ps, size.workers)
     measured = entry.samples / entry.seconds
-    return Speed(entry.job_id, entry.job_type, size.workers, size.ps, entry.seconds, measured, believed, at)
+    return Speed(entry.job_id, entry.job_type, size.workers, size.ps, measured, believed)
 
 
-_SAID = re.compile(r"epoch +(?P<epoch>\d+) .*?loss (?P<loss>[\d.]+)(?:.*?test accuracy (?P<accuracy>[\d.]+))?")
+_SAID = re.compile(r"epoch +\d+ .*?loss (?P<loss>[\d.]+)(?:.*?test accuracy (?P<accuracy>[\d.]+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +161,6 @@ class Said:
     """One line of a script about its training; seconds are from the beginning to when it was seen."""
 
     seconds: float
-    epoch: int
     loss: float
     accuracy: float | None
 
@@ -236,16 +214,13 @@ class JobWatch:
             size = (facts["workers"], facts["ps"], facts["state"])
             if size != (life.held[-1][1:] if life.held else (0, 0, "queued")):
                 life.held.append((now, *size))
-            self._read(life, now)
-
-    def _read(self, life: Life, now: float) -> None:
-        if life.logs is None:
-            life.logs = JobLogs(Path(life.facts["log"]), Path(life.facts["logs"]))
-        for line in life.logs.read(last=life.ended):
-            found = _SAID.search(line.decode("utf-8", errors="replace"))
-            if found is not None:
+            life.logs = life.logs or JobLogs(Path(facts["log"]), Path(facts["logs"]))
+            for line in life.logs.read(last=life.ended):
+                found = _SAID.search(line.decode("utf-8", errors="replace"))
+                if found is None:
+                    continue
                 accuracy = None if found["accuracy"] is None else float(found["accuracy"])
-                life.said.append(Said(now, int(found["epoch"]), float(found["loss"]), accuracy))
+                life.said.append(Said(now, float(found["loss"]), accuracy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +239,7 @@ class Story:
     resizes: Sequence[Resize]
     acted: Sequence[Acted]
     speeds: Sequence[Speed]
-    gradients: Sequence[Receipt]
+    gradients: int
     versions: Sequence[int]
     cores: int
 
@@ -274,62 +249,19 @@ class Story:
         return [resize for resize in self.resizes if resize.done]
 
     @property
-    def suspensions(self) -> int:
-        """How often a job gave back all that it had, to go on later."""
-        return sum(resize.suspends for resize in self.carried_out)
-
-    @property
     def live(self) -> list[Resize]:
         """Those that changed the size of a job with parameter servers, which trained on meanwhile."""
         return [resize for resize in self.carried_out if resize.live and not resize.by_checkpoint]
 
-    @property
-    def checkpointed(self) -> list[Resize]:
-        """Those of all-reduce jobs, whose processes ended and began anew."""
-        return [resize for resize in self.carried_out if resize.live and resize.by_checkpoint]
-
-    @property
-    def done(self) -> list[Life]:
-        """The jobs that came to their end."""
-        return [life for life in self.lives if life.facts["state"] == "done"]
-
-    @property
-    def longest_stall_seconds(self) -> float:
-        """Of any worker in any resize of a job that trained on."""
-        return max((resize.stall_seconds for resize in self.live), default=0.0)
-
-    @property
-    def stall_share(self) -> float:
-        """Of all time in which these jobs trained."""
-        trained = math.fsum(life.facts["runSeconds"] for life in self.lives if life.facts["kind"] == "ps")
-        return math.fsum(resize.stall_seconds for resize in self.live) / trained if trained else 0.0
-
-    @property
-    def acting_versions(self) -> list[int]:
-        """Those that took decisions, in their order."""
-        return list(dict.fromkeys(acted.version for acted in self.acted))
-
-    def belief_errors(self) -> tuple[float, float]:
-        """The median factor by which beliefs were off: over the first third of what was measured, and the last."""
-        third = max(1, len(self.speeds) // 3)
-        return _median_factor(self.speeds[:third]), _median_factor(self.speeds[-third:])
-
-    @property
-    def sentence(self) -> str:
-        """All of it in one."""
-        stall = f", the longest stall {1000 * self.longest_stall_seconds:.2g} ms" if self.live else ""
-        others = f", {len(self.checkpointed)} by a checkpoint (all-reduce)" if self.checkpointed else ""
-        return (
-            f"{len(self.done)} of {counted(len(self.lives), 'job')} done in {duration(self.seconds)}; "
-            f"{counted(len(self.live), 'resize')} of jobs that trained on{stall}{others}, "
-            f"{counted(self.suspensions, 'suspension')}; "
-            f"{counted(len(self.gradients), 'gradient')} to the learner, {counted(len(self.versions), 'version')}, "
-            f"decided by {', '.join(f'v{version}' for version in self.acting_versions)}"
-        )
-
     def to_json(self) -> dict[str, Any]:
-        """The content of `summary.json`."""
-        early, late = self.belief_errors() if self.speeds else (None, None)
+        """The content of `summary.json`.
+
+        `belief_factor`s are the median factors by which beliefs of speeds were off, over the first third of what was
+        measured and the last; `longest_stall_seconds` is of any worker in a resize of a job that trained on, and
+        `stall_share` of all time in which such jobs trained.
+        """
+        carried_out, live, third = self.carried_out, self.live, max(1, len(self.speeds) // 3)
+        trained = math.fsum(life.facts["runSeconds"] for life in self.lives if life.facts["kind"] == "ps")
         return {
             "jobs": [
                 {
@@ -339,30 +271,46 @@ class Story:
                     "submitted_seconds": life.submitted_seconds,
                     "jct_seconds": life.facts["ageSeconds"],
                     "run_seconds": life.facts["runSeconds"],
-                    "samples": life.facts["samples"],
-                    "stall_seconds": sum(found.stall_seconds for found in self.carried_out if found.job == life.name),
-                    "resizes": sum(found.job == life.name for found in self.carried_out),
+                    "samples": life.facts.get("samples", 0),
+                    "stall_seconds": sum(found.stall_seconds for found in carried_out if found.job == life.name),
+                    "resizes": sum(found.job == life.name for found in carried_out),
                     "loss": life.said[-1].loss if life.said else None,
                     "accuracy": life.said[-1].accuracy if life.said else None,
                 }
                 for life in self.lives
             ],
-            "resizes": len(self.live),
-            "resizes_by_checkpoint": len(self.checkpointed),
-            "suspensions": self.suspensions,
-            "longest_stall_seconds": self.longest_stall_seconds,
-            "stall_share": self.stall_share,
+            "resizes": len(live),
+            "resizes_by_checkpoint": sum(resize.live and resize.by_checkpoint for resize in carried_out),
+            "suspensions": sum(resize.suspends for resize in carried_out),
+            "longest_stall_seconds": max((resize.stall_seconds for resize in live), default=0.0),
+            "stall_share": math.fsum(resize.stall_seconds for resize in live) / trained if trained else 0.0,
             "decisions": len(self.acted),
-            "acting_versions": self.acting_versions,
+            "acting_versions": list(dict.fromkeys(acted.version for acted in self.acted)),
             "interventions": sum(bool(acted.interventions) for acted in self.acted),
-            "gradients": len(self.gradients),
+            "gradients": self.gradients,
             "versions": list(self.versions),
-            "belief_factor_early": early,
-            "belief_factor_late": late,
+            "belief_factor_early": _median_factor(self.speeds[:third]),
+            "belief_factor_late": _median_factor(self.speeds[-third:]),
             "wall_seconds": self.seconds,
         }
 
 
-def _median_factor(speeds: Sequence[Speed]) -> float:
-    """1 is right; 2 is twice, or half."""
-    return math.exp(median(abs(math.log(speed.believed / speed.measured)) for speed in speeds if speed.believed > 0))
+def sentence(summary: Mapping[str, Any]) -> str:
+    """All of a run in one sentence, from its summary."""
+    done = sum(job["state"] == "done" for job in summary["jobs"])
+    stall = f", the longest stall {1000 * summary['longest_stall_seconds']:.2g} ms" if summary["resizes"] else ""
+    by_checkpoint = summary["resizes_by_checkpoint"]
+    others = f", {by_checkpoint} by a checkpoint (all-reduce)" if by_checkpoint else ""
+    return (
+        f"{done} of {counted(len(summary['jobs']), 'job')} done in {duration(summary['wall_seconds'])}; "
+        f"{counted(summary['resizes'], 'resize')} of jobs that trained on{stall}{others}, "
+        f"{counted(summary['suspensions'], 'suspension')}; "
+        f"{counted(summary['gradients'], 'gradient')} to the learner, {counted(len(summary['versions']), 'version')}, "
+        f"decided by {', '.join(f'v{version}' for version in summary['acting_versions'])}"
+    )
+
+
+def _median_factor(speeds: Sequence[Speed]) -> float | None:
+    """1 is right; 2 is twice, or half; None where nothing was believed."""
+    logs = [abs(math.log(speed.believed / speed.measured)) for speed in speeds if speed.believed > 0]
+    return math.exp(median(logs)) if logs else None

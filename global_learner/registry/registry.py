@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from global_learner.errors import BadRequest, StateUnusable
@@ -391,17 +391,6 @@ class Registry:
         if stale:
             self.collect_orphans()
         return len(stale)
-
-    def forget_moments(self) -> int:
-        """Remove the moments of all versions but the newest; how many. A reset to one of these begins with zeros."""
-        with self.database.transaction() as session:
-            newest = session.scalar(select(func.max(VersionRow.version)))
-            others = select(VersionRow).where(VersionRow.version != newest, VersionRow.head_digest != "")
-            rows = session.scalars(others).all()
-            for row in rows:
-                row.head_digest, row.head_size_bytes = "", 0
-        self.collect_orphans()
-        return len(rows)
 
     def accept_lost_versions(self) -> None:
         """Miss the versions no longer that others knew; they keep their numbers."""

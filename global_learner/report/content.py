@@ -22,8 +22,6 @@ from global_learner.report.versions import Scores, comparable_scores, replayed_s
 from global_learner.report.words import against
 from policy_net.exchange.generated import fleet_pb2
 
-Staleness = Mapping[str, Mapping[int, int]]
-"""Cluster to staleness in head steps to updates."""
 MOST_VERSIONS = 12
 """Rows: those on which clusters act come first."""
 
@@ -83,7 +81,6 @@ def _fared(scores: Scores, version: int) -> str:
 def report_content(
     report: fleet_pb2.GetReportReply,
     replays: ReplayComparison | None = None,
-    every_update: Staleness | None = None,
     ended: bool = False,
     named: bool = True,
 ) -> dict[str, Any]:
@@ -92,7 +89,6 @@ def report_content(
     Args:
         report: the learner's answer.
         replays: comparison after the run, if there is one.
-        every_update: staleness of all applied updates where it is known; else the latest ones of `report`.
         ended: the fleet is over, though its learner still answered; no score comes any more.
         named: the reader may see names and reasons of the audit log.
     """
@@ -137,7 +133,7 @@ def report_content(
         "learning": learning_curve(scores.points, scores.baseline, scores.of),
         "lessons": None if replays is None else lesson_section(replays.lessons),
         "score_over": scores.baseline or None,
-        "staleness": _staleness(report, every_update),
+        "staleness": _staleness(report),
         "interventions": interventions(fleet.clusters),
         "jobs": reported_jobs(fleet.clusters),
         "versions": versions,
@@ -146,9 +142,7 @@ def report_content(
     }
 
 
-def _staleness(report: fleet_pb2.GetReportReply, every_update: Staleness | None) -> dict[str, Any] | None:
-    if every_update is not None:
-        return staleness_histogram(every_update, "all applied updates")
+def _staleness(report: fleet_pb2.GetReportReply) -> dict[str, Any] | None:
     counts = {entry.cluster: dict(entry.updates) for entry in report.staleness}
     latest = sum(sum(by_staleness.values()) for by_staleness in counts.values())
     return staleness_histogram(counts, f"the latest {counted(latest, 'applied update')}")

@@ -20,7 +20,6 @@ from cluster_agent.jobs.views import job_table as agent_job_table
 from cluster_agent.jobs.views import jobs_table as agent_jobs_table
 from cluster_agent.jobs.views import one_job
 from cluster_agent.recording.log_replay import LogReplayResult
-from deploy.demonstration.display import fleet_table
 from deploy.local.report import times_table
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size, TaskStatus
 from elastic_runtime.launcher.commands.job_tables import job_table, jobs_table
@@ -28,7 +27,6 @@ from elastic_runtime.launcher.job_status import status_record
 from elastic_runtime.protocol.plan import JobPhase, TaskRole
 from foundation.tables import FittedTable
 from policy_net.cli import policy_sheet
-from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import SetSpec
 from policy_net.laboratory.commands.answers import owner_table_on_terminal, replay_table
 from policy_net.laboratory.commands.fit_speed import quality_table
@@ -190,19 +188,6 @@ def tuned() -> FittedTable:
     return best_table(SimpleNamespace(space=SimpleNamespace(defaults=defaults)), SimpleNamespace(trials=trials))  # type: ignore[arg-type]
 
 
-def demo_fleet() -> FittedTable:
-    status = fleet_pb2.ClusterStatus(
-        time_seconds=1_234_567.0, jobs_running=142, jobs_waiting=3456, jobs_done=131_789, avg_jct_seconds=372_528.0,
-        baseline_jct_seconds=472_528.0, acting_version=1190, learning_step=103_480,
-    )  # fmt: skip
-    view = fleet_pb2.ClusterView(cluster=NAME, status=status, last_staleness=103)
-    fleet = fleet_pb2.GetFleetReply(
-        head_step=103_480, updates_accepted=1_234_567, updates_rejected=89_012, latest_version=1190
-    )
-    fleet.clusters.extend([view, view])
-    return fleet_table(fleet, 1200.0)
-
-
 def demo_times() -> FittedTable:
     labels = {
         "recorded": "your own, as recorded", "fifo-easy": "FIFO with EASY backfill", "drf": "DRF", "optimus": "Optimus",
@@ -210,8 +195,8 @@ def demo_times() -> FittedTable:
     }  # fmt: skip
     times = {NAME: dict.fromkeys(labels, 372_528.0), "south": dict.fromkeys(list(labels)[1:], 123_456.0)}
     plan = [SimpleNamespace(name=name, nodes=120, jobs=1234) for name in times]
-    comparison = SimpleNamespace(labels=labels, own_jct_seconds=times)
-    return times_table(SimpleNamespace(comparison=comparison, plan=plan))  # type: ignore[arg-type]
+    replays = SimpleNamespace(labels=labels, jct_seconds=times)
+    return times_table(SimpleNamespace(replays=replays, plan=plan))  # type: ignore[arg-type]
 
 
 SAMPLES: dict[str, Sample] = {
@@ -225,7 +210,6 @@ SAMPLES: dict[str, Sample] = {
     "cluster_agent/jobs/views.py:jobs_table": lambda: agent_jobs_table([agent_job()]),
     "cluster_agent/jobs/views.py:one_job": lambda: one_job(agent_job(), NOW + 400_000.0),
     "cluster_agent/cli.py:result_sheet": replayed,
-    "deploy/demonstration/display.py:fleet_table": demo_fleet,
     "deploy/local/report.py:times_table": demo_times,
     "elastic_runtime/launcher/commands/job_tables.py:job_table": lambda: job_table(status()),
     "elastic_runtime/launcher/commands/job_tables.py:jobs_table": lambda: jobs_table([status(), status()]),
@@ -285,7 +269,6 @@ def test_what_tells_most_is_there_in_the_narrowest_terminal() -> None:
         "cluster_agent/jobs/views.py:job_table": ("suspended", "1234", "waits for 12 GPUs"),
         "elastic_runtime/launcher/commands/job_tables.py:job_table": ("worker-12", "123456", "f1bd4180", "aborted"),
         "elastic_runtime/launcher/commands/job_tables.py:jobs_table": ("running", PATH),
-        "deploy/demonstration/display.py:fleet_table": ("103.48", "131.26"),
         "deploy/local/report.py:times_table": ("103.48", "34.29", "1.00"),
         "policy_net/laboratory/commands/runs.py:runs_table": (
             "run-of-the-21st-17",

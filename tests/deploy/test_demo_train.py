@@ -16,7 +16,7 @@ import pytest
 from cluster_agent.backends.local.job_file import check_job
 from cluster_agent.backends.local.scripts.script_folder import ScriptChange, ScriptChanges, ScriptFolder, ScriptRecord
 from deploy.demonstration.processes import VARIABLE
-from deploy.train.jobs import ARRIVALS, arrivals, free_cores, said, share_of_work
+from deploy.train.jobs import ARRIVALS, arrivals, free_cores, share_of_work
 from deploy.train.story import resizes
 from elastic_runtime.control.messages import JobStatus, RequestOutcome, RequestState, Size
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, write_json
@@ -103,8 +103,6 @@ def test_on_a_busy_machine_jobs_get_less_work_and_never_none() -> None:
     assert share_of_work(2.0) == share_of_work(64.0) == 1.0
     assert 0.3 < share_of_work(1.2) < 0.7
     assert share_of_work(0.0) == share_of_work(0.5) == 0.05
-    assert said(2, 2.0, 1.0) == ()
-    assert "0.9 of 2 cores are free" in said(2, 0.9, 0.2)[0]
     assert 0.0 < free_cores(1) <= 1.01
 
 

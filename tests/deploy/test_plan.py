@@ -18,26 +18,24 @@ def test_without_files_there_are_three_clusters_of_different_size_and_mix() -> N
     plan = make_plan(None, (), seed=0, jobs=None)
     assert len(plan) == 3
     assert len({cluster.nodes for cluster in plan}) == 3
-    types = [
-        {job.job_type for job in cluster.world(cluster.own, cluster.own.speeds()).workload.jobs} for cluster in plan
-    ]
+    types = [{job.job_type for job in cluster.world(cluster.own, cluster.own.speeds())[0].jobs} for cluster in plan]
     assert types[0] != types[1] != types[2] != types[0]
 
 
 def test_held_out_workloads_are_never_the_clusters_own() -> None:
     for cluster in make_plan(None, (), seed=7, jobs=10):
         speeds = cluster.own.speeds()
-        own = cluster.world(cluster.own, speeds).workload
+        own = cluster.world(cluster.own, speeds)[0]
         assert cluster.held_out
-        assert all(cluster.world(world, speeds).workload.jobs != own.jobs for world in cluster.held_out)
+        assert all(cluster.world(world, speeds)[0].jobs != own.jobs for world in cluster.held_out)
 
 
 def test_a_csv_cluster_is_judged_on_the_jobs_after_its_own(traces: Path) -> None:
     (cluster,) = make_plan(traces, ("north",), seed=0, jobs=10)
     speeds = cluster.own.speeds()
-    own = {job.job_id for job in cluster.world(cluster.own, speeds).workload.jobs}
+    own = {job.job_id for job in cluster.world(cluster.own, speeds)[0].jobs}
     (world,) = cluster.held_out
-    assert not own & {job.job_id for job in cluster.world(world, speeds).workload.jobs}
+    assert not own & {job.job_id for job in cluster.world(world, speeds)[0].jobs}
     assert not cluster.held_out_note
 
 
@@ -78,6 +76,6 @@ def test_jobs_of_rollouts_keep_coming_for_longer_than_the_clusters_own() -> None
         assert cluster.lasting is not None
         source, world = cluster.lasting
         lasting = world.workload(source, world.speeds())
-        own = cluster.world(cluster.own, cluster.own.speeds()).workload
+        own = cluster.world(cluster.own, cluster.own.speeds())[0]
         assert lasting.jobs[-1].submit_time_seconds > 10 * own.jobs[-1].submit_time_seconds
         assert {job.job_type for job in lasting.jobs} == {job.job_type for job in own.jobs}

@@ -8,24 +8,24 @@ from typing import NoReturn
 
 import pytest
 
-import deploy.kube.demo as kube
+import deploy.kube.__main__ as kube
 import deploy.local.demo as local
-import deploy.train.demo as train
+import deploy.train.__main__ as train
 from deploy.demonstration import frame
 from foundation.locks import FileLock
 from policy_net.errors import BadInput
 
 
 def run_local(folder: Path, report: Path) -> None:
-    local.run_demo(local.DemoOptions(fleet="language", jobs=6, run_folder=folder / "run", report_folder=report))
+    local.demo(**vars(local.DemoOptions(fleet="language", jobs=6, run_folder=folder / "run", report_folder=report)))
 
 
 def run_train(folder: Path, report: Path) -> None:
-    train.run_training(train.TrainOptions(1, 0.05, 10.0, folder / "run", report))
+    train.demo_train(**vars(train.TrainOptions(1, 0.05, 10.0, folder / "run", report)))
 
 
 def run_kube(folder: Path, report: Path) -> None:
-    kube.run_on_kubernetes(kube.KubeOptions(1, 0, 30.0, folder / "run", report))
+    kube.demo_kube(**vars(kube.KubeOptions(1, 0, 30.0, folder / "run", report)))
 
 
 @pytest.fixture(params=[(local, run_local), (train, run_train), (kube, run_kube)], ids=["local", "train", "kube"])

@@ -1,6 +1,7 @@
 """The demo's rollouts: the plan is one, and every ending is told as it was; the whole of it runs in test_demo.py."""
 
 import itertools
+from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -11,23 +12,21 @@ from rich.console import Console
 from cluster_agent.backend_settings import SimulatedBackendSettings
 from cluster_agent.backends.simulated.backend import SNAPSHOT
 from cluster_agent.settings_file import read_settings
-from deploy.demonstration.configs import FLEETS, DemoPolicy, simulated_agent
 from deploy.demonstration.display import Display
 from deploy.demonstration.frame import DemoLearner, Demonstration, operator, write_yaml
 from deploy.demonstration.processes import DemoFailed, Processes
 from deploy.local import rollouts
 from deploy.local.fleet import CLUSTER_STATE
-from deploy.local.plan import make_plan
+from deploy.local.plan import FLEETS, DemoPolicy, make_plan, simulated_agent
 from deploy.local.rollouts import (
     MOST_PAIRS,
+    PLAN,
     RolloutEnd,
     Rollouts,
     contradiction,
     judged,
     why_none,
-    write_plan,
 )
-from global_learner.rollout.plan import read_plan
 from global_learner.rollout.state import RolloutPhase
 from policy_net.exchange.generated import fleet_pb2
 
@@ -89,14 +88,13 @@ def run(folder: Path, learner: Learner, foretold: RolloutPhase, step_seconds: fl
     display = Display(1200.0, Console(file=said, width=200))
     seconds = itertools.count(0.0, step_seconds)
     course: Any = learner
-    plan = write_plan(folder / "rollout.yaml")
     demo = Demonstration(folder, Processes(folder), display)
-    own = Rollouts(course, ("north", "south"), plan, demo, lambda: next(seconds))
+    own = Rollouts(course, ("north", "south"), demo, lambda: next(seconds))
     return own.run(7, foretold), said.getvalue()
 
 
-def test_the_plan_goes_from_gate_to_fleet(tmp_path: Path) -> None:
-    assert tuple(stage.kind for stage in read_plan(write_plan(tmp_path / "rollout.yaml")).stages) == STAGES
+def test_the_plan_goes_from_gate_to_fleet() -> None:
+    assert tuple(stage.kind for stage in PLAN.stages) == STAGES
 
 
 def test_a_rollout_is_told_stage_by_stage(tmp_path: Path) -> None:
@@ -108,7 +106,7 @@ def test_a_rollout_is_told_stage_by_stage(tmp_path: Path) -> None:
     margin = "(a margin of 10% is the demo's alone, as it has minutes; other plans have 3% unless set)"
     assert lines.pop(3) == margin
     assert lines[:-1] == [f"{kind}: pass; {kind} pass" for kind in STAGES]
-    assert end.to_json()["stages"][1] == {"kind": "shadow", "outcome": "pass", "reason": "shadow pass", "pairs": 3}
+    assert asdict(end)["stages"][1] == {"kind": "shadow", "outcome": "pass", "reason": "shadow pass", "pairs": 3}
     assert learner.asked == ["start v7"]
 
 
@@ -184,9 +182,7 @@ def test_while_versions_are_judged_a_cluster_schedules_as_a_real_one_and_waits_f
     with Processes(tmp_path) as processes:
         learner = DemoLearner(Demonstration(tmp_path, processes, Display(1200.0)), tmp_path)
     for by_rollouts in (False, True):
-        content = simulated_agent(
-            "mixed", learner, FLEETS[DemoPolicy.SET], cluster.source, cluster.own, by_rollouts=by_rollouts
-        )
+        content = simulated_agent(cluster, learner, FLEETS[DemoPolicy.SET], by_rollouts=by_rollouts)
         found[by_rollouts] = read_settings(write_yaml(tmp_path / "agent.yaml", content))
     before, then = found[False], found[True]
     assert isinstance(before.backend, SimulatedBackendSettings)

@@ -12,7 +12,6 @@ from selenium.webdriver.remote.webdriver import WebDriver
 
 from deploy.train.page import training_page
 from deploy.train.story import Acted, Life, Resize, Said, Speed, Story
-from global_learner.storage.receipts import Receipt
 
 BEGAN = 1_795_000_000.0
 LEAST_PIXELS = 10.0
@@ -47,7 +46,7 @@ def test_names_are_text_and_a_run_without_anything_to_show_has_its_page(browser:
         evil, 2.0, facts={"state": "failed", "modelType": evil, "kind": "ps", "ageSeconds": 3.0, "runSeconds": 0}
     )
     look(browser, 1280, dark=False)
-    browser.get(written(Story(BEGAN, 9.0, [bare], [], [], [], [], [1], 2), tmp_path))
+    browser.get(written(Story(BEGAN, 9.0, [bare], [], [], [], 0, [1], 2), tmp_path))
     assert complaints(browser) == []
     assert browser.title == "fedl2: jobs that trained on this machine"
     assert text(browser, "#sizes svg .row") == f"{evil[:17]}…"
@@ -65,13 +64,12 @@ def story() -> Story:
         for at, before, after in zip((10.0, 20.0, 30.0, 40.0, 50.0), sizes[:-1], sizes[1:], strict=True)
     ]
     speeds = [
-        Speed(one.name, one.facts["modelType"], workers, 1, 10.0, 900.0 * workers, 1500.0, BEGAN + 20.0)
+        Speed(one.name, one.facts["modelType"], workers, 1, 900.0 * workers, 1500.0)
         for one in lives
         for workers in (1, 2)
     ]
-    gradients = [Receipt(step, "here", 1, step, step - 1, 0, 1, 2e-4, 30, BEGAN + 30.0 * step) for step in (1, 2)]
-    acted = [Acted(number, BEGAN + 30.0 * number, number, "arrival", ()) for number in (1, 2)]
-    return Story(BEGAN, 120.0, lives, resizes, acted, speeds, gradients, [1, 2], 2)
+    acted = [Acted(BEGAN + 30.0 * number, number, ()) for number in (1, 2)]
+    return Story(BEGAN, 120.0, lives, resizes, acted, speeds, 2, [1, 2], 2)
 
 
 def life(place: int, name: str, model_type: str, submitted: float) -> Life:
@@ -80,7 +78,7 @@ def life(place: int, name: str, model_type: str, submitted: float) -> Life:
         (submitted + 8.0, 3, 1, "running"),
         (submitted + 30.0, 1, 1, "running"),
     ]
-    said = [Said(submitted + 10.0 * step, step, 2.0 / step, 0.3 * step) for step in (1, 2, 3)]
+    said = [Said(submitted + 10.0 * step, 2.0 / step, 0.3 * step) for step in (1, 2, 3)]
     facts = {"state": "done", "modelType": model_type, "kind": "ps", "ageSeconds": 60.0 + place, "runSeconds": 50.0}
     return Life(name, submitted, held, said, facts | {"samples": 4000, "ended": True})
 
@@ -107,3 +105,10 @@ def test_the_page_of_real_jobs_is_read_at_any_width_and_light(
         "return [...document.querySelectorAll('svg[aria-label^=Workers]')].filter((chart) => chart.clientWidth).length"
     )
     assert browser.execute_script(lanes) == 1, "either the wide chart or the narrow one"
+
+
+def test_losses_within_one_power_of_ten_are_a_curve_with_a_height(browser: WebDriver, page: str) -> None:
+    look(browser, 1280, dark=False)
+    browser.get(page)
+    line = browser.find_element(By.CSS_SELECTOR, "#loss svg path.line")
+    assert line.size["height"] > 60.0, "from 2.0 to 1.1, smoothed"

@@ -1,7 +1,8 @@
 """A deadline that progress puts off: on a busy machine the same takes longer, and is not given up."""
 
+from deploy.demonstration.configs import FleetSettings
 from deploy.demonstration.frame import ProgressDeadline
-from deploy.local.fleet import LearningTime
+from deploy.local.fleet import learned_enough
 
 
 class Clock:
@@ -33,24 +34,10 @@ def test_progress_puts_it_off_up_to_the_last_one() -> None:
     assert deadline.passed("and on")
 
 
-def test_learning_ends_with_its_updates_or_its_time() -> None:
-    clock = Clock()
-    learning = LearningTime(60.0, 400, 10, 300.0, clock)
-    assert not learning.over(399)
-    assert learning.over(400)
-    clock.now += 60.0
-    assert learning.over(10)
-    assert learning.share(0) == 1.0
-
-
-def test_on_a_slow_machine_it_goes_on_to_the_first_version_as_long_as_updates_come() -> None:
-    clock = Clock()
-    learning = LearningTime(60.0, 400, 10, 300.0, clock)
-    for updates in range(10):
-        assert not learning.over(updates), "an update in four minutes"
-        clock.now += 240.0
-    assert learning.over(10)
-    alone = LearningTime(60.0, 400, 10, 300.0, clock)
-    assert not alone.over(3)
-    clock.now += 301.0
-    assert alone.over(3), "none comes any more"
+def test_learning_ends_with_its_updates_or_its_time_and_has_a_version_unless_updates_are_stuck() -> None:
+    settings = FleetSettings(seconds=60.0, updates=400, publish_every_steps=10)
+    assert not learned_enough(settings, 399, 59.0, stuck=False)
+    assert learned_enough(settings, 400, 0.0, stuck=False)
+    assert learned_enough(settings, 10, 60.0, stuck=False)
+    assert not learned_enough(settings, 9, 2000.0, stuck=False), "an update in four minutes"
+    assert learned_enough(settings, 3, 2000.0, stuck=True), "none comes any more"

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy.local.worse_version import made_worse, publish_worse
+from deploy.local.rollouts import made_worse, publish_worse
 from global_learner.registry.registry import Registry
 from global_learner.scores.replay_set import REPLAYS
 from global_learner.scores.scoring import average_jct

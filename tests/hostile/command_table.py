@@ -25,7 +25,7 @@ from learner_makers import policy
 import cluster_agent.cli
 import deploy.demonstration.processes
 import deploy.local.demo
-import deploy.train.demo
+import deploy.train.__main__
 import global_learner.cli
 import global_learner.policyctl.cli
 import policy_net.cli
@@ -189,7 +189,7 @@ PROGRAMS = {
     "cluster-agent": cluster_agent.cli.app,
     "policyctl": global_learner.policyctl.cli.app,
     "python -m deploy.local": deploy.local.demo.app,
-    "python -m deploy.train": deploy.train.demo.app,
+    "python -m deploy.train": deploy.train.__main__.app,
     elastic_rows.PROGRAM: elastic_rows.APP,
 }
 STARTED = {

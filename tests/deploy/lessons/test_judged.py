@@ -13,8 +13,8 @@ from deploy.demonstration.display import Display
 from deploy.demonstration.frame import DemoLearner, Demonstration, write_yaml
 from deploy.demonstration.processes import Processes
 from deploy.local.fleet import PublishedVersion
-from deploy.local.lessons import LESSONS, judge_lessons, lesson_score, lessons_json, make_pasts, taught_agent
-from deploy.local.plan import make_plan
+from deploy.local.lessons import LESSONS, judge_lessons, lesson_score, lessons_json, make_pasts
+from deploy.local.plan import make_plan, simulated_agent
 from global_learner.aggregation.settings import Units
 from global_learner.report.learning import LessonCurve
 from global_learner.settings import read_settings as read_learner
@@ -58,7 +58,7 @@ def test_the_files_of_learner_and_agents_are_what_the_programs_take(tmp_path: Pa
     with Processes(tmp_path) as processes:
         own = DemoLearner(Demonstration(tmp_path, processes, Display(1200.0)), tmp_path)
     learner = read_learner(write_yaml(tmp_path / "learner.yaml", learner_content(start, own, LESSONS)))
-    agent = read_agent(write_yaml(tmp_path / "agent.yaml", taught_agent(past, own, LESSONS)))
+    agent = read_agent(write_yaml(tmp_path / "agent.yaml", simulated_agent(past, own, LESSONS)))
     assert learner.optimizer_for(extended(default_set_file(), "set").spec).units is Units.SPREADS
     assert agent.learning.source == "twin"
-    assert agent.learning.twin.history == (str(past.recording.resolve()),)
+    assert agent.learning.twin.history == (past.past,)

@@ -26,14 +26,14 @@ def test_sweeps_are_runs_that_are_alike_and_a_seed_gives_the_same_again() -> Non
 
 def test_made_up_pasts_have_windows_that_hold_other_jobs(tmp_path: Path) -> None:
     pasts = make_pasts(make_plan(None, ("language", "mixed"), seed=3, jobs=5), tmp_path, seed=3, made_up=True)
-    assert [past.later.name for past in pasts] == ["language", "mixed"]
+    assert [past.name for past in pasts] == ["language", "mixed"]
     for past in pasts:
-        assert len(past.later.held_out) == WINDOWS
-        worlds = [past.later.world(world, world.speeds()) for world in past.later.held_out]
-        assert [len(world.workload.jobs) for world in worlds] == [WINDOW_JOBS] * WINDOWS
-        assert {world.environment.nodes for world in worlds} == {past.later.nodes}
-        assert not any(job.work_known for world in worlds for job in world.workload.jobs)
-        taught, held = ({row[1:] for row in rows_of(file)} for file in (past.recording, Path(past.later.source)))
+        assert len(past.held_out) == WINDOWS
+        worlds = [past.world(world, world.speeds()) for world in past.held_out]
+        assert [len(workload.jobs) for workload, _ in worlds] == [WINDOW_JOBS] * WINDOWS
+        assert {environment.nodes for _, environment in worlds} == {past.nodes}
+        assert not any(job.work_known for workload, _ in worlds for job in workload.jobs)
+        taught, held = ({row[1:] for row in rows_of(Path(file))} for file in (past.past, past.source))
         assert not taught & held
 
 
@@ -50,6 +50,6 @@ def test_of_a_file_the_first_jobs_teach_and_those_after_them_judge(
         assert pasts == ()
         return
     (past,) = pasts
-    assert [row[0] for row in rows_of(past.recording)] == [f"j{number}" for number in range(jobs)]
-    assert len(past.later.held_out) == windows
-    assert rows_of(Path(past.later.source))[0][0] == f"j{jobs}"
+    assert [row[0] for row in rows_of(Path(past.past))] == [f"j{number}" for number in range(jobs)]
+    assert len(past.held_out) == windows
+    assert rows_of(Path(past.source))[0][0] == f"j{jobs}"

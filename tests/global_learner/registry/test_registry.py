@@ -110,17 +110,6 @@ def test_pruning_keeps_the_first_the_assigned_and_the_newest(registry: Registry)
     assert registry.prune(2) == 0
 
 
-def test_moments_can_be_forgotten_but_for_the_newest_and_the_policies_stay(registry: Registry, tmp_path: Path) -> None:
-    for step in (10, 20, 30):
-        registry.publish(policy(seed=step), step, 1e9, {}, 1.0, assign_all=False, head=b"moments" * step)
-    assert registry.forget_moments() == 2
-    assert [registry.head_bytes(version) for version in (2, 3)] == [None, None]
-    assert registry.head_bytes(4) == b"moments" * 30
-    assert len(list((tmp_path / "heads").iterdir())) == 1
-    assert [registry.policy_bytes(version)[0].kept for version in (1, 2, 3, 4)] == [True] * 4
-    assert registry.forget_moments() == 0
-
-
 def test_a_file_that_two_versions_share_stays_while_one_is_kept(tmp_path: Path) -> None:
     registry = Registry(tmp_path)
     for step in (0, 10, 20, 30):
