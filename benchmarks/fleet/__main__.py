@@ -3,7 +3,6 @@
 The real `global-learner serve` enrolls every cluster, which then sends a heartbeat every two seconds and, every twenty,
 pulls the head and pushes an update of 0.4 MB. At the end the learner is killed with SIGKILL, and its log is compared
 with what the clusters were told. Behind it, in turns: 16 clusters that push without pause, and a bare grpcio echo.
-`--regions 4` has four learners below a root in its place, the clusters dealt over them, of which one is killed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from pathlib import Path
 from benchmarks.command import parser_of, show, workplace
 from benchmarks.fleet.load import Pace
 from benchmarks.fleet.measure import Plan, measure
-from benchmarks.fleet.regions import TreePlan, measure_tree
 from global_learner.telemetry import set_up_logging
 
 
@@ -28,8 +26,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--period-seconds", type=float, default=20.0, help="from one update of a cluster to its next")
     parser.add_argument("--heartbeat-seconds", type=float, default=2.0, help="the same of heartbeats; 0 for none")
     parser.add_argument("--processes", type=int, default=4, help="the clusters are dealt over so many")
-    parser.add_argument("--regions", type=int, default=0, help="a tree: so many learners below one; 0: one learner")
-    parser.add_argument("--push-seconds", type=float, default=20.0, help="of a region, from one push to its next")
     parser.add_argument("--ratio-rounds", type=int, help="turns of learner and echo; 0 for none")
     parser.add_argument("--seed", type=int, default=0, help="of the moments at which clusters begin")
     parser.add_argument(
@@ -44,16 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if rounds < 0 or options.heartbeat_seconds < 0.0:
         parser.error("--ratio-rounds and --heartbeat-seconds take 0 or more")
     set_up_logging("warning")
-    if options.regions < 0 or options.push_seconds <= 0.0 or clusters < options.regions:
-        parser.error("--regions takes 0 or more, at most one a cluster, and --push-seconds more than 0")
     pace = Pace(options.period_seconds, options.heartbeat_seconds, seconds, options.seed)
     plan = Plan(clusters, options.processes, pace, ratio_rounds=rounds)
     with workplace("fleet", options.folder) as (folder, reported):
-        if options.regions:
-            tree = TreePlan(options.regions, clusters, pace, options.push_seconds)
-            result = measure_tree(folder, tree, reported)
-        else:
-            result = measure(folder, plan, reported)
+        result = measure(folder, plan, reported)
     show(result, options.output)
     return 0
 

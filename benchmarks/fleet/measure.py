@@ -2,23 +2,108 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fleet.counting import count_in
-from benchmarks.fleet.load import Done, Pace
-from benchmarks.fleet.load_processes import load_processes
+from benchmarks.fleet.load import Done, Opened, Pace
 from benchmarks.fleet.memory import Sample, Watch, growth_percent
 from benchmarks.processes import CommandedModule, percentile, resident_bytes
 from benchmarks.push.policies import policy
 from benchmarks.push.servers import LOAD_MODULE, Server, enroll, load_server, metrics, start_echo, start_learner
 from deploy.demonstration.processes import Processes
+from global_learner.storage.receipts import Receipt, read_receipts
 from policy_net.exchange.policy_file import PolicyFile
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The log beside the clusters' word.
+
+    Attributes:
+        logged: updates in the log, resets apart.
+        lost: acknowledged and not in the log.
+        twice: in the log more often than once, each further time.
+        unasked: in the log and not acknowledged: 0 where every update was answered.
+        gaps: steps that are missing from the log, or out of order.
+    """
+
+    logged: int
+    lost: int
+    twice: int
+    unasked: int
+    gaps: int
+
+
+def count(receipts: Iterable[Receipt], acknowledged: Mapping[str, tuple[int, list[int]]]) -> Counted:
+    """Compare a log with what clusters were told: by cluster, its incarnation and the numbers of its updates."""
+    logged: Counter[tuple[str, int, int]] = Counter()
+    gaps, step = 0, 0
+    for receipt in receipts:
+        gaps += receipt.step != step + 1
+        step = receipt.step
+        if receipt.kind == "update":
+            logged[receipt.cluster, receipt.incarnation, receipt.sequence] += 1
+    reported = {
+        (cluster, incarnation, number) for cluster, (incarnation, numbers) in acknowledged.items() for number in numbers
+    }
+    return Counted(
+        logged=logged.total(),
+        lost=len(reported - logged.keys()),
+        twice=sum(times - 1 for times in logged.values()),
+        unasked=len(logged.keys() - reported),
+        gaps=gaps,
+    )
+
+
+def count_in(state_dir: Path, spec_digest: str, acknowledged: Mapping[str, tuple[int, list[int]]]) -> Counted:
+    """The same of the state directory of a learner that has ended, however it did.
+
+    Raises:
+        StateUnusable: its log or its receipts are damaged.
+    """
+    return count(read_receipts(state_dir, spec_digest), acknowledged)
+
+
+class LoadProcesses:
+    """So many processes, over which the clusters are dealt; use within `load_processes`."""
+
+    def __init__(self, running: list[CommandedModule]) -> None:
+        self._running = running
+
+    def open(self, address: str, identities: dict[str, str]) -> None:
+        """Connect and register every cluster."""
+        dealt: list[dict[str, str]] = [{} for _ in self._running]
+        for number, (cluster, path) in enumerate(identities.items()):
+            dealt[number % len(dealt)][cluster] = path
+        self._all([asdict(Opened(address, share)) for share in dealt])
+
+    def run(self, pace: Pace) -> Done:
+        """Let the clusters push; what all of them met, together."""
+        done = Done()
+        for answer in self._all([asdict(pace)] * len(self._running)):
+            done.add(answer)
+        return done
+
+    def _all(self, commands: list[dict[str, Any]]) -> list[Any]:
+        with ThreadPoolExecutor(len(self._running)) as pool:
+            return list(pool.map(CommandedModule.ask, self._running, commands))
+
+
+@contextlib.contextmanager
+def load_processes(spec_json: str, count: int) -> Iterator[LoadProcesses]:
+    """Start the processes; they end with the context."""
+    with contextlib.ExitStack() as stack:
+        running = (CommandedModule("benchmarks.fleet.load", spec_json) for _ in range(count))
+        yield LoadProcesses([stack.enter_context(process) for process in running])
+
 
 _ENROLLED_AT_ONCE = 8
 _RATIO_CLUSTERS = 16

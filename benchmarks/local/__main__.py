@@ -24,8 +24,7 @@ from rich.console import Console
 from rich.status import Status
 
 from benchmarks.command import parser_of
-from benchmarks.local.machine import Run, run
-from benchmarks.local.plan import Submission, plan
+from benchmarks.local.machine import Run, Submission, plan, run
 from benchmarks.local.twin import Calibration, calibrated, foretold_jct_seconds
 from deploy.demonstration.processes import DemoFailed
 from policy_net.domain import PolicyContext

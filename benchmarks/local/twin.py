@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
-from benchmarks.local.machine import DEBOUNCE_SECONDS, RESERVED_CPU_MILLI, SLOT_SECONDS, Run
-from benchmarks.local.plan import Submission
+from benchmarks.local.machine import DEBOUNCE_SECONDS, RESERVED_CPU_MILLI, SLOT_SECONDS, Run, Submission
 from cluster_agent.backends.local.job_file import JobFile
 from policy_net.domain import CapacityMode, SpeedModel
 from policy_net.laboratory.logged import logged_decisions

@@ -13,14 +13,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.policy_quality.markdown import check_page, write_page
 from benchmarks.policy_quality.measure import check_policy, measured_points_file
 from benchmarks.policy_quality.plan import DEFAULT, FULL, QUICK, RECORDED, cells_of
 from benchmarks.policy_quality.policies import default_policies, missing_references
 from benchmarks.policy_quality.report import build_report
 from benchmarks.policy_quality.run import run, tasks_of
 from benchmarks.policy_quality.store import ResultStore
-from benchmarks.policy_quality.tables import report_tables
+from benchmarks.policy_quality.tables import check_page, report_tables, write_page
 from benchmarks.policy_quality.worlds import Cluster, clusters_in
 from foundation.errors import BAD_INPUT, DONE, FAILED
 from policy_net.errors import BadInput

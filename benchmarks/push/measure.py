@@ -9,18 +9,93 @@ over the rounds, ratios are taken within a round.
 
 from __future__ import annotations
 
+import os
 import statistics
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from benchmarks.processes import CommandedModule, percentile
-from benchmarks.push.apply import apply_per_second
 from benchmarks.push.load import Figures
-from benchmarks.push.policies import policy
+from benchmarks.push.policies import gradient, policy
 from benchmarks.push.servers import LOAD_MODULE, load_server, metrics, start_echo, start_learner
-from benchmarks.push.usage import HighWaterMark
 from deploy.demonstration.processes import Processes
+from global_learner.aggregation.modes import build_aggregator
+from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
+from global_learner.settings import IngestSettings
+from global_learner.storage.snapshot import AdamState
+from global_learner.updates.head import Head
+from global_learner.updates.ingest import Ingest
+from global_learner.updates.ledger import Ledger
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.wire import GradientUpdate
+
+CLUSTERS = 16
+
+
+def apply_per_second(policy: PolicyFile, seconds: float, rounds: int) -> tuple[float, float]:
+    """Updates per second of wall time and per second of processor time, medians of the rounds."""
+    spec = policy.network_spec
+    optimizer, aggregation = OptimizerSettings(), AggregationSettings()
+    head = Head(AdamState.start(policy.weights), Ledger(256), build_aggregator(aggregation, optimizer, spec))
+    ingest = Ingest(spec, IngestSettings(), optimizer, aggregation)
+    slopes = [gradient(spec, seed) for seed in range(CLUSTERS)]
+    rates = []
+    for _ in range(rounds):
+        done, began, cpu_began = 0, time.perf_counter(), time.process_time()
+        while not done or time.perf_counter() - began < seconds:
+            step = head.step
+            cluster = f"cluster{step % CLUSTERS}"
+            base = max(0, step - CLUSTERS + 1)
+            slope = slopes[step % CLUSTERS]
+            update = GradientUpdate(cluster, 1, step // CLUSTERS + 1, base, spec.digest, slope, 256, 200.0)
+            if head.ledger.holds(update):
+                raise RuntimeError(f"update {step + 1} is taken for a duplicate")
+            head.apply(ingest.judge(update, head))
+            done += 1
+        rates.append((done / (time.perf_counter() - began), done / (time.process_time() - cpu_began)))
+    return statistics.median(wall for wall, _ in rates), statistics.median(cpu for _, cpu in rates)
+
+
+_PERIOD_SECONDS = 0.05
+
+
+def folder_bytes(folder: Path) -> int:
+    """Blocks taken by all files below, in bytes; what is removed meanwhile does not count."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += 512 * (Path(path) / name).stat().st_blocks
+            except FileNotFoundError:
+                continue
+    return total
+
+
+class HighWaterMark:
+    """The most that a folder took within the context, looked at twenty times a second."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bytes = 0
+        self._folder = folder
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="disk", daemon=True)
+
+    def __enter__(self) -> HighWaterMark:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_PERIOD_SECONDS):
+            self.bytes = max(self.bytes, folder_bytes(self._folder))
+
 
 APPLY_SECONDS = 0.5
 _OF_MESSAGES = " of messages"

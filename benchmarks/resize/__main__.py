@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.command import parser_of, show
 from benchmarks.resize.figures import draw
-from benchmarks.resize.least_movement import layout_of, least_bytes
+from benchmarks.resize.movement_bound import layout_of, least_bytes
 from benchmarks.resize.resizing import Settling, observe
 from benchmarks.resize.row import row
 from benchmarks.resize.running_job import JobSetup

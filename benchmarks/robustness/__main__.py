@@ -20,9 +20,8 @@ from rich.progress import Progress
 from benchmarks.command import parser_of, show
 from benchmarks.processes import process_pool
 from benchmarks.robustness.fleet import ATTACKS
-from benchmarks.robustness.runs import Ended, Task, learned_jcts, mean_ratio, named_jcts, train_and_judge
+from benchmarks.robustness.runs import NAMES, Ended, Task, learned_jcts, mean_ratio, named_jcts, train_and_judge
 from benchmarks.robustness.teaching import TEACHER, beginning
-from benchmarks.robustness.treatments import NAMES
 from benchmarks.robustness.worlds import MIXES, held_out
 from policy_net.dl2.policy import ActingMode
 

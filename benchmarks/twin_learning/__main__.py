@@ -21,8 +21,7 @@ from benchmarks.policy_quality.cells import Durations, RealCell
 from benchmarks.policy_quality.plan import WINDOW_JOBS
 from benchmarks.policy_quality.seeds import SEEDS, Part, windows_of
 from benchmarks.policy_quality.worlds import Cluster, build_world, clusters_in
-from benchmarks.twin_learning.fleet import Past, Training, first_jobs, mean_of, train
-from benchmarks.twin_learning.generated import generated_clusters
+from benchmarks.twin_learning.fleet import Past, Training, first_jobs, generated_clusters, mean_of, train
 from benchmarks.twin_learning.judged import averaged, compare, summary
 from foundation.errors import BAD_INPUT, DONE
 from policy_net.domain import CapacityMode

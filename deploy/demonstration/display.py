@@ -34,7 +34,6 @@ class Display:
         self._live: Live | None = None
         self._fleet: fleet_pb2.GetFleetReply | None = None
         self._spoke_seconds = -PLAIN_LINE_SECONDS
-        self._explained = False
 
     def __enter__(self) -> Display:
         if self.console.is_terminal:
@@ -71,12 +70,11 @@ class Display:
 
     def fleet(self, fleet: fleet_pb2.GetFleetReply, elapsed_seconds: float) -> None:
         """Show the fleet as it is now."""
-        self._fleet = fleet
+        first, self._fleet = self._fleet is None, fleet
         if self._live is not None:
             self._live.update(self._picture())
         elif self.is_due(elapsed_seconds):
-            if not self._explained:
-                self._explained = True
+            if first:
                 self.console.print(LINE_WORDS, soft_wrap=True, markup=False, highlight=False)
             self._spoke_seconds = elapsed_seconds
             self.console.print(self._line(fleet, elapsed_seconds), soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +79,8 @@ def run_fleet(
             learner.start_agent(agent, simulated_agent(cluster, learner, settings))
         display.phase(f"{len(plan)} clusters schedule their jobs and improve one policy")
         watch_learning(watch, agents, demo, settings, shown=not name)
-        load = reported_load(watch.fleet().clusters, time.time())
+        learned = watch.ask(fleet_pb2.GetReportRequest())
+        load = reported_load(learned.fleet.clusters, learned.made_unix_seconds)
         rollouts = _roll_out(plan, v1, learner, watch, demo, settings) if settings.speedup is None else ()
         display.phase("stopping the agents")
         processes.stop(agents)

@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from benchmarks.local.__main__ import POLICIES, main
-from benchmarks.local.machine import Run
-from benchmarks.local.plan import KINDS, plan
+from benchmarks.local.machine import KINDS, Run, plan
 from benchmarks.local.twin import Calibration, foretold_jct_seconds, resize_costs_seconds
 from cluster_agent.backends.local.job_file import JobFile
 from deploy.train.story import Resize

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.robustness import __main__ as command
 from benchmarks.robustness import runs, teaching
 from benchmarks.robustness.fleet import ATTACKS, run_fleet
-from benchmarks.robustness.treatments import NAMES, treatments
+from benchmarks.robustness.runs import NAMES, treatments
 from benchmarks.robustness.worlds import SPEC, held_out
 from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings

@@ -14,8 +14,7 @@ from benchmarks.policy_quality.cells import Durations, RealCell
 from benchmarks.policy_quality.seeds import Part
 from benchmarks.policy_quality.worlds import Cluster, clusters_in
 from benchmarks.twin_learning.__main__ import SETTINGS, cell, main, parts_of, pasts_of, start_file
-from benchmarks.twin_learning.fleet import Training, first_jobs, train
-from benchmarks.twin_learning.generated import generated_clusters
+from benchmarks.twin_learning.fleet import Training, first_jobs, generated_clusters, train
 from benchmarks.twin_learning.judged import Compared, averaged, compare, summary
 from foundation.errors import BAD_INPUT, DONE
 from policy_net.exchange.policy_file import PolicyFile, digest_of, read_policy_file, write_policy_file

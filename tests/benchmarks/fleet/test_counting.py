@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.fleet.counting import Counted, count
+from benchmarks.fleet.measure import Counted, count
 from global_learner.storage.receipts import Receipt
 
 

@@ -13,9 +13,9 @@ import pytest
 
 import benchmarks.policy_quality.__main__ as command
 from benchmarks.policy_quality.cells import Cell
-from benchmarks.policy_quality.markdown import BEGIN, END
 from benchmarks.policy_quality.plan import QUICK, Grid, cells_of
 from benchmarks.policy_quality.store import FILE_NAME
+from benchmarks.policy_quality.tables import BEGIN, END
 from benchmarks.policy_quality.worlds import Cluster
 from policy_net.dl2.network import initial_weights
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from benchmarks.policy_quality.cells import Disturbance, Durations, RealCell, SyntheticCell
-from benchmarks.policy_quality.markdown import check_page, write_page
 from benchmarks.policy_quality.plan import DEFAULT
 from benchmarks.policy_quality.report import build_report
 from benchmarks.policy_quality.run import RunResult
 from benchmarks.policy_quality.seeds import Part
 from benchmarks.policy_quality.store import Task
-from benchmarks.policy_quality.tables import made_up_rows, recorded_rows, report_tables
+from benchmarks.policy_quality.tables import check_page, made_up_rows, recorded_rows, report_tables, write_page
 from policy_net.domain import CapacityMode
 from policy_net.errors import BadInput
 

@@ -5,9 +5,8 @@ import pytest
 
 from benchmarks.processes import cpu_seconds
 from benchmarks.push.__main__ import main
-from benchmarks.push.apply import apply_per_second
+from benchmarks.push.measure import HighWaterMark, apply_per_second, folder_bytes
 from benchmarks.push.policies import gradient, policy
-from benchmarks.push.usage import HighWaterMark, folder_bytes
 
 
 @pytest.mark.long

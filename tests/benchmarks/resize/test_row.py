@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.resize.least_movement import least_bytes
+from benchmarks.resize.movement_bound import least_bytes
 from benchmarks.resize.resizing import Observation, Resize
 from benchmarks.resize.row import row
 from benchmarks.resize.steps import WorkerSteps, read_steps
