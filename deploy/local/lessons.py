@@ -131,7 +131,7 @@ def write_rows(file: Path, cluster: str, rows: Iterable[Row]) -> None:
         writer.writerows((cluster, *row) for row in rows)
 
 
-START_UPDATES = 15
+START_UPDATES = 20
 """From random weights, of v1 of a `dl2` fleet: about as good as FIFO with EASY backfill. Before, a lesson's gradient
 teaches next to nothing (docs/experiments.md)."""
 
