@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.resize.resizing import AFTERMATH_SECONDS, Observation, Resize
-from benchmarks.resize.steps import Step, WorkerSteps
+from benchmarks.resize.resizing import AFTERMATH_SECONDS, Observation, Resize, Step, WorkerSteps
 from elastic_runtime.control.messages import ResizeMode
 
 SLOT_SECONDS = 1200.0

@@ -38,10 +38,6 @@ class FleetSettings:
     speedup: float | None = None
 
 
-NEVER_STEPS = 1_000_000_000
-"""More head steps than a demo makes."""
-
-
 REAL_JOBS = FleetSettings(publish_every_steps=1, average_decay=0.5)
 """Of agents whose jobs are real: a version after every update, as a real job takes minutes, and who looks on is to see
 one act."""
@@ -56,14 +52,14 @@ def learner_content(
         by_rollouts: nothing new acts but by a rollout, and nothing new is published.
     """
     publish = {
-        "every_steps": settings.publish_every_steps,
+        "every_steps": min(settings.publish_every_steps, settings.updates),
         "average_decay": settings.average_decay,
         # Nobody is there to release versions; see docs/guide/policyctl.md for how it is done elsewhere.
         "auto_assign": True,
         "keep_versions": 0,
     }
     if by_rollouts:
-        publish |= {"every_steps": NEVER_STEPS, "auto_assign": False}
+        publish |= {"every_steps": 10**9, "auto_assign": False}
     return {
         "state_dir": "learner",
         "initial_policy": str(policy_file.resolve()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Sequence
@@ -18,9 +19,10 @@ from deploy.local.comparison import compare
 from deploy.local.fleet import run_fleet
 from deploy.local.lessons import LESSONS, judge_lessons, make_pasts, weak_start, with_pasts
 from deploy.local.plan import FLEETS, ClusterPlan, DemoPolicy, make_plan
-from deploy.local.report import Report, report_files, sentences, times_table
+from deploy.local.report import Report, report_page, sentences, times_table
 from deploy.local.rollouts import contradiction
 from foundation.command_line import run, with_option_groups
+from foundation.page import PAGE_NAME
 from foundation.program_life import end
 from global_learner.report.learning import LessonCurve
 from policy_net.exchange.policy_file import write_policy_file
@@ -96,7 +98,8 @@ def demo(options: DemoOptions) -> None:
         display.phase("replaying every policy on the same jobs, and versions on jobs that nobody has seen")
         replays, validation_jct = compare(plan, fleet, options.policy, lessons, display.progress)
         report = Report(plan, fleet, replays, validation_jct, time.monotonic() - began)
-    files = demo.leave(options.report_folder, report_files(report), times_table(report), *sentences(report))
+    written = {PAGE_NAME: report_page(report), "summary.json": json.dumps(report.to_json(), indent=2) + "\n"}
+    files = demo.leave(options.report_folder, written, times_table(report), *sentences(report))
     otherwise = contradiction(fleet.rollouts)
     if otherwise:
         raise DemoFailed(f"{otherwise}; see {files[-1]} and {folder}")
@@ -109,12 +112,7 @@ def _lessons(plan: Sequence[ClusterPlan], demo: Demonstration, options: DemoOpti
         demo.display.say("no lessons: no file has as many jobs again to judge them on, 60 or more; use fewer JOBS")
         return None
     demo.display.phase("what recorded pasts teach: a learner and twins that replay them")
-    settings = replace(
-        LESSONS,
-        updates=options.lessons,
-        publish_every_steps=min(LESSONS.publish_every_steps, options.lessons),
-        seconds=options.seconds or LESSONS.seconds,
-    )
+    settings = replace(LESSONS, updates=options.lessons, seconds=options.seconds or LESSONS.seconds)
     start = demo.folder / "lessons" / "v1.safetensors"
     write_policy_file(start, extended(default_set_file(), "set"))
     fleet = run_fleet(pasts, start, demo, settings, "lessons")

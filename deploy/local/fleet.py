@@ -20,8 +20,7 @@ JUDGED_VERSIONS = 6
 
 CLUSTER_STATE = "cluster.json"
 """In an agent's state directory: the simulated cluster, which an agent of other jobs refuses."""
-
-POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ def watch_learning(
         DemoFailed: a process ended with an error.
     """
     deadline = ProgressDeadline(START_SECONDS)
-    for elapsed in demo.polls(POLL_SECONDS):
+    for elapsed in demo.polls(_POLL_SECONDS):
         now = watch.now()
         if now is not None and shown:
             demo.display.fleet(now, elapsed)

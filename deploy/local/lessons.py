@@ -80,25 +80,17 @@ def make_pasts(plan: Sequence[ClusterPlan], folder: Path, seed: int, made_up: bo
         recording, following = folder / f"{cluster.name}-past.csv", folder / f"{cluster.name}-later.csv"
         write_rows(recording, cluster.name, past)
         write_rows(following, cluster.name, later)
-        pasts.append(_later(cluster.name, recording, following, length, len(later) // length, seed))
+        # As many machines as the past suggests; every window draws its jobs' models anew.
+        usual = WorldOptions(job_kind=JobKindChoice.MIX, durations="unknown", speed_noise=SPEED_NOISE, seed=seed)
+        there = usual.environment(usual.workload(str(recording), usual.speeds()))
+        own = replace(usual, nodes=there.nodes, gpus_per_node=there.gpus_per_node, cpus_per_node=there.cpus_per_node)
+        held_out = tuple(
+            replace(own, seed=HELD_OUT_SEED + seed + window, limit_jobs=length, window=window)
+            for window in range(len(later) // length)
+        )
+        source, recorded = str(following.resolve()), str(recording.resolve())
+        pasts.append(ClusterPlan(cluster.name, source, own, held_out, length, there.nodes, past=recorded))
     return tuple(pasts)
-
-
-def _later(cluster: str, recording: Path, following: Path, length: int, windows: int, seed: int) -> ClusterPlan:
-    """Windows of later jobs, on as many machines as the past suggests; every window draws its jobs' models anew."""
-    usual = WorldOptions(job_kind=JobKindChoice.MIX, durations="unknown", speed_noise=SPEED_NOISE, seed=seed)
-    machines = usual.environment(usual.workload(str(recording), usual.speeds()))
-    own = replace(
-        usual,
-        nodes=machines.nodes,
-        gpus_per_node=machines.gpus_per_node,
-        cpus_per_node=machines.cpus_per_node,
-    )
-    held_out = tuple(
-        replace(own, seed=HELD_OUT_SEED + seed + window, limit_jobs=length, window=window) for window in range(windows)
-    )
-    source, past = str(following.resolve()), str(recording.resolve())
-    return ClusterPlan(cluster, source, own, held_out, length, machines.nodes, past=past)
 
 
 def sweeps(generator: np.random.Generator, jobs: int, runs: int) -> list[Row]:

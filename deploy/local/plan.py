@@ -159,8 +159,6 @@ FLEETS: Mapping[DemoPolicy, FleetSettings] = {
 ROLLOUT_SPEEDUP = 20_000.0
 """Of the clusters' clocks in rollouts, at most: sixteen slots a second, so that clusters that are not tried leave the
 processors to the twins of those that are."""
-GRADIENT_PAIRS = 6
-"""Of a lesson of `set`: half of its time goes into replays, the rest into the start of its process."""
 
 
 def simulated_agent(
@@ -183,7 +181,7 @@ def simulated_agent(
             "window_jobs": cluster.jobs,
             "cpu_percent": 100,
             "work_known": world.durations == "known",
-            "gradient": {"pairs": GRADIENT_PAIRS},
+            "gradient": {"pairs": 6},  # half of a lesson's time; the rest is its process's start
         }
     explores = not (by_rollouts or cluster.past)
     workload = _given(world, "seed", "window", "arrival_scale", "durations", "limit_jobs")

@@ -5,7 +5,6 @@ The page has the content of the learner's own, with the replays beside it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,7 +13,6 @@ from deploy.local.comparison import BASELINE, RECORDED
 from deploy.local.fleet import FleetResult
 from deploy.local.lessons import lessons_json
 from deploy.local.plan import ClusterPlan
-from foundation.page import PAGE_NAME
 from foundation.tables import NOTHING, Column, FittedTable
 from global_learner.report.content import report_content
 from global_learner.report.learning import lesson_finding
@@ -74,12 +72,6 @@ class Report:
         }
 
 
-def report_files(report: Report) -> dict[str, str]:
-    """The page and the summary, by the names of their files."""
-    summary = json.dumps(report.to_json(), indent=2) + "\n"
-    return {PAGE_NAME: static_page(page_content(report)), "summary.json": summary}
-
-
 def sentences(report: Report) -> Iterator[str]:
     """The findings, in the order in which they stand below the table."""
     found, power, last = headline([], report.replays), report.fleet.canary_power, report.fleet.report.fleet
@@ -118,12 +110,12 @@ def times_table(report: Report) -> FittedTable:
     return FittedTable("average job completion time [h]", columns, rows)
 
 
-def page_content(report: Report) -> dict[str, Any]:
-    """The page's content, as the learner's own page has it, with the replays."""
+def report_page(report: Report) -> str:
+    """The page: what the learner's own has, with the replays."""
     content = report_content(report.fleet.report, report.replays, ended=True)
     power = report.fleet.canary_power
     for card in content["rollouts"]["cards"]:
         if power is not None and card["number"] == power.rollout:
             card["said"] = [*card["said"], f"{power.words[:1].upper()}{power.words[1:]}."]
             card["shown"] = True
-    return content
+    return static_page(content)

@@ -73,7 +73,7 @@ def _lanes(story: Story) -> list[dict[str, Any]]:
             "name": life.name,
             "color": color % _COLORS,
             "submitted": life.submitted_seconds,
-            "ended": life.ended_seconds,
+            "ended": life.submitted_seconds + life.facts["ageSeconds"],
             "held": life.held,
             "marks": [
                 (found.ended_unix_seconds - story.began_unix_seconds, _of_resize(found))

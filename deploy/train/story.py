@@ -186,11 +186,6 @@ class Life:
         """Whether the agent has said so."""
         return bool(self.facts.get("ended"))
 
-    @property
-    def ended_seconds(self) -> float:
-        """When it ended, or was seen last."""
-        return self.submitted_seconds + float(self.facts.get("ageSeconds", 0.0))
-
 
 class JobWatch:
     """Asks the agent after all jobs; times are from the beginning on."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.fleet.memory import Sample, Watch, growth_percent
+from benchmarks.fleet.measure import Sample, Watch, growth_percent
 from benchmarks.processes import resident_bytes
 
 

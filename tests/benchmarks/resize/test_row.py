@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.resize.movement_bound import least_bytes
-from benchmarks.resize.resizing import Observation, Resize
+from benchmarks.resize.resizing import Observation, Resize, WorkerSteps, read_steps
 from benchmarks.resize.row import row
-from benchmarks.resize.steps import WorkerSteps, read_steps
 from elastic_runtime.control.messages import RequestState, ResizeMode, Size
 from elastic_runtime.model.layout import TensorSpec, build_layout
 
