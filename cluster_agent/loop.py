@@ -27,6 +27,7 @@ from policy_net.errors import InvalidAllocation
 from policy_net.learning.replay import Experience
 from policy_net.policy import Samples
 from policy_net.throughput.beliefs import measured_kinds, type_of_kind
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.throughput.parametric import OnlineFit
 
 _log = structlog.get_logger()
@@ -241,6 +242,7 @@ class DecisionLoop:
             if not turn.acting.busy:
                 turn.acting.candidate.policy.observe(progress)
                 shown.append("policy")
+                self._report_doubts(turn.acting.candidate.beliefs)
             challenger = turn.challenger
             if challenger is not None and not challenger.busy:
                 fault = challenger.show(progress)
@@ -257,6 +259,19 @@ class DecisionLoop:
             _log.exception("lesson-failed", number=turn.number)
             return None
         return reward
+
+    def _report_doubts(self, beliefs: GaussianProcessBeliefs | None) -> None:
+        for entry in [] if beliefs is None else beliefs.doubted:
+            self._telemetry.doubted_reports.inc()
+            _log.warning(
+                "report-doubted",
+                job=entry.job_id,
+                type=entry.job_type,
+                samples_per_second=round(entry.samples / entry.seconds, 3),
+                workers=entry.allocation.workers,
+                ps=entry.allocation.ps,
+                meaning="far from what jobs of its type do; nothing is learned of it: is it of another type?",
+            )
 
     def _report(self, turn: Turn, reward: float | None) -> None:
         """Count the decision, and log its canonical line."""

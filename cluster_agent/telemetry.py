@@ -98,6 +98,10 @@ class AgentTelemetry:
         self.lesson_failures = counter(
             "fedl2_agent_lesson_failures_total", "Intervals from which nothing was learned because of a fault."
         )
+        self.doubted_reports = counter(
+            "fedl2_agent_doubted_reports_total",
+            "Reports of progress that were too far from what is believed of the job's type to learn from.",
+        )
         self.backend_failures = counter(
             "fedl2_agent_backend_failures_total", "Times the cluster did not answer, or could not carry a decision out."
         )

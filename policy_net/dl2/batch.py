@@ -9,7 +9,8 @@ Source: DL2 §4.1 (features x type, d slots run, e remaining epochs, r dominant 
 Deviation: d and e go through log1p and all columns are scaled to about [0, 1], since real jobs span five orders of
 magnitude in length; the paper feeds raw figures. And jobs with minimum sizes, which the paper does not have: a grant
 brings a job to its minimum at once in the roles that it gives; grant by grant, most of them would end up with tasks
-that do nothing.
+that do nothing. As the network sees no minimum, a job would gain by declaring a large one: over its time in the cluster
+a minimum of several tasks gets it no more than an equal share.
 """
 
 from __future__ import annotations
@@ -98,8 +99,9 @@ class JobBatch:
         self.mask_A[self.void] = True
         self.something_runs = something_runs
         self._columns_of_demands: dict[tuple[Resources, ...], list[int]] = {}
-        for column in range(len(jobs)):
-            self._open(column)
+        for column, job in enumerate(jobs):
+            if not self._has_had_its_share(job, state):
+                self._open(column)
         self._close_what_does_not_fit()
         self._held_back = None if something_runs else self._hold_back()
 
@@ -159,6 +161,14 @@ class JobBatch:
         job = self._jobs[column]
         workers, ps = job.min_workers - self.workers[column], job.min_ps - self.ps[column]
         return workers if workers > 1 else 1, ps if ps > 1 else 1
+
+    def _has_had_its_share(self, job: Job, state: ClusterState) -> bool:
+        """Whether a job has run at its minimum, if that is of several tasks, for longer than an equal share allows."""
+        if max(job.min_workers, job.min_ps) <= 1:
+            return False
+        needed = self._capacity.dominant_share(job.worker_demand * job.min_workers + job.ps_demand * job.min_ps)
+        there_seconds = max(state.time_seconds - job.submit_time_seconds, job.run_seconds)
+        return job.run_seconds * needed * len(state.jobs) > there_seconds
 
     def _open(self, column: int) -> None:
         """Admit what a job's caps allow, and remember what each of it takes."""

@@ -42,6 +42,7 @@ class BeliefsByType(Generic[Belief]):
         self._new_belief = new_belief
         self._types: dict[str, Belief] = {}
         self._kinds: dict[str, JobKind] = {}
+        self.doubted: list[Progress] = []
         self._unseen = {kind: form_grid(form, form.unseen_coefficients) for kind, form in FORMS.items()}
         for grid in self._unseen.values():
             grid.setflags(write=False)
@@ -59,7 +60,11 @@ class BeliefsByType(Generic[Belief]):
             self._kinds.setdefault(job.job_type, job.kind)
 
     def observe(self, progress: Sequence[Progress]) -> None:
-        """Take in what jobs did; entries without any time, or with tasks that cannot train, say nothing about speed."""
+        """Take in what jobs did; entries without any time, or with tasks that cannot train, say nothing about speed.
+
+        `doubted` are afterwards those that are too far from what is believed of their type.
+        """
+        self.doubted = []
         for entry in progress:
             ps, workers = entry.allocation.ps, entry.allocation.workers
             belief = self._types.get(entry.job_type)
@@ -68,7 +73,8 @@ class BeliefsByType(Generic[Belief]):
                 continue
             if belief is None:
                 belief = self._types[entry.job_type] = self._new_belief(form)
-            belief.observe((ps, workers), entry.samples, entry.seconds)
+            if not belief.observe((ps, workers), entry.samples, entry.seconds):
+                self.doubted.append(entry)
 
     def samples_per_second(self, job_type: str, ps: int, workers: int) -> float:
         """Believed speed in samples/s; 0 for allocations that cannot train and dead cells."""

@@ -44,6 +44,12 @@ from policy_net.throughput.type_belief import (
 
 OPTIMISM = 1.0
 """Standard deviations by which a belief is raised; 0.75 and 1.25 were worse."""
+DOUBTED_FROM, DOUBTED_DEVIATIONS = math.log(5.0), 2.0
+"""A report is doubted if it is this far, in logs, and this many of the belief's standard deviations from it: noise is a
+sixth of the first. What one job says of itself would else be believed of all jobs that claim its type."""
+MOST_DOUBTED = 10
+"""After so many in a row, with none between that agrees, it is the type that has changed. Nor is any doubted before so
+many were seen here: others' reports may be of other machines."""
 
 
 class TypeProcess(TypeBelief):
@@ -52,6 +58,7 @@ class TypeProcess(TypeBelief):
     Attributes:
         left_out: by cell, how many observations of a prior are this process's own, and do not count there.
         prior_size: of how many cells others have reported.
+        doubted: reports in a row that were too far from what is believed.
     """
 
     refit_growth = 0.1
@@ -60,6 +67,7 @@ class TypeProcess(TypeBelief):
         super().__init__(form)
         self.left_out: dict[tuple[int, int], int] = {}
         self.prior_size = 0
+        self.doubted = 0
         self._conditioned_on: Cells = {}
         self.prior = prior_of_kind(form.kind)
         self._sd = np.zeros(form.shape)
@@ -72,6 +80,20 @@ class TypeProcess(TypeBelief):
         process.cells = {index: replace(cell) for index, cell in seen.cells.items()}
         process.count = seen.count
         return process
+
+    def observe(self, index: tuple[int, int], samples: float, seconds: float) -> bool:
+        """See `TypeBelief`; a report that is doubted is left out."""
+        self.doubted = self.doubted + 1 if self._is_doubtful(index, samples / seconds) else 0
+        return not 0 < self.doubted <= MOST_DOUBTED and super().observe(index, samples, seconds)
+
+    def _is_doubtful(self, index: tuple[int, int], speed: float) -> bool:
+        """Whether a speed is too far from that of the last fit; false where that rests on little, or one is 0."""
+        if self._grid is None or not self._conditioned_on or self.count < MOST_DOUBTED:
+            return False
+        believed, sd = float(self._grid[index]), float(self._sd[index])
+        if not (believed > 0.0 and speed > 0.0):
+            return False
+        return abs(math.log(speed / believed)) > DOUBTED_FROM + DOUBTED_DEVIATIONS * sd
 
     def deviation(self, ps: int, workers: int) -> float:
         """Standard deviation of the log speed with one split as of the last fit, at most 1."""
@@ -174,16 +196,19 @@ class TypeProcess(TypeBelief):
         return grid
 
     def digest(self) -> bytes:
-        """See `TypeBelief`; with what is left out of the prior."""
-        if not self.left_out:
+        """See `TypeBelief`; with what is left out of the prior, and doubts."""
+        if not (self.left_out or self.doubted):
             return super().digest()
         rows = [(ps, workers, count) for (ps, workers), count in sorted(self.left_out.items())]
-        return super().digest() + np.array(rows, dtype="<f8").tobytes()
+        doubts = [(0, 0, self.doubted)] if self.doubted else []
+        return super().digest() + np.array([*rows, *doubts], dtype="<f8").tobytes()
 
     def _fit_snapshot(self) -> dict[str, object]:
         fit: dict[str, object] = {"conditioned_on": cell_rows(self._conditioned_on)}
         if self.left_out:
             fit["left_out"] = [[ps, workers, count] for (ps, workers), count in sorted(self.left_out.items())]
+        if self.doubted:
+            fit["doubted"] = self.doubted
         return fit
 
     def _fit_figures(self) -> list[float]:
@@ -193,6 +218,9 @@ class TypeProcess(TypeBelief):
         self._conditioned_on = read_cells(self.form, entry["conditioned_on"])
         if any(cell.samples <= 0 for cell in self._conditioned_on.values()):
             raise ValueError("a fit to a cell without a sample")
+        self.doubted = int(entry.get("doubted", 0))
+        if self.doubted < 0:
+            raise ValueError(f"{self.doubted} doubted reports")
         for ps, workers, count in entry.get("left_out", []):
             if not (self.form.has_cell(ps, workers) and count > 0):
                 raise ValueError(f"impossible share in a prior {[ps, workers, count]}")

@@ -98,8 +98,8 @@ class TypeBelief(ABC):
     def _restore_fit(self, entry: Any) -> None:
         """Take up the last fit; raises KeyError, TypeError or ValueError if `entry` does not hold one."""
 
-    def observe(self, index: tuple[int, int], samples: float, seconds: float) -> None:
-        """Add one report."""
+    def observe(self, index: tuple[int, int], samples: float, seconds: float) -> bool:
+        """Add one report; whether it was believed."""
         cell = self.cells.get(index)
         if cell is None:
             cell = self.cells[index] = Cell()
@@ -111,6 +111,7 @@ class TypeBelief(ABC):
         self.count += 1
         if cell.dead != was_dead:
             self.refit_at = 0
+        return True
 
     def grid(self) -> Array:
         """Believed speeds, of the form's shape, read-only, fitted anew if enough was seen since the last fit."""

@@ -105,6 +105,7 @@ class ProcessTypes:
         memory.prior_of_type, memory.known = prior.of_type, process is not None
         if isinstance(entry, dict):
             memory.refit_at = entry["refit_at"]
+            memory.doubted = entry.get("doubted", 0)
             memory.cells = _enter(self._cells[number], entry["cells"])
             memory.conditioned = _enter(self._conditioned_on[number], entry["conditioned_on"])
         memory.cell = address_of(self._cells[number])
@@ -127,6 +128,7 @@ class ProcessTypes:
                 "refit_at": memory.refit_at,
                 "cells": _rows(self._cells[number], memory.cells),
                 "conditioned_on": _rows(self._conditioned_on[number], memory.conditioned),
+                "doubted": memory.doubted,
             }
         snapshot.update(more)
         self._beliefs.go_on_from(checkpoint)

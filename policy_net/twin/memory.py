@@ -29,8 +29,9 @@ JOB = np.dtype(
     [
         *((name, "f8") for name in ("submit_seconds", "total_epochs", "declared_epochs", "samples_per_epoch")),
         ("speed_factor", "f8"),
+        ("report_factor", "f8"),
         ("noise_key", "u8"),
-        *((name, "i8") for name in ("type", "uses_ps", "work_known")),
+        *((name, "i8") for name in ("type", "trains_as", "uses_ps", "work_known")),
         *((name, "i8") for name in ("worker_cpu", "worker_gpu", "ps_cpu", "ps_gpu", "worker_class", "ps_class")),
         *((name, "i8") for name in ("requested_workers", "requested_ps", "max_workers", "max_ps")),
         *((name, "i8") for name in ("min_workers", "min_ps")),
@@ -73,7 +74,7 @@ class TypeMemory(ctypes.Structure):
             (name, _INTEGER)
             for name in (
                 *("uses_ps", "prior_of_type", "known", "span_kind"),
-                *("refit_at", "cells", "conditioned", "terms", "splits"),
+                *("refit_at", "cells", "conditioned", "terms", "doubted", "splits"),
             )
         ),
         *((name, _ADDRESS) for name in ("cell", "conditioned_on")),

@@ -35,12 +35,14 @@ from policy_net.domain import (
     ClusterState,
     Decision,
     DecisionOrigin,
+    PolicyContext,
     Progress,
     RewardKind,
     Trigger,
 )
 from policy_net.errors import InvalidAllocation
 from policy_net.learning.replay import Experience
+from policy_net.policy import build_policy
 from policy_net.throughput.parametric import OnlineFit
 
 FALLBACK = Decision({"job-0": Allocation(1, 1)})
@@ -279,3 +281,21 @@ def test_a_speed_beyond_all_machines_reaches_no_beliefs(tmp_path: Path) -> None:
     reported = [line for line in logs if line["event"] == "progress-impossible"]
     assert len(reported) == 3
     assert max(row.mean_log_speed for row in world.beliefs.statistics()) < math.log(1e6)
+
+
+def test_a_report_that_is_far_from_its_type_is_counted_and_has_a_line(tmp_path: Path) -> None:
+    world = World(tmp_path, build_policy("set-fresh", PolicyContext()), decisions=40)  # type: ignore[arg-type]
+    apply, calls = world.backend.apply, []
+
+    def applied(decision: Decision) -> list[Progress]:
+        calls.append(decision)
+        progress = apply(decision)
+        return [replace(entry, samples=1000.0 * entry.samples) for entry in progress] if len(calls) == 40 else progress
+
+    world.backend.apply = applied  # type: ignore[method-assign]
+    with structlog.testing.capture_logs() as logs:
+        world.run()
+    doubted = [line for line in logs if line["event"] == "report-doubted"]
+    assert {line["job"] for line in doubted} == {entry for entry in calls[-1].allocation if calls[-1].of(entry).tasks}
+    counted = world.telemetry.registry.get_sample_value("fedl2_agent_doubted_reports_total")
+    assert counted == len(doubted) > 0

@@ -88,6 +88,8 @@ def job_specs(draw: st.DrawFn, number: int, job_types: tuple[str, ...]) -> Workl
         min_workers=least_workers,
         min_ps=1 if with_ps else 0,
         work_known=draw(st.booleans()),
+        true_type=draw(st.sampled_from((None, *(name for name in job_types if kind_of(name) is kind_of(job_type))))),
+        report_factor=draw(st.sampled_from((1.0, 1.0, 0.1, 10.0))),
     )
 
 

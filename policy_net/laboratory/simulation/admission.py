@@ -28,7 +28,7 @@ def check_jobs_can_run(
     checked: set[tuple[object, ...]] = set()
     for job in workload.jobs:
         caps = (job.min_workers, job.max_workers, job.min_ps, job.max_ps)
-        kind = (job.job_type, job.worker_demand, job.ps_demand, *caps)
+        kind = (job.trains_as, job.worker_demand, job.ps_demand, *caps)
         if kind in checked:
             continue
         checked.add(kind)
@@ -37,10 +37,10 @@ def check_jobs_can_run(
                 f"workload {workload.name!r}: job {job.job_id!r} never fits: {_least(job)} need more than"
                 f" {_cluster(environment)} have: use larger nodes or leave the job out"
             )
-        rows = grids[job.job_type][job.min_ps : job.max_ps + 1]
+        rows = grids[job.trains_as][job.min_ps : job.max_ps + 1]
         if not any(speed > 0 for row in rows for speed in row[job.min_workers : job.max_workers + 1]):
             raise BadInput(
-                f"workload {workload.name!r}: job {job.job_id!r} never trains: the speed of type {job.job_type!r} is 0"
+                f"workload {workload.name!r}: job {job.job_id!r} never trains: the speed of type {job.trains_as!r} is 0"
                 f" from {job.min_workers} to {job.max_workers} workers and {job.min_ps} to {job.max_ps} PSs:"
                 " correct the speed table or leave the job out"
             )

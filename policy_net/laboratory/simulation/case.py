@@ -63,6 +63,7 @@ class CaseJobs:
 def case_jobs(workload: Workload, environment: Environment) -> CaseJobs:
     """The jobs of a workload on a cluster."""
     kinds = {job.job_type: job.kind for job in workload.jobs}
+    kinds |= {job.trains_as: job.kind for job in workload.jobs if job.trains_as not in kinds}
     beyond = {job.job_type for job in workload.jobs if max(job.max_workers, job.requested.workers) > MAX_TASKS_PER_ROLE}
     classes = _demand_classes(workload.jobs)
     rows = _job_rows(workload.jobs, environment, list(kinds), classes)
@@ -75,6 +76,7 @@ def relative_speeds(
 ) -> Mapping[str, NDArray[np.float64]]:
     """By type, speeds over that in its best place, shape (65, 65) [workers, nodes that hold some]."""
     most_nodes, beyond = len(all_node_ids(environment)), case_jobs(workload, environment).beyond
+    beyond = beyond | {job.trains_as for job in workload.jobs if job.job_type in beyond}
     return {
         job_type: _relative_speeds(
             effect, job_type, MAX_ALLREDUCE_WORKERS if job_type in beyond else MAX_TASKS_PER_ROLE, max(most_nodes, 2)
@@ -94,13 +96,15 @@ def _job_rows(
     numbers = {job_type: number for number, job_type in enumerate(types)}
     places = {demand: place for place, demand in enumerate(classes)}
     keys = [job_key(environment.seed, job.job_id) for job in jobs]
-    same = ("total_epochs", "samples_per_epoch", "work_known", "max_workers", "max_ps", "min_workers", "min_ps")
-    columns: dict[str, list[Any]] = {name: [getattr(job, name) for job in jobs] for name in same} | {
+    same = ("total_epochs", "samples_per_epoch", "report_factor", "work_known")
+    caps = ("max_workers", "max_ps", "min_workers", "min_ps")
+    columns: dict[str, list[Any]] = {name: [getattr(job, name) for job in jobs] for name in (*same, *caps)} | {
         "submit_seconds": [job.submit_time_seconds for job in jobs],
         "declared_epochs": [math.nan if job.declared_epochs is None else job.declared_epochs for job in jobs],
         "speed_factor": [noise_factor(key, JOB_PART, environment.job_noise) for key in keys],
         "noise_key": keys,
         "type": [numbers[job.job_type] for job in jobs],
+        "trains_as": [numbers[job.trains_as] for job in jobs],
         "uses_ps": [job.kind.uses_ps for job in jobs],
         "worker_cpu": [job.worker_demand.cpu_milli for job in jobs],
         "worker_gpu": [job.worker_demand.gpu for job in jobs],

@@ -136,11 +136,11 @@ class TaskPlacing:
     def relative_speed(self, job: SimulatedJob) -> float:
         """The job's speed where its workers lie, over its speed in its best place; only if it `matters`."""
         shares_now = self.places(job)
-        key = (job.spec.job_type, shares_now)
+        key = (job.spec.trains_as, shares_now)
         speed = self._known.get(key)
         if speed is None:
             assert self._effect is not None  # noqa: S101  (asked only if it matters; narrows the type)
-            speed = self._known[key] = self._effect.relative_speed(job.spec.job_type, shares_now)
+            speed = self._known[key] = self._effect.relative_speed(job.spec.trains_as, shares_now)
         return speed
 
     def on_nodes(self, node_ids: set[str]) -> dict[str, list[tuple[str, Share]]]:
@@ -173,7 +173,7 @@ class Simulation:
         self.workload = workload
         self.environment = environment
         self.counters = RunCounters()
-        grids = {name: speeds.grid(name).tolist() for name in {spec.job_type for spec in workload.jobs}}
+        grids = {name: speeds.grid(name).tolist() for name in {spec.trains_as for spec in workload.jobs}}
         check_jobs_can_run(workload, environment, grids)
         self.jobs = SimulatedJobTable(workload, environment, grids)
         self._placing = TaskPlacing(environment, placement_effect)

@@ -197,7 +197,7 @@ class TrainingWatch:
 
 def alone_seconds(spec: WorkloadJob, speeds: SpeedModel) -> float | None:
     """How long the job trains undisturbed at the requested size; None if it makes no progress there."""
-    speed = speeds.samples_per_second(spec.job_type, spec.requested.ps, spec.requested.workers)
+    speed = speeds.samples_per_second(spec.trains_as, spec.requested.ps, spec.requested.workers)
     return spec.total_epochs * spec.samples_per_epoch / speed if speed > 0 else None
 
 

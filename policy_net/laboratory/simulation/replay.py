@@ -145,7 +145,7 @@ def _unusual_jobs(workload: Workload) -> str | None:
 
 
 def _unusual_speeds(workload: Workload, given: SpeedModel | None, speeds: SpeedModel) -> str | None:
-    for job_type in {job.job_type for job in workload.jobs}:
+    for job_type in {job_type for job in workload.jobs for job_type in (job.job_type, job.trains_as)}:
         for model in (speeds, given):
             if model is None:
                 continue
@@ -219,7 +219,7 @@ def run_compiled(
 
 @kept_for_the_latest
 def _check(workload: Workload, environment: Environment, speeds: SpeedModel) -> None:
-    grids = {name: speeds.grid(name).tolist() for name in {spec.job_type for spec in workload.jobs}}
+    grids = {name: speeds.grid(name).tolist() for name in {spec.trains_as for spec in workload.jobs}}
     check_jobs_can_run(workload, environment, grids)
 
 

@@ -68,7 +68,7 @@ class SimulatedJob:
             self.worker_demand,
             self.ps_demand,
             spec.samples_per_epoch,
-            spec.shown_epochs if spec.work_known else self.done_epochs + remaining,
+            spec.shown_epochs if spec.work_known else self.reported_epochs + remaining,
             remaining,
             spec.requested,
             spec.max_workers,
@@ -81,14 +81,19 @@ class SimulatedJob:
             spec.work_known,
         )
 
+    @property
+    def reported_epochs(self) -> float:
+        """The epochs that it says it has trained."""
+        return self.done_epochs * self.spec.report_factor
+
     def shown_remaining(self) -> float:
         """The epochs that schedulers believe are left: above zero as long as the job is unfinished."""
         spec = self.spec
         if not spec.work_known:
-            return max(self.done_epochs, LEAST_SHOWN_EPOCHS)
+            return max(self.reported_epochs, LEAST_SHOWN_EPOCHS)
         if spec.declared_epochs is None:
             return spec.total_epochs - self.done_epochs
-        return max(spec.declared_epochs - self.done_epochs, OVERRUN_SHARE * spec.declared_epochs)
+        return max(spec.declared_epochs - self.reported_epochs, OVERRUN_SHARE * spec.declared_epochs)
 
     def set_allocation(self, allocation: Allocation, counters: RunCounters, *, moved: bool = False) -> None:
         """Change the allocation; a job with another size or place, or that runs again, may have to pause."""
@@ -167,6 +172,7 @@ class SimulatedJob:
         self.run_seconds += paused + seconds
         if self.start is None:
             self.start = now
+        epochs *= spec.report_factor
         samples = epochs * spec.samples_per_epoch
         return Progress(
             spec.job_id, spec.job_type, allocation, seconds, samples, epochs, shown_remaining, finished, paused, places
@@ -284,7 +290,7 @@ class SimulatedJobTable:
     def _simulated(self, spec: WorkloadJob) -> SimulatedJob:
         worker = self._demands.setdefault(spec.worker_demand, spec.worker_demand)
         ps = self._demands.setdefault(spec.ps_demand, spec.ps_demand)
-        return SimulatedJob(spec, self._grids[spec.job_type], self._environment, worker, ps)
+        return SimulatedJob(spec, self._grids[spec.trains_as], self._environment, worker, ps)
 
     def to_snapshot(self) -> dict[str, Any]:
         """What has happened to the jobs, as JSON-able values."""

@@ -40,6 +40,8 @@ class WorkloadJob:
         declared_epochs: what schedulers are told instead; None if the user declared the truth.
         requested: the size the user asked for; fixed-size schedulers give exactly this.
         work_known: whether schedulers are told any total at all.
+        true_type: whose speeds it has; None if `job_type` is the truth.
+        report_factor: samples that it reports for every sample that it trains.
     """
 
     job_id: str
@@ -57,9 +59,12 @@ class WorkloadJob:
     min_workers: int = 1
     min_ps: int = 1
     work_known: bool = True
+    true_type: str | None = None
+    report_factor: float = 1.0
 
     def __post_init__(self) -> None:
         amounts = {"total_epochs": self.total_epochs, "samples_per_epoch": self.samples_per_epoch}
+        amounts["report_factor"] = self.report_factor
         if self.declared_epochs is not None:
             amounts["declared_epochs"] = self.declared_epochs
         for name, value in amounts.items():
@@ -94,6 +99,11 @@ class WorkloadJob:
     def fixed_size(self) -> bool:
         """Whether it has one size only, or nothing."""
         return (self.min_workers, self.min_ps) == (self.max_workers, self.max_ps)
+
+    @property
+    def trains_as(self) -> str:
+        """The type whose speeds it has."""
+        return self.job_type if self.true_type is None else self.true_type
 
     @property
     def shown_epochs(self) -> float:

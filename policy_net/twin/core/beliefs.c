@@ -15,6 +15,9 @@
 #define FARTHEST 100.0
 #define LARGEST_LOG_SPEED 50.0
 #define REFIT_GROWTH 0.1
+#define DOUBTED_FROM 5.0
+#define DOUBTED_DEVIATIONS 2.0
+#define MOST_DOUBTED 10
 
 /* Whether a type is believed to be unable to train there. */
 bool is_dead(const Cell *cell) { return cell->samples <= 0 && cell->seconds >= DEAD_AFTER_SECONDS; }
@@ -193,6 +196,16 @@ bool belief_refresh(Twin *twin, int index) {
     return belief->count < type->refit_at || fit(twin, index);
 }
 
+/* Whether a report is too far from the last fit; not where that rests on little, or one speed is 0. */
+static bool is_doubtful(const Twin *twin, int index, int cell, double speed) {
+    const Type *type = &twin->in->type[index];
+    const Belief *belief = &twin->belief[index];
+    if (twin->in->fit || !belief->fitted || !type->conditioned || belief->count < MOST_DOUBTED)
+        return false;
+    double believed = belief->speed[cell];
+    return believed > 0.0 && speed > 0.0 && fabs(log(speed / believed)) > log(DOUBTED_FROM) + DOUBTED_DEVIATIONS * belief->sd[cell];
+}
+
 /* Take in what a job did between two decisions. */
 void belief_observe(Twin *twin, int index, Split running, double samples, double seconds) {
     Type *type = &twin->in->type[index];
@@ -201,6 +214,9 @@ void belief_observe(Twin *twin, int index, Split running, double samples, double
     if (!has_cell || !(samples >= 0 && samples < INFINITY && seconds > 0 && seconds < INFINITY))
         return;
     type->known = true;
+    type->doubted = is_doubtful(twin, index, cell_of(running.ps, running.workers), samples / seconds) ? type->doubted + 1 : 0;
+    if (type->doubted && type->doubted <= MOST_DOUBTED)
+        return;
     Cell *cell = NULL;
     for (int64_t i = 0; i < type->cells && !cell; i++)
         if (type->cell[i].ps == running.ps && type->cell[i].workers == running.workers)

@@ -22,16 +22,16 @@ double remaining_samples(const Twin *twin, const State *job, int index) {
 
 /* What schedulers see of a job's work. */
 void job_view(const Job *spec, State *job) {
-    double declared = spec->declared_epochs;
+    double declared = spec->declared_epochs, reported = job->done_epochs * spec->report_factor;
     if (!spec->work_known)
-        job->remaining_epochs = fmax(job->done_epochs, LEAST_SHOWN_EPOCHS);
+        job->remaining_epochs = fmax(reported, LEAST_SHOWN_EPOCHS);
     else if (isnan(declared))
         job->remaining_epochs = spec->total_epochs - job->done_epochs;
     else
-        job->remaining_epochs = fmax(declared - job->done_epochs, OVERRUN_SHARE * declared);
+        job->remaining_epochs = fmax(declared - reported, OVERRUN_SHARE * declared);
     job->total_epochs = isnan(declared) ? spec->total_epochs : declared;
     if (!spec->work_known)
-        job->total_epochs = job->done_epochs + job->remaining_epochs;
+        job->total_epochs = reported + job->remaining_epochs;
     job->samples_per_epoch = spec->samples_per_epoch;
     job->max_workers = (int)spec->max_workers;
 }

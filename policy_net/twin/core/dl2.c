@@ -66,6 +66,25 @@ static bool fits(Batch *batch, int column, Split tasks) {
     return yes;
 }
 
+static double part_of(int64_t used, int64_t total) { return used ? (total ? (double)used / (double)total : INFINITY) : 0.0; }
+
+static double dominant_share(const Twin *twin, const Job *spec, Split size) {
+    double cpu = part_of(size.workers * spec->worker_cpu + size.ps * spec->ps_cpu, twin->total_cpu);
+    double gpu = part_of(size.workers * spec->worker_gpu + size.ps * spec->ps_gpu, twin->total_gpu);
+    return fmax(cpu, gpu);
+}
+
+/* Whether a job has run at its minimum, if that is of several tasks, for longer than an equal share allows. */
+static bool has_had_its_share(const Batch *batch, int column) {
+    const Twin *twin = batch->twin;
+    const Job *spec = spec_of(batch, column);
+    if (spec->min_workers <= 1 && spec->min_ps <= 1)
+        return false;
+    double needed = dominant_share(twin, spec, (Split){(int)spec->min_workers, (int)spec->min_ps});
+    double ran = twin->job[twin->present[batch->first + column]].run_seconds;
+    return ran * needed * twin->presents > fmax(twin->out->time_seconds - spec->submit_seconds, ran);
+}
+
 /* Admit what a job's caps allow. */
 static void open_column(Batch *batch, int column) {
     const Job *spec = spec_of(batch, column);
@@ -201,14 +220,6 @@ static void start_network(Batch *batch) {
         add_input(batch, first + net->type_columns, (float)(1.0 / log1p(100.0) * log1p(job->run_seconds / twin->in->slot_seconds)));
         add_input(batch, first + net->type_columns + 1, (float)(1.0 / log1p(30000.0) * log1p(job->remaining_epochs)));
     }
-}
-
-static double part_of(int64_t used, int64_t total) { return used ? (total ? (double)used / (double)total : INFINITY) : 0.0; }
-
-static double dominant_share(const Twin *twin, const Job *spec, Split size) {
-    double cpu = part_of(size.workers * spec->worker_cpu + size.ps * spec->ps_cpu, twin->total_cpu);
-    double gpu = part_of(size.workers * spec->worker_gpu + size.ps * spec->ps_gpu, twin->total_gpu);
-    return fmax(cpu, gpu);
 }
 
 static int shown(int tasks) { return tasks < MOST_SHOWN ? tasks : MOST_SHOWN; }
@@ -356,7 +367,8 @@ static bool fill(Batch *batch) {
     memset(batch->mask, 0, sizeof(bool) * (size_t)void_of(batch));
     batch->mask[void_of(batch)] = true;
     for (int column = 0; column < batch->count; column++)
-        open_column(batch, column);
+        if (!has_had_its_share(batch, column))
+            open_column(batch, column);
     close_what_does_not_fit(batch);
     batch->holds_back = false;
     if (!batch->something_runs)

@@ -94,11 +94,11 @@ static double true_speed(const Twin *twin, int index) {
     const State *job = &twin->job[index];
     if (!job->can_train)
         return 0.0;
-    double speed = in->type[spec->type].truth[cell_of(job->running.ps, job->running.workers)] * spec->speed_factor;
+    double speed = in->type[spec->trains_as].truth[cell_of(job->running.ps, job->running.workers)] * spec->speed_factor;
     if (speed && in->noise_variance)
         speed *= noise_factor(spec->noise_key, (uint64_t)twin->out->decisions, in->noise_variance);
     if (speed && in->distance_matters)
-        speed *= in->type[spec->type].relative[job->running.workers * APART + job->apart];
+        speed *= in->type[spec->trains_as].relative[job->running.workers * APART + job->apart];
     return speed;
 }
 
@@ -149,6 +149,7 @@ static void run(Twin *twin, int index, double now, double until) {
     job->run_seconds += job->paused + seconds;
     if (isnan(twin->in->start_at[index]))
         twin->in->start_at[index] = now;
+    job->epochs *= spec->report_factor;
     job->samples = job->epochs * spec->samples_per_epoch;
 }
 

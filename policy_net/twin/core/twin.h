@@ -43,8 +43,9 @@ enum {
 /* One job as it is submitted: `policy_net.twin.memory.JOB`. */
 typedef struct {
     double submit_seconds, total_epochs, declared_epochs /* NaN: the truth */, samples_per_epoch, speed_factor;
+    double report_factor; /* samples that it reports for every one that it trains */
     uint64_t noise_key;
-    int64_t type, uses_ps, work_known;
+    int64_t type, trains_as /* its true type */, uses_ps, work_known;
     int64_t worker_cpu, worker_gpu, ps_cpu, ps_gpu, worker_class, ps_class;
     int64_t requested_workers, requested_ps, max_workers, max_ps, min_workers, min_ps;
 } Job;
@@ -79,6 +80,7 @@ typedef struct {
     int64_t uses_ps, prior_of_type, known; /* known: a process of this type exists */
     int64_t span_kind;                     /* of what is believed of distance */
     int64_t refit_at, cells, conditioned, terms;
+    int64_t doubted; /* reports in a row that were left out, as too far from what is believed */
     int64_t splits; /* n: those of which anything is believed, with servers all, without as many workers as a job may have */
     Cell *cell;           /* CELLS */
     Cell *conditioned_on; /* CELLS */

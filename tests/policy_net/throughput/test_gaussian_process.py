@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -7,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from states import make_job
 
-from policy_net.domain import JobKind, Progress
+from policy_net.domain import Allocation, JobKind, Progress
 from policy_net.errors import BadInput
 from policy_net.exchange.statistics import SpeedStatistic
 from policy_net.throughput.form import FORMS
-from policy_net.throughput.gaussian_process import OPTIMISM, GaussianProcessBeliefs, TypeProcess
+from policy_net.throughput.gaussian_process import MOST_DOUBTED, OPTIMISM, GaussianProcessBeliefs, TypeProcess
 from policy_net.throughput.parametric import OnlineFit
 
 CELLS = [(1, 1), (2, 1), (1, 4), (4, 4), (16, 2), (8, 12), (8, 1), (2, 8)]
@@ -194,3 +195,35 @@ def test_of_a_type_of_which_nothing_was_seen_nothing_much_is_expected() -> None:
     process = TypeProcess(FORMS[JobKind.PS])
     mean, _ = process.posterior()
     assert process.grid() == pytest.approx(process.on_grid(np.exp(mean)))
+
+
+def _of_a_job(samples_per_second: float, count: int = 1) -> list[Progress]:
+    return [Progress("a", "t", Allocation(2, 2), 100.0, 100.0 * samples_per_second, 1.0, 9.0)] * count
+
+
+def test_reports_that_are_far_from_what_a_type_does_are_doubted_until_there_are_many() -> None:
+    """One job that claims the type, or counts its samples tenfold, does not change what is believed of the others."""
+    beliefs = GaussianProcessBeliefs()
+    beliefs.observe(_of_a_job(50.0, 20))
+    before = beliefs.grid("t")[2, 2]
+    beliefs.observe(lies := _of_a_job(1000.0, MOST_DOUBTED - 1))
+    assert beliefs.doubted == lies
+    assert beliefs.grid("t")[2, 2] == before
+    resumed = GaussianProcessBeliefs()
+    resumed.restore(json.loads(json.dumps(beliefs.snapshot())))
+    resumed.grid("t")
+    for each in (beliefs, resumed):  # what agrees ends the doubts, and after so many the type has changed
+        each.observe(_of_a_job(50.0))
+        assert not each.doubted
+        each.observe(_of_a_job(1000.0, 3 * MOST_DOUBTED))
+        assert len(each.doubted) == MOST_DOUBTED
+        assert each.grid("t")[2, 2] > 3 * before
+    assert resumed.digest() == beliefs.digest()
+
+
+def test_little_is_known_of_a_type_at_first_and_nothing_doubted() -> None:
+    beliefs = GaussianProcessBeliefs()
+    for samples_per_second in (50.0, 5000.0, 0.1):
+        beliefs.observe(_of_a_job(samples_per_second))
+        beliefs.grid("t")
+        assert not beliefs.doubted
