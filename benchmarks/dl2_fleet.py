@@ -1,10 +1,10 @@
 """`python -m benchmarks.dl2_fleet`: DL2's network learned by a fleet, a push a lesson, at the learner's own rules.
 
-Each cluster has machines and a mix of types of its own, and teaches by single gradients of windows of generated jobs
-(`window_gradient`, what an agent's lesson is), computed at the head of the round before; `global_learner`'s judging,
-weighing, aggregating and stepping take them, in one process. `--local N` sends what N epochs of local steps came to, as
-(head - local) / rate. `--alone` has no learner: the same lessons in one place, by the steps of a training. What is told
-is the log ratio of mean JCT to DRF's on workloads of their own, of all clusters' mixes, by the number of lessons.
+Each cluster has machines and a mix of types of its own, and teaches by windows of generated jobs (`window_gradient`,
+what an agent's lesson is: what a few local steps came to) at the head of the round before; `global_learner`'s judging,
+weighing, aggregating and stepping take them, in one process. `--local 0` sends one gradient instead. `--alone` has
+no learner: the same lessons in one place, by the steps of a training. What is told is the log ratio of mean JCT to
+DRF's on workloads of their own, of all clusters' mixes, by the number of lessons.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from policy_net.laboratory.training.offline import Episode
 from policy_net.laboratory.training.twin_windows import TwinWindow
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
-from policy_net.learning.group_gradient import LocalSteps, advantages_of
+from policy_net.learning.group_gradient import GroupGradients, LocalSteps, advantages_of
 from policy_net.learning.settings import GroupSettings
 from policy_net.policy import build_policy
 
@@ -49,7 +49,7 @@ FIRST_VALIDATION = 5_000_000
 LOCAL_RATE = 1e-3
 """Of Adam, where steps are local."""
 LAST_RATE_SHARE = 0.1
-LESSON = GroupSettings(micro_actions=20_000, own_share=0.0)
+LESSON = GroupSettings(micro_actions=20_000, own_share=0.0, batch_samples=512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +116,11 @@ class Judge:
         return float(np.mean(ratios))
 
 
-def local_gradient(groups: list[DecisionGroup], head: PolicyFile, epochs: int, seed: int) -> GradientResult:
-    """What local steps came to, as a gradient of the length that one step of them has."""
+def one_gradient(groups: list[DecisionGroup], head: PolicyFile) -> GradientResult:
+    """The gradient of all actions at the head, in the place of local steps."""
     batch = advantages_of(groups, 0.0)
-    steps = LocalSteps(head.network_spec, head.weights, seed)
-    steps.take(batch, epochs=epochs, batch_samples=512, learning_rate=LOCAL_RATE)
-    return GradientResult((head.weights - steps.weights) / np.float32(LOCAL_RATE), len(batch), float(len(batch)), {})
+    gradient, _ = GroupGradients(head.network_spec).gradient(head.weights, batch, np.arange(len(batch)))
+    return GradientResult(gradient, len(batch), float(len(batch)), {})
 
 
 def main() -> int:
@@ -141,7 +140,7 @@ def main() -> int:
     parser.add_argument("--average", type=float, default=0.0)
     parser.add_argument("--trust-radius", type=float, default=0.0)
     parser.add_argument("--mode", default="async", help="of aggregation")
-    parser.add_argument("--local", type=int, default=0, help="epochs of local steps in a push")
+    parser.add_argument("--local", type=int, default=2, help="epochs of local steps in a push; 0: one gradient")
     parser.add_argument("--alone", action="store_true", help="the same lessons in one place, without a learner")
     asked = parser.parse_args()
     run = Run(asked)
@@ -170,7 +169,7 @@ class Run:
         self._start = shipped_file(DL2) if asked.network == "shipped" else small
         self._spec = self._start.network_spec
         self._generator = np.random.default_rng(asked.seed)
-        self._settings = LESSON.model_copy(update={"draws": asked.draws})
+        self._settings = LESSON.model_copy(update={"draws": asked.draws, "epochs": asked.local or 1})
         self._judge = Judge(self._spec, self._clusters, asked.validated)
         optimizer = OptimizerSettings(
             learning_rate=asked.learning_rate, decay_steps=asked.decay_steps, trust_radius=asked.trust_radius
@@ -194,11 +193,11 @@ class Run:
             if done // asked.every != last:
                 last = done // asked.every
                 self._note(done)
-            self._round(done / asked.lessons, done)
+            self._round(done / asked.lessons)
             done += len(self._windows)
         self._note(done)
 
-    def _round(self, share: float, number: int) -> None:
+    def _round(self, share: float) -> None:
         """A lesson of each cluster at one head."""
         head, base = PolicyFile(self._spec, self._weights.copy()), self._learner.head.step
         drawn: list[DecisionGroup] = []
@@ -207,7 +206,7 @@ class Run:
                 if self._asked.alone:
                     drawn += groups_of_window(head, next(windows), self._settings, self._generator)
                     continue
-                found = self._lesson(head, next(windows), number + place)
+                found = self._lesson(head, next(windows))
             except NotEnoughSamples:
                 continue
             self._learner.offer(f"cluster-{place}", base, found)
@@ -215,10 +214,9 @@ class Run:
             rate = LOCAL_RATE * LAST_RATE_SHARE**share
             self._entropy = self._alone.take(advantages_of(drawn, 0.0), epochs=2, batch_samples=512, learning_rate=rate)
 
-    def _lesson(self, head: PolicyFile, window: TwinWindow, number: int) -> GradientResult:
-        if self._asked.local:
-            groups = groups_of_window(head, window, self._settings, self._generator)
-            return local_gradient(groups, head, self._asked.local, number)
+    def _lesson(self, head: PolicyFile, window: TwinWindow) -> GradientResult:
+        if not self._asked.local:
+            return one_gradient(groups_of_window(head, window, self._settings, self._generator), head)
         found = window_gradient(head, window, self._settings, self._generator)
         self._entropy = found.statistics["entropy"]
         return found

@@ -252,7 +252,11 @@ def read_state(
     logged, settings_lost = _logged_settings(state, settings, first.spec)
     aggregator = build_aggregator(*logged, first.spec)
     # A region's head is the one above, bit for bit, and no version is made of it.
-    average_decay = 0.0 if logged[0].passes_up else settings.publish.decay_for(first.spec)
+    average_decay = (
+        0.0
+        if logged[0].passes_up
+        else settings.publish.decay_for(first.spec, only_replays=settings.only_replays(first.spec))
+    )
     region = trust_region(first, logged)
     if snapshot is None:
         head = Head(AdamState.start(first.weights), Ledger(window), aggregator, average_decay, region)

@@ -43,6 +43,8 @@ from policy_net.settings import AGENTS_FILE, Address, Constant, Section, read_se
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104  (refused, not listened on)
 SET_AVERAGE_DECAY = 0.99
+DL2_AVERAGE_DECAY = 0.9
+"""Over ten lessons, about one of each cluster of a small fleet: none alone says what becomes a version."""
 """Versions of `set` average a hundred steps unless the settings say otherwise: its gradients are mostly noise."""
 
 
@@ -118,7 +120,7 @@ class PublishSettings(Section):
     average_decay: float | None = Field(None, ge=0.0, lt=1.0)
     """A version is the exponential average of the head, which keeps this share of itself at each step; 0 publishes the
     head itself. 0.99 averages over the last hundred steps, and takes out the noise of single gradients. Unless set:
-    0.99 for `set`, 0 for `dl2`."""
+    0.99 for `set`, 0.9 for `dl2`, and 0 where it learns from live updates too."""
     auto_assign: bool = False
     """Every cluster that `policyctl assign` does not hold acts on each new version at once. For simulations and
     demonstrations, and said in a warning at the start: in production nothing new acts without a decision, and clusters
@@ -130,11 +132,13 @@ class PublishSettings(Section):
     keep_days: Constant[float | None] = Field(None, gt=0.0, le=36_500.0)
     """Not read any more: age does not count."""
 
-    def decay_for(self, spec: WeightSpec) -> float:
-        """The decay for policies of this spec."""
+    def decay_for(self, spec: WeightSpec, *, only_replays: bool = False) -> float:
+        """The decay for policies of this spec, that learn from replays alone or not."""
         if self.average_decay is not None:
             return self.average_decay
-        return SET_AVERAGE_DECAY if spec.policy == SET else 0.0
+        if spec.policy == SET:
+            return SET_AVERAGE_DECAY
+        return DL2_AVERAGE_DECAY if only_replays else 0.0
 
 
 class TlsSettings(Section):

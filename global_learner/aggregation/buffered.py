@@ -11,7 +11,7 @@ Source: FedBuff (Nguyen et al. 2022) for the buffer; Blanchard et al. 2017 for K
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,11 @@ from global_learner.aggregation.settings import AggregationMode, AggregationSett
 from global_learner.errors import BadLearnerConfig
 from global_learner.storage.snapshot import AdamState, AggregatorState
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind
-from policy_net.exchange.spec import Weights, WeightSpec
+from policy_net.exchange.spec import SCALARS_PER_JOB, PolicySpec, Weights, WeightSpec, split_weights
 from policy_net.learning.adam import AdamConstants
 
+_LEAST_SAY = 1e-6
+"""Of a vote's usual figure: what is smaller says nothing."""
 _SLOT, _STRATEGY, _VOTE = "slot/", "strategy/", "vote/"
 _FADED = 1e-3
 """What is left of a silent cluster's votes is forgotten below this."""
@@ -172,6 +174,30 @@ class VoteMemory:
             return
         self._weights = dict(kept.facts)
         self._sums = {name: np.array(kept.arrays[name], dtype=np.float32) for name in kept.facts}
+
+
+def _with_types_of_one(gradient: Weights, votes: Sequence[Weights], spec: PolicySpec) -> Weights:
+    """The aggregate, with the vote of the only cluster that has jobs of a type for the weights of that type's inputs.
+
+    They are the columns of the first layer that see the type; without such jobs their gradient is zero. The vote weighs
+    as one of all, as in a mean. A cluster that makes a type up changes what is decided of jobs that nobody else has;
+    and where two have a type the strategy's word stands.
+    """
+    name, shape = spec.layout()[0]
+    width = spec.type_columns + SCALARS_PER_JOB
+    gradient = gradient.copy()
+    columns_HJT, *of_votes = (
+        split_weights(vector, spec)[name].reshape(shape[0], spec.jobs_per_batch, width)[:, :, : spec.type_columns]
+        for vector in (gradient, *votes)
+    )
+    largest_VT = np.array([np.abs(one_HJT).max(axis=(0, 1)) for one_HJT in of_votes])
+    # What a cluster once said of a type fades from its votes, and is never quite zero.
+    usual_V = np.array([np.abs(vote).mean() for vote in votes])
+    says_VT = largest_VT > _LEAST_SAY * usual_V[:, None]
+    for job_type in np.flatnonzero(says_VT.sum(axis=0) == 1):
+        only = of_votes[int(says_VT[:, job_type].argmax())]
+        columns_HJT[:, :, job_type] = only[:, :, job_type] / np.float32(len(votes))
+    return gradient
 
 
 class BufferedAggregator:
@@ -319,6 +345,8 @@ class BufferedAggregator:
         gradient = aggregate(self._strategy, self._cohorts, np.zeros_like(state.weights), replies, self._spec)
         if gradient is None:
             return False
+        if self._robust and self._settings.types_of_one and isinstance(self._spec, PolicySpec):
+            gradient = _with_types_of_one(gradient, [vote for vote, _ in votes], self._spec)
         self._descend(state, gradient, self._learning_rate)
         return True
 

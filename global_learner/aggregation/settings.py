@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 from foundation.files import PRIVATE, write_whole
 from foundation.text import parse_json
 from global_learner.errors import BadLearnerConfig, StateUnusable
-from policy_net.exchange.spec import SET, SetSpec, Weights, WeightSpec
+from policy_net.exchange.spec import SET, PolicySpec, SetSpec, Weights, WeightSpec
 from policy_net.privacy.settings import NoiseSettings
 from policy_net.set_policy.spreads import spreads_of
 from policy_net.settings import Constant, Section
@@ -107,7 +107,12 @@ class ServerStep(StrEnum):
 OWN_STEP = ("FedAvgM", "FedAdam", "FedAdagrad", "FedYogi")
 """Strategies that are an optimizer themselves."""
 ROBUST: Mapping[str, Any] = MappingProxyType(
-    {"strategy": "MultiKrum", "parameters": {"num_malicious_nodes": 1}, "vote_momentum": 0.9}
+    {
+        "strategy": "MultiKrum",
+        "parameters": {"num_malicious_nodes": 1},
+        "vote_momentum": 0.9,
+        "types_of_one": True,
+    }
 )
 """What mode `robust` is made of; see docs/results/robustness.md."""
 
@@ -142,6 +147,9 @@ class AggregationSettings(Section):
     """`buffered`: a cluster's vote is the running mean of its updates, in which each cohort keeps this share of the
     past. At 0.9 a vote has a quarter of a single gradient's noise, and a robust strategy sees who votes against the
     others all the time. Takes one policy's size of memory a cluster."""
+    types_of_one: Constant[bool] = False
+    """`robust`: whether the only cluster with jobs of a type has its say on that type's inputs of a `dl2` network. The
+    strategy leaves out the vote that is least like the others, which is that cluster's, cohort after cohort."""
     largest_sample_weight: Constant[float] = Field(2.0, ge=0.0, le=100.0)
     """`async`: the step of an update is as many times as long as it has as many samples as is usual among the active
     clusters, but not more often than this, whatever a cluster claims; 0: all steps are alike."""
@@ -200,7 +208,7 @@ def read_settings(state_dir: Path) -> tuple[AggregationSettings, OptimizerSettin
     try:
         content = parse_json(path.read_text())
         found = (
-            AggregationSettings.model_validate(content["aggregation"]),
+            AggregationSettings.model_validate({"types_of_one": False, **content["aggregation"]}),  # as it was before
             OptimizerSettings.model_validate(content["optimizer"]),
         )
         checksum = content.get("checksum")
@@ -271,7 +279,12 @@ def check_covered(aggregation: AggregationSettings, *, is_region: bool) -> None:
 # `optimizer.units`.
 
 WEIGHTS_RATE = 1e-4
-"""Of `dl2`. Source: DL2 §4.3."""
+"""Of live gradients of `dl2`. Source: DL2 §4.3."""
+REPLAYED_RATE = 3e-3
+"""Of `dl2`'s lessons, each of which is some steps of 1e-3 long; at a third of it a fleet of eight learned a third as
+fast (docs/results/dl2_learning.md)."""
+REPLAYED_DECAY_STEPS = 3000
+"""Half the length after as many updates, and a tenth at 27,000, as at the end of a training."""
 SPREADS_RATE = 0.1
 """The end of the rates that taught `set-taught`, 0.3 falling to 0.1: where a fleet goes on from a policy that was
 taught, it begins with the smallest."""
@@ -300,11 +313,11 @@ class OptimizerChoice(AdamSettings):
     takes no steps: there it says which updates are taken, `weights` all of them, where the learner above counts so."""
     learning_rate: float | None = Field(None, ge=0.0, le=1.0)
     """Adam's step for an update that is not stale; 0 leaves the weights bit for bit (a control). Unless set: DL2's
-    1e-4 in weights, and 0.1 in spreads."""
+    0.1 in spreads; in weights 3e-3 for `dl2`, and DL2's 1e-4 where live updates or noise come too, and for `set`."""
     decay_steps: int | None = Field(None, ge=1)
-    """The step shrinks as 1 / (1 + moves of the head / this), those in these units. Unless set: 300 in spreads, if
-    `learning_rate` is not set either; else it never shrinks. A constant step learns first and then wanders: at 2e-4 in
-    weights the policy was best after some 5,000 updates and worse than it began after 9,000."""
+    """The step shrinks as 1 / (1 + moves of the head / this), those in these units. Unless set: 300 in spreads and 3000
+    for `dl2`'s 3e-3, if `learning_rate` is not set either; else it never shrinks. A constant step learns first and then
+    wanders: at 2e-4 in weights a policy was best after some 5,000 updates and worse than it began after 9,000."""
     trust_radius: float | None = Field(None, ge=0.0, le=1e6)
     """No parameter moves further than this from the first version's; 0: no limit. Unless set: for `set` 5 in spreads,
     and 0.1 in weights, as its first version is trained well and its live gradient is mostly noise; none for `dl2`,
@@ -320,8 +333,12 @@ class OptimizerChoice(AdamSettings):
         rate, decay_steps = self.learning_rate, self.decay_steps
         in_spreads = units is Units.SPREADS
         if rate is None:
-            rate = SPREADS_RATE if in_spreads else WEIGHTS_RATE
-            decay_steps = SPREADS_DECAY_STEPS if decay_steps is None and in_spreads else decay_steps
+            rate, usual_decay = WEIGHTS_RATE, None
+            if in_spreads:
+                rate, usual_decay = SPREADS_RATE, SPREADS_DECAY_STEPS
+            elif isinstance(spec, PolicySpec) and not noisy and self.only_replays(spec, aggregation, noisy=noisy):
+                rate, usual_decay = REPLAYED_RATE, REPLAYED_DECAY_STEPS
+            decay_steps = usual_decay if decay_steps is None else decay_steps
         return OptimizerSettings(
             learning_rate=rate,
             decay_steps=decay_steps,

@@ -150,12 +150,17 @@ def test_the_past_of_a_cluster_teaches_a_network_by_groups_of_decisions(lived: P
 def test_steps_along_lessons_of_a_past_find_what_jobs_gain_by(lived: Path) -> None:
     weights = initial_weights(NETWORK, 2)
     utilities = []
+    steps = GroupSettings(draws=4, micro_actions=500, batch_samples=64, learning_rate=3e-3)
     for number in range(30):
-        question = replace(network_question(lived, number), policy=head_file(NETWORK, weights, ()))
+        question = replace(
+            network_question(lived, number),
+            policy=head_file(NETWORK, weights, ()),
+            settings=SETTINGS.model_copy(update={"groups": steps}),
+        )
         found = answer(question, nothing)
         assert found.result is not None
         utilities.append(found.result.statistics["utility"])
-        weights = weights - np.float32(3.0) * found.result.gradient
+        weights = weights - found.result.gradient
     assert np.mean(utilities[-10:]) > 1.1 * np.mean(utilities[:10])
 
 

@@ -10,6 +10,8 @@ from learner_makers import settings as learner_settings
 from pydantic import ValidationError
 
 from global_learner.aggregation.settings import (
+    REPLAYED_DECAY_STEPS,
+    REPLAYED_RATE,
     SPREADS_DECAY_STEPS,
     SPREADS_RATE,
     WEIGHTS_RATE,
@@ -32,7 +34,13 @@ def resolved(spec: PolicySpec | SetSpec, section: dict[str, Any], **aggregation:
 
 
 def test_the_policys_kind_says_what_a_step_is_counted_in_and_how_long_it_is() -> None:
-    assert resolved(DL2, {}) == OptimizerSettings(), "as it has always been"
+    lessons = resolved(DL2, {})
+    assert (lessons.learning_rate, lessons.decay_steps) == (REPLAYED_RATE, REPLAYED_DECAY_STEPS)
+    assert (lessons.units, lessons.radius_for(DL2)) == (Units.WEIGHTS, 0.0)
+    assert resolved(DL2, {"units": "weights"}) == OptimizerSettings(), "as it has always been"
+    alone = DL2.model_copy(update={"critic": False})
+    assert resolved(alone, {"units": "weights"}) == lessons, "it learns from replays in any case"
+    assert OptimizerChoice().resolved(DL2, AggregationSettings(), noisy=True) == OptimizerSettings()
     found = resolved(SET, {})
     assert (found.units, found.learning_rate, found.decay_steps) == (Units.SPREADS, SPREADS_RATE, SPREADS_DECAY_STEPS)
     assert resolved(SET, {"units": "spreads"}) == found

@@ -1,6 +1,7 @@
 """The aggregation of learners that others can reach: who is outvoted, who is waited for, and who weighs what."""
 
 import gc
+import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,14 @@ from learner_in_process import serving
 from learner_makers import SPEC, settings, update, vector
 
 from global_learner.aggregation.modes import build_aggregator
-from global_learner.aggregation.settings import AggregationMode, AggregationSettings, OptimizerSettings
+from global_learner.aggregation.settings import (
+    AGGREGATION_NAME,
+    AggregationMode,
+    AggregationSettings,
+    OptimizerSettings,
+    write_settings,
+)
+from global_learner.aggregation.settings import read_settings as read_log_settings
 from global_learner.errors import BadLearnerConfig
 from global_learner.fleet import Fleet
 from global_learner.registry.assignments import ClusterRegistration
@@ -19,7 +27,7 @@ from global_learner.settings import read_settings
 from global_learner.storage.snapshot import AdamState
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from policy_net.exchange.generated import fleet_pb2 as pb
-from policy_net.exchange.spec import Weights
+from policy_net.exchange.spec import SCALARS_PER_JOB, PolicySpec, Weights, split_weights
 
 NAMES = ("north", "south", "east", "west", "coast")
 TRUE = np.ones(SPEC.parameter_count, np.float32)
@@ -227,3 +235,51 @@ def test_one_that_is_slow_does_not_set_the_pace_of_three() -> None:
 
 def test_one_that_never_pauses_closes_nothing_by_that() -> None:
     assert closings(["north", "south", "east", *["east"] * 50], list(NAMES[:4])) == []
+
+
+TYPED = PolicySpec(jobs_per_batch=2, type_columns=3, job_types=("other", "vgg-16", "bert"), hidden=(4,), critic=False)
+
+
+def seen_type(vector: Weights, column: int) -> np.ndarray:
+    """The weights of a type's inputs; a view."""
+    layer = split_weights(vector, TYPED)["actor.0.weight"]
+    return layer.reshape(4, 2, TYPED.type_columns + SCALARS_PER_JOB)[:, :, column]
+
+
+@pytest.mark.parametrize("types_of_one", [True, False])
+def test_the_only_cluster_with_a_type_has_its_say_on_it_and_one_that_sends_the_opposite_has_none(
+    types_of_one: bool,
+) -> None:
+    aggregation = AggregationSettings.model_validate({"mode": "robust", "types_of_one": types_of_one})
+    aggregator = build_aggregator(aggregation, OptimizerSettings(), TYPED)
+    state = AdamState.start(np.zeros(TYPED.parameter_count, np.float32))
+    slope = np.ones(TYPED.parameter_count, np.float32)
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        for name in NAMES:
+            gradient = (slope + 0.1 * rng.normal(size=slope.size)).astype(np.float32)
+            # Of `other` all have jobs, of vgg-16 the coast alone, of bert two: one of them is bad.
+            if name != "coast":
+                seen_type(gradient, 1)[:] = 0.0
+            if name not in ("north", "west"):
+                seen_type(gradient, 2)[:] = 0.0
+            if name == "north":
+                gradient *= np.float32(-1.0)
+            kind = aggregator.kind_of_next(name, list(NAMES))
+            sent = update(1, cluster=name, gradient=gradient, spec_digest=TYPED.digest)
+            aggregator.apply(state, AppliedUpdate(state.step + 1, 1e-2, len(NAMES), 0.0, sent, kind))
+    assert (seen_type(state.weights, 0) < -0.1).all(), "down the slope that four of five see"
+    assert (seen_type(state.weights, 2) < -0.1).all(), "where two have a say, the one that is outvoted has none"
+    assert (seen_type(state.weights, 1) < -0.1).all() or not types_of_one
+
+
+def test_settings_of_a_log_from_before_mean_what_they_meant(tmp_path: Path) -> None:
+    robust = AggregationSettings.model_validate({"mode": "robust"})
+    assert robust.types_of_one
+    write_settings(tmp_path, robust, OptimizerSettings())
+    content = json.loads((tmp_path / AGGREGATION_NAME).read_text())
+    del content["aggregation"]["types_of_one"], content["checksum"]
+    (tmp_path / AGGREGATION_NAME).write_text(json.dumps(content))
+    before = read_log_settings(tmp_path)
+    assert before is not None
+    assert before[0] == robust.model_copy(update={"types_of_one": False})

@@ -27,7 +27,7 @@ from global_learner.aggregation.settings import read_settings as read_logged_set
 from global_learner.errors import BadLearnerConfig
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
-from global_learner.settings import SET_AVERAGE_DECAY, PublishSettings, read_settings
+from global_learner.settings import DL2_AVERAGE_DECAY, SET_AVERAGE_DECAY, PublishSettings, read_settings
 from global_learner.storage.snapshot import AdamState, write_snapshot
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_records import AppliedUpdate
@@ -85,6 +85,7 @@ def test_set_is_averaged_and_bounded_unless_the_settings_say_otherwise_and_dl2_i
     optimizer, publish = OptimizerSettings(), PublishSettings()
     assert (optimizer.radius_for(SPEC), optimizer.radius_for(dl2)) == (SET_TRUST_RADIUS, 0.0)
     assert (publish.decay_for(SPEC), publish.decay_for(dl2)) == (SET_AVERAGE_DECAY, 0.0)
+    assert publish.decay_for(dl2, only_replays=True) == DL2_AVERAGE_DECAY
     assert OptimizerSettings(trust_radius=0.0).radius_for(SPEC) == 0.0
     assert OptimizerSettings(trust_radius=0.5).radius_for(dl2) == 0.5
     assert PublishSettings(average_decay=0.0).decay_for(SPEC) == 0.0
