@@ -149,7 +149,7 @@ class AggregationSettings(Section):
     others all the time. Takes one policy's size of memory a cluster."""
     types_of_one: Constant[bool] = False
     """`robust`: whether the only cluster with jobs of a type has its say on that type's inputs of a `dl2` network. The
-    strategy leaves out the vote that is least like the others, which is that cluster's, cohort after cohort."""
+    strategy leaves out the vote that is least like the others, which may be that cluster's, cohort after cohort."""
     largest_sample_weight: Constant[float] = Field(2.0, ge=0.0, le=100.0)
     """`async`: the step of an update is as many times as long as it has as many samples as is usual among the active
     clusters, but not more often than this, whatever a cluster claims; 0: all steps are alike."""
