@@ -28,7 +28,7 @@ from policy_net.dl2.policy import LearnedPolicy
 from policy_net.domain import PolicyContext
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.shipped import shipped_file
-from policy_net.exchange.spec import DL2, OTHER_TYPE, PolicySpec, Weights
+from policy_net.exchange.spec import DL2, OTHER_TYPE, PolicySpec, Weights, split_weights
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.speeds.speed import default_speeds
@@ -140,6 +140,7 @@ def main() -> int:
     parser.add_argument("--average", type=float, default=0.0)
     parser.add_argument("--trust-radius", type=float, default=0.0)
     parser.add_argument("--mode", default="async", help="of aggregation")
+    parser.add_argument("--outvoted", action="store_true", help="robust without the say of a type's only cluster")
     parser.add_argument("--local", type=int, default=2, help="epochs of local steps in a push; 0: one gradient")
     parser.add_argument("--alone", action="store_true", help="the same lessons in one place, without a learner")
     asked = parser.parse_args()
@@ -174,7 +175,9 @@ class Run:
         optimizer = OptimizerSettings(
             learning_rate=asked.learning_rate, decay_steps=asked.decay_steps, trust_radius=asked.trust_radius
         )
-        aggregation = AggregationSettings.model_validate({"mode": asked.mode})
+        say = {"types_of_one": False} if asked.outvoted else {}
+        cohort = {"mode": asked.mode, "buffer": asked.clusters}
+        aggregation = AggregationSettings.model_validate({**cohort, **say})
         self._learner = SimulatedHead(self._start, optimizer, aggregation, average_decay=asked.average)
         self._alone = LocalSteps(self._spec, self._start.weights, asked.seed)
         self._windows = [one.windows(asked.seed) for one in self._clusters]
@@ -221,6 +224,12 @@ class Run:
         self._entropy = found.statistics["entropy"]
         return found
 
+    def _slope_of_its_type(self) -> float:
+        """Norm of what the learner remembers of gradients, in robust modes the last one, for that type's inputs."""
+        layer = split_weights(self._learner.head.state.first_moment, self._spec)["actor.0.weight"]
+        columns = layer.reshape(len(layer), self._spec.jobs_per_batch, -1)
+        return float(np.linalg.norm(columns[:, :, self._spec.job_types.index(MODEL_NAMES[-1])]))
+
     def _note(self, done: int) -> None:
         published = self._alone.weights if self._asked.alone else self._learner.head.publishable
         cpu = time.process_time() - self._began
@@ -234,6 +243,7 @@ class Run:
         }
         if self._asked.mixes == "one":
             point["last_cluster"] = round(self._judge.of(published, slice(-1, None)), 4)
+            point["slope_of_its_type"] = round(self._slope_of_its_type(), 6)
         self.curve.append(point)
         print(point, file=sys.stderr, flush=True)
 

@@ -84,7 +84,7 @@ class TwinLearningSettings(Section):
     gradient: TwinSettings = TwinSettings()
     """How many replays make a gradient of a `set` policy."""
     groups: Constant[GroupSettings] = GroupSettings(micro_actions=20_000, own_share=0.0)
-    """Groups of decisions that make a gradient of a `dl2` policy: a second of a core, and 200 MB."""
+    """Groups of decisions, and steps on them, of one lesson of a `dl2` policy: two seconds of a core, and 200 MB."""
 
 
 class LearningSettings(Section):
