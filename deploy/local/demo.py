@@ -53,10 +53,10 @@ class DemoOptions:
     ] = DemoPolicy.SET
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", min=1.0, help="The fleet runs so long, or to its first version; set 60, dl2 150."),
+        typer.Option("--seconds", min=1.0, help="The fleet runs so long, or to its first version; set 60, dl2 120."),
     ] = None
     updates: Annotated[
-        int | None, typer.Option("--updates", min=1, help="The fleet ends after so many updates; set 400, dl2 4500.")
+        int | None, typer.Option("--updates", min=1, help="The fleet ends after so many updates; 400 unless given.")
     ] = None
     lessons: Annotated[
         int, typer.Option("--lessons", min=0, max=100_000, help="Updates from recorded pasts, for set; 0: none.")
