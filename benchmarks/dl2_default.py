@@ -20,8 +20,8 @@ import policy_net.baselines  # noqa: F401  (registers the schedulers)
 from benchmarks import set_default
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import LearnedPolicy
-from policy_net.domain import PolicyContext
-from policy_net.exchange.policy_file import PolicyFile, write_policy_file
+from policy_net.domain import JobKind, PolicyContext
+from policy_net.exchange.policy_file import TAUGHT, PolicyFile, write_policy_file
 from policy_net.exchange.spec import Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES
 from policy_net.laboratory.simulation.environment import Environment
@@ -87,6 +87,7 @@ def main() -> int:
             "updates": done,
             "workloads": f"60 jobs on {'|'.join(map(str, NODES))} nodes, and those of benchmarks.set_default",
             "validation_over_drf": round(float(np.expm1(cost)), 4),
+            TAUGHT: {"at_once": spec.jobs_per_batch, "kinds": [JobKind.ALLREDUCE, JobKind.PS]},
         }
 
     costs: list[float] = []

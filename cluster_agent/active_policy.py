@@ -25,7 +25,7 @@ import policy_net.baselines  # noqa: F401  (registers the schedulers' names)
 from cluster_agent.guard import ChallengerDecision, GuardedDecision, Proposal
 from cluster_agent.settings import PolicySettings
 from foundation.files import is_file
-from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
+from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy, TaughtJobs
 from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import digest_of, parse_policy_file
@@ -66,6 +66,12 @@ class Candidate:
     weights: Weights | None = None
     file: bytes | None = None
 
+    def untaught(self, state: ClusterState) -> str:
+        """See `Proposal`."""
+        taught = self.policy.taught if isinstance(self.policy, LearnedPolicy) else None
+        lacking = "" if taught is None else taught.lacking(len(state.jobs), {job.kind for job in state.jobs})
+        return lacking and f"{self.identity.name} {lacking}"
+
     @property
     def spec_to_register(self) -> str:
         """Digest of the spec that a learner must have; empty for what was chosen by name, which suits any learner."""
@@ -78,10 +84,11 @@ class Candidate:
 
 
 class CandidateFactory:
-    """Builds policies the way this agent is configured to use them."""
+    """Builds policies the way this agent is configured to use them; `cluster` may have taught them."""
 
-    def __init__(self, settings: PolicySettings) -> None:
+    def __init__(self, settings: PolicySettings, cluster: str = "") -> None:
         self._settings = settings
+        self._cluster = cluster
         self._priors: tuple[SpeedStatistic, ...] = ()
 
     def from_name_or_file(self, name_or_path: str) -> Candidate:
@@ -108,7 +115,10 @@ class CandidateFactory:
         if isinstance(content.spec, SetSpec):
             self._priors = content.priors
         identity = replace(identity, digest=digest_of(data))
-        return replace(self._built(content.spec, content.weights, content.priors, identity), file=data)
+        candidate = self._built(content.spec, content.weights, content.priors, identity)
+        if isinstance(candidate.policy, LearnedPolicy):
+            candidate.policy.taught = TaughtJobs.of_card(content.card, identity.name, self._cluster)
+        return replace(candidate, file=data)
 
     def from_head(self, spec: WeightSpec, weights: Weights, step: int) -> Candidate:
         """The learner's head at a step; what it believes of speeds is what the last policy file said."""
@@ -229,11 +239,13 @@ class Decider:
 
     def ask(self, state: ClusterState, trigger: Trigger) -> Proposal:
         """Its proposal, within the deadline; never raises what the policy raised."""
-        return self.asker.ask(self.candidate.policy, state, trigger)
+        return self.begin(state, trigger)(self.asker.deadline_seconds)
 
     def begin(self, state: ClusterState, trigger: Trigger) -> Callable[[float], Proposal]:
         """Put the question and do not wait; what is returned gives the proposal, within so many seconds."""
-        return self.asker.begin(self.candidate.policy, state, trigger)
+        collected = self.asker.begin(self.candidate.policy, state, trigger)
+        untaught = self.candidate.untaught(state)
+        return lambda seconds: replace(collected(seconds), untaught=untaught)
 
     def show(self, progress: Sequence[Progress]) -> Exception | None:
         """Show it what jobs did; what it raised, if anything."""

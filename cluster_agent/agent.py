@@ -104,7 +104,7 @@ class Agent:
             unsigned = learner.unsigned_versions == "allow"
             trust = FleetTrust(settings.state_dir, settings.cluster, unsigned, time.time)
         self._source = PolicySource(
-            settings.policy, CandidateFactory(settings.policy), KeptVersion(settings.state_dir), trust
+            settings.policy, CandidateFactory(settings.policy, settings.cluster), KeptVersion(settings.state_dir), trust
         )
         learning = settings.learning
         self._reward = BelievedReward(learning.actor_critic.reward, self._beliefs, learning.residual.utility_exponent)

@@ -1,8 +1,9 @@
 """The guard between policy and cluster: whatever a policy does, the cluster gets a decision that it can carry out.
 
 A decision is clamped where most of it can be kept (an unknown job, a broken cap, more than the cluster has), and the
-fallback's stands in its place where nothing of it can be trusted (an exception, NaN, a missed deadline) or no job would
-train at all. Every intervention is counted by its reason; the decision must not train the actor, which did not take it.
+fallback's stands in its place where nothing of it can be trusted (an exception, NaN, a missed deadline; jobs for which
+the policy was never taught) or no job would train at all. Every intervention is counted by its reason; the decision
+must not train the actor, which did not take it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Intervention(StrEnum):
     DEADLINE = "deadline"
     MALFORMED = "malformed"
     IDLE = "idle"
+    UNTAUGHT = "untaught"
     UNKNOWN_JOB = "unknown-job"
     OVER_CAP = "over-cap"
     OVER_CAPACITY = "over-capacity"
@@ -35,13 +37,17 @@ class Intervention(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a policy answered: a decision or an exception, and its samples; it is not `asked` while it is busy."""
+    """What a policy answered: a decision or an exception, and its samples; it is not `asked` while it is busy.
+
+    `untaught` says what the policy was never taught of the state (`TaughtJobs.lacking`); empty if it was all of it.
+    """
 
     decision: Decision | None
     samples: Samples | None
     seconds: float
     error: Exception | None = None
     asked: bool = True
+    untaught: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,8 @@ class Guard:
         reason, detail = self._distrust(proposal)
         if reason is not None or proposal.decision is None:
             return _Judged(None, (), reason, detail)
+        if proposal.untaught:
+            return _Judged(None, (), Intervention.UNTAUGHT, f"{proposal.untaught}: {self.fallback.name} decides")
         decision, clamped = clamp(proposal.decision, state)
         if state.jobs and not _anything_trains(decision, state):
             return _Judged(None, tuple(clamped), Intervention.IDLE, "no job would train")

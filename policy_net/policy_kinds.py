@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foundation.files import is_file
-from policy_net.dl2.policy import LearnedPolicy
+from policy_net.dl2.policy import policy_of
 from policy_net.domain import PolicyContext
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import read_policy_file
@@ -37,7 +37,7 @@ def load_policy(name_or_path: str, context: PolicyContext) -> SchedulerPolicy:
     content = read_policy_file(path)
     if isinstance(content.spec, SetSpec):
         return set_policy_of(content, path.name)
-    return LearnedPolicy(content.network_spec, content.weights, seed=context.seed, label=path.name)
+    return policy_of(content, context.seed, path.name)
 
 
 def gradients_for(

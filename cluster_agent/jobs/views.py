@@ -27,6 +27,7 @@ _GUARD = {
     "deadline": "it thought for too long, so the fallback decided",
     "malformed": "its decision was none, so the fallback decided",
     "idle": "no job would have trained, so the fallback decided",
+    "untaught": "it was never taught for such jobs, so the fallback decided",
     "unknown-job": "a job that is not there was left out",
     "over-cap": "a job got no more than it may have",
     "over-capacity": "jobs got what there was, in order of arrival",

@@ -1,8 +1,9 @@
 """The replay of a decision log: the same allocation, choices, probabilities and guard outcome, bit for bit.
 
 One line is in memory at a time. A checkpoint builds policy and fallback and sets their beliefs; from there every
-decision's beliefs follow from what the lines say that they were shown. What only time decided, a missed deadline, is
-taken from the log; what the fallback then did is made again like everything else.
+decision's beliefs follow from what the lines say that they were shown. What only time decided, a missed deadline, or a
+cluster's lessons, whether the policy was taught enough, is taken from the log; what the fallback then did is made again
+like everything else.
 
 Where a challenger was held beside the acting policy, what it would have done is made again too. Its answer stands in
 the line of the next decision, as it was given while the interval lasted. It is made again before that decision's
@@ -271,7 +272,7 @@ class _ReplayedPolicy:
         return None if beliefs is None or logged["beliefs_digest"] is None else beliefs.digest()
 
     def proposal(self, logged: JsonObject, number: int, state: ClusterState, trigger: Trigger) -> Proposal:
-        """Its answer, made again; whether it was asked, and late, is as it was logged."""
+        """Its answer, made again; whether it was asked, late, and taught enough by its cluster, is as it was logged."""
         number_decision(self.candidate.policy, number)
         if not logged["asked"]:
             return Proposal(None, None, 0.0, TimeoutError(), asked=False)
@@ -281,7 +282,8 @@ class _ReplayedPolicy:
         except Exception as error:  # as the agent does
             return Proposal(None, None, 0.0, TimeoutError() if late else error)
         if not late:
-            return Proposal(decision, samples, 0.0)
+            untaught = "as logged" if Intervention.UNTAUGHT.value in logged["interventions"] else ""
+            return Proposal(decision, samples, 0.0, untaught=untaught)
         # A policy that was late has thought all the same, which its beliefs show, and perhaps it did answer.
         return Proposal(None, None if logged.get("actions") is None else samples, 0.0, TimeoutError())
 

@@ -183,6 +183,14 @@ class Registry:
         _, data = self.policy_bytes(FIRST_VERSION)
         return parse_policy_file(data, f"v{FIRST_VERSION}").priors
 
+    def first_card(self) -> Mapping[str, Any]:
+        """What v1's file says of itself; nothing where it cannot be read, which the next start repairs or refuses."""
+        try:
+            return parse_policy_file(self.policy_bytes(FIRST_VERSION)[1], f"v{FIRST_VERSION}").card
+        except StateUnusable as error:
+            _log.error("version-unreadable", version=FIRST_VERSION, reason=str(error))
+            return {}
+
     def newest_priors(self) -> tuple[SpeedStatistic, ...] | None:
         """Speeds of the newest version whose file can be read; None if there is none."""
         with self.database.session() as session:

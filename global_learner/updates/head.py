@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Any
 
 from global_learner.aggregation.base import Aggregator, move_average
@@ -21,7 +22,7 @@ from global_learner.registry.registry import Registry
 from global_learner.storage.snapshot import AdamState, AggregatorState, Snapshot, parse_snapshot, snapshot_parts
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.ledger import Ledger, NoiseSpent, SinceVersion
-from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.policy_file import TAUGHT, PolicyFile
 from policy_net.exchange.spec import SetSpec, Spec, Weights, weights_to_bytes
 from policy_net.learning.adam import TrustRegion
 
@@ -148,6 +149,7 @@ class Publication:
         state: the head itself, with its moments; None where nobody is to go back to it.
         memory: what the aggregator kept of it.
         noise: what the fleet's privacy had cost at the head.
+        lessons: updates ever accepted, by cluster.
     """
 
     head_step: int
@@ -157,11 +159,20 @@ class Publication:
     state: AdamState | None = None
     memory: AggregatorState = field(default_factory=AggregatorState)
     noise: NoiseSpent = field(default_factory=NoiseSpent)
+    lessons: Mapping[str, int] = field(default_factory=dict)
 
     def policy_file(
-        self, spec: Spec, priors: VersionPriors | None = None, privacy: PrivacySettings | None = None
+        self,
+        spec: Spec,
+        priors: VersionPriors | None = None,
+        privacy: PrivacySettings | None = None,
+        first_card: Mapping[str, Any] = MappingProxyType({}),
     ) -> PolicyFile:
-        """The file that agents fetch; only a policy that plans on beliefs takes priors along."""
+        """The file that agents fetch; only a policy that plans on beliefs takes priors along.
+
+        Args:
+            first_card: of v1; what it was taught for, a version is, and for the jobs of clusters with enough lessons.
+        """
         card: dict[str, Any] = {
             "source": "global-learner",
             "head_step": self.head_step,
@@ -171,6 +182,8 @@ class Publication:
         }
         if privacy is not None:
             card["privacy"] = self.noise.statement(privacy)
+        if isinstance(taught := first_card.get(TAUGHT), dict):
+            card[TAUGHT] = {**taught, "lessons": dict(self.lessons)}
         if priors is None or not isinstance(spec, SetSpec):
             return PolicyFile(spec, self.weights, card)
         return PolicyFile(spec, self.weights, {**card, "priors": priors.facts()}, priors.statistics)
@@ -186,7 +199,7 @@ class Publication:
         privacy: PrivacySettings | None = None,
     ) -> VersionCard:
         """Enter it into the registry, with what `head reset` needs to go on from it."""
-        policy = self.policy_file(spec, priors, privacy)
+        policy = self.policy_file(spec, priors, privacy, registry.first_card())
         details = VersionDetails(
             staleness_p90=self.since.staleness_p90,
             staleness_max=self.since.staleness_max,
@@ -232,7 +245,9 @@ def due_publication(head: Head, every_steps: int, unix_seconds: float) -> Public
         return None
     weights, state = head.publishable.copy(), head.state.copy()
     since = head.ledger.take_since_version()
-    return Publication(step, weights, since, unix_seconds, state, head.aggregator.kept(), head.ledger.noise_spent)
+    lessons = {cluster: record.accepted for cluster, record in head.ledger.clusters.items()}
+    memory, noise = head.aggregator.kept(), head.ledger.noise_spent
+    return Publication(step, weights, since, unix_seconds, state, memory, noise, lessons)
 
 
 def described(aggregation: AggregationSettings) -> str:

@@ -8,9 +8,10 @@ Source: DL2 §4.1 (inference repeats with the state updated; more than J jobs: b
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,9 @@ from numpy.typing import NDArray
 from policy_net.dl2.action import GRANT_KINDS, Grant
 from policy_net.dl2.batch import BatchEncoder, JobBatch
 from policy_net.dl2.network import ActingNetwork
-from policy_net.domain import Allocation, ClusterState, Decision, PolicyContext, Progress, Trigger
+from policy_net.domain import Allocation, ClusterState, Decision, JobKind, PolicyContext, Progress, Trigger
+from policy_net.errors import PolicyFileError
+from policy_net.exchange.policy_file import TAUGHT, PolicyFile
 from policy_net.exchange.shipped import shipped_file
 from policy_net.exchange.spec import DL2, PolicySpec, Weights
 from policy_net.placement.capacity import open_capacity
@@ -111,11 +114,63 @@ class GroupChoice:
     exploration: float = 0.0
 
 
+ENOUGH_LESSONS = 2000
+"""Of one cluster, until its network may decide for any jobs there: as many steps brought asynchronous jobs from 2.6
+times DRF's JCT to 1.04 (docs/results/dl2_learning.md). From then on a rollout's verdict judges."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaughtJobs:
+    """Jobs for which a network was taught, so that it does no worse than fair sharing; the guard keeps it from others.
+
+    Attributes:
+        at_once: most that are there at once. A network sees one batch of J: what it gives to the first, it cannot keep
+            for those behind.
+        kinds: of jobs.
+    """
+
+    at_once: int
+    kinds: frozenset[JobKind]
+
+    @classmethod
+    def of_card(cls, card: Mapping[str, Any], source: str, cluster: str = "") -> TaughtJobs | None:
+        """What a card says; None where it says nothing, or lessons of this cluster have taught the rest.
+
+        Raises:
+            PolicyFileError: it says something else; `source` names the file.
+        """
+        said = card.get(TAUGHT)
+        if said is None:
+            return None
+        try:
+            taught = cls(int(said["at_once"]), frozenset(map(JobKind, said["kinds"])))
+            return None if int(said.get("lessons", {}).get(cluster, 0)) >= ENOUGH_LESSONS else taught
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise PolicyFileError(
+                f"{source}: {TAUGHT!r} on its card is {str(said)[:80]}: use at_once, a number of jobs, and kinds, a"
+                f" list of {', '.join(JobKind)}; or train it again"
+            ) from error
+
+    def lacking(self, jobs: int, kinds: Collection[JobKind]) -> str:
+        """What was never taught of so many jobs at once, of these kinds, in a few words; empty if all was."""
+        strange = [_JOBS_OF[kind] for kind in JobKind if kind in kinds and kind not in self.kinds]
+        if strange:
+            return f"was never taught {' or '.join(strange)}"
+        return f"was taught on up to {self.at_once} jobs at once, not on {jobs}" if jobs > self.at_once else ""
+
+
+_JOBS_OF = {
+    JobKind.PS: "jobs with parameter servers",
+    JobKind.ASYNC: "asynchronous jobs",
+    JobKind.ALLREDUCE: "all-reduce jobs",
+}
+
+
 class LearnedPolicy:
     """Allocates with a trained network; `load_weights` swaps it between two decisions.
 
-    The random numbers of a decision depend on the seed and the decision's index alone, so that a logged decision can be
-    made again.
+    It decides for all jobs; `taught` is for those who ask for which it should, None if for all. The random numbers of a
+    decision depend on the seed and the decision's index alone, so that a logged decision can be made again.
     """
 
     def __init__(
@@ -132,6 +187,7 @@ class LearnedPolicy:
         self.seed = seed
         self.mode = mode
         self.decision_index = 0
+        self.taught: TaughtJobs | None = None
         self.inference_seconds: list[float] = []
         self._explorer = explorer if mode is ActingMode.SAMPLE else None
         self.name = label
@@ -250,7 +306,18 @@ class LearnedPolicy:
 def build_dl2(context: PolicyContext) -> LearnedPolicy:
     """Build the policy registered as `dl2`, as it ships."""
     content = shipped_file(DL2)
-    return LearnedPolicy(content.network_spec, content.weights, seed=context.seed)
+    return policy_of(content, context.seed, DL2)
+
+
+def policy_of(content: PolicyFile, seed: int, label: str) -> LearnedPolicy:
+    """The policy of a file.
+
+    Raises:
+        PolicyFileError: the file holds a policy of another kind, or its card says nothing that can be read.
+    """
+    policy = LearnedPolicy(content.network_spec, content.weights, seed=seed, label=label)
+    policy.taught = TaughtJobs.of_card(content.card, label)
+    return policy
 
 
 class _Record:

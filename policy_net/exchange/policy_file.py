@@ -26,6 +26,8 @@ from policy_net.exchange.spec import SET, PolicySpec, SetSpec, Spec, Weights, sp
 from policy_net.exchange.statistics import SpeedStatistic, statistics_from_rows, statistics_to_rows
 
 FORMAT = "fedl2-policy-1"
+TAUGHT = "taught"
+"""On a card: for which jobs the policy was taught (`policy_net.dl2.policy.TaughtJobs`)."""
 _HEADER_LENGTH_BYTES = 8
 _DIGEST = "digest"
 

@@ -23,9 +23,10 @@ def decide(
     seconds: float = 0.0,
     error: Exception | None = None,
     state: ClusterState | None = None,
+    untaught: str = "",
 ) -> tuple[GuardedDecision, Guard]:
     guard = Guard(FixedPolicy(FALLBACK), deadline_seconds=1.0)
-    proposal = Proposal(decision, samples or make_samples(), seconds, error)
+    proposal = Proposal(decision, samples or make_samples(), seconds, error, untaught=untaught)
     return guard.decide(proposal, state or make_state(), Trigger.SLOT), guard
 
 
@@ -47,6 +48,7 @@ def test_a_sound_decision_passes_unchanged_and_may_train() -> None:
         ({"decision": None, "error": TimeoutError()}, "deadline"),
         ({"decision": Decision({"job-0": Allocation(-1, 1)})}, "malformed"),
         ({"decision": Decision({"job-0": Allocation(1.5, 1)})}, "malformed"),  # type: ignore[arg-type]
+        ({"untaught": "dl2 was never taught asynchronous jobs"}, "untaught"),
         ({"decision": Decision({})}, "idle"),
         ({"decision": Decision({"job-0": Allocation(2, 0)})}, "idle"),
     ],

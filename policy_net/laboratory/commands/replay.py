@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from policy_net.laboratory.simulation.environment import Environment
     from policy_net.laboratory.simulation.replay import ReplayResult
     from policy_net.laboratory.workloads.workload import Workload
+    from policy_net.policy import SchedulerPolicy
     from policy_net.throughput.parametric import MeasuredFit
 
 World = tuple["Workload", "Environment"]
@@ -272,11 +273,12 @@ def _run(
         for workload, environment in worlds:
             for name in policies:
                 task = bar.add_task(f"{workload.name} · {name}", total=1.0)
+                chosen = load_policy(name, context)
                 results.append(
                     replay(
                         workload,
                         environment,
-                        load_policy(name, context),
+                        chosen,
                         truth,
                         placement_effect=effect,
                         on_progress=lambda share, task=task: bar.update(task, completed=share),  # type: ignore[misc]
@@ -285,11 +287,21 @@ def _run(
                     )
                 )
                 bar.remove_task(task)
+                lacking = _untaught(chosen, workload, results[-1])
+                if lacking:
+                    meaning = "where that is so an agent lets its fallback decide; this replay does not"
+                    print(f"{workload.name}: {chosen.name} {lacking}; {meaning}", file=sys.stderr, flush=True)
                 if say_each:
                     done, average = results[-1], duration(results[-1].to_json()["avg_jct_seconds"])
                     line = f"  done: {done.workload} under {done.policy}, {average} on average"
                     print(line, file=sys.stderr, flush=True)
     return results
+
+
+def _untaught(policy: SchedulerPolicy, workload: Workload, result: ReplayResult) -> str:
+    """What a policy that ships was never taught of this replay; see `TaughtJobs.lacking`."""
+    taught = getattr(policy, "taught", None)
+    return "" if taught is None else str(taught.lacking(result.most_at_once, {job.kind for job in workload.jobs}))
 
 
 def _chosen_policies(names: list[str] | None) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -246,6 +247,13 @@ class ReplayResult:
     timeline: dict[str, list[tuple[float, int, int]]] = field(default_factory=dict)
     gpu_training_share: float | None = None
     job_results: tuple[JobResult, ...] = ()
+
+    @property
+    def most_at_once(self) -> int:
+        """Most jobs that were there at the same time."""
+        ends = [(one.end_seconds, -1) for one in self.outcomes if one.end_seconds is not None]
+        moves = sorted([*ends, *((one.submit_seconds, 1) for one in self.outcomes)])
+        return max(itertools.accumulate(step for _, step in moves), default=0)
 
     def to_json(self) -> dict[str, Any]:
         """The figures under the names of the command's JSON output."""

@@ -208,3 +208,10 @@ def test_versions_of_a_policy_without_beliefs_stay_as_they_were(tmp_path: Path) 
     assert priors_for(SPEC, world.beliefs.priors) is None
     due = Publication(100, np.zeros(SPEC.parameter_count, np.float32), SinceVersion(), 1.0)
     assert due.policy_file(SPEC, world.beliefs.priors.now()).to_bytes() == due.policy_file(SPEC).to_bytes()
+
+
+def test_a_version_is_taught_for_the_jobs_of_v1_and_says_whose_lessons_it_had() -> None:
+    due = Publication(100, np.zeros(SPEC.parameter_count, np.float32), SinceVersion(), 1.0, lessons={"north": 3})
+    taught = {"at_once": 20, "kinds": ["ps"]}
+    assert due.policy_file(SPEC, first_card={"taught": taught}).card["taught"] == {**taught, "lessons": {"north": 3}}
+    assert "taught" not in due.policy_file(SPEC).card

@@ -50,6 +50,14 @@ def test_a_damaged_policy_file_is_not_handed_out(registry: Registry, tmp_path: P
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
     with pytest.raises(StateUnusable, match="damaged"):
         registry.policy_bytes(1)
+    assert registry.first_card() == {}
+
+
+def test_what_v1_says_of_itself_is_known(tmp_path: Path) -> None:
+    registry = Registry(tmp_path)
+    registry.publish(shipped_file("dl2"), 0, 1e9, {}, 0.0, assign_all=False)
+    assert registry.first_card() == shipped_file("dl2").card
+    registry.close()
 
 
 def test_an_unknown_version_is_named(registry: Registry) -> None:

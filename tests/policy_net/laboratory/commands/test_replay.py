@@ -230,3 +230,19 @@ def test_a_policy_file_with_a_flipped_byte_is_one_line_with_both_digests(tmp_pat
     assert _policy_net("replay", "--workload", "dl2:jobs=2,seed=1", "--policy", str(path)) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(r"flipped\.safetensors: damaged: .* is [0-9a-f]{64}, expected [0-9a-f]{64}; copy the file", line)
+
+
+@pytest.mark.parametrize(
+    ("mix", "said"),
+    [
+        ("vgg-16-async", "dl2 was never taught asynchronous jobs; "),
+        ("vgg-16", "dl2 was taught on up to 20 jobs at once, not on 30; "),
+    ],
+)
+def test_what_dl2_was_never_taught_is_said_once_and_replayed_all_the_same(mix: str, said: str, capsys) -> None:
+    source = f"dl2:jobs=30,max-arrivals=30,arrivals=uniform,mix={mix}"
+    assert (
+        _policy_net("replay", "--workload", source, "--policy", "dl2", "--policy", "drf", "--nodes", "2", "-o", "json")
+        == 0
+    )
+    assert capsys.readouterr().err.count(said) == 1
