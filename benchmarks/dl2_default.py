@@ -87,7 +87,7 @@ def main() -> int:
             "updates": done,
             "workloads": f"60 jobs on {'|'.join(map(str, NODES))} nodes, and those of benchmarks.set_default",
             "validation_over_drf": round(float(np.expm1(cost)), 4),
-            TAUGHT: {"at_once": spec.jobs_per_batch, "kinds": [JobKind.ALLREDUCE, JobKind.PS]},
+            TAUGHT: {"at_once": spec.jobs_per_batch, "kinds": [JobKind.PS], "beside": [JobKind.ALLREDUCE]},
         }
 
     costs: list[float] = []

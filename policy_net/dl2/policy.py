@@ -127,10 +127,12 @@ class TaughtJobs:
         at_once: most that are there at once. A network sees one batch of J: what it gives to the first, it cannot keep
             for those behind.
         kinds: of jobs.
+        beside: kinds of jobs that may be there beside those: alone, it does no better with them.
     """
 
     at_once: int
     kinds: frozenset[JobKind]
+    beside: frozenset[JobKind] = frozenset()
 
     @classmethod
     def of_card(cls, card: Mapping[str, Any], source: str, cluster: str = "") -> TaughtJobs | None:
@@ -143,7 +145,8 @@ class TaughtJobs:
         if said is None:
             return None
         try:
-            taught = cls(int(said["at_once"]), frozenset(map(JobKind, said["kinds"])))
+            kinds, beside = (frozenset(map(JobKind, said.get(name, ()))) for name in ("kinds", "beside"))
+            taught = cls(int(said["at_once"]), kinds, beside)
             return None if int(said.get("lessons", {}).get(cluster, 0)) >= ENOUGH_LESSONS else taught
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise PolicyFileError(
@@ -153,9 +156,11 @@ class TaughtJobs:
 
     def lacking(self, jobs: int, kinds: Collection[JobKind]) -> str:
         """What was never taught of so many jobs at once, of these kinds, in a few words; empty if all was."""
-        strange = [_JOBS_OF[kind] for kind in JobKind if kind in kinds and kind not in self.kinds]
+        strange = [_JOBS_OF[kind] for kind in JobKind if kind in kinds and kind not in self.kinds | self.beside]
         if strange:
             return f"was never taught {' or '.join(strange)}"
+        if kinds and self.kinds.isdisjoint(kinds):
+            return f"is no better with {' and '.join(_JOBS_OF[kind] for kind in JobKind if kind in kinds)} alone"
         return f"was taught on up to {self.at_once} jobs at once, not on {jobs}" if jobs > self.at_once else ""
 
 

@@ -48,7 +48,7 @@ def test_before_the_first_lesson_a_cluster_gets_the_fallbacks_decision_wherever_
     active = ActivePolicy(shipped())
     guarded = guard.decide(active.assigned_decider.ask(state, Trigger.ARRIVAL), state, Trigger.ARRIVAL)
     active.close()
-    if len(kinds) > 20 or JobKind.ASYNC in kinds:
+    if len(kinds) > 20 or JobKind.ASYNC in kinds or JobKind.PS not in kinds:
         fallback = build_policy("drf", PolicyContext()).decide(state, Trigger.ARRIVAL)
         assert guarded.decision.allocation == fallback.allocation
         assert guarded.interventions == (Intervention.UNTAUGHT,)
@@ -63,7 +63,9 @@ def test_before_the_first_lesson_a_cluster_gets_the_fallbacks_decision_wherever_
     [
         ([JobKind.PS] * 21, "dl2 was taught on up to 20 jobs at once, not on 21"),
         ([JobKind.ALLREDUCE, JobKind.ASYNC], "dl2 was never taught asynchronous jobs"),
-        ([JobKind.PS] * 10 + [JobKind.ALLREDUCE] * 10, ""),
+        ([JobKind.ALLREDUCE] * 2, "dl2 is no better with all-reduce jobs alone"),
+        ([JobKind.PS] + [JobKind.ALLREDUCE] * 19, ""),
+        ([], ""),
     ],
 )
 def test_the_reason_is_one_line(kinds: list[JobKind], said: str) -> None:
@@ -81,7 +83,7 @@ def test_enough_lessons_of_the_cluster_itself_let_its_fleets_version_decide() ->
     assert version({"south": ENOUGH_LESSONS}).untaught(state) == "v2 was never taught asynchronous jobs"
 
 
-@pytest.mark.parametrize("said", ["20", {"at_once": "many", "kinds": []}, {"at_once": 20, "kinds": ["gang"]}, {}])
+@pytest.mark.parametrize("said", ["20", {"at_once": "many", "kinds": []}, {"at_once": 20, "kinds": ["gang"]}, {}, 3])
 def test_a_card_that_says_something_else_is_refused_in_one_line(said: object) -> None:
     content = shipped_file("dl2")
     data = PolicyFile(content.spec, content.weights, {TAUGHT: said}).to_bytes()
