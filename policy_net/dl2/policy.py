@@ -116,7 +116,7 @@ class GroupChoice:
 
 ENOUGH_LESSONS = 2000
 """Of one cluster, until its network may decide for any jobs there: as many steps brought asynchronous jobs from 2.6
-times DRF's JCT to 1.04 (docs/results/dl2_learning.md). From then on a rollout's verdict judges."""
+times DRF's JCT to 1.04 (docs/experiments.md). From then on a rollout's verdict judges."""
 
 
 @dataclass(frozen=True, slots=True)
