@@ -161,7 +161,7 @@ class TaughtJobs:
             return f"was never taught {' or '.join(strange)}"
         if kinds and self.kinds.isdisjoint(kinds):
             return f"is no better with {' and '.join(_JOBS_OF[kind] for kind in JobKind if kind in kinds)} alone"
-        return f"was taught on up to {self.at_once} jobs at once, not on {jobs}" if jobs > self.at_once else ""
+        return f"is good for up to {self.at_once} jobs at once, not for {jobs}" if jobs > self.at_once else ""
 
 
 _JOBS_OF = {

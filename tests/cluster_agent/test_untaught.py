@@ -61,7 +61,7 @@ def test_before_the_first_lesson_a_cluster_gets_the_fallbacks_decision_wherever_
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [
-        ([JobKind.PS] * 21, "dl2 was taught on up to 20 jobs at once, not on 21"),
+        ([JobKind.PS] * 21, "dl2 is good for up to 20 jobs at once, not for 21"),
         ([JobKind.ALLREDUCE, JobKind.ASYNC], "dl2 was never taught asynchronous jobs"),
         ([JobKind.ALLREDUCE] * 2, "dl2 is no better with all-reduce jobs alone"),
         ([JobKind.PS] + [JobKind.ALLREDUCE] * 19, ""),

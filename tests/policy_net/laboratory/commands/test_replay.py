@@ -236,7 +236,7 @@ def test_a_policy_file_with_a_flipped_byte_is_one_line_with_both_digests(tmp_pat
     ("mix", "said"),
     [
         ("vgg-16-async", "dl2 was never taught asynchronous jobs; "),
-        ("vgg-16", "dl2 was taught on up to 20 jobs at once, not on 30; "),
+        ("vgg-16", "dl2 is good for up to 20 jobs at once, not for 30; "),
     ],
 )
 def test_what_dl2_was_never_taught_is_said_once_and_replayed_all_the_same(mix: str, said: str, capsys) -> None:
