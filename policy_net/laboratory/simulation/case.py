@@ -210,6 +210,7 @@ class Case:
         effect: PlacementEffect | None,
     ) -> None:
         self._jobs = workload.jobs
+        self._stated = {job.job_type: job.kind for job in workload.jobs}  # they have the first numbers
         heuristic = None if isinstance(policy, SetPolicy) else heuristic_of(policy)
         self._arrays = _Arrays()
         self._prepared = prepared = case_jobs(workload, environment)
@@ -223,10 +224,10 @@ class Case:
         given: SpeedModel | None = None
         if isinstance(policy, SetPolicy):
             given = policy.speeds
-            self._believed = None if policy.beliefs is None else BelievedTypes(policy.beliefs, kinds, beyond)
+            self._believed = None if policy.beliefs is None else BelievedTypes(policy.beliefs, self._stated, beyond)
         elif heuristic is not None:
             given = heuristic.speeds
-            self._believed = None if heuristic.beliefs is None else _learned(heuristic.beliefs, kinds, beyond)
+            self._believed = None if heuristic.beliefs is None else _learned(heuristic.beliefs, self._stated, beyond)
         self._types = (TypeMemory * len(kinds))()
         for number, job_type in enumerate(kinds):
             self._fill_type(number, job_type, kinds[job_type], speeds, given)
@@ -266,7 +267,7 @@ class Case:
         memory = self._types[number]
         memory.truth = self._arrays.floats(cells_of(speeds.grid(job_type), kind))
         memory.uses_ps = kind.uses_ps
-        if self._believed is not None:
+        if self._believed is not None and job_type in self._stated:
             self._believed.fill(number, job_type, memory)
         if given is not None:
             memory.given = self._arrays.floats(cells_of(given.grid(job_type), kind))
