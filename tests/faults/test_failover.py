@@ -118,7 +118,7 @@ class Pair:
                     database=url,
                     lease_seconds=LEASE_SECONDS,
                     durability={"snapshot_every_steps": 25},
-                    publish={"every_steps": PUBLISH_EVERY, "keep_versions": 0},
+                    publish={"every_steps": PUBLISH_EVERY, "keep_versions": 0, "average_decay": 0.0},
                     ingest={"max_staleness_steps": 100_000},
                     telemetry={"http_listen": None, "log_level": "warning"},
                     **sections,

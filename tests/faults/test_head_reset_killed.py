@@ -66,7 +66,7 @@ def asked(learner: LearnerProcess, results: list, name: str, request) -> None:
 def test_whenever_the_learner_is_killed_a_reset_is_whole_or_was_never(tmp_path: Path) -> None:
     learner = LearnerProcess(
         tmp_path,
-        publish={"every_steps": PUBLISH_EVERY, "keep_versions": 0},
+        publish={"every_steps": PUBLISH_EVERY, "keep_versions": 0, "average_decay": 0.0},
         durability={"snapshot_every_steps": 33},
         ingest={"max_staleness_steps": 100_000},
         telemetry={"http_listen": None, "log_level": "warning"},

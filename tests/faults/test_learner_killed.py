@@ -105,7 +105,7 @@ def test_no_acknowledged_update_is_lost_or_applied_twice(tmp_path: Path) -> None
         tmp_path,
         # Small figures, so that kills hit snapshots, cuts and publications too; stale updates are not this test's.
         durability={"snapshot_every_steps": 50},
-        publish={"every_steps": PUBLISH_EVERY, "keep_versions": 0},
+        publish={"every_steps": PUBLISH_EVERY, "keep_versions": 0, "average_decay": 0.0},
         ingest={"max_staleness_steps": 100_000},
         telemetry={"http_listen": None, "log_level": "warning"},
     )
