@@ -78,6 +78,11 @@ class Candidate:
         return "" if self.spec is None or self.identity.name in SHIPPED_FILES else self.spec.digest
 
     @property
+    def kind(self) -> str:
+        """Kind of the policy as its file says it, such as `set`; empty for heuristics."""
+        return "" if self.spec is None else self.spec.policy
+
+    @property
     def beliefs(self) -> GaussianProcessBeliefs | None:
         """What the policy believes of speeds, where that outlives it; None for those that start anew every time."""
         return self.policy.beliefs if isinstance(self.policy, SetPolicy) else None

@@ -199,7 +199,7 @@ class Agent:
         follows_load = reports_load and settings.backend.kind != "simulated"
         self._load = LoadHistory(file=settings.state_dir / KEPT) if follows_load else None
         deadline_seconds = settings.guard.deadline_ms / 1000.0
-        guard = Guard(fallback, deadline_seconds, memory.interventions)
+        guard = Guard(fallback, deadline_seconds, memory.interventions, memory.monitor)
         self._rollout_part = RolloutPart(
             settings.state_dir,
             settings.cluster,

@@ -2,8 +2,8 @@
 
 A decision is clamped where most of it can be kept (an unknown job, a broken cap, more than the cluster has), and the
 fallback's stands in its place where nothing of it can be trusted (an exception, NaN, a missed deadline; jobs for which
-the policy was never taught) or no job would train at all. Every intervention is counted by its reason; the decision
-must not train the actor, which did not take it.
+the policy was never taught), no job would train at all, or it surprises the monitor. Every intervention is counted by
+its reason; the decision must not train the actor, which did not take it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job, JobKind, Resources, Trigger
 from policy_net.exchange.state_codec import encode_decision
@@ -32,6 +32,7 @@ class Intervention(StrEnum):
     UNKNOWN_JOB = "unknown-job"
     OVER_CAP = "over-cap"
     OVER_CAPACITY = "over-capacity"
+    EXCEPTIONAL = "exceptional"
     FALLBACK_FAILED = "fallback-failed"
 
 
@@ -103,15 +104,28 @@ class _Judged:
     detail: str = ""
 
 
+class Monitor(Protocol):
+    """What finds decisions exceptional (`monitor.py`)."""
+
+    def surprise(self, decision: Decision, state: ClusterState, kind: str, *, acts: bool = True) -> str:
+        """Why a decision of this kind of policy is exceptional; empty if it is not."""
+        ...
+
+
 class Guard:
     """Checks every decision; holds the counts, and the fallback, which decides in a faulty policy's place."""
 
     def __init__(
-        self, fallback: SchedulerPolicy, deadline_seconds: float, counts: Mapping[str, int] | None = None
+        self,
+        fallback: SchedulerPolicy,
+        deadline_seconds: float,
+        counts: Mapping[str, int] | None = None,
+        monitor: Monitor | None = None,
     ) -> None:
         """Guard with a fallback; `counts` are those of an earlier life of the same agent."""
         self.fallback = fallback
         self.deadline_seconds = deadline_seconds
+        self.monitor = monitor
         self._counts: Counter[str] = Counter(counts or {})
 
     @property
@@ -119,9 +133,13 @@ class Guard:
         """Interventions so far, by reason."""
         return dict(self._counts)
 
-    def decide(self, proposal: Proposal, state: ClusterState, trigger: Trigger) -> GuardedDecision:
-        """The policy's decision where it can be carried out, clamped or replaced where not."""
-        judged = self._judged(proposal, state)
+    def decide(self, proposal: Proposal, state: ClusterState, trigger: Trigger, kind: str = "") -> GuardedDecision:
+        """The policy's decision where it can be carried out, clamped or replaced where not.
+
+        Args:
+            kind: of the policy, as its file says it; empty for heuristics.
+        """
+        judged = self._judged(proposal, state, kind, acts=True)
         decision, clamped, reason, detail = judged.decision, judged.clamped, judged.reason, judged.detail
         if decision is not None:
             done, interventions, detail = "clamped", clamped, ", ".join(clamped)
@@ -135,14 +153,14 @@ class Guard:
             decision = replace(decision, reasons=reasons)
         return GuardedDecision(decision, proposal.samples, interventions, proposal.seconds, detail, proposal.asked)
 
-    def judge_challenger(self, proposal: Proposal, state: ClusterState) -> ChallengerDecision:
+    def judge_challenger(self, proposal: Proposal, state: ClusterState, kind: str = "") -> ChallengerDecision:
         """The decision that a challenger's proposal would have led to; nothing is counted."""
-        judged = self._judged(proposal, state)
+        judged = self._judged(proposal, state, kind, acts=False)
         interventions = judged.clamped if judged.reason is None else (*judged.clamped, judged.reason)
         answered = proposal.decision is not None and Intervention.DEADLINE not in interventions
         return ChallengerDecision(judged.decision, interventions, proposal.asked, answered, proposal.seconds)
 
-    def _judged(self, proposal: Proposal, state: ClusterState) -> _Judged:
+    def _judged(self, proposal: Proposal, state: ClusterState, kind: str, *, acts: bool) -> _Judged:
         reason, detail = self._distrust(proposal)
         if reason is not None or proposal.decision is None:
             return _Judged(None, (), reason, detail)
@@ -151,6 +169,9 @@ class Guard:
         decision, clamped = clamp(proposal.decision, state)
         if state.jobs and not _anything_trains(decision, state):
             return _Judged(None, tuple(clamped), Intervention.IDLE, "no job would train")
+        surprise = "" if self.monitor is None else self.monitor.surprise(decision, state, kind, acts=acts)
+        if surprise:
+            return _Judged(None, tuple(clamped), Intervention.EXCEPTIONAL, surprise)
         return _Judged(decision, tuple(clamped))
 
     def _distrust(self, proposal: Proposal) -> tuple[Intervention | None, str]:

@@ -192,7 +192,7 @@ class DecisionLoop:
             _log.info("policy-activated", policy=turn.identity.name, version=turn.identity.version)
         if self._recorder is not None:
             self._recorder.begin(turn)
-        turn.guarded = self._guard.decide(turn.acting.ask(state, trigger), state, trigger)
+        turn.guarded = self._guard.decide(turn.acting.ask(state, trigger), state, trigger, turn.acting.candidate.kind)
         self.decisions += 1
         self._record(turn)
         # The challenger is asked once the decision is made and recorded; its answer is read when the interval is over.
@@ -202,8 +202,9 @@ class DecisionLoop:
             done = self._backend.apply(decision)
             turn.progress = [_believable(entry) for entry in self._kinds.renamed(done)]
         finally:
-            if answer is not None:
-                turn.challenged = self._guard.judge_challenger(answer(self._patience_seconds), state)
+            if answer is not None and turn.challenger is not None:
+                kind = turn.challenger.candidate.kind
+                turn.challenged = self._guard.judge_challenger(answer(self._patience_seconds), state, kind)
             self._rollout_part.ended(turn)
         self._previous_reward = self._learn_from(turn, turn.progress)
         self._report(turn, self._previous_reward)

@@ -28,6 +28,7 @@ _GUARD = {
     "malformed": "its decision was none, so the fallback decided",
     "idle": "no job would have trained, so the fallback decided",
     "untaught": "it was never taught for such jobs, so the fallback decided",
+    "exceptional": "it was unlike the recent past, so the fallback decided",
     "unknown-job": "a job that is not there was left out",
     "over-cap": "a job got no more than it may have",
     "over-capacity": "jobs got what there was, in order of arrival",
@@ -155,6 +156,8 @@ def decision_rows(decision: dict[str, Any], given: str, now_unix_seconds: float)
     yield "because of", _TRIGGERS.get(decision["trigger"], decision["trigger"])
     yield "by policy", f"{decision['policy']}{version}"
     yield "the guard", "; ".join(_GUARD.get(word, word) for word in decision["guard"]) or "changed nothing"
+    if decision.get("guardDetail"):
+        yield "since", decision["guardDetail"]
     for reason in decision["reasons"]:
         yield "reason", reason
 

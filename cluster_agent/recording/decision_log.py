@@ -118,6 +118,7 @@ class DecisionRecord:
         observed_by: whose beliefs were shown it: `policy`, `fallback`, `beside`, or nobody's.
         rollout: in which it was made, whose turn it was, and in which block; None outside rollouts.
         challenger: what the challenger would have done at the decision before (it is asked while the interval lasts).
+        detail: why the fallback decided, in a line; empty where it did not.
     """
 
     number: int
@@ -142,6 +143,7 @@ class DecisionRecord:
     observed_by: tuple[str, ...] = ()
     rollout: Mapping[str, Any] | None = None
     challenger: Mapping[str, Any] | None = None
+    detail: str = ""
 
     def to_line(self) -> bytes:
         """The line, with its end."""
@@ -159,11 +161,12 @@ class DecisionRecord:
         } | encode_decision(self.decision)
         more = {"rollout": self.rollout, "beside": self.challenger}
         rest |= {name: dict(value) for name, value in more.items() if value is not None}
+        rest |= {"guard_detail": self.detail} if self.detail else {}
         # The state is most of the line: its canonical text is made once, for the digest and for the line.
         return sealed(f"{DECISION_START}{state},{canonical_json(rest)[1:]}")
 
 
-_WRITTEN_OTHERWISE = ("state", "decision", "samples", "rollout", "challenger")
+_WRITTEN_OTHERWISE = ("state", "decision", "samples", "rollout", "challenger", "detail")
 """Fields of a decision that its line has under other names, if at all."""
 
 
@@ -378,6 +381,7 @@ class DecisionRecorder:
             observed_by=observed_by,
             rollout=turn.rollout,
             challenger=None if last is None else _challenger_of(last),
+            detail=guarded.detail,
         )
         if not self._log.append(record, self._checkpoint, self._due):
             return

@@ -141,6 +141,7 @@ def weighed_decision(state_dir: Path) -> WeighedDecision | None:
         "policy": line["policy"],
         "version": line["version"],
         "guard": line["interventions"],
+        "guardDetail": line.get("guard_detail", ""),
         "reasons": line["reasons"],
     }
     policy = policy_of(state_dir, line)

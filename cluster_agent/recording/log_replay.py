@@ -30,7 +30,7 @@ from cluster_agent.guard import Guard, Intervention, Proposal
 from cluster_agent.recording.decision_log import LOG_FORMAT, encode_samples
 from cluster_agent.recording.log_reading import state_of
 from cluster_agent.settings import PolicySettings
-from policy_net.domain import ClusterState, PolicyContext, Trigger
+from policy_net.domain import ClusterState, Decision, PolicyContext, Trigger
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import digest_of
 from policy_net.exchange.state_codec import JsonObject, LogLine, decode_progress, encode_decision, read_lines
@@ -288,6 +288,16 @@ class _ReplayedPolicy:
         return Proposal(None, None if logged.get("actions") is None else samples, 0.0, TimeoutError())
 
 
+@dataclass(frozen=True, slots=True)
+class _LoggedSurprise:
+    """A monitor that finds exceptional what was found so: the past that it was measured against is not in the log."""
+
+    found: bool
+
+    def surprise(self, decision: Decision, state: ClusterState, kind: str, *, acts: bool = True) -> str:  # noqa: ARG002
+        return "as logged" if self.found else ""
+
+
 @dataclass
 class _Situation:
     """The policies and the guard from a checkpoint on: `number` is due, `latest` tells of the latest decision."""
@@ -315,6 +325,7 @@ class _Situation:
         self.latest = number, state, trigger
         digest = self.acting.digest(content)
         proposal = self.acting.proposal(content, number, state, trigger)
+        self.guard.monitor = _LoggedSurprise(Intervention.EXCEPTIONAL in content["interventions"])
         guarded = self.guard.decide(proposal, state, trigger)
         if content["asked"] and not self.acting.known:
             return None
@@ -338,6 +349,7 @@ class _Situation:
             return None
         _, state, _ = self.latest
         digest = challenger.digest(logged)
+        self.guard.monitor = _LoggedSurprise(Intervention.EXCEPTIONAL in logged["interventions"])
         made = self.guard.judge_challenger(challenger.proposal(logged, *self.latest), state)
         return None if logged["asked"] and not challenger.known else made.to_json() | {"beliefs_digest": digest}
 

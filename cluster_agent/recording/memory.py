@@ -1,4 +1,4 @@
-"""Memory of an agent beyond its cluster's state: the count of decisions, the guard's counts, beliefs of speeds.
+"""Memory of an agent beyond its cluster's state: decisions counted, the guard's counts and past, beliefs of speeds.
 
 Written before a decision is carried out, so that no decision number is used twice: an agent killed in between makes
 the same decision again under the next number.
@@ -12,6 +12,7 @@ from typing import Any
 
 from cluster_agent.active_policy import ActivePolicy
 from cluster_agent.errors import StateDamaged
+from cluster_agent.monitor import DecisionMonitor, RecentPast
 from cluster_agent.recording.state_files import read_json, write_json
 from policy_net.errors import BadInput
 from policy_net.exchange.state_codec import JsonObject, digest_of_json
@@ -51,6 +52,7 @@ class AgentMemory:
         try:
             self.decisions = int(saved["decisions"])
             self.interventions: dict[str, int] = dict(saved["interventions"])
+            self.monitor = DecisionMonitor(beliefs, RecentPast.from_json(saved.get("past")))
             beliefs.restore(saved["beliefs"])
             self._acting_snapshot: dict[str, object] | None = saved.get("acting_beliefs")
             self._snapshot_digest: str = saved.get("acting_digest", "")
@@ -69,7 +71,7 @@ class AgentMemory:
         return dict(saved[1]) if saved is not None and saved[0] == digest else None
 
     def save(self, decisions: int, interventions: Mapping[str, int]) -> None:
-        """Keep the counts and what is believed now."""
+        """Keep the counts, the monitor's past, and what is believed now."""
         if self._active is not None:
             assigned, challenger = self._active.assigned_decider, self._active.challenger_decider
             acting = assigned.beliefs
@@ -86,6 +88,7 @@ class AgentMemory:
             "acting_beliefs": self._acting_snapshot,
             "acting_digest": self._snapshot_digest,
             "held_beliefs": self._challenger_snapshot,
+            "past": self.monitor.past.to_json(),
         }
         write_json(self._path, content | {"digest": digest_of_json(content)})
 

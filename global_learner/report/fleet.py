@@ -23,6 +23,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "deadline": "the policy thought for too long; the fallback decided",
         "malformed": "the decision was no decision; the fallback decided",
         "idle": "no job would have trained; the fallback decided",
+        "exceptional": "the decision, or what it was about, was unlike the recent past; the fallback decided",
         "unknown-job": "the decision named a job that was not there; that part was left out",
         "over-cap": "a job would have got more tasks than it may have; it got what it may",
         "over-capacity": "the cluster has less than was decided; jobs got what there was, in order of arrival",

@@ -77,6 +77,7 @@ def live(
     keep: int = 1000,
     asker: DeadlineAsker | None = None,
     before_each: Callable[[ActivePolicy, int], None] | None = None,
+    monitored: bool = False,
 ) -> None:
     """One life of an agent, over a tape; later lives go on from the same folder."""
     settings = settings or PolicySettings()
@@ -98,7 +99,7 @@ def live(
         backend,
         Deciding(
             active,
-            Guard(fallback_policy, 5.0, memory.interventions),
+            Guard(fallback_policy, 5.0, memory.interventions, memory.monitor if monitored else None),
             RolloutPart(folder, "north", active, OnlineFit(), Clock()),
         ),
         DecisionRecords(

@@ -1,0 +1,1 @@
+"""What the guard's monitor of exceptional decisions finds, and how often wrongly."""

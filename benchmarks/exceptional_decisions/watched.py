@@ -1,0 +1,84 @@
+"""A policy behind the agent's guard in a simulated cluster, and wrong things that are said of its jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from zlib import crc32
+
+from benchmarks.policy_quality.cells import Cell
+from cluster_agent.guard import Guard, Intervention, Proposal
+from cluster_agent.monitor import DecisionMonitor
+from policy_net.baselines.drf import DrfPolicy
+from policy_net.domain import ClusterState, Decision, Progress, Trigger
+from policy_net.policy import SchedulerPolicy
+from policy_net.throughput.parametric import OnlineFit
+
+FAULTS = ("epochs x1000", "type swapped")
+FAULTY_ONE_IN, FAULTY_AFTER_SECONDS = 10, 600.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """A replay of a policy in a cell."""
+
+    cell: Cell
+    policy: str
+    damage: str = "none"
+    fault: str = ""
+    monitored: bool = True
+
+
+@dataclass
+class Watched:
+    """A policy behind the agent's guard; it is its own monitor, to measure the agent's. `fault` is said of jobs."""
+
+    policy: SchedulerPolicy
+    kind: str
+    task: Task
+    decisions: int = 0
+    alarms: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        self.name, self._fit = self.policy.name, OnlineFit()
+        self._monitor = DecisionMonitor(self._fit)
+        self._guard = Guard(DrfPolicy(), 1e9, monitor=self if self.task.monitored else None)
+
+    def surprise(self, decision: Decision, state: ClusterState, kind: str, *, acts: bool = True) -> str:
+        """See `Monitor.surprise`."""
+        began = time.process_time()
+        found = self._monitor.surprise(decision, state, kind, acts=acts)
+        self.seconds += time.process_time() - began
+        return found
+
+    def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
+        """What the guard lets through."""
+        state = self._misled(state) if self.task.fault else state
+        guarded = self._guard.decide(Proposal(self.policy.decide(state, trigger), None, 0.0), state, trigger, self.kind)
+        if Intervention.EXCEPTIONAL in guarded.interventions:
+            self.alarms.append(self.decisions)
+            self.detail = self.detail or guarded.detail
+        self.decisions += 1
+        return guarded.decision
+
+    def observe(self, progress: Sequence[Progress]) -> None:
+        """Show it to the policy, and to the agent's beliefs."""
+        self.policy.observe(progress)
+        self._fit.observe(progress)
+
+    def _misled(self, state: ClusterState) -> ClusterState:
+        """The state with one job in ten misreported from its tenth minute on."""
+        jobs = list(state.jobs)
+        for index, job in enumerate(jobs):
+            if crc32(job.job_id.encode()) % FAULTY_ONE_IN or job.run_seconds < FAULTY_AFTER_SECONDS:
+                continue
+            others = sorted({each.job_type for each in jobs if each.kind is job.kind} - {job.job_type})
+            if self.task.fault == FAULTS[0]:
+                more = 1000.0 * job.total_epochs
+                jobs[index] = replace(job, total_epochs=more, remaining_epochs=1000.0 * job.remaining_epochs)
+            elif others:
+                jobs[index] = replace(job, job_type=others[0])
+        return replace(state, jobs=tuple(jobs))

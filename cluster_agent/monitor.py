@@ -1,0 +1,168 @@
+"""The monitor for exceptional decisions of a policy that learned: surprise against the cluster's recent past.
+
+A decision's gain is the log of the slot utility that is believed of its sizes, over that of fair sharing's sizes in the
+same state. A policy that learned gains, or loses a little; weights that are damaged and finite lose much. It surprises
+if it is below the lowest gain of the recent past by a margin: weights that are bad in busy hours are bad every day.
+The least that the past can excuse is bounded, or a policy that gets worse step by step would be followed all the way.
+An observation surprises, once, if a job changed its type or has ten times the work that it ever had.
+
+Source: DL2 §7, which leaves exceptions to future work. Margins were chosen by `python -m
+benchmarks.exceptional_decisions --choose`, whose held-out clusters say how often they are wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy_net.baselines.drf import DrfPolicy
+from policy_net.baselines.hull import FAIRNESS_EXPONENT, urgency
+from policy_net.domain import ClusterState, Decision, Job, Trigger, speed_at
+from policy_net.throughput.parametric import OnlineFit
+
+BLOCK, BLOCKS = 100, 10
+"""The recent past is a thousand decisions: the lowest gain of each of ten hundreds."""
+USUAL_LOSS = 0.1
+"""A gain of −0.1 surprises nobody, whatever the past was."""
+MOST_GROWTH = 10.0
+"""Of a job's epochs from one decision to the next."""
+UNKNOWN_WORK_SECONDS = 86_400.0
+"""Of a job alone at its best, where nobody said how much it has to do: a guess from its age tells planners apart."""
+_LEAST = 1e-6
+"""Of the larger utility: where a decision or fair sharing lets nothing train, the logarithm stays finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """How far below the recent past a gain may lie, and the gain below which no past excuses one."""
+
+    below_past: float
+    lowest: float
+
+
+MARGINS: Mapping[str, Margin] = {"set": Margin(0.2, -0.45), "dl2": Margin(0.5, -1.5)}
+"""By kind of policy: `set` plans, and hardly ever believes in less than fair sharing; a network of `dl2` does."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecentPast:
+    """What a surprise is measured against.
+
+    Attributes:
+        lows: lowest gain of each block of decisions, oldest first; the last one is not yet full.
+        counted: decisions in the last block.
+        work: of every job of the latest decision its type, and the most epochs that it was said to have.
+    """
+
+    lows: tuple[float, ...] = (0.0,)
+    counted: int = 0
+    work: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+
+    def limit(self, kind: str) -> float:
+        """The gain below which a decision of this kind of policy surprises."""
+        margin = MARGINS[kind]
+        return max(min(*self.lows, -USUAL_LOSS) - margin.below_past, margin.lowest)
+
+    def with_gain(self, gain: float) -> RecentPast:
+        """The past, one decision later."""
+        lows = (*self.lows[:-1], min(self.lows[-1], gain))
+        if self.counted + 1 < BLOCK:
+            return replace(self, lows=lows, counted=self.counted + 1)
+        return replace(self, lows=(*lows[-BLOCKS:], 0.0), counted=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file; what jobs were said to need is not kept."""
+        return {"lows": list(self.lows), "counted": self.counted}
+
+    @classmethod
+    def from_json(cls, content: Any) -> RecentPast:
+        """The inverse; None is the past of an agent that has none.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        if content is None:
+            return cls()
+        lows, counted = tuple(float(low) for low in content["lows"]), int(content["counted"])
+        if not (lows and all(map(math.isfinite, lows)) and 0 <= counted < BLOCK):
+            raise ValueError(f"no past of gains: {content}")
+        return cls(lows, counted)
+
+
+def gain(decision: Decision, other: Decision, state: ClusterState, speeds: OnlineFit) -> float:
+    """Log of the believed slot utility of a decision over another's: the sum over jobs of (speed / work left)^0.25."""
+    own = others = 0.0
+    for job in state.jobs:
+        grid = speeds.grid(job.job_type)
+        weight = urgency(job) if job.work_known else _weight_of_unknown_work(job, grid)
+        granted, for_comparison = decision.of(job.job_id), other.of(job.job_id)
+        if job.can_train(granted):
+            own += weight * speed_at(grid, granted.ps, granted.workers) ** FAIRNESS_EXPONENT
+        if job.can_train(for_comparison):
+            others += weight * speed_at(grid, for_comparison.ps, for_comparison.workers) ** FAIRNESS_EXPONENT
+    most = max(own, others)
+    return math.log(max(own / most, _LEAST) / max(others / most, _LEAST)) if most > 0.0 else 0.0
+
+
+def _weight_of_unknown_work(job: Job, grid: NDArray[np.float64]) -> float:
+    best = float(grid[: job.max_ps + 1, : job.max_workers + 1].max())
+    return (best * UNKNOWN_WORK_SECONDS) ** -FAIRNESS_EXPONENT if best > 0.0 else 0.0
+
+
+def contradiction(past: RecentPast, state: ClusterState) -> str:
+    """What a state says of a job that cannot be, after what was said of it before; empty if nothing."""
+    for job in state.jobs:
+        job_type, most = past.work.get(job.job_id, (job.job_type, math.inf))
+        if job.job_type != job_type:
+            return f"job {job.job_id} was of type {job_type}, and is of {job.job_type} now"
+        epochs = max(job.remaining_epochs, job.total_epochs)
+        if job.work_known and epochs > MOST_GROWTH * most:
+            return f"job {job.job_id} had at most {most:.4g} epochs, and has {epochs:.4g} now"
+    return ""
+
+
+def work_of(state: ClusterState) -> dict[str, tuple[str, float]]:
+    """`RecentPast.work` after a decision about a state."""
+    return {
+        job.job_id: (job.job_type, max(job.remaining_epochs, job.total_epochs) if job.work_known else math.inf)
+        for job in state.jobs
+    }
+
+
+class DecisionMonitor:
+    """The monitor of one agent; `speeds` are what it believes of speeds, whoever decides."""
+
+    def __init__(self, speeds: OnlineFit, past: RecentPast | None = None) -> None:
+        self.past = RecentPast() if past is None else past
+        self._speeds = speeds
+        self._fair = DrfPolicy()
+        self._known: tuple[ClusterState, Decision, RecentPast] | None = None
+
+    def surprise(self, decision: Decision, state: ClusterState, kind: str, *, acts: bool = True) -> str:
+        """Why a decision is exceptional, in a line; empty if it is not, or the policy's `kind` has no margin.
+
+        Args:
+            acts: whether the decision is to be carried out, and so belongs to the past; a challenger's does not.
+        """
+        if self._known is None or self._known[0] is not state:
+            self._speeds.introduce(state.jobs)
+            self._known = state, self._fair.decide(state, Trigger.SLOT), self.past
+            self.past = replace(self.past, work=work_of(state))
+        _, fair, before = self._known
+        if kind not in MARGINS or not state.jobs:
+            return ""
+        found = contradiction(before, state)
+        if found:
+            return found
+        own, limit = gain(decision, fair, state, self._speeds), before.limit(kind)
+        if own < limit:
+            least = f"{math.expm1(limit):+.0%} would be the least by the recent past"
+            return f"believed utility {math.expm1(own):+.0%} against fair sharing's sizes; {least}"
+        if acts:
+            self.past = self.past.with_gain(own)
+        return ""
