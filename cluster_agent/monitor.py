@@ -32,7 +32,7 @@ USUAL_LOSS = 0.1
 MOST_GROWTH = 10.0
 """Of a job's epochs from one decision to the next."""
 UNKNOWN_WORK_SECONDS = 86_400.0
-"""Of a job alone at its best, where nobody said how much it has to do: a guess from its age tells planners apart."""
+"""Of a job alone at its best: the second guess of work that nobody declared. The first is a job's own, from its age."""
 _LEAST = 1e-6
 """Of the larger utility: where a decision or fair sharing lets nothing train, the logarithm stays finite."""
 
@@ -95,23 +95,31 @@ class RecentPast:
 
 
 def gain(decision: Decision, other: Decision, state: ClusterState, speeds: OnlineFit) -> float:
-    """Log of the believed slot utility of a decision over another's: the sum over jobs of (speed / work left)^0.25."""
-    own = others = 0.0
+    """Log of the believed slot utility of a decision over another's: the sum over jobs of (speed / work left)^0.25.
+
+    Where nobody said how much a job has to do, two guesses are made of all such jobs, and the better gain counts.
+    """
+    own, others = [0.0, 0.0], [0.0, 0.0]
     for job in state.jobs:
-        grid = speeds.grid(job.job_type)
-        weight = urgency(job) if job.work_known else _weight_of_unknown_work(job, grid)
-        granted, for_comparison = decision.of(job.job_id), other.of(job.job_id)
-        if job.can_train(granted):
-            own += weight * speed_at(grid, granted.ps, granted.workers) ** FAIRNESS_EXPONENT
-        if job.can_train(for_comparison):
-            others += weight * speed_at(grid, for_comparison.ps, for_comparison.workers) ** FAIRNESS_EXPONENT
-    most = max(own, others)
-    return math.log(max(own / most, _LEAST) / max(others / most, _LEAST)) if most > 0.0 else 0.0
+        grid, weight = speeds.grid(job.job_type), urgency(job)
+        weights = weight, weight if job.work_known else _weight_of_unknown_work(job, grid)
+        for utilities, each in ((own, decision), (others, other)):
+            granted = each.of(job.job_id)
+            if job.can_train(granted):
+                utility = speed_at(grid, granted.ps, granted.workers) ** FAIRNESS_EXPONENT
+                utilities[0] += weights[0] * utility
+                utilities[1] += weights[1] * utility
+    return max(_log_ratio(*pair) for pair in zip(own, others, strict=True))
 
 
 def _weight_of_unknown_work(job: Job, grid: NDArray[np.float64]) -> float:
     best = float(grid[: job.max_ps + 1, : job.max_workers + 1].max())
     return (best * UNKNOWN_WORK_SECONDS) ** -FAIRNESS_EXPONENT if best > 0.0 else 0.0
+
+
+def _log_ratio(own: float, other: float) -> float:
+    most = max(own, other)
+    return math.log(max(own / most, _LEAST) / max(other / most, _LEAST)) if most > 0.0 else 0.0
 
 
 def contradiction(past: RecentPast, state: ClusterState) -> str:

@@ -51,14 +51,18 @@ def test_a_past_allows_no_more_than_its_bounds_forgets_and_outlives_the_agent(ga
 
 
 @given(cluster_states.drawn_states(6), st.data())
-def test_the_gain_of_a_decision_is_finite_and_the_opposite_of_the_others(
+def test_the_gain_of_a_decision_is_finite_and_of_known_work_the_opposite_of_the_others(
     state: ClusterState, data: st.DataObject
 ) -> None:
     speeds, sizes = OnlineFit(), st.builds(Allocation, st.integers(0, 16), st.integers(0, 16))
     speeds.introduce(state.jobs)
     one, other = (Decision({job.job_id: data.draw(sizes) for job in state.jobs}) for _ in range(2))
     assert gain(one, one, state, speeds) == 0.0
-    assert math.isclose(gain(one, other, state, speeds), -gain(other, one, state, speeds), abs_tol=1e-9)
+    there, back = gain(one, other, state, speeds), gain(other, one, state, speeds)
+    assert math.isfinite(there)
+    assert there >= -back - 1e-9, "of two guesses the better one counts, either way"
+    if all(job.work_known for job in state.jobs):
+        assert math.isclose(there, -back, abs_tol=1e-9)
 
 
 @given(cluster_states.drawn_states(6), st.sampled_from(sorted(MARGINS)))
