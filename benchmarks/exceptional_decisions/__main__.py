@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,48 +18,17 @@ from scipy.stats import beta
 
 from benchmarks.command import parser_of, show
 from benchmarks.exceptional_decisions.damage import DAMAGES
-from benchmarks.exceptional_decisions.watched import FAULTS, Task, Watched
+from benchmarks.exceptional_decisions.watched import FAULTS, Task, measured
 from benchmarks.policy_quality.cells import Cell, Disturbance, Durations, RealCell, SyntheticCell
 from benchmarks.policy_quality.seeds import JUDGED_GENERATOR_SEED, SEEDS, Part, windows_of
-from benchmarks.policy_quality.worlds import Cluster, build_world, clusters_in
+from benchmarks.policy_quality.worlds import Cluster, clusters_in
 from benchmarks.processes import process_pool
-from policy_net.dl2.policy import LearnedPolicy
 from policy_net.domain import CapacityMode
-from policy_net.exchange.policy_file import PolicyFile
-from policy_net.exchange.shipped import shipped_file
-from policy_net.exchange.spec import SET
-from policy_net.laboratory.simulation.replay import replay
-from policy_net.set_policy.policy import set_policy_of
 
 WINDOW_JOBS = 300
 CONDITIONS = (("mix", Durations.KNOWN), ("mix", Durations.UNKNOWN), ("allreduce", Durations.KNOWN))
 POLICIES = ("set-taught", "dl2")
 DAMAGED_CLUSTERS = ("itp-02", "itp-08", "philly-11cb48")
-
-
-@cache
-def damaged(policy: str, damage: str) -> PolicyFile:
-    """A shipped policy's file with this damage."""
-    return DAMAGES[damage](shipped_file(policy))
-
-
-def measured(task: Task, data: Path) -> dict[str, Any]:
-    """Replay it; the figures of a row."""
-    world, file = build_world(task.cell, data), damaged(task.policy, task.damage)
-    learned = file.spec.policy
-    own = set_policy_of(file, task.policy) if learned == SET else LearnedPolicy(file.network_spec, file.weights)
-    watched = Watched(own, learned, task)
-    jct = replay(world.workload, world.environment, watched, world.speeds, compiled=False).to_json()["avg_jct_seconds"]
-    return {
-        "cluster": getattr(task.cell, "cluster", "generated"),
-        **{name: getattr(task, name) for name in ("policy", "damage", "fault", "monitored")},
-        "decisions": watched.decisions,
-        "alarms": len(watched.alarms),
-        "first": watched.alarms[0] if watched.alarms else None,
-        "detail": watched.detail,
-        "avg_jct_seconds": round(jct, 1),
-        "microseconds": round(1e6 * watched.seconds / watched.decisions, 1),
-    }
 
 
 def cell_of(cluster: Cluster, kind: str, durations: Durations, part: Part = Part.TEST) -> Cell:

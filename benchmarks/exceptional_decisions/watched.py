@@ -5,14 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
 from zlib import crc32
 
+from benchmarks.exceptional_decisions.damage import DAMAGES
 from benchmarks.policy_quality.cells import Cell
+from benchmarks.policy_quality.worlds import build_world
 from cluster_agent.guard import Guard, Intervention, Proposal
 from cluster_agent.monitor import DecisionMonitor
 from policy_net.baselines.drf import DrfPolicy
+from policy_net.dl2.policy import LearnedPolicy
 from policy_net.domain import ClusterState, Decision, Progress, Trigger
+from policy_net.exchange.policy_file import PolicyFile
+from policy_net.exchange.shipped import shipped_file
+from policy_net.exchange.spec import SET
+from policy_net.laboratory.simulation.replay import replay
 from policy_net.policy import SchedulerPolicy
+from policy_net.set_policy.policy import set_policy_of
 from policy_net.throughput.parametric import OnlineFit
 
 FAULTS = ("epochs x1000", "type swapped")
@@ -82,3 +93,28 @@ class Watched:
             elif others:
                 jobs[index] = replace(job, job_type=others[0])
         return replace(state, jobs=tuple(jobs))
+
+
+@cache
+def damaged(policy: str, damage: str) -> PolicyFile:
+    """A shipped policy's file with this damage."""
+    return DAMAGES[damage](shipped_file(policy))
+
+
+def measured(task: Task, data: Path) -> dict[str, Any]:
+    """Replay it; the figures of a row."""
+    world, file = build_world(task.cell, data), damaged(task.policy, task.damage)
+    learned = file.spec.policy
+    own = set_policy_of(file, task.policy) if learned == SET else LearnedPolicy(file.network_spec, file.weights)
+    watched = Watched(own, learned, task)
+    jct = replay(world.workload, world.environment, watched, world.speeds, compiled=False).to_json()["avg_jct_seconds"]
+    return {
+        "cluster": getattr(task.cell, "cluster", "generated"),
+        **{name: getattr(task, name) for name in ("policy", "damage", "fault", "monitored")},
+        "decisions": watched.decisions,
+        "alarms": len(watched.alarms),
+        "first": watched.alarms[0] if watched.alarms else None,
+        "detail": watched.detail,
+        "avg_jct_seconds": round(jct, 1),
+        "microseconds": round(1e6 * watched.seconds / watched.decisions, 1),
+    }
