@@ -117,7 +117,7 @@ async def test_an_older_incarnation_is_told_to_register_again(tmp_path: Path) ->
 
 
 async def test_a_version_appears_every_so_many_steps_and_clusters_stay_on_v1(tmp_path: Path) -> None:
-    async with serving(tmp_path, publish={"every_steps": 3}) as caller:
+    async with serving(tmp_path, publish={"every_steps": 3, "average_decay": 0.0}) as caller:
         await caller.register()
         await caller.register("south")
         for n in range(1, 8):
