@@ -10,12 +10,13 @@ Deviation: d and e go through log1p and all columns are scaled to about [0, 1], 
 magnitude in length; the paper feeds raw figures. And jobs with minimum sizes, which the paper does not have: a grant
 brings a job to its minimum at once in the roles that it gives; grant by grant, most of them would end up with tasks
 that do nothing. As the network sees no minimum, a job would gain by declaring a large one: over its time in the cluster
-a minimum of several tasks gets it no more than an equal share.
+a minimum of several tasks gets it no more than an equal share. And where the spec says so, a batch leaves the jobs of
+later ones their part of the cluster: the network sees no other batch, and the first would take what all others need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,8 @@ from numpy.typing import NDArray
 from policy_net.dl2.action import GRANT_KINDS, Grant, void_index
 from policy_net.domain import MAX_TASKS_PER_ROLE, Allocation, ClusterState, Job, JobKind, Resources
 from policy_net.exchange.spec import SCALARS_PER_JOB, PolicySpec
-from policy_net.placement.capacity import Capacity
+from policy_net.placement.capacity import Capacity, open_capacity
+from policy_net.placement.layout import layout_of
 
 SLOTS_RUN_SCALE = float(1.0 / np.log1p(100.0))
 """A hundred slots of running map to 1."""
@@ -83,8 +85,14 @@ class JobBatch:
         encoder: BatchEncoder,
         *,
         something_runs: bool = False,
+        allowed: Resources | None = None,
     ) -> None:
-        """Start a batch; `something_runs` says that an earlier batch of the decision holds a job that can train."""
+        """Start a batch.
+
+        Args:
+            something_runs: whether an earlier batch of the decision holds a job that can train.
+            allowed: what its jobs may have together; None if there is no such bound.
+        """
         self._jobs = jobs
         self._capacity = capacity
         self._encoder = encoder
@@ -95,6 +103,7 @@ class JobBatch:
         self.workers = [0] * len(jobs)
         self.ps = [0] * len(jobs)
         self._used = [_ZERO] * len(jobs)
+        self._allowed = allowed
         self.mask_A: NDArray[np.bool_] = np.zeros(self.void + 1, dtype=np.bool_)
         self.mask_A[self.void] = True
         self.something_runs = something_runs
@@ -110,6 +119,11 @@ class JobBatch:
         """Whether nothing can be given any more."""
         return not self._columns_of_demands or not self.mask_A[: self.void].any()
 
+    @property
+    def used(self) -> Resources:
+        """What its jobs have been given together."""
+        return sum(self._used, _ZERO)
+
     def grant(self, index: int) -> tuple[int, NDArray[np.float32]]:
         """Give what an admissible action (not void) gives.
 
@@ -123,6 +137,7 @@ class JobBatch:
         workers, ps = grant.workers * each_workers, grant.ps * each_ps
         demands = (job.worker_demand,) * workers + (job.ps_demand,) * ps
         self._capacity.take(*demands)
+        self._used[column] = sum(demands, self._used[column])
         self.workers[column] += workers
         self.ps[column] += ps
         if self._held_back is not None:
@@ -136,21 +151,15 @@ class JobBatch:
         self.something_runs = self.something_runs or job.can_train(Allocation(self.workers[column], self.ps[column]))
         if not (self.bundles or self.something_runs):
             self._held_back = self._hold_back()
-        return self._change_features(column, demands, workers, ps)
+        return self._change_features(column, workers, ps)
 
     def allocation(self) -> dict[str, Allocation]:
         """What each job of the batch has been given."""
         return {job.job_id: Allocation(self.workers[column], self.ps[column]) for column, job in enumerate(self._jobs)}
 
-    def _change_features(
-        self, column: int, demands: tuple[Resources, ...], workers: int, ps: int
-    ) -> tuple[int, NDArray[np.float32]]:
-        used = self._used[column]
-        for demand in demands:
-            used = used + demand
-        self._used[column] = used
+    def _change_features(self, column: int, workers: int, ps: int) -> tuple[int, NDArray[np.float32]]:
         first = self._encoder.scalar_offset(column) + 2
-        share = self._capacity.dominant_share(used)
+        share = self._capacity.dominant_share(self._used[column])
         shown = min(self.workers[column], MAX_TASKS_PER_ROLE) - min(self.workers[column] - workers, MAX_TASKS_PER_ROLE)
         deltas = np.array((share - self.features_F[first], shown * TASK_SCALE, ps * TASK_SCALE), dtype=np.float32)
         self.features_F[first : first + 3] += deltas
@@ -231,12 +240,42 @@ class JobBatch:
         for column in begun or range(len(self._jobs)):
             job = self._jobs[column]
             workers, ps = max(job.min_workers, 1) - self.workers[column], job.min_ps - self.ps[column]
-            if self._capacity.fits(*(job.worker_demand,) * max(workers, 0), *(job.ps_demand,) * max(ps, 0)):
+            if self._fits(*(job.worker_demand,) * max(workers, 0), *(job.ps_demand,) * max(ps, 0)):
                 halves += [GRANT_KINDS * column + Grant.WORKER] if workers > 0 else []
                 halves += [GRANT_KINDS * column + Grant.PS] if ps > 0 else []
         return halves
 
+    def _fits(self, *demands: Resources) -> bool:
+        if self._allowed is not None and not sum(demands, self.used).fits_in(self._allowed):
+            return False
+        return self._capacity.fits(*demands)
+
     def _close_what_does_not_fit(self) -> None:
-        closed = [demands for demands in self._columns_of_demands if not self._capacity.fits(*demands)]
+        closed = [demands for demands in self._columns_of_demands if not self._fits(*demands)]
         for demands in closed:
             self.mask_A[self._columns_of_demands.pop(demands)] = False
+
+
+def batches_of(state: ClusterState, encoder: BatchEncoder) -> Iterator[JobBatch]:
+    """Batches of a state's jobs in their order, each of which is given to before the next one is asked for."""
+    capacity, size = open_capacity(state), encoder.spec.jobs_per_batch
+    left = total = layout_of(state.nodes).total
+    something_runs = False
+    for first in range(0, len(state.jobs), size):
+        jobs = state.jobs[first : first + size]
+        allowed = None
+        if encoder.spec.reserves:
+            allowed = _allowed(jobs, left, total, (len(state.jobs) - first - len(jobs)) / len(state.jobs))
+        batch = JobBatch(jobs, state, capacity, encoder, something_runs=something_runs, allowed=allowed)
+        yield batch
+        something_runs = batch.something_runs
+        left -= batch.used
+
+
+def _allowed(jobs: Sequence[Job], left: Resources, total: Resources, later_share: float) -> Resources:
+    """What is left but for the part of later jobs, and never less than each job needs to train."""
+    least = [job.worker_demand * max(job.min_workers, 1) + job.ps_demand * job.min_ps for job in jobs]
+    return Resources(
+        max(left.cpu_milli - int(total.cpu_milli * later_share), *(need.cpu_milli for need in least)),
+        max(left.gpu - int(total.gpu * later_share), *(need.gpu for need in least)),
+    )

@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.dl2.action import GRANT_KINDS, Grant
-from policy_net.dl2.batch import BatchEncoder, JobBatch
+from policy_net.dl2.batch import BatchEncoder, JobBatch, batches_of
 from policy_net.dl2.network import ActingNetwork
 from policy_net.domain import Allocation, ClusterState, Decision, JobKind, PolicyContext, Progress, Trigger
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import TAUGHT, PolicyFile
 from policy_net.exchange.shipped import shipped_file
 from policy_net.exchange.spec import DL2, PolicySpec, Weights
-from policy_net.placement.capacity import open_capacity
 
 LOPSIDED_RATIO = 10
 """Source: DL2 §4.3."""
@@ -254,16 +253,9 @@ class LearnedPolicy:
         return self._allocate(state, generator, record)
 
     def _allocate(self, state: ClusterState, generator: np.random.Generator, record: _Record | None) -> Decision:
-        capacity = open_capacity(state)
         allocation: dict[str, Allocation] = {}
-        size = self.spec.jobs_per_batch
-        something_runs = False
-        for start in range(0, len(state.jobs), size):
-            batch = JobBatch(
-                state.jobs[start : start + size], state, capacity, self._encoder, something_runs=something_runs
-            )
-            self._fill(batch, generator, record, start)
-            something_runs = batch.something_runs
+        for batch in batches_of(state, self._encoder):
+            self._fill(batch, generator, record, len(allocation))
             allocation.update(batch.allocation())
         return Decision(allocation)
 

@@ -146,12 +146,14 @@ class PolicySpec(WeightSpec):
     feature_version: int = FEATURE_VERSION
     bundles: bool = Field(True, description="whether one action may give a worker and a parameter server together")
     critic: bool = Field(True, description="whether there is a critic; groups of decisions need none")
+    reserves: bool = Field(False, description="whether a batch leaves later ones their jobs' part of the cluster")
 
     @model_serializer(mode="wrap")
     def _without_what_is_usual(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Bundles and critic are named where there are none, so that specs of before keep their digests."""
+        """Choices are named where they are not as they always were, so that specs of before keep their digests."""
+        before = {"bundles": True, "critic": True, "reserves": False}
         fields: dict[str, Any] = usual(self)
-        return {name: value for name, value in fields.items() if name not in ("bundles", "critic") or not value}
+        return {name: value for name, value in fields.items() if name not in before or value != before[name]}
 
     @model_validator(mode="after")
     def _vocabulary_fits(self) -> PolicySpec:

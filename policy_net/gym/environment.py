@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foundation.text import nearest
-from policy_net.dl2.batch import REMAINING_EPOCHS_SCALE, SLOTS_RUN_SCALE, BatchEncoder, JobBatch
+from policy_net.dl2.batch import REMAINING_EPOCHS_SCALE, SLOTS_RUN_SCALE, BatchEncoder, JobBatch, batches_of
 from policy_net.domain import Allocation, CapacityMode, ClusterState, Decision, Progress
 from policy_net.errors import BadInput
 from policy_net.exchange.spec import OTHER_TYPE, PolicySpec
@@ -36,7 +36,6 @@ from policy_net.laboratory.simulation.environment import DecideOn, PlacementStra
 from policy_net.laboratory.simulation.metrics import summarise
 from policy_net.laboratory.workloads.workload import JobKindChoice
 from policy_net.learning.reward import slot_utility
-from policy_net.placement.capacity import open_capacity
 from policy_net.throughput.parametric import OnlineFit
 
 DEFAULT_WORKLOAD = "dl2:jobs=30,arrivals=google,sizes=varied"
@@ -303,11 +302,8 @@ class OpenDecision:
 
     def __init__(self, state: ClusterState, encoder: BatchEncoder) -> None:
         self.state = state
-        self._encoder = encoder
-        self._capacity = open_capacity(state)
+        self._batches = batches_of(state, encoder)
         self._allocation: dict[str, Allocation] = {}
-        self._next_job = 0
-        self._something_runs = False
         self.batch: JobBatch | None = None
         self._open_next()
 
@@ -319,30 +315,17 @@ class OpenDecision:
         if index != batch.void:
             batch.grant(index)
         if index == batch.void or batch.only_void:
-            self._close(batch)
+            self._allocation.update(batch.allocation())
             self._open_next()
 
     def decision(self) -> Decision:
         """What has been given; of a complete decision, to all jobs."""
         return Decision(dict(self._allocation))
 
-    def _close(self, batch: JobBatch) -> None:
-        self._something_runs = batch.something_runs
-        self._allocation.update(batch.allocation())
-
     def _open_next(self) -> None:
         self.batch = None
-        jobs, size = self.state.jobs, self._encoder.spec.jobs_per_batch
-        while self._next_job < len(jobs):
-            batch = JobBatch(
-                jobs[self._next_job : self._next_job + size],
-                self.state,
-                self._capacity,
-                self._encoder,
-                something_runs=self._something_runs,
-            )
-            self._next_job += size
+        for batch in self._batches:
             if not batch.only_void:
                 self.batch = batch
                 return
-            self._close(batch)
+            self._allocation.update(batch.allocation())

@@ -48,6 +48,7 @@ class NetworkOfCase:
             jobs_per_batch=spec.jobs_per_batch,
             type_columns=spec.type_columns,
             bundles=spec.bundles,
+            reserves=spec.reserves,
             draws=policy.draws,
             layers=len(layers),
             exploration=policy.exploration,

@@ -96,7 +96,7 @@ class NetworkMemory(ctypes.Structure):
     """The network of `dl2`, and how it is used."""
 
     _fields_ = [
-        *((name, _INTEGER) for name in ("jobs_per_batch", "type_columns", "bundles", "draws", "layers")),
+        *((name, _INTEGER) for name in ("jobs_per_batch", "type_columns", "bundles", "reserves", "draws", "layers")),
         ("exploration", _FLOAT),
         *((name, _ADDRESS) for name in ("widths", "column", "weight", "finite")),
         ("uniform", UNIFORM),

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy_net.dl2.action import GRANT_KINDS, Grant
-from policy_net.dl2.batch import BatchEncoder, JobBatch
+from policy_net.dl2.batch import BatchEncoder, JobBatch, batches_of
 from policy_net.dl2.network import actor_logits, tensors_of
 from policy_net.domain import Allocation, PlacementEffect, PolicyContext, Progress, SpeedModel
 from policy_net.exchange.spec import PolicySpec, Weights
@@ -27,7 +27,6 @@ from policy_net.laboratory.simulation.environment import Environment
 from policy_net.laboratory.training.offline import Episode
 from policy_net.laboratory.workloads.workload import Workload
 from policy_net.learning.settings import ImitationLoss, ImitationSettings
-from policy_net.placement.capacity import open_capacity
 from policy_net.policy import SchedulerPolicy, build_policy
 
 if TYPE_CHECKING:
@@ -113,13 +112,8 @@ def demonstrate(
         if len(features) >= settings.micro_states:
             break
         decision = seen[position]
-        state = decision.state
-        capacity = open_capacity(state)
-        something_runs = False
-        for start in range(0, len(state.jobs), spec.jobs_per_batch):
-            jobs = state.jobs[start : start + spec.jobs_per_batch]
-            batch = JobBatch(jobs, state, capacity, encoder, something_runs=something_runs)
-            desired = [decision.of(job.job_id) for job in jobs]
+        for batch in batches_of(decision.state, encoder):
+            desired = [decision.of(job_id) for job_id in batch.allocation()]
             while not batch.only_void:
                 target_A = _soft_target(batch, desired, settings.softness)
                 features.append(batch.features_F.copy())
@@ -129,7 +123,6 @@ def demonstrate(
                 if index == batch.void:
                     break
                 batch.grant(index)
-            something_runs = batch.something_runs
     return Demonstrations(np.stack(features), np.stack(masks), np.stack(targets))
 
 

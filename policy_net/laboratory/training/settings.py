@@ -58,13 +58,14 @@ class Dl2Settings(Section):
         return (self.neurons,) * self.layers
 
     def spec(self, job_types: tuple[str, ...], jobs_per_batch: int | None = None) -> PolicySpec:
-        """The spec of such a network, with a critic where one learns; J may be another one."""
+        """The spec of such a network, by the paper where the paper's critic learns; J may be another one."""
         return PolicySpec(
             jobs_per_batch=jobs_per_batch or self.jobs_per_batch,
             job_types=(OTHER_TYPE, *job_types),
             hidden=self.hidden,
             bundles=self.bundles,
             critic=self.method is Dl2Method.ACTOR_CRITIC,
+            reserves=self.method is Dl2Method.GROUPS,
         )
 
 

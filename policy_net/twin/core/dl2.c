@@ -24,6 +24,7 @@ typedef struct {
     Twin *twin;
     const Network *net;
     int first, count;
+    int64_t least_cpu, least_gpu; /* to be left free by its jobs */
     bool *mask, *afterwards; /* of every action; afterwards: once a job can train */
     bool holds_back, something_runs;
     float *share, *features, *pre, *hidden, *logits; /* share: of every job; pre: of the first layer; hidden: of two layers */
@@ -55,6 +56,10 @@ static Split grant_of(const Batch *batch, int column, int kind) {
 
 static bool fits(Batch *batch, int column, Split tasks) {
     const Job *spec = spec_of(batch, column);
+    const Capacity *free = &batch->twin->plan;
+    if (free->free_cpu - tasks.workers * spec->worker_cpu - tasks.ps * spec->ps_cpu < batch->least_cpu ||
+        free->free_gpu - tasks.workers * spec->worker_gpu - tasks.ps * spec->ps_gpu < batch->least_gpu)
+        return false;
     int64_t worker = tasks.workers ? spec->worker_class : NOTHING, server = tasks.ps ? spec->ps_class : NOTHING;
     for (int i = 0; i < batch->answers; i++) {
         const struct Fits *one = &batch->fits[i];
@@ -361,9 +366,27 @@ static bool record(Batch *batch, int index) {
     return true;
 }
 
+/* What later jobs make of the cluster is left to them, but for what a job of the batch needs to train. */
+static void reserve(Batch *batch) {
+    Twin *twin = batch->twin;
+    int later = twin->presents - batch->first - batch->count;
+    double share = batch->net->reserves ? (double)later / twin->presents : 0.0;
+    batch->least_cpu = (int64_t)((double)twin->total_cpu * share);
+    batch->least_gpu = (int64_t)((double)twin->total_gpu * share);
+    for (int column = 0; batch->net->reserves && column < batch->count; column++) {
+        const Job *spec = spec_of(batch, column);
+        int64_t workers = spec->min_workers > 1 ? spec->min_workers : 1;
+        int64_t cpu = twin->plan.free_cpu - workers * spec->worker_cpu - spec->min_ps * spec->ps_cpu;
+        int64_t gpu = twin->plan.free_gpu - workers * spec->worker_gpu - spec->min_ps * spec->ps_gpu;
+        batch->least_cpu = cpu < batch->least_cpu ? cpu : batch->least_cpu;
+        batch->least_gpu = gpu < batch->least_gpu ? gpu : batch->least_gpu;
+    }
+}
+
 /* Give to one batch until void is chosen or nothing more can be given; false if that failed. */
 static bool fill(Batch *batch) {
     bool draws = batch->draw || batch->net->draws;
+    reserve(batch);
     memset(batch->mask, 0, sizeof(bool) * (size_t)void_of(batch));
     batch->mask[void_of(batch)] = true;
     for (int column = 0; column < batch->count; column++)

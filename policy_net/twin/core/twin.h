@@ -105,7 +105,7 @@ typedef struct {
 
 /* The network of `dl2`, and how it is used: `policy_net.twin.memory.NetworkMemory`. */
 typedef struct {
-    int64_t jobs_per_batch, type_columns, bundles, draws, layers;
+    int64_t jobs_per_batch, type_columns, bundles, reserves, draws, layers;
     double exploration;     /* probability of a lopsided job's repair in place of what is drawn */
     const int64_t *widths;  /* layers + 1 */
     const int64_t *column;  /* of every job: its type's */

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from states import CPU_TASK, GPU_WORKER, TYPES, make_job, make_state
 
 from policy_net.dl2.action import GRANT_KINDS, Grant
-from policy_net.dl2.batch import BatchEncoder, JobBatch
+from policy_net.dl2.batch import BatchEncoder, JobBatch, batches_of
 from policy_net.dl2.policy import ActingMode, JobAwareExploration, LearnedPolicy
 from policy_net.domain import Allocation, CapacityMode, ClusterState, JobKind, Resources, Trigger
 from policy_net.exchange.spec import PolicySpec
@@ -18,6 +18,7 @@ from policy_net.laboratory.logged import LoggedDecision
 from policy_net.laboratory.training.imitation import demonstrate
 from policy_net.learning.settings import ImitationSettings
 from policy_net.placement.capacity import open_capacity
+from policy_net.placement.layout import layout_of
 
 SPEC = PolicySpec(job_types=("other", "resnet-50", "vgg-16"), hidden=(16, 16))
 ALLREDUCE = {"kind": JobKind.ALLREDUCE, "max_ps": 0, "min_ps": 0, "requested": Allocation(2, 0)}
@@ -244,3 +245,47 @@ def test_a_spec_that_knows_bundles_does_not_name_them_and_keeps_its_digest() -> 
     assert PolicySpec.from_json(SPEC.to_json()) == SPEC
     assert PolicySpec.from_json(NO_BUNDLES.to_json()) == NO_BUNDLES
     assert NO_BUNDLES.digest != SPEC.digest
+
+
+RESERVING = SPEC.model_copy(update={"reserves": True})
+
+
+@given(mixed_states(), st.integers(0, 1000))
+def test_a_batch_that_reserves_takes_its_jobs_part_or_what_one_of_them_needs(state: ClusterState, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    total = layout_of(state.nodes).total
+    so_far, done = Resources(0, 0), 0
+    for batch in batches_of(state, BatchEncoder(RESERVING)):
+        jobs = state.jobs[done : done + len(batch.workers)]
+        while not batch.only_void:
+            batch.grant(int(generator.choice(np.flatnonzero(batch.mask_A[: batch.void]))))
+        done += len(jobs)
+        later = (len(state.jobs) - done) / len(state.jobs)
+        for amount in ("cpu_milli", "gpu"):
+            part = getattr(total, amount) - int(getattr(total, amount) * later) - getattr(so_far, amount)
+            needs = [job.worker_demand * max(job.min_workers, 1) + job.ps_demand * job.min_ps for job in jobs]
+            assert getattr(batch.used, amount) <= max(part, *(getattr(need, amount) for need in needs))
+        so_far += batch.used
+    assert done == len(state.jobs)
+
+
+def test_the_jobs_of_a_second_batch_have_their_part_where_batches_reserve() -> None:
+    state = make_state([make_job(number) for number in range(2 * SPEC.jobs_per_batch)])
+
+    def given(spec: PolicySpec) -> list[int]:
+        generator, given = np.random.default_rng(0), []
+        for batch in batches_of(state, BatchEncoder(spec)):
+            while not batch.only_void:
+                batch.grant(int(generator.choice(np.flatnonzero(batch.mask_A[: batch.void]))))
+            given.append(batch.used.gpu)
+        return given
+
+    first, second = given(RESERVING)
+    assert second >= first > 0
+    assert given(SPEC)[1] < second
+
+
+def test_a_spec_that_reserves_says_so_and_one_of_before_keeps_its_digest() -> None:
+    assert "reserves" not in SPEC.to_json()
+    assert PolicySpec.from_json(RESERVING.to_json()) == RESERVING
+    assert RESERVING.digest != SPEC.digest

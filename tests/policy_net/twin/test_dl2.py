@@ -43,6 +43,7 @@ def networks(draw: st.DrawFn, job_types: tuple[str, ...]) -> tuple[LearnedPolicy
         job_types=(OTHER_TYPE, *job_types[: draw(st.sampled_from((1, len(job_types))))]),
         hidden=draw(st.sampled_from(((5,), (32, 16), (8, 9, 7)))),
         bundles=draw(st.booleans()),
+        reserves=draw(st.booleans()),
     )
     weights, seed = scattered(spec, draw(st.integers(0, 9))), draw(st.integers(0, 3))
     mode = draw(st.sampled_from(ActingMode))
