@@ -123,8 +123,8 @@ class TaughtJobs:
     """Jobs for which a network was taught, so that it does no worse than fair sharing; the guard keeps it from others.
 
     Attributes:
-        at_once: most that are there at once. A network sees one batch of J: what it gives to the first, it cannot keep
-            for those behind.
+        at_once: most that are there at once. A network sees one batch of J, and weighs none of its jobs against those
+            behind.
         kinds: of jobs.
         beside: kinds of jobs that may be there beside those: alone, it does no better with them.
     """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from agent_fakes import make_job
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from log_worlds import live, make_tape, replayed
 
@@ -41,6 +41,8 @@ def version(lessons: dict[str, object], cluster: str = "north") -> Candidate:
 
 
 @given(st.lists(KINDS, min_size=1, max_size=30))
+@example([JobKind.PS] * 80)
+@example([JobKind.PS] * 81)
 def test_before_the_first_lesson_a_cluster_gets_the_fallbacks_decision_wherever_dl2_is_not_safe(
     kinds: list[JobKind],
 ) -> None:
@@ -48,7 +50,7 @@ def test_before_the_first_lesson_a_cluster_gets_the_fallbacks_decision_wherever_
     active = ActivePolicy(shipped())
     guarded = guard.decide(active.assigned_decider.ask(state, Trigger.ARRIVAL), state, Trigger.ARRIVAL)
     active.close()
-    if len(kinds) > 20 or JobKind.ASYNC in kinds or JobKind.PS not in kinds:
+    if len(kinds) > 80 or JobKind.ASYNC in kinds or JobKind.PS not in kinds:
         fallback = build_policy("drf", PolicyContext()).decide(state, Trigger.ARRIVAL)
         assert guarded.decision.allocation == fallback.allocation
         assert guarded.interventions == (Intervention.UNTAUGHT,)
@@ -61,10 +63,10 @@ def test_before_the_first_lesson_a_cluster_gets_the_fallbacks_decision_wherever_
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [
-        ([JobKind.PS] * 21, "dl2 is good for up to 20 jobs at once, not for 21"),
+        ([JobKind.PS] * 81, "dl2 is good for up to 80 jobs at once, not for 81"),
         ([JobKind.ALLREDUCE, JobKind.ASYNC], "dl2 was never taught asynchronous jobs"),
         ([JobKind.ALLREDUCE] * 2, "dl2 is no better with all-reduce jobs alone"),
-        ([JobKind.PS] + [JobKind.ALLREDUCE] * 19, ""),
+        ([JobKind.PS] + [JobKind.ALLREDUCE] * 79, ""),
         ([], ""),
     ],
 )

@@ -236,11 +236,11 @@ def test_a_policy_file_with_a_flipped_byte_is_one_line_with_both_digests(tmp_pat
     ("mix", "said"),
     [
         ("vgg-16-async", "dl2 was never taught asynchronous jobs; "),
-        ("vgg-16", "dl2 is good for up to 20 jobs at once, not for 30; "),
+        ("vgg-16", "dl2 is good for up to 80 jobs at once, not for 90; "),
     ],
 )
 def test_what_dl2_was_never_taught_is_said_once_and_replayed_all_the_same(mix: str, said: str, capsys) -> None:
-    source = f"dl2:jobs=30,max-arrivals=30,arrivals=uniform,mix={mix}"
+    source = f"dl2:jobs=90,max-arrivals=90,arrivals=uniform,mix={mix}"
     assert (
         _policy_net("replay", "--workload", source, "--policy", "dl2", "--policy", "drf", "--nodes", "2", "-o", "json")
         == 0
