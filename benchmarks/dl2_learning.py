@@ -22,15 +22,17 @@ import numpy as np
 import policy_net.baselines  # noqa: F401  (registers the schedulers)
 from benchmarks.command import parser_of, show
 from benchmarks.processes import process_pool
+from policy_net.dl2.group import DrawingPolicy
 from policy_net.dl2.network import initial_weights
-from policy_net.dl2.policy import LearnedPolicy
-from policy_net.domain import PolicyContext
+from policy_net.dl2.policy import ActingMode, GroupChoice, LearnedPolicy
+from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
 from policy_net.exchange.policy_file import PolicyFile, write_policy_file
 from policy_net.exchange.spec import PolicySpec, Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES, SLOT_SECONDS
 from policy_net.laboratory.reproduction.dl2 import SCALES
 from policy_net.laboratory.reproduction.experiment import World
 from policy_net.laboratory.reproduction.tasks import judging_episode, training_episodes
+from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.group_training import (
     VALIDATIONS,
@@ -140,6 +142,61 @@ def windows_of_each(seed: int, updates: int) -> dict[str, Any]:
     return {"seed": seed, "alone": alone, "together": together, "over": together[-1][0] / alone[-1][0]}
 
 
+UTILITY_EVERY = 5
+"""States of a replay that are looked at: every so many-th."""
+JOBS_BELOW = (6, 10, 15, 21, 32, 100)
+"""Bounds of the numbers of jobs that utilities are given for."""
+
+
+class UtilityProbe(DrawingPolicy):
+    """Acts greedily, and notes what its decisions and the planner's are believed to bring in the same states.
+
+    Attributes:
+        noted: number of jobs, utility of the network's decision and of the planner's.
+    """
+
+    def __init__(self, spec: PolicySpec, weights: Weights) -> None:
+        super().__init__(spec, weights, GroupChoice(1, sys.maxsize))
+        self.begin(sys.maxsize, sys.maxsize - 1)
+        self.mode = ActingMode.GREEDY
+        self._planner = build_policy("set", PolicyContext())
+        self.noted: list[tuple[int, float, float]] = []
+
+    def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
+        """Decide, and note what it brings."""
+        number = self.decision_index
+        planned, own = self._planner.decide(state, trigger), super().decide(state, trigger)
+        if state.jobs and number % UTILITY_EVERY == 0:
+            self.noted.append((len(state.jobs), self._brings(state, own), self._brings(state, planned)))
+        return own
+
+    def _brings(self, state: ClusterState, decision: Decision) -> float:
+        best = sum(self._utility(job, self._best_speed(job)) for job in state.jobs)
+        return sum(self._granted_utility(job, decision.of(job.job_id)) for job in state.jobs) / best if best else 0.0
+
+    def observe(self, progress: Sequence[Progress]) -> None:
+        """Learn of speeds, as the planner does."""
+        super().observe(progress)
+        self._planner.observe(progress)
+
+
+def utility_by_jobs(weights: Weights) -> list[dict[str, Any]]:
+    """What greedy decisions bring in the judging workloads, by the number of jobs, and what the planner's would."""
+    noted = []
+    for workload, environment in judged():
+        probe = UtilityProbe(Dl2Settings().spec(MODEL_NAMES), weights)
+        replay(workload, environment, probe, default_speeds(), compiled=False)
+        noted += probe.noted
+    found_N3, rows, least = np.array(noted), [], 1
+    for below in JOBS_BELOW:
+        here = (found_N3[:, 0] >= least) & (found_N3[:, 0] < below)
+        if here.any():
+            _, network, planner = found_N3[here].mean(axis=0).round(4).tolist()
+            rows.append({"jobs": f"{least}-{below - 1}", "states": int(here.sum()), "dl2": network, "set": planner})
+        least = below
+    return rows
+
+
 def main() -> int:
     """Entry point; returns the exit code."""
     parser = parser_of("dl2_learning", __doc__)
@@ -165,6 +222,7 @@ def main() -> int:
         "minutes_to_drf_from_random": None if None in reached else max(reached),
         "drift_over_best": max(run["drift_over_best"] for run in runs),
         "windows_8_over_1": round(float(np.mean([fleet["over"] for fleet in fleets])), 4),
+        "utility_by_jobs": utility_by_jobs(_best(runs).weights),
         "fleets": fleets,
         "runs": [{name: value for name, value in run.items() if name != "weights"} for run in runs],
     }
