@@ -99,7 +99,7 @@ class AppliedUpdate:
         learning_rate: Adam's, after staleness.
         active_clusters: what staleness was counted against.
         unix_seconds: when; for people, nothing depends on it.
-        update: what the cluster sent; a log does not keep its statistics.
+        update: what the cluster sent; a log keeps neither its statistics nor whether it is `replayed`.
         kind: what it did to the head.
         head: of a reset: the head that it went to, in the format of snapshots. Its `update` has the operator's name for
             a cluster, incarnation 0, the version as its sequence and the version's head step as its base.

@@ -16,7 +16,8 @@ from global_learner.storage.update_records import AppliedUpdate, encode
 
 
 def same(left: AppliedUpdate, right: AppliedUpdate) -> bool:
-    fields = [f for f in left.update.__dataclass_fields__ if f not in ("gradient", "statistics")]
+    unlogged = ("gradient", "statistics", "replayed")
+    fields = [f for f in left.update.__dataclass_fields__ if f not in unlogged]
     return (
         (left.step, left.learning_rate, left.active_clusters, left.unix_seconds)
         == (right.step, right.learning_rate, right.active_clusters, right.unix_seconds)
