@@ -9,9 +9,8 @@ Source: DL2 §4.1 (features x type, d slots run, e remaining epochs, r dominant 
 Deviation: d and e go through log1p and all columns are scaled to about [0, 1], since real jobs span five orders of
 magnitude in length; the paper feeds raw figures. And jobs with minimum sizes, which the paper does not have: a grant
 brings a job to its minimum at once in the roles that it gives; grant by grant, most of them would end up with tasks
-that do nothing. As the network sees no minimum, a job would gain by declaring a large one: over its time in the cluster
-a minimum of several tasks gets it no more than an equal share. And where the spec says so, a batch leaves the jobs of
-later ones their part of the cluster: the network sees no other batch, and the first would take what all others need.
+that do nothing. And where the spec says so, a batch leaves the jobs of later ones their part of the cluster: the
+network sees no other batch than its own, and the first one would take what all the others need.
 """
 
 from __future__ import annotations
@@ -75,6 +74,7 @@ class JobBatch:
             bundles one half and then the other): void, or single grants until nothing fits, would idle the cluster.
         features_F: float32, shape (F,), true to the grants made so far.
         workers, ps: how many each job has been given, in the order of the jobs.
+        used: what they have been given together.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class JobBatch:
         self.workers = [0] * len(jobs)
         self.ps = [0] * len(jobs)
         self._used = [_ZERO] * len(jobs)
+        self.used = _ZERO
         self._allowed = allowed
         self.mask_A: NDArray[np.bool_] = np.zeros(self.void + 1, dtype=np.bool_)
         self.mask_A[self.void] = True
         self.something_runs = something_runs
         self._columns_of_demands: dict[tuple[Resources, ...], list[int]] = {}
-        for column, job in enumerate(jobs):
-            if not self._has_had_its_share(job, state):
-                self._open(column)
+        for column in range(len(jobs)):
+            self._open(column)
         self._close_what_does_not_fit()
         self._held_back = None if something_runs else self._hold_back()
 
@@ -118,11 +118,6 @@ class JobBatch:
     def only_void(self) -> bool:
         """Whether nothing can be given any more."""
         return not self._columns_of_demands or not self.mask_A[: self.void].any()
-
-    @property
-    def used(self) -> Resources:
-        """What its jobs have been given together."""
-        return sum(self._used, _ZERO)
 
     def grant(self, index: int) -> tuple[int, NDArray[np.float32]]:
         """Give what an admissible action (not void) gives.
@@ -138,6 +133,7 @@ class JobBatch:
         demands = (job.worker_demand,) * workers + (job.ps_demand,) * ps
         self._capacity.take(*demands)
         self._used[column] = sum(demands, self._used[column])
+        self.used = sum(demands, self.used)
         self.workers[column] += workers
         self.ps[column] += ps
         if self._held_back is not None:
@@ -170,14 +166,6 @@ class JobBatch:
         job = self._jobs[column]
         workers, ps = job.min_workers - self.workers[column], job.min_ps - self.ps[column]
         return workers if workers > 1 else 1, ps if ps > 1 else 1
-
-    def _has_had_its_share(self, job: Job, state: ClusterState) -> bool:
-        """Whether a job has run at its minimum, if that is of several tasks, for longer than an equal share allows."""
-        if max(job.min_workers, job.min_ps) <= 1:
-            return False
-        needed = self._capacity.dominant_share(job.worker_demand * job.min_workers + job.ps_demand * job.min_ps)
-        there_seconds = max(state.time_seconds - job.submit_time_seconds, job.run_seconds)
-        return job.run_seconds * needed * len(state.jobs) > there_seconds
 
     def _open(self, column: int) -> None:
         """Admit what a job's caps allow, and remember what each of it takes."""
@@ -260,22 +248,34 @@ def batches_of(state: ClusterState, encoder: BatchEncoder) -> Iterator[JobBatch]
     """Batches of a state's jobs in their order, each of which is given to before the next one is asked for."""
     capacity, size = open_capacity(state), encoder.spec.jobs_per_batch
     left = total = layout_of(state.nodes).total
+    most_later = sum((_needed(job, job.max_workers, job.max_ps) for job in state.jobs), _ZERO)
     something_runs = False
     for first in range(0, len(state.jobs), size):
         jobs = state.jobs[first : first + size]
         allowed = None
         if encoder.spec.reserves:
-            allowed = _allowed(jobs, left, total, (len(state.jobs) - first - len(jobs)) / len(state.jobs))
+            most_later -= sum((_needed(job, job.max_workers, job.max_ps) for job in jobs), _ZERO)
+            later_share = (len(state.jobs) - first - len(jobs)) / len(state.jobs)
+            allowed = _allowed(jobs, left, total, later_share, most_later)
         batch = JobBatch(jobs, state, capacity, encoder, something_runs=something_runs, allowed=allowed)
         yield batch
         something_runs = batch.something_runs
         left -= batch.used
 
 
-def _allowed(jobs: Sequence[Job], left: Resources, total: Resources, later_share: float) -> Resources:
-    """What is left but for the part of later jobs, and never less than each job needs to train."""
-    least = [job.worker_demand * max(job.min_workers, 1) + job.ps_demand * job.min_ps for job in jobs]
+def _needed(job: Job, workers: int, ps: int) -> Resources:
+    return job.worker_demand * workers + job.ps_demand * ps
+
+
+def _allowed(
+    jobs: Sequence[Job], left: Resources, total: Resources, later_share: float, most_later: Resources
+) -> Resources:
+    """What is left but for the part of later jobs that they can use, and never less than each job needs to train."""
+    least = [_needed(job, max(job.min_workers, 1), job.min_ps) for job in jobs]
     return Resources(
-        max(left.cpu_milli - int(total.cpu_milli * later_share), *(need.cpu_milli for need in least)),
-        max(left.gpu - int(total.gpu * later_share), *(need.gpu for need in least)),
+        max(
+            left.cpu_milli - min(int(total.cpu_milli * later_share), most_later.cpu_milli),
+            *(need.cpu_milli for need in least),
+        ),
+        max(left.gpu - min(int(total.gpu * later_share), most_later.gpu), *(need.gpu for need in least)),
     )

@@ -79,17 +79,6 @@ static double dominant_share(const Twin *twin, const Job *spec, Split size) {
     return fmax(cpu, gpu);
 }
 
-/* Whether a job has run at its minimum, if that is of several tasks, for longer than an equal share allows. */
-static bool has_had_its_share(const Batch *batch, int column) {
-    const Twin *twin = batch->twin;
-    const Job *spec = spec_of(batch, column);
-    if (spec->min_workers <= 1 && spec->min_ps <= 1)
-        return false;
-    double needed = dominant_share(twin, spec, (Split){(int)spec->min_workers, (int)spec->min_ps});
-    double ran = twin->job[twin->present[batch->first + column]].run_seconds;
-    return ran * needed * twin->presents > fmax(twin->out->time_seconds - spec->submit_seconds, ran);
-}
-
 /* Admit what a job's caps allow. */
 static void open_column(Batch *batch, int column) {
     const Job *spec = spec_of(batch, column);
@@ -366,14 +355,25 @@ static bool record(Batch *batch, int index) {
     return true;
 }
 
-/* What later jobs make of the cluster is left to them, but for what a job of the batch needs to train. */
+/* What later jobs make of the cluster is left to them, as far as they can use it, but for what a job of the batch needs to train. */
 static void reserve(Batch *batch) {
     Twin *twin = batch->twin;
     int later = twin->presents - batch->first - batch->count;
-    double share = batch->net->reserves ? (double)later / twin->presents : 0.0;
+    double share = (double)later / twin->presents;
+    int64_t most_cpu = 0, most_gpu = 0;
+    batch->least_cpu = batch->least_gpu = 0;
+    if (!batch->net->reserves)
+        return;
+    for (int column = batch->count; column < batch->count + later; column++) {
+        const Job *spec = spec_of(batch, column);
+        most_cpu += spec->max_workers * spec->worker_cpu + spec->max_ps * spec->ps_cpu;
+        most_gpu += spec->max_workers * spec->worker_gpu + spec->max_ps * spec->ps_gpu;
+    }
     batch->least_cpu = (int64_t)((double)twin->total_cpu * share);
     batch->least_gpu = (int64_t)((double)twin->total_gpu * share);
-    for (int column = 0; batch->net->reserves && column < batch->count; column++) {
+    batch->least_cpu = most_cpu < batch->least_cpu ? most_cpu : batch->least_cpu;
+    batch->least_gpu = most_gpu < batch->least_gpu ? most_gpu : batch->least_gpu;
+    for (int column = 0; column < batch->count; column++) {
         const Job *spec = spec_of(batch, column);
         int64_t workers = spec->min_workers > 1 ? spec->min_workers : 1;
         int64_t cpu = twin->plan.free_cpu - workers * spec->worker_cpu - spec->min_ps * spec->ps_cpu;
@@ -390,8 +390,7 @@ static bool fill(Batch *batch) {
     memset(batch->mask, 0, sizeof(bool) * (size_t)void_of(batch));
     batch->mask[void_of(batch)] = true;
     for (int column = 0; column < batch->count; column++)
-        if (!has_had_its_share(batch, column))
-            open_column(batch, column);
+        open_column(batch, column);
     close_what_does_not_fit(batch);
     batch->holds_back = false;
     if (!batch->something_runs)

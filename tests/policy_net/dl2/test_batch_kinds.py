@@ -254,15 +254,19 @@ RESERVING = SPEC.model_copy(update={"reserves": True})
 def test_a_batch_that_reserves_takes_its_jobs_part_or_what_one_of_them_needs(state: ClusterState, seed: int) -> None:
     generator = np.random.default_rng(seed)
     total = layout_of(state.nodes).total
-    so_far, done = Resources(0, 0), 0
+    so_far, done, none = Resources(0, 0), 0, Resources(0, 0)
     for batch in batches_of(state, BatchEncoder(RESERVING)):
         jobs = state.jobs[done : done + len(batch.workers)]
         while not batch.only_void:
             batch.grant(int(generator.choice(np.flatnonzero(batch.mask_A[: batch.void]))))
         done += len(jobs)
         later = (len(state.jobs) - done) / len(state.jobs)
+        most = sum(
+            (job.worker_demand * job.max_workers + job.ps_demand * job.max_ps for job in state.jobs[done:]), none
+        )
         for amount in ("cpu_milli", "gpu"):
-            part = getattr(total, amount) - int(getattr(total, amount) * later) - getattr(so_far, amount)
+            kept = min(int(getattr(total, amount) * later), getattr(most, amount))
+            part = getattr(total, amount) - kept - getattr(so_far, amount)
             needs = [job.worker_demand * max(job.min_workers, 1) + job.ps_demand * job.min_ps for job in jobs]
             assert getattr(batch.used, amount) <= max(part, *(getattr(need, amount) for need in needs))
         so_far += batch.used
@@ -289,3 +293,13 @@ def test_a_spec_that_reserves_says_so_and_one_of_before_keeps_its_digest() -> No
     assert "reserves" not in SPEC.to_json()
     assert PolicySpec.from_json(RESERVING.to_json()) == RESERVING
     assert RESERVING.digest != SPEC.digest
+
+
+def test_nothing_is_left_to_later_jobs_that_they_cannot_use() -> None:
+    jobs = [make_job(number, max_workers=16 if number < SPEC.jobs_per_batch else 1, max_ps=1) for number in range(25)]
+    state = make_state(jobs, nodes=32)
+    first, second = batches_of(state, BatchEncoder(RESERVING)), 5
+    batch = next(first)
+    while not batch.only_void:
+        batch.grant(int(np.flatnonzero(batch.mask_A[: batch.void])[0]))
+    assert batch.used.gpu == 64 - second
