@@ -14,10 +14,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+import structlog
+
 from policy_net.domain import SUSPENDED, Allocation, ClusterState, Decision, Job, JobKind, Resources, Trigger
 from policy_net.exchange.state_codec import encode_decision
 from policy_net.placement.capacity import open_capacity
 from policy_net.policy import Samples, SchedulerPolicy
+
+_log = structlog.get_logger()
 
 
 class Intervention(StrEnum):
@@ -127,6 +131,7 @@ class Guard:
         self.deadline_seconds = deadline_seconds
         self.monitor = monitor
         self._counts: Counter[str] = Counter(counts or {})
+        self._monitor_failures: set[str] = set()
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -169,10 +174,23 @@ class Guard:
         decision, clamped = clamp(proposal.decision, state)
         if state.jobs and not _anything_trains(decision, state):
             return _Judged(None, tuple(clamped), Intervention.IDLE, "no job would train")
-        surprise = "" if self.monitor is None else self.monitor.surprise(decision, state, kind, acts=acts)
+        surprise = self._surprise(decision, state, kind, acts=acts)
         if surprise:
             return _Judged(None, tuple(clamped), Intervention.EXCEPTIONAL, surprise)
         return _Judged(decision, tuple(clamped))
+
+    def _surprise(self, decision: Decision, state: ClusterState, kind: str, *, acts: bool) -> str:
+        """What the monitor says; a fault of its own is logged once a kind of error, and surprises nobody."""
+        if self.monitor is None:
+            return ""
+        try:
+            return self.monitor.surprise(decision, state, kind, acts=acts)
+        except Exception as error:  # it judges decisions that can be carried out; none waits for it
+            reason = type(error).__name__
+            if reason not in self._monitor_failures:
+                self._monitor_failures.add(reason)
+                _log.warning("monitor-failed", reason=reason, detail=str(error))
+            return ""
 
     def _distrust(self, proposal: Proposal) -> tuple[Intervention | None, str]:
         """Why nothing of the proposal can be used; None if it can."""

@@ -4,7 +4,6 @@ A decision's gain is the log of the slot utility that is believed of its sizes, 
 same state. A policy that learned gains, or loses a little; weights that are damaged and finite lose much. It surprises
 if it is below the lowest gain of the recent past by a margin: weights that are bad in busy hours are bad every day.
 The least that the past can excuse is bounded, or a policy that gets worse step by step would be followed all the way.
-An observation surprises, once, if a job changed its type or has ten times the work that it ever had.
 
 Source: DL2 §7, which leaves exceptions to future work. Margins were chosen by `python -m
 benchmarks.exceptional_decisions --choose`, whose held-out clusters say how often they are wrong.
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,6 @@ BLOCK, BLOCKS = 100, 10
 """The recent past is a thousand decisions: the lowest gain of each of ten hundreds."""
 USUAL_LOSS = 0.1
 """A gain of −0.1 surprises nobody, whatever the past was."""
-MOST_GROWTH = 10.0
-"""Of a job's epochs from one decision to the next."""
 UNKNOWN_WORK_SECONDS = 86_400.0
 """Of a job alone at its best: the second guess of work that nobody declared. The first is a job's own, from its age."""
 _LEAST = 1e-6
@@ -56,12 +53,10 @@ class RecentPast:
     Attributes:
         lows: lowest gain of each block of decisions, oldest first; the last one is not yet full.
         counted: decisions in the last block.
-        work: of every job of the latest decision its type, and the most epochs that it was said to have.
     """
 
     lows: tuple[float, ...] = (0.0,)
     counted: int = 0
-    work: Mapping[str, tuple[str, float]] = field(default_factory=dict)
 
     def limit(self, kind: str) -> float:
         """The gain below which a decision of this kind of policy surprises."""
@@ -72,16 +67,16 @@ class RecentPast:
         """The past, one decision later."""
         lows = (*self.lows[:-1], min(self.lows[-1], gain))
         if self.counted + 1 < BLOCK:
-            return replace(self, lows=lows, counted=self.counted + 1)
-        return replace(self, lows=(*lows[-BLOCKS:], 0.0), counted=0)
+            return RecentPast(lows, self.counted + 1)
+        return RecentPast((*lows[-BLOCKS:], 0.0))
 
     def to_json(self) -> dict[str, Any]:
-        """For a file; what jobs were said to need is not kept."""
+        """For a file."""
         return {"lows": list(self.lows), "counted": self.counted}
 
     @classmethod
     def from_json(cls, content: Any) -> RecentPast:
-        """The inverse; None is the past of an agent that has none.
+        """The inverse; None is the past of an agent that has none. Other keys, such as `work` of before, are ignored.
 
         Raises:
             KeyError, TypeError, ValueError: it is something else.
@@ -122,26 +117,6 @@ def _log_ratio(own: float, other: float) -> float:
     return math.log(max(own / most, _LEAST) / max(other / most, _LEAST)) if most > 0.0 else 0.0
 
 
-def contradiction(past: RecentPast, state: ClusterState) -> str:
-    """What a state says of a job that cannot be, after what was said of it before; empty if nothing."""
-    for job in state.jobs:
-        job_type, most = past.work.get(job.job_id, (job.job_type, math.inf))
-        if job.job_type != job_type:
-            return f"job {job.job_id} was of type {job_type}, and is of {job.job_type} now"
-        epochs = max(job.remaining_epochs, job.total_epochs)
-        if job.work_known and epochs > MOST_GROWTH * most:
-            return f"job {job.job_id} had at most {most:.4g} epochs, and has {epochs:.4g} now"
-    return ""
-
-
-def work_of(state: ClusterState) -> dict[str, tuple[str, float]]:
-    """`RecentPast.work` after a decision about a state."""
-    return {
-        job.job_id: (job.job_type, max(job.remaining_epochs, job.total_epochs) if job.work_known else math.inf)
-        for job in state.jobs
-    }
-
-
 class DecisionMonitor:
     """The monitor of one agent; `speeds` are what it believes of speeds, whoever decides."""
 
@@ -157,16 +132,12 @@ class DecisionMonitor:
         Args:
             acts: whether the decision is to be carried out, and so belongs to the past; a challenger's does not.
         """
+        if kind not in MARGINS or not state.jobs:
+            return ""
         if self._known is None or self._known[0] is not state:
             self._speeds.introduce(state.jobs)
             self._known = state, self._fair.decide(state, Trigger.SLOT), self.past
-            self.past = replace(self.past, work=work_of(state))
         _, fair, before = self._known
-        if kind not in MARGINS or not state.jobs:
-            return ""
-        found = contradiction(before, state)
-        if found:
-            return found
         own, limit = gain(decision, fair, state, self._speeds), before.limit(kind)
         if own < limit:
             least = f"{math.expm1(limit):+.0%} would be the least by the recent past"

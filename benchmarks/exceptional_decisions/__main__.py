@@ -1,9 +1,8 @@
 """`python -m benchmarks.exceptional_decisions --data FOLDER`: what the guard's monitor finds, and how often wrongly.
 
 False alarms: policies as they ship, on the last windows of recorded clusters. Every second cluster is held out; first
-windows of the others (`--choose`) chose the margins. Damage and faults: the same policies with damaged weights, or told
-wrong things of jobs, with the monitor and without it. Guard, fallback and monitor are the agent's, in the reference
-simulator.
+windows of the others (`--choose`) chose the margins. Damage: the same policies with damaged weights, with the monitor
+and without it. Guard, fallback and monitor are the agent's, in the reference simulator.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from scipy.stats import beta
 
 from benchmarks.command import parser_of, show
 from benchmarks.exceptional_decisions.damage import DAMAGES
-from benchmarks.exceptional_decisions.watched import FAULTS, Task, measured
+from benchmarks.exceptional_decisions.watched import Task, measured
 from benchmarks.policy_quality.cells import Cell, Disturbance, Durations, RealCell, SyntheticCell
 from benchmarks.policy_quality.seeds import JUDGED_GENERATOR_SEED, SEEDS, Part, windows_of
 from benchmarks.policy_quality.worlds import Cluster, clusters_in
@@ -40,15 +39,14 @@ def cell_of(cluster: Cluster, kind: str, durations: Durations, part: Part = Part
 
 
 def damage_tasks(clusters: Sequence[Cluster]) -> list[Task]:
-    """Every damage and fault, with the monitor and without."""
+    """Every damage, with the monitor and without."""
     cells = [cell_of(one, "mix", Durations.KNOWN) for one in clusters if one.name in DAMAGED_CLUSTERS]
     seed = JUDGED_GENERATOR_SEED
     cells.append(SyntheticCell(24, 60, "varied", CapacityMode.POOLED, Disturbance.NONE, seed, seed))
-    cases = [(damage, "") for damage in DAMAGES] + [("none", fault) for fault in FAULTS]
     return [
-        Task(cell, policy, *case, monitored)
+        Task(cell, policy, damage, monitored)
         for policy in POLICIES
-        for case in cases
+        for damage in DAMAGES
         for cell in cells
         for monitored in (True, False)
     ]
@@ -85,7 +83,7 @@ def main() -> int:
             rows.append(row)
             print(row, file=sys.stderr, flush=True)
     result = {"false_alarms": alarm_rates(rows[: len(healthy)]), "rows": rows}
-    columns = ("cluster", "policy", "damage", "fault", "monitored", "decisions", "alarms", "first", "avg_jct_seconds")
+    columns = ("cluster", "policy", "damage", "monitored", "decisions", "alarms", "first", "avg_jct_seconds")
     show(result, asked.output, "rows", columns)
     return 0
 

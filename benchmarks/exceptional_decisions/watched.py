@@ -1,14 +1,13 @@
-"""A policy behind the agent's guard in a simulated cluster, and wrong things that are said of its jobs."""
+"""A policy behind the agent's guard in a simulated cluster."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 from benchmarks.exceptional_decisions.damage import DAMAGES
 from benchmarks.policy_quality.cells import Cell
@@ -26,9 +25,6 @@ from policy_net.policy import SchedulerPolicy
 from policy_net.set_policy.policy import set_policy_of
 from policy_net.throughput.parametric import OnlineFit
 
-FAULTS = ("epochs x1000", "type swapped")
-FAULTY_ONE_IN, FAULTY_AFTER_SECONDS = 10, 600.0
-
 
 @dataclass(frozen=True)
 class Task:
@@ -37,13 +33,12 @@ class Task:
     cell: Cell
     policy: str
     damage: str = "none"
-    fault: str = ""
     monitored: bool = True
 
 
 @dataclass
 class Watched:
-    """A policy behind the agent's guard; it is its own monitor, to measure the agent's. `fault` is said of jobs."""
+    """A policy behind the agent's guard; it is its own monitor, to measure the agent's."""
 
     policy: SchedulerPolicy
     kind: str
@@ -67,7 +62,6 @@ class Watched:
 
     def decide(self, state: ClusterState, trigger: Trigger) -> Decision:
         """What the guard lets through."""
-        state = self._misled(state) if self.task.fault else state
         guarded = self._guard.decide(Proposal(self.policy.decide(state, trigger), None, 0.0), state, trigger, self.kind)
         if Intervention.EXCEPTIONAL in guarded.interventions:
             self.alarms.append(self.decisions)
@@ -79,20 +73,6 @@ class Watched:
         """Show it to the policy, and to the agent's beliefs."""
         self.policy.observe(progress)
         self._fit.observe(progress)
-
-    def _misled(self, state: ClusterState) -> ClusterState:
-        """The state with one job in ten misreported from its tenth minute on."""
-        jobs = list(state.jobs)
-        for index, job in enumerate(jobs):
-            if crc32(job.job_id.encode()) % FAULTY_ONE_IN or job.run_seconds < FAULTY_AFTER_SECONDS:
-                continue
-            others = sorted({each.job_type for each in jobs if each.kind is job.kind} - {job.job_type})
-            if self.task.fault == FAULTS[0]:
-                more = 1000.0 * job.total_epochs
-                jobs[index] = replace(job, total_epochs=more, remaining_epochs=1000.0 * job.remaining_epochs)
-            elif others:
-                jobs[index] = replace(job, job_type=others[0])
-        return replace(state, jobs=tuple(jobs))
 
 
 @cache
@@ -110,7 +90,7 @@ def measured(task: Task, data: Path) -> dict[str, Any]:
     jct = replay(world.workload, world.environment, watched, world.speeds, compiled=False).to_json()["avg_jct_seconds"]
     return {
         "cluster": getattr(task.cell, "cluster", "generated"),
-        **{name: getattr(task, name) for name in ("policy", "damage", "fault", "monitored")},
+        **{name: getattr(task, name) for name in ("policy", "damage", "monitored")},
         "decisions": watched.decisions,
         "alarms": len(watched.alarms),
         "first": watched.alarms[0] if watched.alarms else None,

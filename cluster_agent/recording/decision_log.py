@@ -118,7 +118,7 @@ class DecisionRecord:
         observed_by: whose beliefs were shown it: `policy`, `fallback`, `beside`, or nobody's.
         rollout: in which it was made, whose turn it was, and in which block; None outside rollouts.
         challenger: what the challenger would have done at the decision before (it is asked while the interval lasts).
-        detail: why the fallback decided, in a line; empty where it did not.
+        detail: why the decision is not the policy's own, in a line (the line's `guard_detail`); empty where it is.
     """
 
     number: int

@@ -7,6 +7,7 @@ import pytest
 from agent_fakes import PAIRS, Clock, FixedPolicy, FixedRecordingPolicy, make_job, make_samples, make_state
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from cluster_agent.active_policy import DeadlineAsker
 from cluster_agent.guard import Guard, GuardedDecision, Proposal, clamp
@@ -59,6 +60,28 @@ def test_a_fault_brings_the_fallback_is_counted_and_never_trains(fault: dict[str
     assert guarded.decision.reasons == (f"fallback:{reason}",)
     assert guard.counts == {reason: 1}
     assert not guarded.trainable
+
+
+class _FailingMonitor:
+    def __init__(self) -> None:
+        self.errors: list[Exception] = [KeyError("job-0"), KeyError("job-1"), ZeroDivisionError("no speed")]
+
+    def surprise(self, decision: Decision, state: ClusterState, kind: str, *, acts: bool = True) -> str:
+        raise self.errors.pop(0)
+
+
+def test_a_monitor_that_fails_surprises_nobody_and_says_so_once_a_kind_of_error() -> None:
+    guard = Guard(FixedPolicy(FALLBACK), deadline_seconds=1.0, monitor=_FailingMonitor())
+    proposal, state = Proposal(PAIRS, make_samples(), 0.0), make_state()
+    with capture_logs() as logged:
+        assert guard.decide(proposal, state, Trigger.SLOT, "dl2").decision is PAIRS
+        assert guard.judge_challenger(proposal, state, "dl2").decision is PAIRS
+        assert guard.decide(proposal, state, Trigger.SLOT, "dl2").trainable
+    assert guard.counts == {}
+    assert [(line["event"], line["log_level"], line["reason"]) for line in logged] == [
+        ("monitor-failed", "warning", "KeyError"),
+        ("monitor-failed", "warning", "ZeroDivisionError"),
+    ]
 
 
 def test_an_unknown_job_is_left_out_and_the_rest_is_kept() -> None:

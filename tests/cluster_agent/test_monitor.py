@@ -15,7 +15,7 @@ from cluster_agent.active_policy import Candidate, CandidateFactory, PolicyIdent
 from cluster_agent.errors import StateDamaged
 from cluster_agent.guard import Guard, Intervention, Proposal
 from cluster_agent.jobs.views import decision_rows
-from cluster_agent.monitor import BLOCK, BLOCKS, MARGINS, DecisionMonitor, RecentPast, contradiction, gain, work_of
+from cluster_agent.monitor import BLOCK, BLOCKS, MARGINS, DecisionMonitor, RecentPast, gain
 from cluster_agent.recording.last_decision import weighed_decision
 from cluster_agent.recording.memory import MEMORY, AgentMemory
 from cluster_agent.settings import PolicySettings
@@ -89,22 +89,20 @@ def test_a_challenger_is_judged_by_the_past_before_the_decision_and_adds_nothing
     assert monitor.past == before
 
 
-@pytest.mark.parametrize(
-    ("now", "said"),
-    [
-        ({"job_type": "dssm"}, "job job-0 was of type vgg-16, and is of dssm now"),
-        ({"remaining_epochs": 40_500.0}, "job job-0 had at most 100 epochs, and has 4.05e+04 now"),
-        ({"total_epochs": 1e5}, "job job-0 had at most 100 epochs, and has 1e+05 now"),
-        ({"remaining_epochs": 100.0}, ""),
-        ({"total_epochs": 900.0, "remaining_epochs": 840.0}, ""),
-        ({"total_epochs": 1e9, "remaining_epochs": 1e9, "work_known": False}, ""),
-    ],
-)
-def test_an_observation_that_contradicts_the_past_surprises_once(now: dict[str, object], said: str) -> None:
-    assert contradiction(RecentPast(work=work_of(four_jobs())), four_jobs(**now)) == said
+def test_jobs_that_are_made_anew_under_their_name_surprise_nobody() -> None:
     monitor = DecisionMonitor(OnlineFit())
-    found = [monitor.surprise(FAIR, state, "set") for state in (four_jobs(), four_jobs(**now), four_jobs(**now))]
-    assert found == ["", said, ""]
+    for changes in ({}, {"job_type": "dssm"}, {"total_epochs": 1e5, "remaining_epochs": 4e4}):
+        assert monitor.surprise(FAIR, four_jobs(**changes), "set") == ""
+
+
+def test_fair_sharing_is_asked_only_for_policies_that_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ClusterState] = []
+    monkeypatch.setattr(DrfPolicy, "decide", lambda _, state, trigger: asked.append(state) or FAIR)
+    monitor, state = DecisionMonitor(OnlineFit()), four_jobs()
+    assert monitor.surprise(STARVING, state, "") == ""
+    assert asked == []
+    assert monitor.surprise(FAIR, state, "set") == monitor.surprise(FAIR, state, "dl2", acts=False) == ""
+    assert len(asked) == 1
 
 
 def test_the_guard_falls_back_counts_and_says_why() -> None:
@@ -153,6 +151,9 @@ def test_the_past_is_remembered_and_a_damaged_one_is_told_of(tmp_path: Path) -> 
     memory = AgentMemory(tmp_path, OnlineFit())
     memory.monitor.past = RecentPast((-0.3, 0.0), 7)
     memory.save(1, {})
+    assert AgentMemory(tmp_path, OnlineFit()).monitor.past == RecentPast((-0.3, 0.0), 7)
+    older = {"lows": [-0.3, 0.0], "counted": 7, "work": {"job-0": ["vgg-16", 100.0]}}
+    (tmp_path / MEMORY).write_text(json.dumps({"decisions": 1, "interventions": {}, "beliefs": {}, "past": older}))
     assert AgentMemory(tmp_path, OnlineFit()).monitor.past == RecentPast((-0.3, 0.0), 7)
     for past in ({"lows": [], "counted": 0}, {"lows": [0.0], "counted": BLOCK}, {"lows": ["x"], "counted": 0}, 3):
         (tmp_path / MEMORY).write_text(json.dumps({"decisions": 1, "interventions": {}, "beliefs": {}, "past": past}))
