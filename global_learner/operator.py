@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from global_learner.updates.parts import DurableStores, Learned, Process
 from global_learner.updates.rounds import Rounds
 from policy_net.errors import PolicyFileError
 from policy_net.exchange.generated import fleet_pb2
-from policy_net.exchange.policy_file import digest_of, parse_policy_file
+from policy_net.exchange.policy_file import LESSONS, TAUGHT, digest_of, parse_policy_file
 from policy_net.exchange.signed_documents import KeyRole, SignedDocument
 from policy_net.exchange.wire import GradientUpdate
 
@@ -280,7 +281,10 @@ class Operator:
         return self._head.step == card.head_step
 
     def _target(self, version: int) -> tuple[VersionCard, bytes, bool]:
-        """A version's card, its head as snapshots have it, and whether the moments are its own; blocks."""
+        """A version's card, its head as snapshots have it, and whether the moments are its own; blocks.
+
+        In place of a ledger the head has the lessons of the version's own card, which the log then keeps with it.
+        """
         registry = self._registry.registry
         card, data = registry.policy_bytes(version)
         if card.spec_digest != self._spec.digest:
@@ -288,15 +292,16 @@ class Operator:
                 f"v{version} is of spec {card.spec_digest[:12]}, the head of {self._spec.digest[:12]}; it cannot go on "
                 "from there"
             )
+        policy = parse_policy_file(data, f"v{version}")
         kept = registry.head_bytes(version)
         if kept is not None:
-            parse_snapshot(kept, self._spec.digest, f"the head of v{version}")
-            return card, kept, True
+            found = parse_snapshot(kept, self._spec.digest, f"the head of v{version}")
+            return card, _with_lessons(found, policy.card), True
         # The first version begins without moments anyway.
-        state = AdamState.start(parse_policy_file(data, f"v{version}").weights)
+        state = AdamState.start(policy.weights)
         state = dataclasses.replace(state, average=state.weights)
-        fresh = b"".join(snapshot_parts(Snapshot(self._spec.digest, state, {}, {}, AggregatorState())))
-        return card, fresh, card.head_step == 0
+        fresh = Snapshot(self._spec.digest, state, {}, {}, AggregatorState())
+        return card, _with_lessons(fresh, policy.card), card.head_step == 0
 
 
 def _reset(from_step: int, head_step: int, moments_kept: bool) -> fleet_pb2.ResetHeadReply:
@@ -305,3 +310,13 @@ def _reset(from_step: int, head_step: int, moments_kept: bool) -> fleet_pb2.Rese
     return fleet_pb2.ResetHeadReply(
         from_step=from_step, head_step=head_step, moments_kept=moments_kept, changed=changed
     )
+
+
+def _with_lessons(head: Snapshot, card: Mapping[str, Any]) -> bytes:
+    """A version's head with the lessons that its card counts; none where that says nothing of them."""
+    said = card.get(TAUGHT)
+    counts = said.get(LESSONS) if isinstance(said, dict) else None
+    lessons = {
+        name: count for name, count in (counts.items() if isinstance(counts, dict) else ()) if isinstance(count, int)
+    }
+    return b"".join(snapshot_parts(dataclasses.replace(head, ledger={LESSONS: lessons})))

@@ -101,8 +101,9 @@ class AppliedUpdate:
         unix_seconds: when; for people, nothing depends on it.
         update: what the cluster sent; a log keeps neither its statistics nor whether it is `replayed`.
         kind: what it did to the head.
-        head: of a reset: the head that it went to, in the format of snapshots. Its `update` has the operator's name for
-            a cluster, incarnation 0, the version as its sequence and the version's head step as its base.
+        head: of a reset: the head that it went to, in the format of snapshots, with the lessons in it for a ledger. Its
+            `update` has the operator's name for a cluster, incarnation 0, the version as its sequence and the version's
+            head step as its base.
         noise_multiplier: of the noise that is in the gradient, which was clipped before; 0 for none.
         sent_norm: of the gradient as it came; not logged, as is the next.
         applied_norm: of the gradient that is applied; None where only the gradient can tell, as after clipping.

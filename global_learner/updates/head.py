@@ -22,7 +22,7 @@ from global_learner.registry.registry import Registry
 from global_learner.storage.snapshot import AdamState, AggregatorState, Snapshot, parse_snapshot, snapshot_parts
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.ledger import Ledger, NoiseSpent, SinceVersion
-from policy_net.exchange.policy_file import TAUGHT, PolicyFile
+from policy_net.exchange.policy_file import LESSONS, TAUGHT, PolicyFile
 from policy_net.exchange.spec import SetSpec, Spec, Weights, weights_to_bytes
 from policy_net.learning.adam import TrustRegion
 
@@ -138,6 +138,7 @@ class Head:
         state.step = applied.step
         state.idle_steps = applied.step - (past.step - past.idle_steps)
         self.aggregator.reset(target.aggregator)
+        self.ledger.unlearn(target.ledger.get(LESSONS, {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class Publication:
         state: the head itself, with its moments; None where nobody is to go back to it.
         memory: what the aggregator kept of it.
         noise: what the fleet's privacy had cost at the head.
-        lessons: updates ever accepted, by cluster.
+        lessons: updates that led to it, by cluster.
     """
 
     head_step: int
@@ -183,7 +184,7 @@ class Publication:
         if privacy is not None:
             card["privacy"] = self.noise.statement(privacy)
         if isinstance(taught := first_card.get(TAUGHT), dict):
-            card[TAUGHT] = {**taught, "lessons": dict(self.lessons)}
+            card[TAUGHT] = {**taught, LESSONS: dict(self.lessons)}
         if priors is None or not isinstance(spec, SetSpec):
             return PolicyFile(spec, self.weights, card)
         return PolicyFile(spec, self.weights, {**card, "priors": priors.facts()}, priors.statistics)
@@ -245,7 +246,7 @@ def due_publication(head: Head, every_steps: int, unix_seconds: float) -> Public
         return None
     weights, state = head.publishable.copy(), head.state.copy()
     since = head.ledger.take_since_version()
-    lessons = {cluster: record.accepted for cluster, record in head.ledger.clusters.items()}
+    lessons = {cluster: record.lessons for cluster, record in head.ledger.clusters.items()}
     memory, noise = head.aggregator.kept(), head.ledger.noise_spent
     return Publication(step, weights, since, unix_seconds, state, memory, noise, lessons)
 

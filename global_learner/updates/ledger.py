@@ -186,6 +186,8 @@ class ClusterRecord:
 
     sequences: AppliedSequences
     accepted: int = 0
+    lessons: int = 0
+    """Those of the accepted updates that are in the head: fewer once it was reset."""
     last_staleness: int = 0
     mean_samples: float = 0.0
     """Running mean of its updates' samples; 0 before the first, and in snapshots from before there was one."""
@@ -337,6 +339,7 @@ class Ledger:
         record = self.clusters.setdefault(update.cluster, ClusterRecord(sequences))
         record.sequences = sequences
         record.accepted += 1
+        record.lessons += 1
         record.last_staleness = staleness = applied.staleness
         mean = record.mean_samples or float(update.samples)
         record.mean_samples = mean + (update.samples - mean) / _SAMPLES_MEMORY
@@ -346,6 +349,14 @@ class Ledger:
         self.since_version.contributions[update.cluster] += 1
         self.since_version.staleness[staleness] += 1
         self._remember(update.cluster, staleness)
+
+    def unlearn(self, lessons: Mapping[str, int]) -> None:
+        """Count the head's lessons as a version says that it was reset to: none where it says nothing.
+
+        More than were ever taken here do not count: a version from elsewhere can say anything.
+        """
+        for name, record in self.clusters.items():
+            record.lessons = min(max(0, lessons.get(name, 0)), record.accepted)
 
     @property
     def noise_spent(self) -> NoiseSpent:
@@ -387,6 +398,7 @@ class Ledger:
                     "window": f"{record.sequences.bits:x}",
                     "accepted_of_incarnation": record.sequences.count,
                     "accepted": record.accepted,
+                    "lessons": record.lessons,
                     "last_staleness": record.last_staleness,
                     "mean_samples": record.mean_samples,
                     "noised": record.noised,
@@ -419,6 +431,7 @@ class Ledger:
                     record["accepted_of_incarnation"],
                 ),
                 record["accepted"],
+                record.get("lessons", record["accepted"]),
                 record["last_staleness"],
                 record.get("mean_samples", 0.0),
                 record.get("noised", 0),

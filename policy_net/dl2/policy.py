@@ -21,7 +21,7 @@ from policy_net.dl2.batch import BatchEncoder, JobBatch, batches_of
 from policy_net.dl2.network import ActingNetwork
 from policy_net.domain import Allocation, ClusterState, Decision, JobKind, PolicyContext, Progress, Trigger
 from policy_net.errors import PolicyFileError
-from policy_net.exchange.policy_file import TAUGHT, PolicyFile
+from policy_net.exchange.policy_file import LESSONS, TAUGHT, PolicyFile
 from policy_net.exchange.shipped import shipped_file
 from policy_net.exchange.spec import DL2, PolicySpec, Weights
 
@@ -146,8 +146,8 @@ class TaughtJobs:
         try:
             kinds, beside = (frozenset(map(JobKind, said.get(name, ()))) for name in ("kinds", "beside"))
             taught = cls(int(said["at_once"]), kinds, beside)
-            return None if int(said.get("lessons", {}).get(cluster, 0)) >= ENOUGH_LESSONS else taught
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            return None if int(said.get(LESSONS, {}).get(cluster, 0)) >= ENOUGH_LESSONS else taught
+        except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise PolicyFileError(
                 f"{source}: {TAUGHT!r} on its card is {str(said)[:80]}: use at_once, a number of jobs, and kinds, a"
                 f" list of {', '.join(JobKind)}; or train it again"

@@ -28,6 +28,8 @@ from policy_net.exchange.statistics import SpeedStatistic, statistics_from_rows,
 FORMAT = "fedl2-policy-1"
 TAUGHT = "taught"
 """On a card: for which jobs the policy was taught (`policy_net.dl2.policy.TaughtJobs`)."""
+LESSONS = "lessons"
+"""In what stands under `TAUGHT`: how many updates of each cluster led to the policy."""
 _HEADER_LENGTH_BYTES = 8
 _DIGEST = "digest"
 

@@ -1,5 +1,6 @@
 """The shipped `dl2` on jobs for which it was never taught: the fallback decides from the start on, and it says why."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,7 +86,9 @@ def test_enough_lessons_of_the_cluster_itself_let_its_fleets_version_decide() ->
     assert version({"south": ENOUGH_LESSONS}).untaught(state) == "v2 was never taught asynchronous jobs"
 
 
-@pytest.mark.parametrize("said", ["20", {"at_once": "many", "kinds": []}, {"at_once": 20, "kinds": ["gang"]}, {}, 3])
+@pytest.mark.parametrize(
+    "said", ["20", {"at_once": "many", "kinds": []}, {"at_once": 20, "kinds": ["gang"]}, {"at_once": math.inf}, {}, 3]
+)
 def test_a_card_that_says_something_else_is_refused_in_one_line(said: object) -> None:
     content = shipped_file("dl2")
     data = PolicyFile(content.spec, content.weights, {TAUGHT: said}).to_bytes()

@@ -54,7 +54,7 @@ async def test_the_disk_holds_no_more_after_hundreds_of_snapshots_than_the_limit
         assert samples("fedl2_learner_disk_full_flag") == 0
     files = 12  # each takes whole blocks
     assert 0 < most["log"] <= durability["max_log_bytes"] + record + files * BLOCK_BYTES
-    assert 0 < most["snapshots"] <= 2 * (3 * record + 4 * BLOCK_BYTES)
+    assert 0 < most["snapshots"] <= 2 * (4 * record + 4 * BLOCK_BYTES)
     assert 0 < most["receipts"] <= 65_536 * 17 / 16 + 20 * BLOCK_BYTES
     assert 0 < most["policies"] <= (3 + 2) * (record + 2 * BLOCK_BYTES)
     removed = read_removed(tmp_path / "state" / "receipts")

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import dataclasses
+import json
 from pathlib import Path
 
 import grpc
@@ -18,12 +20,13 @@ from global_learner.aggregation.settings import AggregationSettings, OptimizerSe
 from global_learner.recovery import recover
 from global_learner.registry.registry import Registry
 from global_learner.storage.receipts import audit, read_receipts
-from global_learner.storage.snapshot import AdamState, Snapshot, snapshot_parts
+from global_learner.storage.snapshot import AdamState, Snapshot, parse_snapshot, snapshot_parts
 from global_learner.storage.state_dir import StateDir
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind
 from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger
 from policy_net.exchange.generated import fleet_pb2 as pb
+from policy_net.exchange.policy_file import parse_policy_file
 from policy_net.exchange.spec import weights_from_bytes
 from policy_net.exchange.wire import GradientUpdate
 
@@ -96,6 +99,37 @@ def test_after_a_reset_the_head_moves_as_if_what_came_since_had_never_been(name,
         assert mine.tobytes() == theirs.tobytes()
     assert detour.ledger.since_version.contributions.total() == after
     assert detour.ledger.since_version.parent == 2
+
+
+@pytest.mark.parametrize(("lessons", "left"), [({}, 0), ({"north": 2}, 2), ({"north": 900, "away": 1}, 5)])
+def test_lessons_that_a_reset_gave_up_are_counted_no_more_whatever_is_replayed(lessons, left: int) -> None:
+    head = new_head(SETTINGS["async"])
+    target = dataclasses.replace(parse_snapshot(kept(head), SPEC.digest, "v2"), ledger={"lessons": lessons})
+    for number in range(1, 6):
+        head.apply(applied(number))
+    head.apply(reset_record(6, b"".join(snapshot_parts(target))))
+    head.apply(applied(7))
+    (found,) = Ledger.from_json(json.loads(json.dumps(head.ledger.to_json())), 64).clusters.values()
+    assert (found.accepted, found.lessons) == (6, left + 1)
+
+
+async def test_after_a_reset_versions_count_the_lessons_of_the_version_it_went_to(tmp_path: Path, monkeypatch) -> None:
+    first = dataclasses.replace(policy(), card={"taught": {"at_once": 8, "kinds": ["ps"]}})
+    monkeypatch.setattr("learner_in_process.policy", lambda _spec: first)
+    async with serving(tmp_path, publish={"every_steps": 2}) as caller:
+        await caller.register()
+        for number in range(1, 5):
+            await caller.push(number, base_step=number - 1)
+        await versions_until(caller, 3)
+        await reset(caller, 1)
+        await caller.push(5, base_step=5)
+        await versions_until(caller, 4)
+        await reset(caller, 3)
+        await caller.push(6, base_step=7)
+        await versions_until(caller, 5)
+    with contextlib.closing(Registry(tmp_path / "state")) as registry:
+        found = [parse_policy_file(registry.policy_bytes(number)[1], "").card["taught"] for number in range(1, 6)]
+    assert [taught.get("lessons") for taught in found] == [None, *({"north": count} for count in (2, 4, 1, 5))]
 
 
 async def test_the_head_goes_back_and_steps_only_grow(tmp_path: Path) -> None:
