@@ -350,7 +350,12 @@ class OptimizerChoice(AdamSettings):
         )
 
     def only_replays(self, spec: WeightSpec, aggregation: AggregationSettings, *, noisy: bool) -> bool:
-        """Whether updates from live experience are refused; a region assumes the default units above, unless set."""
+        """Whether updates from live experience are refused; a region assumes the default units above, unless set.
+
+        In mode `rounds` none is: what the learner asks for is answered from live experience.
+        """
+        if aggregation.mode is AggregationMode.ROUNDS:
+            return False
         if not isinstance(spec, SetSpec) or aggregation.passes_up:
             return self.units is not ChosenUnits.WEIGHTS or not spec.learns_live
         return self._units_for(spec, aggregation, noisy) is Units.SPREADS

@@ -84,6 +84,12 @@ def test_noise_walks_in_short_steps(tmp_path: Path) -> None:
     assert (quiet.only_replays(DL2), noisy.only_replays(DL2)) == (True, True)
 
 
+def test_rounds_are_answered_live(tmp_path: Path) -> None:
+    rounds = learner_settings(tmp_path, aggregation={"mode": "rounds"})
+    assert (rounds.only_replays(SET), rounds.only_replays(DL2)) == (False, False)
+    assert rounds.optimizer_for(DL2).learning_rate == WEIGHTS_RATE
+
+
 def test_a_region_takes_what_the_learner_above_takes(tmp_path: Path) -> None:
     east = learner_settings(tmp_path, upstream=UPSTREAM)
     assert (east.only_replays(SET), east.only_replays(DL2)) == (True, True)
