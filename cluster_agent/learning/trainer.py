@@ -272,7 +272,7 @@ class Trainer:
         twin = self._twin_now()
         if twin is None and not spec.learns_live:
             self._count("live-impossible")
-            self._report_live("this dl2 policy has no critic, which rewards of decisions need")
+            self._report_live("this dl2 policy has no critic, which rewards of decisions need", spec)
             return None
         if twin is None:
             segments = self.segments(spec)
@@ -323,7 +323,7 @@ class Trainer:
         if answer.outcome is PushOutcome.REJECTED:
             self._rejections[answer.reason or "unnamed"] += 1
             if answer.reason == LIVE_GRADIENT:
-                self._report_live("the learner takes gradients from replays alone")
+                self._report_live("the learner takes gradients from replays alone", registration.spec)
             self._head = None  # whatever was wrong, the next gradient is computed at a head that is surely there
             if answer.reason in REGISTER_AGAIN:
                 self._session.forget(registration.incarnation)
@@ -382,15 +382,16 @@ class Trainer:
             self.replay.revalue(segments, result.surprises)
         return result
 
-    def _report_live(self, reason: str) -> None:
+    def _report_live(self, reason: str, spec: WeightSpec) -> None:
         """Say once why live gradients teach nothing."""
         if self._reported_live:
             return
         self._reported_live = True
+        other = "; or see optimizer.units of the learner" if spec.learns_live else ""
         _log.warning(
             "live-gradients-refused",
             reason=f"{reason}: this cluster teaches nothing",
-            advice="leave learning.source at auto, and decision_log on; or see optimizer.units of the learner",
+            advice=f"leave learning.source at auto, and decision_log on{other}",
         )
 
     def _is_ending(self) -> bool:

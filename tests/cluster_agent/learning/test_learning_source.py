@@ -213,6 +213,7 @@ def test_a_learner_that_wants_replays_alone_is_understood_once(
     out = capsys.readouterr().out
     assert out.count("live-gradients-refused") == 1
     assert "learning.source" in out
+    assert "see optimizer.units of the learner" in out
 
 
 def test_an_actor_alone_is_not_taught_by_what_happened_and_that_is_said_once(
@@ -231,6 +232,7 @@ def test_an_actor_alone_is_not_taught_by_what_happened_and_that_is_said_once(
     assert out.count("live-gradients-refused") == 1
     assert "no critic" in out
     assert "leave learning.source at auto" in out
+    assert "optimizer.units" not in out, "no setting of the learner makes such a policy learn so"
 
 
 def test_a_twin_without_a_past_is_asked_ever_more_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
