@@ -181,7 +181,8 @@ def _with_types_of_one(gradient: Weights, votes: Sequence[Weights], spec: Policy
 
     They are the columns of the first layer that see the type; without such jobs their gradient is zero. The vote weighs
     as one of all, as in a mean. A cluster that makes a type up changes what is decided of jobs that nobody else has;
-    and where two have a type the strategy's word stands.
+    and where two in the cohort have a type the strategy's word stands. Who is not in it has no vote, whatever was said
+    in cohorts before: while the second cluster with a type is late, the first has its say alone.
     """
     name, shape = spec.layout()[0]
     width = spec.type_columns + SCALARS_PER_JOB
