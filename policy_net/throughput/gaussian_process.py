@@ -49,7 +49,8 @@ DOUBTED_FROM, DOUBTED_DEVIATIONS = math.log(5.0), 2.0
 sixth of the first. What one job says of itself would else be believed of all jobs that claim its type."""
 MOST_DOUBTED = 10
 """After so many in a row, with none between that agrees, it is the type that has changed. Nor is any doubted before so
-many were seen here: others' reports may be of other machines."""
+many were seen here: others' reports may be of other machines. After a report of nothing the next one is believed:
+progress may come in lumps."""
 
 
 class TypeProcess(TypeBelief):
@@ -58,7 +59,7 @@ class TypeProcess(TypeBelief):
     Attributes:
         left_out: by cell, how many observations of a prior are this process's own, and do not count there.
         prior_size: of how many cells others have reported.
-        doubted: reports in a row that were too far from what is believed.
+        doubted: reports in a row that were too far from what is believed; `MOST_DOUBTED` after one of nothing.
     """
 
     refit_growth = 0.1
@@ -83,14 +84,20 @@ class TypeProcess(TypeBelief):
 
     def observe(self, index: tuple[int, int], samples: float, seconds: float) -> bool:
         """See `TypeBelief`; a report that is doubted is left out."""
+        if samples <= 0:
+            self.doubted = MOST_DOUBTED
+            return super().observe(index, samples, seconds)
         self.doubted = self.doubted + 1 if self._is_doubtful(index, samples / seconds) else 0
         return not 0 < self.doubted <= MOST_DOUBTED and super().observe(index, samples, seconds)
 
     def _is_doubtful(self, index: tuple[int, int], speed: float) -> bool:
-        """Whether a speed is too far from that of the last fit; false where that rests on little, or one is 0."""
-        if self._grid is None or not self._conditioned_on or self.count < MOST_DOUBTED:
+        """Whether a speed is too far from that of the last fit; false where that rests on little, or one is 0.
+
+        After a restore as before it, but for a cell that died or came back since the fit.
+        """
+        if not self._conditioned_on or self.count < MOST_DOUBTED:
             return False
-        believed, sd = float(self._grid[index]), float(self._sd[index])
+        believed, sd = float(self.grid_of_last_fit()[index]), float(self._sd[index])
         if not (believed > 0.0 and speed > 0.0):
             return False
         return abs(math.log(speed / believed)) > DOUBTED_FROM + DOUBTED_DEVIATIONS * sd
@@ -196,11 +203,15 @@ class TypeProcess(TypeBelief):
         return grid
 
     def digest(self) -> bytes:
-        """See `TypeBelief`; with what is left out of the prior, and doubts."""
-        if not (self.left_out or self.doubted):
+        """See `TypeBelief`; with what is left out of the prior, and doubts.
+
+        A count of `MOST_DOUBTED` is left out: logs from before there were doubts have reports of nothing, too.
+        """
+        counts = self.doubted not in {0, MOST_DOUBTED}
+        if not (self.left_out or counts):
             return super().digest()
         rows = [(ps, workers, count) for (ps, workers), count in sorted(self.left_out.items())]
-        doubts = [(0, 0, self.doubted)] if self.doubted else []
+        doubts = [(0, 0, self.doubted)] if counts else []
         return super().digest() + np.array([*rows, *doubts], dtype="<f8").tobytes()
 
     def _fit_snapshot(self) -> dict[str, object]:

@@ -119,6 +119,10 @@ class TypeBelief(ABC):
             self._fit()
             self.refit_at = self.count + max(1, int(self.refit_growth * self.count))
             self._grid = None
+        return self.grid_of_last_fit()
+
+    def grid_of_last_fit(self) -> Array:
+        """As `grid`, and never fitted anew."""
         if self._grid is None:
             self._grid = self._fitted_speeds()
             for index, cell in self.cells.items():

@@ -214,9 +214,13 @@ void belief_observe(Twin *twin, int index, Split running, double samples, double
     if (!has_cell || !(samples >= 0 && samples < INFINITY && seconds > 0 && seconds < INFINITY))
         return;
     type->known = true;
-    type->doubted = is_doubtful(twin, index, cell_of(running.ps, running.workers), samples / seconds) ? type->doubted + 1 : 0;
-    if (type->doubted && type->doubted <= MOST_DOUBTED)
-        return;
+    if (samples <= 0) { /* after a report of nothing the next one is believed: progress may come in lumps */
+        type->doubted = MOST_DOUBTED;
+    } else {
+        type->doubted = is_doubtful(twin, index, cell_of(running.ps, running.workers), samples / seconds) ? type->doubted + 1 : 0;
+        if (type->doubted && type->doubted <= MOST_DOUBTED)
+            return;
+    }
     Cell *cell = NULL;
     for (int64_t i = 0; i < type->cells && !cell; i++)
         if (type->cell[i].ps == running.ps && type->cell[i].workers == running.workers)

@@ -80,7 +80,7 @@ typedef struct {
     int64_t uses_ps, prior_of_type, known; /* known: a process of this type exists */
     int64_t span_kind;                     /* of what is believed of distance */
     int64_t refit_at, cells, conditioned, terms;
-    int64_t doubted; /* reports in a row that were left out, as too far from what is believed */
+    int64_t doubted; /* reports in a row that were left out, as too far from what is believed; the most after one of nothing */
     int64_t splits; /* n: those of which anything is believed, with servers all, without as many workers as a job may have */
     Cell *cell;           /* CELLS */
     Cell *conditioned_on; /* CELLS */

@@ -221,6 +221,44 @@ def test_reports_that_are_far_from_what_a_type_does_are_doubted_until_there_are_
     assert resumed.digest() == beliefs.digest()
 
 
+@pytest.mark.parametrize("known", [0, 20])
+@pytest.mark.parametrize("every", [4, 8, 10, 15])
+def test_progress_that_comes_in_lumps_is_believed(every: int, known: int) -> None:
+    """A step takes longer than an interval: several reports of nothing, then one of all."""
+    beliefs = GaussianProcessBeliefs()
+    beliefs.observe(_of_a_job(50.0, known))
+    for _ in range(20):
+        for report in (*_of_a_job(0.0, every - 1), *_of_a_job(50.0 * every)):
+            beliefs.observe([report])
+            assert not beliefs.doubted
+            beliefs.grid("t")
+    assert beliefs.grid("t")[2, 2] == pytest.approx(50.0, rel=0.1)
+
+
+def test_a_type_that_became_faster_is_learned_anew_though_some_reports_are_of_nothing() -> None:
+    beliefs = GaussianProcessBeliefs()
+    beliefs.observe(_of_a_job(50.0, 40))
+    beliefs.grid("t")
+    for _ in range(40):
+        for report in (*_of_a_job(5000.0, 9), *_of_a_job(0.0)):
+            beliefs.observe([report])
+            beliefs.grid("t")
+    assert beliefs.grid("t")[2, 2] == pytest.approx(0.9 * 5000.0, rel=0.15)
+
+
+def test_after_a_restore_the_same_is_doubted() -> None:
+    beliefs, resumed = GaussianProcessBeliefs(), GaussianProcessBeliefs()
+    beliefs.observe(_of_a_job(50.0, 20))
+    beliefs.grid("t")
+    for before in (_of_a_job(50.0), _of_a_job(0.0)):
+        beliefs.observe(before)
+        resumed.go_on_from(json.loads(json.dumps(beliefs.checkpoint())))
+        for each in (beliefs, resumed):
+            each.observe(_of_a_job(1000.0))
+        assert resumed.doubted == beliefs.doubted
+        assert resumed.digest() == beliefs.digest()
+
+
 def test_little_is_known_of_a_type_at_first_and_nothing_doubted() -> None:
     beliefs = GaussianProcessBeliefs()
     for samples_per_second in (50.0, 5000.0, 0.1):

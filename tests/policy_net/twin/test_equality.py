@@ -23,6 +23,7 @@ from policy_net.laboratory.simulation.replay import replay, run_compiled, uncove
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
 from policy_net.set_policy.policy import SetPolicy, default_set_file
+from policy_net.throughput.gaussian_process import GaussianProcessBeliefs
 from policy_net.twin.library import notice
 
 pytestmark = [pytest.mark.heavy, pytest.mark.skipif(notice() is not None, reason=str(notice()))]
@@ -59,6 +60,10 @@ def grouped(draw: st.DrawFn, policy: SetPolicy, speeds: SpeedModel) -> tuple[Set
     return first, second
 
 
+def doubts_of(beliefs: GaussianProcessBeliefs) -> dict[str, int]:
+    return {job_type: process.doubted for job_type, process in beliefs.beliefs_by_type().items()}
+
+
 def replace_hidden(spec: SetSpec, hidden: tuple[int, ...]) -> SetSpec:
     return SetSpec(hidden=hidden, bound=spec.bound)
 
@@ -76,6 +81,7 @@ def compare(
     assert here.decision_index == there.decision_index
     if here.beliefs is not None and there.beliefs is not None:
         assert here.beliefs.digest() == there.beliefs.digest()
+        assert doubts_of(here.beliefs) == doubts_of(there.beliefs)
         for job_type in {job.job_type for job in workload.jobs}:
             np.testing.assert_array_equal(here.beliefs.grid(job_type), there.beliefs.grid(job_type))
 
