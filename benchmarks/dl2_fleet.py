@@ -20,7 +20,8 @@ import numpy as np
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers)
 from benchmarks.command import parser_of, show
-from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
+from global_learner.aggregation.settings import REPLAYED_RATE, AggregationSettings, OptimizerSettings
+from global_learner.settings import DL2_AVERAGE_DECAY
 from global_learner.updates.simulated_fleet import SimulatedHead
 from policy_net.dl2.group import DecisionGroup
 from policy_net.dl2.network import initial_weights
@@ -135,9 +136,9 @@ def main() -> int:
     parser.add_argument("--validated", type=int, default=2, help="workloads of each cluster")
     parser.add_argument("--network", choices=("small", "shipped"), default="small", help="small begins at random")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    parser.add_argument("--learning-rate", type=float, default=REPLAYED_RATE, help="the learner's own")
     parser.add_argument("--decay-steps", type=int)
-    parser.add_argument("--average", type=float, default=0.0)
+    parser.add_argument("--average", type=float, default=DL2_AVERAGE_DECAY, help="the learner's own for lessons")
     parser.add_argument("--trust-radius", type=float, default=0.0)
     parser.add_argument("--mode", default="async", help="of aggregation")
     parser.add_argument("--outvoted", action="store_true", help="robust without the say of a type's only cluster")

@@ -3,7 +3,8 @@
 The world is that of `policy-net reproduce dl2 --scale full`: 60 jobs on 24 nodes, and its 16 judging workloads, whose
 seeds nothing else uses. Speeds are learned on the way; the true ones are the simulator's alone. Minutes are of a core,
 with validation. `windows_8_over_1` is how many updates eight clusters take to where a single one ends, over its own
-updates; each is of as many decisions of every cluster.
+updates; each is of as many decisions of every cluster; fleets that never get there are counted and left out of it.
+`--file` trains nothing: it judges a policy file, or `dl2` as it ships.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from policy_net.dl2.group import DrawingPolicy
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import ActingMode, GroupChoice, LearnedPolicy
 from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
-from policy_net.exchange.policy_file import PolicyFile, write_policy_file
-from policy_net.exchange.spec import PolicySpec, Weights
+from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
+from policy_net.exchange.shipped import shipped_file
+from policy_net.exchange.spec import DL2, PolicySpec, Weights
 from policy_net.laboratory.catalogue import MODEL_NAMES, SLOT_SECONDS
 from policy_net.laboratory.reproduction.dl2 import SCALES
 from policy_net.laboratory.reproduction.experiment import World
@@ -134,12 +136,18 @@ def fleet_curve(clusters: int, seed: int, updates: int, enough_slots: float = -m
 
 
 def windows_of_each(seed: int, updates: int) -> dict[str, Any]:
-    """How many updates eight clusters take to where one ends, over its own."""
+    """How many updates eight clusters take to where one ends, over its own; None if they never get there."""
     alone = fleet_curve(1, seed, updates)
     end_slots = float(np.median([cost for _, cost in alone[-LAST_VALIDATIONS:]]))
     together = fleet_curve(CLUSTERS, seed, updates, end_slots)
     print(f"seed {seed}: alone {alone[-1]}, {CLUSTERS} clusters {together[-1]}", file=sys.stderr, flush=True)
-    return {"seed": seed, "alone": alone, "together": together, "over": together[-1][0] / alone[-1][0]}
+    got_there = together[-1][1] <= end_slots
+    return {
+        "seed": seed,
+        "alone": alone,
+        "together": together,
+        "over": together[-1][0] / alone[-1][0] if got_there else None,
+    }
 
 
 UTILITY_EVERY = 5
@@ -180,11 +188,11 @@ class UtilityProbe(DrawingPolicy):
         self._planner.observe(progress)
 
 
-def utility_by_jobs(weights: Weights) -> list[dict[str, Any]]:
+def utility_by_jobs(file: PolicyFile) -> list[dict[str, Any]]:
     """What greedy decisions bring in the judging workloads, by the number of jobs, and what the planner's would."""
     noted = []
     for workload, environment in judged():
-        probe = UtilityProbe(Dl2Settings().spec(MODEL_NAMES), weights)
+        probe = UtilityProbe(file.network_spec, file.weights)
         replay(workload, environment, probe, default_speeds(), compiled=False)
         noted += probe.noted
     found_N3, rows, least = np.array(noted), [], 1
@@ -197,6 +205,25 @@ def utility_by_jobs(weights: Weights) -> list[dict[str, Any]]:
     return rows
 
 
+def judged_file(name: str) -> dict[str, Any]:
+    """How a policy file is judged, or `dl2` as it ships.
+
+    Raises:
+        PolicyFileError: it cannot be read, or holds a policy of another kind.
+    """
+    file = shipped_file(DL2) if name == DL2 else read_policy_file(Path(name))
+    judged_slots = slots(LearnedPolicy(file.network_spec, file.weights), judged())
+    return {
+        "file": name,
+        "drf_slots": round(scheduler_slots("drf"), 3),
+        "optimus_slots": round(scheduler_slots("optimus"), 3),
+        "judged_slots": round(judged_slots, 3),
+        "over_drf": round(judged_slots / scheduler_slots("drf") - 1.0, 4),
+        "over_optimus": round(judged_slots / scheduler_slots("optimus") - 1.0, 4),
+        "utility_by_jobs": utility_by_jobs(file),
+    }
+
+
 def main() -> int:
     """Entry point; returns the exit code."""
     parser = parser_of("dl2_learning", __doc__)
@@ -206,13 +233,18 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, help="the policy of the seed that validates best, as a file")
+    parser.add_argument("--file", metavar="FILE|dl2", help="judge it, and train nothing")
     asked = parser.parse_args()
+    if asked.file is not None:
+        show(judged_file(asked.file), asked.output, "utility_by_jobs", ("jobs", "states", "dl2", "set"))
+        return 0
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
     with process_pool(asked.processes) as pool:
         runs = list(pool.map(partial(trained, updates=asked.updates), seeds))
         fleets = list(pool.map(partial(windows_of_each, updates=asked.fleet_updates), seeds))
     if asked.out is not None:
         write_policy_file(asked.out, _best(runs))
+    over = [fleet["over"] for fleet in fleets if fleet["over"] is not None]
     reached = [run["minutes_to_drf"] for run in runs]
     result = {
         "drf_slots": round(scheduler_slots("drf"), 3),
@@ -221,8 +253,9 @@ def main() -> int:
         "over_optimus_mean": round(float(np.mean([run["over_optimus"] for run in runs])), 4),
         "minutes_to_drf_from_random": None if None in reached else max(reached),
         "drift_over_best": max(run["drift_over_best"] for run in runs),
-        "windows_8_over_1": round(float(np.mean([fleet["over"] for fleet in fleets])), 4),
-        "utility_by_jobs": utility_by_jobs(_best(runs).weights),
+        "windows_8_over_1": round(float(np.mean(over)), 4) if over else None,
+        "fleets_that_got_there": f"{len(over)} of {len(fleets)}",
+        "utility_by_jobs": utility_by_jobs(_best(runs)),
         "fleets": fleets,
         "runs": [{name: value for name, value in run.items() if name != "weights"} for run in runs],
     }

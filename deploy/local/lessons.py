@@ -135,12 +135,16 @@ def with_pasts(plan: Sequence[ClusterPlan], folder: Path) -> tuple[ClusterPlan, 
     Raises:
         BadInput: a file cannot be read.
     """
+    # A folder that a demonstration empties: beside it there may be the user's own files.
+    own = folder / "lessons"
+    own.mkdir(parents=True, exist_ok=True)
     found = []
     for cluster in plan:
         past = cluster.source
         if not past.startswith("dl2:"):
-            write_rows(folder / f"{cluster.name}.csv", cluster.name, rows_of(Path(past))[: cluster.jobs])
-            past = str((folder / f"{cluster.name}.csv").resolve())
+            recording = own / f"{cluster.name}-past.csv"
+            write_rows(recording, cluster.name, rows_of(Path(past))[: cluster.jobs])
+            past = str(recording.resolve())
         found.append(replace(cluster, past=past))
     return tuple(found)
 

@@ -106,6 +106,11 @@ def test_on_a_busy_machine_jobs_get_less_work_and_never_none() -> None:
     assert 0.0 < free_cores(1) <= 1.01
 
 
+def test_a_core_whose_probe_was_killed_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.train.jobs._PROBE", "import os; os.kill(os.getpid(), 9)")
+    assert free_cores(2) == 0.0
+
+
 def test_jobs_come_in_their_order_with_the_share_of_work_that_is_asked_for() -> None:
     chosen = arrivals(4, 0.1)
     assert [job.name for job in chosen] == ["gpt-long", "digits-short", "tabular-short", "gpt-short"]

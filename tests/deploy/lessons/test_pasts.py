@@ -9,7 +9,8 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from deploy.local.lessons import WINDOW_JOBS, WINDOWS, make_pasts, rows_of, sweeps
+from deploy.demonstration.frame import own_folder
+from deploy.local.lessons import WINDOW_JOBS, WINDOWS, make_pasts, rows_of, sweeps, with_pasts
 from deploy.local.plan import make_plan
 
 
@@ -53,3 +54,16 @@ def test_of_a_file_the_first_jobs_teach_and_those_after_them_judge(
     assert [row[0] for row in rows_of(Path(past.past))] == [f"j{number}" for number in range(jobs)]
     assert len(past.held_out) == windows
     assert rows_of(Path(past.source))[0][0] == f"j{jobs}"
+
+
+def test_a_users_file_in_the_run_folder_stays_as_it_is(tmp_path: Path) -> None:
+    rows = [f"j{number},{60 * number},{600 + number},2" for number in range(50)]
+    written = "\n".join(["job_id,submit_time_s,duration_s,num_gpus", *rows]) + "\n"
+    (tmp_path / "north.csv").write_text(written)
+    with own_folder(tmp_path) as folder:
+        (cluster,) = with_pasts(make_plan(tmp_path, (), seed=0, jobs=20), folder)
+    assert (tmp_path / "north.csv").read_text() == written
+    assert [row[0] for row in rows_of(Path(cluster.past))] == [f"j{number}" for number in range(20)]
+    with own_folder(tmp_path):
+        assert not Path(cluster.past).exists(), "what a demonstration wrote is gone with the next"
+        assert (tmp_path / "north.csv").read_text() == written
