@@ -108,7 +108,7 @@ class CaseMemory(ctypes.Structure):
     """Everything that a run is given, and where its results go."""
 
     _fields_ = [
-        *((name, _INTEGER) for name in ("jobs", "types", "classes", "nodes", "most_nodes", "layers")),
+        *((name, _INTEGER) for name in ("jobs", "types", "stated_types", "classes", "nodes", "most_nodes", "layers")),
         *((name, _INTEGER) for name in ("parameters", "changes_nodes", "nodes_pending", "most_idle", "most_waiting")),
         *((name, _INTEGER) for name in ("on_events", "pooled", "packed", "distance_matters", "plans_places")),
         *((name, _INTEGER) for name in ("learns", "silent", "with_sessions", "most_sessions", "scheduler", "fits")),

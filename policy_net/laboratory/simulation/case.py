@@ -237,7 +237,9 @@ class Case:
                 if isinstance(policy, SetPolicy) and policy.given_effect is not None:
                     planned = relative_speeds(policy.given_effect, workload, environment)
                     self._types[number].planned = self._arrays.keep(planned[job_type])
-        self.memory = memory = CaseMemory(jobs=len(workload.jobs), types=len(kinds), pooled=pooled)
+        self.memory = memory = CaseMemory(
+            jobs=len(workload.jobs), types=len(kinds), stated_types=len(self._stated), pooled=pooled
+        )
         memory.on_events = environment.decide_on is DecideOn.EVENT
         memory.packed = environment.placement is PlacementStrategy.PACK
         memory.distance_matters = placed_effect is not None

@@ -118,7 +118,7 @@ typedef struct {
 
 /* Everything a run is given, and where its results go: `policy_net.twin.memory.CaseMemory`. */
 typedef struct {
-    int64_t jobs, types, classes;
+    int64_t jobs, types, stated_types, classes; /* stated_types: but for those that only a liar's job is in truth */
     int64_t nodes /* that there are now */, most_nodes /* that there ever are */;
     int64_t layers, parameters;
     int64_t changes_nodes, nodes_pending; /* nodes_pending: whether nodes are still to come, return or go by plan */

@@ -136,7 +136,7 @@ static void learn(Twin *twin, int index, double believed_speed) {
     }
     if (++reports[REPORTS] < reports[REFIT_AT])
         return;
-    memcpy(in->span_believed, in->span_seen, sizeof(Mean) * (size_t)(SPAN_KINDS + in->types * SPANS_OF_TYPE));
+    memcpy(in->span_believed, in->span_seen, sizeof(Mean) * (size_t)(SPAN_KINDS + in->stated_types * SPANS_OF_TYPE));
     int64_t growth = (int64_t)(REFIT_GROWTH * (double)reports[REPORTS]);
     growth = growth < MOST_BETWEEN_FITS ? growth : MOST_BETWEEN_FITS;
     reports[REFIT_AT] = reports[REPORTS] + (growth > 1 ? growth : 1);
