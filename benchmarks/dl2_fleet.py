@@ -145,6 +145,8 @@ def main() -> int:
     parser.add_argument("--local", type=int, default=2, help="epochs of local steps in a push; 0: one gradient")
     parser.add_argument("--alone", action="store_true", help="the same lessons in one place, without a learner")
     asked = parser.parse_args()
+    if asked.draws < 2:
+        parser.error(f"--draws {asked.draws}: one draw has nothing to be compared with; take 2 or more")
     run = Run(asked)
     run.go()
     published = [point["published"] for point in run.curve]

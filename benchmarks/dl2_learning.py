@@ -27,6 +27,7 @@ from policy_net.dl2.group import DrawingPolicy
 from policy_net.dl2.network import initial_weights
 from policy_net.dl2.policy import ActingMode, GroupChoice, LearnedPolicy
 from policy_net.domain import ClusterState, Decision, PolicyContext, Progress, Trigger
+from policy_net.errors import PolicyFileError
 from policy_net.exchange.policy_file import PolicyFile, read_policy_file, write_policy_file
 from policy_net.exchange.shipped import shipped_file
 from policy_net.exchange.spec import DL2, PolicySpec, Weights
@@ -236,7 +237,11 @@ def main() -> int:
     parser.add_argument("--file", metavar="FILE|dl2", help="judge it, and train nothing")
     asked = parser.parse_args()
     if asked.file is not None:
-        show(judged_file(asked.file), asked.output, "utility_by_jobs", ("jobs", "states", "dl2", "set"))
+        try:
+            found = judged_file(asked.file)
+        except PolicyFileError as error:
+            parser.error(f"--file: {error}")
+        show(found, asked.output, "utility_by_jobs", ("jobs", "states", "dl2", "set"))
         return 0
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
     with process_pool(asked.processes) as pool:

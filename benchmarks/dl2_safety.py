@@ -112,6 +112,8 @@ def main() -> int:
     parser.add_argument("--every-nth", type=int, default=1, help="of the recorded clusters")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     asked = parser.parse_args()
+    if asked.data is not None and not asked.data.is_dir():
+        parser.error(f"--data {asked.data}: no such folder; name one of recorded workloads, or leave it out")
     ratios: dict[str, list[tuple[float, float]]] = {}
     for name, episode in _episodes(asked.seeds, asked.data, asked.every_nth):
         drf = _jct(build_policy("drf", PolicyContext()), episode)
