@@ -10,7 +10,7 @@ from learner_process import DEADLINE_SECONDS, LearnerProcess
 from test_learner_killed import CLUSTERS, Pusher, gradient_of, head_weights, wait_for_updates
 
 from global_learner.aggregation.modes import build_aggregator
-from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
+from global_learner.aggregation.settings import read_settings
 from global_learner.storage.receipts import audit, read_receipts
 from global_learner.storage.snapshot import AdamState
 from global_learner.storage.update_records import AppliedUpdate, UpdateKind
@@ -58,7 +58,9 @@ def test_after_every_kill_the_head_is_what_all_acknowledged_updates_make_of_it(t
     assert {cluster: count for (cluster, _), count in counts.items()} == {
         pusher.cluster: len(pusher.acknowledged) for pusher in pushers
     }
-    aggregator = build_aggregator(AggregationSettings.model_validate(aggregation), OptimizerSettings(), SPEC)
+    kept = read_settings(learner.state_dir)
+    assert kept is not None
+    aggregator = build_aggregator(*kept, SPEC)
     state = AdamState.start(policy().weights)
     moves = 0
     for one in receipts:
