@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers)
+from benchmarks.learning.score import ratio_interval
 from benchmarks.policy_quality.cells import Durations, RealCell
 from benchmarks.policy_quality.plan import RECORDED, cells_of
 from benchmarks.policy_quality.worlds import build_world, clusters_in
@@ -36,7 +37,9 @@ from policy_net.policy import SchedulerPolicy, build_policy
 
 FIRST_SEED = 9_900_000
 ASYNC_NAMES = tuple(f"{name}-async" for name in MODEL_NAMES)
-FIGURES = ("dl2", "guarded")
+TRUE_EPOCHS = Estimates()
+COMPARED = "optimus", "set-taught"
+FIGURES = "dl2", "guarded", *COMPARED
 
 
 class GuardedDl2:
@@ -64,19 +67,33 @@ def _mix(others: Sequence[str], share: float) -> str:
 
 
 def _made_up(
-    seed: int, *, nodes: int = 24, jobs: int = 60, mix: str = "", known: bool = True, on: DecideOn = DecideOn.SLOT
+    seed: int,
+    *,
+    nodes: int = 24,
+    jobs: int = 60,
+    at_most: int = 3,
+    arrivals: str = "google",
+    mix: str = "",
+    declared: Estimates = TRUE_EPOCHS,
+    on: DecideOn = DecideOn.SLOT,
 ) -> Episode:
-    source = f"dl2:jobs={jobs},max-arrivals={nodes // 8},sizes=varied,seed={seed}" + (f",mix={mix}" if mix else "")
-    workload = with_estimates(load_workload(source), Estimates(known=known), seed % 1000)
+    """A workload of the generator, with at most so many arrivals a slot, on a cluster."""
+    source = f"dl2:jobs={jobs},max-arrivals={at_most},arrivals={arrivals},sizes=varied,seed={seed}"
+    workload = with_estimates(load_workload(source + (f",mix={mix}" if mix else "")), declared, seed % 1000)
     return workload, Environment(nodes=nodes, speed_noise=NOISE, seed=seed % 1000, decide_on=on)
 
 
 MADE_UP: dict[str, dict[str, Any]] = {
     "as taught": {},
     "on events": {"on": DecideOn.EVENT},
-    "work unknown": {"known": False},
-    "8 nodes, 20 jobs": {"nodes": 8, "jobs": 20},
-    "96 nodes, 240 jobs": {"nodes": 96, "jobs": 240},
+    "16 nodes": {"nodes": 16},
+    "32 nodes": {"nodes": 32},
+    "uniform arrivals": {"arrivals": "uniform"},
+    "Poisson arrivals": {"arrivals": "poisson"},
+    "epochs 20% wrong": {"declared": Estimates(epoch_error=0.2)},
+    "work unknown": {"declared": Estimates(known=False)},
+    "8 nodes, 20 jobs": {"nodes": 8, "jobs": 20, "at_most": 1},
+    "96 nodes, 240 jobs": {"nodes": 96, "jobs": 240, "at_most": 12},
     "half all-reduce": {"mix": _mix(ALLREDUCE_MODEL_NAMES, 0.5)},
     "all-reduce": {"mix": _mix(ALLREDUCE_MODEL_NAMES, 1.0)},
     "tenth asynchronous": {"mix": _mix(ASYNC_NAMES, 0.1)},
@@ -85,10 +102,10 @@ MADE_UP: dict[str, dict[str, Any]] = {
 }
 
 
-def _episodes(seeds: int, data: Path | None, nth: int) -> Iterator[tuple[str, Episode]]:
-    for name, options in MADE_UP.items():
+def _episodes(seeds: int, only: Sequence[str], data: Path | None, nth: int) -> Iterator[tuple[str, Episode]]:
+    for name in only:
         for seed in range(FIRST_SEED, FIRST_SEED + seeds):
-            yield name, _made_up(seed, **options)
+            yield name, _made_up(seed, **MADE_UP[name])
     if data is None:
         return
     cells = [cell for cell in cells_of(RECORDED, clusters_in(data)) if isinstance(cell, RealCell)]
@@ -108,16 +125,19 @@ def main() -> int:
     """Entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.dl2_safety", description=__doc__)
     parser.add_argument("--seeds", type=int, default=8, help="of made-up worlds, each kind")
+    parser.add_argument("--only", nargs="+", choices=MADE_UP, default=MADE_UP, help="these made-up worlds")
     parser.add_argument("--data", type=Path, help="folder with workloads/*.csv")
     parser.add_argument("--every-nth", type=int, default=1, help="of the recorded clusters")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     asked = parser.parse_args()
     if asked.data is not None and not asked.data.is_dir():
         parser.error(f"--data {asked.data}: no such folder; name one of recorded workloads, or leave it out")
-    ratios: dict[str, list[tuple[float, float]]] = {}
-    for name, episode in _episodes(asked.seeds, asked.data, asked.every_nth):
+    ratios: dict[str, list[list[float]]] = {}
+    for name, episode in _episodes(asked.seeds, asked.only, asked.data, asked.every_nth):
         drf = _jct(build_policy("drf", PolicyContext()), episode)
-        ours = _jct(build_policy(DL2, PolicyContext()), episode) / drf, _jct(GuardedDl2(), episode) / drf
+        others = [build_policy(name, PolicyContext()) for name in COMPARED]
+        policies = build_policy(DL2, PolicyContext()), GuardedDl2(), *others
+        ours = [_jct(policy, episode) / drf for policy in policies]
         ratios.setdefault(name, []).append(ours)
         print(f"{name}: {episode[0].name}: {ours[0]:.3f}, guarded {ours[1]:.3f}", file=sys.stderr, flush=True)
     rows = []
@@ -125,6 +145,8 @@ def main() -> int:
         row: dict[str, Any] = {"jobs": name, "replays": len(found)}
         for figure, each in zip(FIGURES, np.transpose(found), strict=True):
             row |= {f"{figure}_over_drf": float(np.expm1(np.log(each).mean())), f"{figure}_worst": float(each.max())}
+            if len(each) > 1:
+                row[f"{figure}_over_drf_ci95"] = [round(bound - 1.0, 4) for bound in ratio_interval(np.log(each))]
         rows.append(row)
     if asked.output == "json":
         print(json.dumps(rows, indent=1))
