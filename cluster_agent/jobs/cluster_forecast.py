@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -286,7 +285,7 @@ def foresee_manifest(cluster: Cluster, file: Path, work: JobWork, draws: Draws) 
             [_fixed(job) for job in present],
             _fixed(job),
             environment,
-            lambda: build_policy(AS_IT_IS, PolicyContext()),
+            build_policy(AS_IT_IS, PolicyContext()),
             speeds,
             draws,
         )
@@ -402,19 +401,15 @@ def _with_work(manifest_job: ManifestJob, work: JobWork, speeds: OnlineFit, gues
     return replace(job, samples_per_epoch=1.0, total_epochs=epochs, remaining_epochs=epochs, work_known=known)
 
 
-def _policy(cluster: Cluster) -> tuple[Callable[[], SchedulerPolicy], str, int]:
-    """The policy that decides on this cluster, as far as it is at hand: how to make it, its name and version."""
+def _policy(cluster: Cluster) -> tuple[SchedulerPolicy, str, int]:
+    """The policy that decides on this cluster, as far as it is at hand, its name and version."""
     line = None if cluster.state_dir is None else last_decision(cluster.state_dir)
     if line is not None and cluster.state_dir is not None:
         folder = cluster.state_dir
-        if policy_of(folder, line) is not None:
-            name, version = str(line["policy"]), int(line["version"])
-            return lambda: policy_of(folder, line) or _policy_named(cluster.policy), name, version
-    return lambda: _policy_named(cluster.policy), Path(cluster.policy).name, 0
-
-
-def _policy_named(name: str) -> SchedulerPolicy:
-    return CandidateFactory(PolicySettings()).from_name_or_file(name).policy
+        if (policy := policy_of(folder, line)) is not None:
+            return policy, str(line["policy"]), int(line["version"])
+    policy_named = CandidateFactory(PolicySettings()).from_name_or_file(cluster.policy).policy
+    return policy_named, Path(cluster.policy).name, 0
 
 
 def sentences(answer: Json) -> Group:

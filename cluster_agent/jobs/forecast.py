@@ -6,16 +6,19 @@ Deviation: what is drawn is an assumption (a fifth of the speed, a factor of two
 
 Of a job of this machine, speeds are what its agent kept when it decided last. A machine's first job of a type may have
 ended since: what ended jobs did in all is taken instead, or else what the policy that decides was told by others.
+
+A script of a fixed size is not counted: it takes as long as those of its type that are done, or else as long again as
+it has run. Nobody stops one that runs, so what it has comes back at its end, as a node would.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 
 from cluster_agent.errors import JobRefused
@@ -27,6 +30,7 @@ from foundation.figures import counted, duration
 from policy_net.domain import (
     Allocation,
     CapacityMode,
+    ClusterState,
     Job,
     JobKind,
     PolicyContext,
@@ -36,8 +40,9 @@ from policy_net.domain import (
     speed_at,
 )
 from policy_net.errors import BadInput
+from policy_net.exchange.state_codec import decode_state
 from policy_net.laboratory.simulation.admission import check_jobs_can_run
-from policy_net.laboratory.simulation.environment import DecideOn, Environment
+from policy_net.laboratory.simulation.environment import DecideOn, Environment, NodeChange
 from policy_net.laboratory.simulation.metrics import JobOutcome
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.workloads.workload import Workload, WorkloadJob
@@ -63,25 +68,50 @@ class Draws:
     seed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Staying:
+    """What a script of a fixed size that runs has, and for how many seconds more, as is to be expected."""
+
+    demand: Resources
+    seconds: float
+
+
 def foreseen(
     present: Sequence[Job],
     new: Job,
     environment: Environment,
-    policy: Callable[[], SchedulerPolicy],
+    policy: SchedulerPolicy,
     speeds: SpeedModel,
     draws: Draws,
+    staying: Sequence[Staying] = (),
 ) -> dict[str, dict[str, float]]:
     """`start` and `end` of the job in seconds from now, each as low (10%), median and high (90%).
 
     Args:
         present: in the order in which they came; `new` (its id is `NEW`) comes now.
-        environment: without a seed and without noise of jobs, which are set here.
-        policy: makes a fresh one for each run.
+        environment: without a seed, noise of jobs and changes of nodes, which are set here.
+        policy: begins each run as it is; it forgets the jobs that it knows.
+        staying: scripts beside what the environment has.
 
     Raises:
         BadInput: the job can never run there.
     """
-    outcomes = [_run(present, new, environment, policy(), speeds, draws.seed + run) for run in range(draws.runs)]
+    if isinstance(policy, SetPolicy) and policy.beliefs is not None:
+        policy.beliefs.forget_jobs()
+    outcomes = []
+    for seed in range(draws.seed, draws.seed + draws.runs):
+        draw = random.Random(seed)
+        jobs = tuple(
+            spec_of(job, job.remaining_epochs if job.work_known else _varied(job.remaining_epochs, draw))
+            for job in (*present, new)
+        )
+        ends = [
+            NodeChange(_varied(each.seconds, draw), f"staying-{at}", up=True, capacity=each.demand)
+            for at, each in enumerate(staying)
+        ]
+        ends.sort(key=lambda end: end.time_seconds)
+        drawn = replace(environment, job_noise=_SPEED_DEVIATION, seed=seed, node_changes=tuple(ends))
+        outcomes.append(_outcome(jobs, drawn, policy, speeds))
     return {
         "start": _spread([outcome.start_seconds or 0.0 for outcome in outcomes]),
         "end": _spread([outcome.end_seconds or 0.0 for outcome in outcomes]),
@@ -150,32 +180,16 @@ def named_by_kind(jobs: Sequence[Job], speeds: OnlineFit) -> list[Job]:
     return found
 
 
-def _run(
-    present: Sequence[Job],
-    new: Job,
-    environment: Environment,
-    policy: SchedulerPolicy,
-    speeds: SpeedModel,
-    seed: int,
+def _outcome(
+    jobs: tuple[WorkloadJob, ...], environment: Environment, policy: SchedulerPolicy, speeds: SpeedModel
 ) -> JobOutcome:
-    draw = random.Random(seed)
-    jobs = tuple(
-        spec_of(job, job.remaining_epochs if job.work_known else _varied(job.remaining_epochs, draw))
-        for job in (*present, new)
-    )
-    found = replay(
-        Workload("now", jobs),
-        replace(environment, job_noise=_SPEED_DEVIATION, seed=seed),
-        policy,
-        speeds,
-        until_done=NEW,
-        by_an_agent=True,
-    )
+    workload = Workload("now", jobs)
+    found = replay(workload, environment, policy, speeds, until_done=NEW, keep_beliefs=False, by_an_agent=True)
     return next(outcome for outcome in found.outcomes if outcome.job_id == NEW)
 
 
-def _varied(epochs: float, draw: random.Random) -> float:
-    return epochs * math.exp(draw.gauss(0.0, _WORK_DEVIATION))
+def _varied(amount: float, draw: random.Random) -> float:
+    return amount * math.exp(draw.gauss(0.0, _WORK_DEVIATION))
 
 
 def spec_of(job: Job, really_left: float) -> WorkloadJob:
@@ -219,42 +233,81 @@ def foreseen_here(facts: dict[str, Any], runs: int, seed: int) -> dict[str, Any]
     line = last_decision(folder)
     if line is None:
         raise JobRefused("no decision was taken here yet: there is nothing to foresee from; submit the job")
-    state = state_of(line)
-    present = [job for job in state.jobs if job.job_id in set(facts["present"])]
-    speeds = _speeds_here(facts, policy_of(folder, line), [*present, _new_job(facts)])
+    state = decode_state(facts["state"]) if "state" in facts else state_of(line)  # an agent of before says none
+    policy = policy_of(folder, line)
+    present = [_if_fixed(job, facts) for job in state.jobs if job.job_id in set(facts["present"])]
+    speeds = _speeds_here(facts, policy, [*present, _if_fixed(_new_job(facts), facts)])
     *present, new = speeds.jobs
+    staying = [_staying(row, facts) for row in facts.get("staying", [])]
     notes = []
-    unknown = sorted({job.job_type for job in present if not speeds.known(job)} - {new.job_type})
-    if unknown:
+    unmeasured = {job.job_type for job in present if not speeds.known(job)}
+    unmeasured |= {name for name, *_ in facts.get("staying", []) if not facts["seconds"].get(name)}
+    if unknown := sorted(unmeasured - {new.job_type}):
         notes.append(f"nothing was measured of {', '.join(unknown)}, of which jobs are here: when they end is a guess")
-    guessed = not (speeds.known(new) and speeds.epochs_known)
-    notes += speeds.notes_on(new)
-    if facts["job"]["epochs"] is None:
-        notes.append("the job does not say its work: one epoch is taken; say `work`, or --epochs")
-    start_guessed = any(not speeds.known(job) for job in present)
+    counted_by_time = _is_timed(new)
+    guessed = not (
+        counted_by_time or (speeds.known(new) and speeds.epochs_known and facts["job"]["epochs"] is not None)
+    )
+    if counted_by_time:
+        name = facts["job"]["modelType"]
+        ended = counted(len(facts["seconds"][name]), "ended job")
+        notes.append(f"nobody counts what {name} does: it is to take as long as {ended} did")
+    else:
+        notes += speeds.notes_on(new)
+        if facts["job"]["epochs"] is None:
+            notes.append("the job does not say its work: one epoch is taken; say `work`, or --epochs")
     *present, new = named_by_kind([*present, new], speeds.fit)
     spread = foreseen(
         present,
         new,
-        _environment(facts),
-        lambda: policy_of(folder, line) or build_policy(_name_of(line), PolicyContext()),
+        _environment(facts, state),
+        policy or build_policy(_name_of(line), PolicyContext()),
         speeds.fit,
         Draws(runs, seed),
+        staying,
     )
     return {
-        **with_guesses(spread, start=start_guessed, end=guessed or facts["job"]["epochs"] is None),
+        **with_guesses(spread, start=bool(unmeasured), end=guessed),
         "policy": line["policy"],
         "version": line["version"],
-        "jobsPresent": len(present),
+        "jobsPresent": len(present) + len(staying),
         "runs": runs,
         "notes": notes,
     }
 
 
-def _environment(facts: dict[str, Any]) -> Environment:
+_TIMED = " of a fixed size"
+"""Behind the name of a type of scripts that nobody counts: an epoch is one of them, and a sample a second."""
+
+
+def _is_timed(job: Job) -> bool:
+    return job.job_type.endswith(_TIMED)
+
+
+def _if_fixed(job: Job, facts: dict[str, Any]) -> Job:
+    """The job; one of a fixed size whose type has ended before is to take as long as those did."""
+    model_type = facts["job"]["modelType"] if job.job_id == NEW else facts.get("waiting", {}).get(job.job_id)
+    is_fixed = model_type is not None and (job.job_id != NEW or facts["job"].get("fixed", False))
+    seconds = facts.get("seconds", {}).get(model_type)
+    if not (is_fixed and seconds):
+        return job
+    work = {"samples_per_epoch": median(seconds), "total_epochs": 1.0, "remaining_epochs": 1.0, "work_known": False}
+    return replace(job, job_type=f"{model_type}{_TIMED}", **work)
+
+
+def _staying(row: tuple[str, int, int, float | None], facts: dict[str, Any]) -> Staying:
+    """A script that runs, by how long those of its type took that are done; one that is being ended has none left."""
+    model_type, cpu_milli, gpus, seconds = row
+    if seconds is None:
+        return Staying(Resources(cpu_milli, gpus), 0.0)
+    longer = [took for took in facts["seconds"].get(model_type, []) if took > seconds]
+    return Staying(Resources(cpu_milli, gpus), median(longer) - seconds if longer else seconds)
+
+
+def _environment(facts: dict[str, Any], state: ClusterState) -> Environment:
     return Environment(
         nodes=1,
-        node_sizes=(Resources(facts["cpuMilli"], facts["gpus"]),),
+        node_sizes=(state.total if "state" in facts else Resources(facts["cpuMilli"], facts["gpus"]),),
         slot_seconds=facts["slotSeconds"],
         decide_on=DecideOn.EVENT,
         debounce_seconds=facts["debounceSeconds"],
@@ -356,6 +409,8 @@ def _speeds_here(facts: dict[str, Any], policy: SetPolicy | None, jobs: Sequence
         fit.restore(saved["beliefs"])
     jobs = tuple(replace(job, job_type=_known_as(job, fit)) for job in jobs)
     fit.introduce(jobs)
+    a_second = [Progress("", job.job_type, job.requested, 1.0, 1.0, 1.0, 1.0) for job in jobs if _is_timed(job)]
+    fit.observe(a_second)
     new = jobs[-1]
     ended = [] if fit.allocations_seen(new.job_type) else facts.get("ended", [])
     for workers, servers, samples, seconds in ended:

@@ -71,9 +71,7 @@ def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
         CoordinatorUnreachable: its launcher lives, its coordinator does not listen yet, or again.
     """
     if holder_of(folder.path) is None:
-        phase = read_state(folder).get("phase")
-        if phase in ENDED:
-            raise BadInput(f"{folder.name} has {phase}; nothing of it runs that could be asked")
+        check_not_ended(folder)
         raise BadInput(f"{folder.name} is not running; `{resume_command(folder, os.environ)}` goes on with it")
     found = read_json(folder.address_file) or {}
     try:
@@ -87,6 +85,17 @@ def client_of(folder: JobFolder, timeout_seconds: float) -> ControlClient:
 
     spec = spec_of(folder.record(), folder.record_file)
     return ControlClient(address, folder.name, credentials_of(folder, spec), timeout_seconds)
+
+
+def check_not_ended(folder: JobFolder) -> None:
+    """Refuse to ask a job that has ended; its coordinator ends before its launcher does.
+
+    Raises:
+        BadInput: it has.
+    """
+    phase = read_state(folder).get("phase")
+    if phase in ENDED:
+        raise BadInput(f"{folder.name} has {phase}; nothing of it runs that could be asked")
 
 
 def credentials_of(job: JobFolder, spec: JobSpec) -> ClientCredentials:

@@ -186,6 +186,11 @@ class SetBeliefs(GaussianProcessBeliefs):
         self._medians.clear()
         self.lifetimes.use_sessions(self._session_terms)
 
+    def forget_jobs(self) -> None:
+        """Believe the same of a cluster without jobs; those that come are new, also where their names are known."""
+        self.lifetimes.forget_jobs()
+        self.restarts.forget_jobs()
+
     def digest(self) -> str:
         """See `BeliefsByType`."""
         places = self.places.digest() if self.places.reports else ""
@@ -261,6 +266,13 @@ class Lifetimes:
             bins = {job_id: bin_of(_seconds(*entry)) for job_id, entry in self._present.items()}
             self._ranks, ends_B, reached_B = self._compute()
             self._sessions.on_jobs_present(jobs, bins, ends_B, reached_B)
+
+    def forget_jobs(self) -> None:
+        """Know none of the jobs that are there, of which none ended or was withdrawn."""
+        self._present = {}
+        self._ranks = None
+        if self._sessions is not None:
+            self._sessions.forget_jobs()
 
     def on_job_ended(self, job_id: str, samples: float) -> None:
         """A job has ended, this many samples after it was last present; others than those are passed over."""

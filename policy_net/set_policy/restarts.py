@@ -56,6 +56,11 @@ class Restarts:
         interval = (self._observed_seconds + NO_COST.interval_seconds) / (self._resizes + 1.0)
         return ResizeCost(seconds, interval)
 
+    def forget_jobs(self) -> None:
+        """Know none of the jobs that are there; what restarts cost stays."""
+        self._starting.clear()
+        self._training.clear()
+
     def observe(self, progress: Sequence[Progress]) -> None:
         """Learn from what every job did between two decisions."""
         for entry in progress:

@@ -180,6 +180,11 @@ class Sessions:
         self._sessions = self._living()
         self._rank(ends_B, reached_B)
 
+    def forget_jobs(self) -> None:
+        """Know none of the jobs that are there, of which none ended or was withdrawn."""
+        self._of = {}
+        self._ranks = {}
+
     def on_job_ended(self, job_id: str, at: int) -> None:
         """A job has ended in this bin; others than those that were present are passed over."""
         entry = self._of.pop(job_id, None)

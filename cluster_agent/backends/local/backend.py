@@ -176,6 +176,7 @@ class LocalBackend(Backend):
             pace,
             self.remove,
             self.jobs.why_it_waits,
+            self.seen,
         )
         shared = SharedAnswers(lambda: self.table.changes, self.parts.clock)
         socket = self._settings.socket or default_socket(os.environ)
@@ -190,6 +191,11 @@ class LocalBackend(Backend):
         facts = user_facts(record, self.jobs.shown(name), now, self.jobs.why_it_waits(name), trained)
         folder = self.jobs[record.name].log_folder
         return {**facts, "logs": str(folder), "log": str(folder.parents[1] / f"{record.name}.launcher.log")}
+
+    def seen(self) -> ClusterState:
+        """The machine as it was measured last, without what jobs have that stay; may be called from any thread."""
+        observation = Observation(self.jobs, self._node)
+        return observation.state(self.time_seconds, self._settings.slot_seconds, self.jobs.latest)
 
     def remove(self, name: str) -> None:
         """Remove a job that has ended: its record, logs and checkpoints; may be called from any thread.
@@ -336,7 +342,7 @@ class Observation:
     def __init__(self, jobs: RunningJobs, node: Node) -> None:
         self._jobs = jobs
         unended = jobs.table.unended
-        stay = [record.file.takes(record.granted) for record in unended if _stays(record)]
+        stay = [record.file.takes(record.granted) for record in unended if record.stays]
         self._node = replace(node, capacity=node.capacity - sum(stay, Resources(0)))
         self._records = [record for record in unended if _is_scheduled(record)]
 
@@ -345,11 +351,13 @@ class Observation:
         """Whether there is a job, and something to share."""
         return bool(self._records) and self._node.capacity.cpu_milli > 0
 
-    def state(self, time_seconds: float, slot_seconds: float) -> ClusterState:
-        """The machine as a policy sees it; measures every job."""
-        usual, unknown = self._usual_epochs(), UsualEpoch()
+    def state(
+        self, time_seconds: float, slot_seconds: float, measure: Callable[[str], LocalMeasurement] | None = None
+    ) -> ClusterState:
+        """The machine as a policy sees it; measures every job, unless told how to."""
+        usual, unknown, measure = self._usual_epochs(), UsualEpoch(), measure or self._jobs.measure
         jobs = [
-            scheduled_job(record, self._jobs.measure(record.name), usual.get(record.file.model_type, unknown))
+            scheduled_job(record, measure(record.name), usual.get(record.file.model_type, unknown))
             for record in self._records
         ]
         return ClusterState(time_seconds, (self._node,), tuple(jobs), slot_seconds, CapacityMode.POOLED)
@@ -406,12 +414,7 @@ def _least(one: Allocation, other: Allocation) -> Allocation:
 def _is_scheduled(record: LocalJobRecord) -> bool:
     """Whether a decision is about it; about a held one as long as it has something."""
     active = not record.held or record.state is JobState.RUNNING
-    return active and not record.cancelling and not _stays(record)
-
-
-def _stays(record: LocalJobRecord) -> bool:
-    """Whether it runs, and nobody but its user may stop it: it would start over."""
-    return record.file.fixed and record.state is JobState.RUNNING and not record.held
+    return active and not record.cancelling and not record.stays
 
 
 def _report_cold_starts(line: str) -> None:

@@ -15,7 +15,8 @@ from cluster_agent.job_messages import METHODS, Facts
 from cluster_agent.recording.last_decision import WeighedDecision, cores, weighed_decision
 from foundation.figures import counted
 from foundation.text import nearest
-from policy_net.domain import SUSPENDED, Allocation, Job, Resources
+from policy_net.domain import SUSPENDED, Allocation, ClusterState, Job, Resources
+from policy_net.exchange.state_codec import encode_state
 
 _MOST_ENDED = 20
 """Jobs of a type by which its speed is reckoned where nobody measured it: the last of them."""
@@ -70,6 +71,7 @@ class JobDesk:
         capacity: what all jobs together may take.
         pace_seconds: the slot, and the least time between two decisions.
         remove: removes all that an ended job has left; only its record, unless given.
+        seen: the machine now, with the jobs that are decided about, and without what others have.
     """
 
     table: JobTable
@@ -80,6 +82,7 @@ class JobDesk:
     pace_seconds: tuple[float, float] = (30.0, 2.0)
     remove: Callable[[str], None] | None = None
     why_it_waits: Callable[[str], str] | None = None
+    seen: Callable[[], ClusterState] | None = None
 
     @property
     def answers(self) -> dict[str, Callable[[Mapping[str, Any]], Facts]]:
@@ -116,6 +119,7 @@ class JobDesk:
                 "modelType": job.model_type,
                 "kind": job.kind.value,
                 "epochs": epochs,
+                "fixed": job.fixed,
                 **{role: [of.cpu, of.gpu] for role, of in zip(("worker", "ps"), tasks, strict=True)},
                 **{name: [size.workers, size.ps] for name, size in sizes.items()},
             },
@@ -128,7 +132,29 @@ class JobDesk:
             "slotSeconds": self.pace_seconds[0],
             "debounceSeconds": self.pace_seconds[1],
             "stateDir": str(self.state_dir.absolute()),
+            **({} if self.seen is None else {"state": encode_state(self.seen())}),
+            **self._fixed(),
         }
+
+    def _fixed(self) -> dict[str, Any]:
+        """Of scripts of a fixed size, of which nobody counts what they do: what they have, and how long others took.
+
+        `staying` are those that run: type, millicores, GPUs and seconds so far (null: it is being ended). `waiting`
+        are the types of those that wait, by name, and `seconds` how long the last that are done took, by type.
+        """
+        staying, waiting, seconds = [], {}, dict[str, list[float]]()
+        for record in self.table:
+            file = record.file
+            if record.stays:
+                takes, ran = file.takes(record.granted), self.facts(record)["runSeconds"]
+                row = [file.model_type, takes.cpu_milli, takes.gpu, None if record.cancelling else ran]
+                staying.append(row)
+            elif file.fixed and not record.state.ended:
+                waiting[record.name] = file.model_type
+            elif file.fixed and record.state is JobState.DONE and record.trained_seconds > 0.0:
+                seconds.setdefault(file.model_type, []).append(record.trained_seconds)
+        last = {name: found[-_MOST_ENDED:] for name, found in seconds.items()}
+        return {"staying": staying, "waiting": waiting, "seconds": last}
 
     def _ended_alike(self, job: JobFile) -> list[list[float]]:
         """Of the last jobs of its type and kind that ended: workers and PSs held last, samples and seconds in all."""

@@ -106,6 +106,11 @@ class LocalJobRecord(Section):
         """What it was asked to have last."""
         return Allocation(self.granted_workers, self.granted_ps)
 
+    @property
+    def stays(self) -> bool:
+        """Whether it runs, and nobody but its user may stop it: it would start over."""
+        return self.file.fixed and self.state is JobState.RUNNING and not self.held
+
 
 class JobTable:
     """All jobs of one agent, by name; may be asked from any thread.

@@ -36,16 +36,16 @@ from elastic_runtime.launcher.commands.options import (
     open_own_job,
 )
 from elastic_runtime.launcher.commands.requests import (
-    CALL_SECONDS,
     PATIENCE_SECONDS,
     Patience,
     RequestId,
     WaitOption,
     ask,
+    asked,
     chosen_id,
 )
 from elastic_runtime.launcher.job_folder import JobFolder, JobLock, create, holder_of, resume_command
-from elastic_runtime.launcher.job_status import client_of, credentials_of, resting_facts
+from elastic_runtime.launcher.job_status import credentials_of, resting_facts
 from elastic_runtime.protocol.plan import ENDED, JobPhase
 from foundation.output import Form, Output, show
 
@@ -257,7 +257,7 @@ def resume(
         size = None if servers is None or workers is None else Size(servers, workers)
         _supervise(job, output, first_request, quiet, size)
         return
-    with client_of(job, CALL_SECONDS) as client:
+    with asked(job) as client:
         status = client.status()
         if status.phase is not JobPhase.SUSPENDED:
             raise BadInput(f"{name} is {status.phase.value}, not suspended; `elastic-run resize` changes its size")

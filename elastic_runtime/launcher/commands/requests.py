@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from typing import Annotated
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,9 +25,12 @@ from elastic_runtime.launcher.commands.options import (
     open_own_job,
 )
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, resume_command
-from elastic_runtime.launcher.job_status import client_of, read_state, resting_facts
+from elastic_runtime.launcher.job_status import check_not_ended, client_of, read_state, resting_facts
 from elastic_runtime.protocol.plan import ENDED, JobPhase
 from foundation.output import Form, Output, show
+
+if TYPE_CHECKING:
+    from elastic_runtime.control.client import ControlClient
 
 WaitOption = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or only until the job took the request.")
@@ -88,7 +92,7 @@ def resize(
         raise BadInput("give --ps, --workers, or both; or a --victim to replace")
     job = open_own_job(folder, name, "explain", anyway=anyway)
     chosen = chosen_id(request_id)
-    with client_of(job, CALL_SECONDS) as client:
+    with asked(job) as client:
         if servers is None or workers is None:
             status = client.status()
             if status.phase is JobPhase.SUSPENDED:
@@ -121,7 +125,7 @@ def suspend(
     """Write a checkpoint and end a job's tasks; its launcher stays, and `resume` goes on with the job."""
     job = open_own_job(folder, name, "suspend", anyway=anyway)
     chosen = chosen_id(request_id)
-    with client_of(job, CALL_SECONDS) as client:
+    with asked(job) as client:
         ask(job, lambda: client.suspend(chosen), f"{name} is suspended", chosen, wait, timeout, output)
 
 
@@ -163,6 +167,22 @@ def _warn_of_few_cores(workers: int) -> None:
             f"{PROGRAM}: {workers} workers are more than the {cores} core{'s' * (cores != 1)} here; they share them",
             file=sys.stderr,
         )
+
+
+@contextlib.contextmanager
+def asked(job: JobFolder) -> Iterator[ControlClient]:
+    """Client of a job that runs.
+
+    Raises:
+        BadInput: nothing of it runs, or it ends just now.
+        CoordinatorUnreachable: it runs, and does not answer.
+    """
+    try:
+        with client_of(job, CALL_SECONDS) as client:
+            yield client
+    except CoordinatorUnreachable:
+        check_not_ended(job)
+        raise
 
 
 def chosen_id(given: str | None) -> str:

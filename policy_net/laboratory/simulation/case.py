@@ -343,6 +343,11 @@ class Case:
         of_network = None if self._network is None else self._network.failure
         return found or self._nodes.failure or of_network or MemoryError("no memory for a simulation")
 
+    def end_of(self, job_id: str) -> float | None:
+        """Seconds at which a job has ended; None: it has not."""
+        at = next(number for number, job in enumerate(self._jobs) if job.job_id == job_id)
+        return None if math.isnan(self._end[at]) else float(self._end[at])
+
     def result(self, standing: Standing) -> FinishedRun:
         """What the run gave."""
         outcomes = tuple(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -191,8 +192,11 @@ def run_compiled(
     on_progress: Callable[[float], None] | None = None,
     *,
     keep_beliefs: bool = True,
+    until_done: str | None = None,
 ) -> FinishedRun:
     """Run a case that is not `uncovered` to its end; the policy then believes what it has found out, if it is to.
+
+    With `until_done` it ends with that job; what came later is left out of the outcomes.
 
     Raises:
         BadInput: a job of the workload can never run in this environment.
@@ -205,7 +209,7 @@ def run_compiled(
     if not twin:
         raise MemoryError("no memory for a simulation")
     try:
-        while standing.status == 0:
+        while standing.status == 0 and (until_done is None or prepared.end_of(until_done) is None):
             library().twin_advance(twin, _CHUNK)
             if on_progress is not None:
                 on_progress(standing.ended_jobs / len(workload.jobs))
@@ -215,7 +219,12 @@ def run_compiled(
         raise prepared.failure()
     if keep_beliefs:
         prepared.keep_beliefs(standing.decisions)
-    return prepared.result(standing)
+    found = prepared.result(standing)
+    end = None if until_done is None else prepared.end_of(until_done)
+    if end is None:
+        return found
+    ended = (one if (one.end_seconds or math.inf) <= end else replace(one, end_seconds=None) for one in found.outcomes)
+    return replace(found, outcomes=tuple(ended), standstill=None)
 
 
 @kept_for_the_latest
@@ -297,7 +306,7 @@ def replay(
         on_progress: called after every decision with the share of jobs that have ended, 0 to 1.
         clock: measures the policy; only the three time figures of the result depend on it.
         placement_effect: see `Simulation`.
-        until_done: id of the job with whose end the replay ends.
+        until_done: id of the job with whose end the replay ends; counters may count some decisions more.
         compiled: whether the compiled twin may be used; it measures no time of single decisions.
         keep_beliefs: whether the policy goes on with what it found out here; without, it is as it was.
         by_an_agent: whether an agent is to decide by it, at an agent's pace, whatever the policy.
@@ -310,13 +319,16 @@ def replay(
     started = clock()
     if environment.decide_on is DecideOn.EVENT and decides_at_once(policy) and not by_an_agent:
         environment = replace(environment, debounce_seconds=0.0)
-    if (
-        compiled
-        and not (record_timeline or until_done)
-        and uncovered(workload, environment, policy, speeds, placement_effect) is None
-    ):
+    if compiled and not record_timeline and uncovered(workload, environment, policy, speeds, placement_effect) is None:
         run = run_compiled(
-            workload, environment, policy, speeds, placement_effect, on_progress, keep_beliefs=keep_beliefs
+            workload,
+            environment,
+            policy,
+            speeds,
+            placement_effect,
+            on_progress,
+            keep_beliefs=keep_beliefs,
+            until_done=until_done,
         )
         if run.standstill is not None:
             raise run.standstill.error(policy.name, workload.name)

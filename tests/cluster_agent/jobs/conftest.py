@@ -27,7 +27,8 @@ def world(tmp_path: Path) -> LocalWorld:
 def shell(
     world: LocalWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Shell]:
-    desk = JobDesk(world.backend.table, world.capacity, world.backend.facts, lambda: world.now, tmp_path)
+    backend = world.backend
+    desk = JobDesk(backend.table, world.capacity, backend.facts, lambda: world.now, tmp_path, seen=backend.seen)
     socket = tmp_path / "s" / "jobs.sock"
     server = JobServer(socket, desk.answers)
     monkeypatch.setenv("CLUSTER_AGENT_SOCKET", str(socket))

@@ -9,6 +9,7 @@ import pytest
 from deciding import Deciding, submit
 from job_shell import Shell
 
+from cluster_agent.backends.local.job_table import JobState
 from cluster_agent.jobs.cluster_access import USUAL_POLICY
 from policy_net.policy import DEFAULT_POLICY
 
@@ -122,6 +123,55 @@ def test_of_a_type_that_only_others_measured_their_speed_is_taken_and_said(shell
         "no job of resnet-50 has trained here yet: how much an epoch of it is, is a guess",
     ]
     assert (answer["start"]["guess"], answer["end"]["guess"]) == (False, True), "it waits for nobody"
+
+
+def script(shell: Shell, name: str, model_type: str = "plain") -> None:
+    shell.file("plain.py", "print()\n")
+    words = ("submit", "--name", name, "--model-type", model_type, "--cpu", "3", "--", "python", "plain.py")
+    assert shell.type(*words).code == 0
+
+
+def test_scripts_of_a_fixed_size_that_fill_the_machine_are_waited_for(shell: Shell, deciding: Deciding) -> None:
+    script(shell, "one")
+    script(shell, "two", "other")
+    deciding.once()
+    assert {shell.world.jobs[name].held.workers for name in ("one", "two")} == {1}
+    submit(shell, "behind", "--epochs", "50")  # nothing is left to decide about, so no decision has seen it
+    answer = foresee(shell, "--epochs", "5", "--workers", "2")
+    assert answer["jobsPresent"] == 3
+    assert answer["start"]["median"] > 0.0
+    assert answer["start"]["guess"]
+    assert (
+        answer["notes"][0] == "nothing was measured of other, plain, of which jobs are here: when they end is a guess"
+    )
+
+
+def test_scripts_of_a_fixed_size_are_foreseen_by_how_long_others_of_their_type_took(
+    shell: Shell, deciding: Deciding
+) -> None:
+    for name, seconds in (("one", 40.0), ("two", 60.0), ("three", 50.0)):
+        script(shell, name)
+        table = shell.world.backend.table
+        table.change(name, state=JobState.DONE, trained_seconds=seconds, ended_unix_seconds=shell.world.now)
+    script(shell, "four")
+    script(shell, "five")
+    submit(shell, "measured")
+    deciding.once()
+    said = shell.type("simulate", "--model-type", "plain", "--cpu", "3", "-o", "json", "--", "python", "plain.py")
+    answer = said.json
+    assert answer["notes"] == ["nobody counts what plain does: it is to take as long as 3 ended jobs did"]
+    assert not answer["start"]["guess"]
+    assert not answer["end"]["guess"]
+    assert answer["start"]["low"] > 0.0
+    took = answer["end"]["median"] - answer["start"]["median"]
+    assert 25.0 < took < 120.0
+    shell.world.backend.table.change("four", cancelling=True)
+    assert (
+        shell.type("simulate", "--model-type", "plain", "-o", "json", "--", "python", "plain.py").json["start"][
+            "median"
+        ]
+        < answer["start"]["median"]
+    )
 
 
 def test_before_the_first_decision_and_for_what_cannot_run_a_line_says_why(shell: Shell) -> None:

@@ -290,6 +290,10 @@ def test_a_job_whose_coordinator_does_not_answer_is_exit_code_3(typed: Typed, tm
         write_json(job.state_file, {"phase": "finished", "step": 9})
         facts = typed.json("status", job.name)
         assert (facts["phase"], facts["step"], facts["launcher"]) == ("finished", 9, os.getpid())
+        job.address_file.unlink()
+        for words in (["resize", job.name, "--ps", "1"], ["suspend", job.name], ["resume", job.name]):
+            code, _, err = typed(*words)
+            assert (code, err) == (2, "elastic-run: train-1 has finished; nothing of it runs that could be asked\n")
 
 
 def test_who_watches_a_job_looks_again_when_it_does_not_answer(

@@ -153,3 +153,10 @@ def test_what_is_no_snapshot_is_refused(bad: object) -> None:
 
 def test_bins_cover_what_jobs_take() -> None:
     assert FIRST_EDGE_SECONDS * np.prod([1.5] * (BINS - 1)) > HALF_YEAR / 2
+
+
+def test_jobs_that_are_forgotten_have_neither_ended_nor_been_withdrawn() -> None:
+    known, others = after([10.0, 20.0]), after([10.0, 20.0])
+    known.on_jobs_present({"there": (5.0, 1.0)})
+    known.forget_jobs()
+    assert known.snapshot() == others.snapshot()

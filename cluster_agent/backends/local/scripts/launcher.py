@@ -350,6 +350,7 @@ class ScriptSupervisor:
             self._change(group, target)
         if self._stop_at is not None and self._clock() >= self._stop_at:
             _log.warning("workers-not-stopped", folder=str(self._folder.path), seconds=self._record.stop_seconds)
+            self._stop_at = math.inf
             group.terminate()
 
     def _change(self, group: RankGroup, target: Target) -> None:
@@ -363,8 +364,9 @@ class ScriptSupervisor:
         if self._stop_at is not None:
             return
         self._paused_at = self._clock()
-        self._stop_at = self._clock() + (self._record.stop_seconds if self._record.elastic else 0.0)
+        self._stop_at = math.inf  # a script of a fixed size has no checkpoint that could be waited for
         if self._record.elastic:
+            self._stop_at = self._clock() + self._record.stop_seconds
             self._files.stop_file.touch(mode=0o600)
         else:
             group.terminate()

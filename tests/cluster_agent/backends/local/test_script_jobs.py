@@ -99,6 +99,8 @@ def test_one_that_ignores_sigterm_is_killed_and_one_that_is_held_starts_over(ope
     assert job.request("2", SUSPENDED, resume=False) == ""
     ended(job)
     assert phase_of(job) is JobPhase.SUSPENDED
+    said = (job.log_folder.parents[1] / "job.launcher.log").read_text(encoding="utf-8")
+    assert "workers-not-stopped" not in said, "no checkpoint is waited for that never comes"
     job.start(Allocation(1))
     wait_until(lambda: log.read_text(encoding="utf-8").count("deaf") == 2, "it starts over")
     job.terminate()

@@ -31,11 +31,10 @@ class AllReduce(OnlineFit):
         self._kinds["any"] = JobKind.ALLREDUCE
 
 
-def run(*jobs: WorkloadJob, until: str | None = None) -> dict[str, float | None]:
+def run(*jobs: WorkloadJob, until: str | None = None, compiled: bool = True) -> dict[str, float | None]:
     environment = Environment(nodes=2, node_sizes=SIZES, decide_on=DecideOn.EVENT)
-    found = replay(
-        Workload("w", jobs), environment, build_policy("fifo-backfill", PolicyContext()), AllReduce(), until_done=until
-    )
+    policy = build_policy("fifo-backfill", PolicyContext())
+    found = replay(Workload("w", jobs), environment, policy, AllReduce(), until_done=until, compiled=compiled)
     return {outcome.job_id: outcome.end_seconds for outcome in found.outcomes}
 
 
@@ -61,7 +60,9 @@ def test_what_is_kept_of_a_cluster_of_like_nodes_is_what_it_was() -> None:
 
 def test_a_replay_until_one_job_is_done_leaves_the_others_without_an_end() -> None:
     short, long = job("short", 1), replace(job("long", 1), total_epochs=1e6)
-    whole, part = run(short, long), run(short, long, until="short")
-    assert part["short"] == whole["short"]
-    assert part["long"] is None
+    whole = run(short, long)
+    for compiled in (False, True):
+        part = run(short, long, until="short", compiled=compiled)
+        assert part["short"] == whole["short"]
+        assert part["long"] is None
     assert whole["long"] is not None
