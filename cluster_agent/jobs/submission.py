@@ -6,6 +6,8 @@ is read (`cluster_forecast.py`).
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +25,7 @@ _STARTERS = frozenset({"torchrun", "accelerate", "deepspeed", "mpirun", "horovod
 Described = Annotated[
     list[str],
     typer.Argument(
-        metavar="FILE... | -- python SCRIPT [ARGUMENTS]...", help="Job files (YAML; - is standard input), or a command."
+        metavar="FILE... | -- COMMAND [ARGUMENTS]...", help="Job files (YAML; - is standard input), or a command."
     ),
 ]
 JobName = Annotated[str | None, typer.Option("--name", help="The job's; from its script unless given.")]
@@ -111,7 +113,9 @@ def described(words: list[str], given: dict[str, Any], sizes: dict[str, TaskWord
             if options and isinstance(tasks, dict):
                 content[role] = {**tasks, **options}
         content |= {key: value for key, value in given.items() if value is not None}
-        content.setdefault("modelType", Path(str(content.get("script", "job"))).stem)
+        script = Path(str(content.get("script", "job")))
+        is_module = isinstance(content.get("interpreter"), list) and content["interpreter"][-1:] == ["-m"]
+        content.setdefault("modelType", script.name.rpartition(".")[2] if is_module else script.stem)
         messages.append({"job": content, "folder": str(Path.cwd()), "source": source})
     return messages
 
@@ -126,16 +130,88 @@ def _read(words: list[str]) -> list[tuple[str, dict[str, Any]]]:
             for word in words
             for content in read_job_files(Path(word))
         ]
-    if Path(words[0]).name.startswith("python"):
-        words = words[1:]
-    if words and Path(words[0]).name in _STARTERS:
+    if not words or words[0].startswith("-"):
+        raise BadJobFile("a job is a file (.yaml), or a command such as `-- python train.py --lr 0.1`")
+    content = _command(words[0], words[1:])
+    return [(content["script"], content)]
+
+
+def _command(first: str, words: list[str]) -> dict[str, Any]:
+    """A job that is a command: a Python script, a module, or any program.
+
+    Raises:
+        BadJobFile: it is none.
+    """
+    from elastic_runtime.launcher.script_source import names_python  # noqa: PLC0415  (not of commands that only ask)
+
+    name = Path(first).name
+    if name in _STARTERS:
         raise BadJobFile(
-            f"{words[0]}: give the script itself, as in `-- python train.py`: the agent starts its processes, also "
+            f"{first}: give the script itself, as in `-- python train.py`: the agent starts its processes, also "
             "those of torch's process group (docs/guide/local.md says how)"
         )
-    if not words or words[0].startswith("-") or Path(words[0]).suffix != ".py":
-        raise BadJobFile("a job is a file (.yaml), or a command such as `-- python train.py --lr 0.1`")
-    return [(words[0], {"script": words[0], "args": words[1:]})]
+    if names_python(name):
+        options, words = _python_options(first, words)
+        python = _python_meant(first)
+        interpreter = [python, *options] if options or python != _OWN else None
+        return _without_none({"script": words[0], "args": words[1:], "interpreter": interpreter})
+    if Path(first).suffix == ".py":
+        python = _python_meant(_OWN)
+        return _without_none({"script": first, "args": words, "interpreter": None if python == _OWN else [python]})
+    program = shutil.which(first)
+    if program is None:
+        there = "may not be run; `chmod +x` it, or name what runs it" if Path(first).exists() else "is no program here"
+        raise BadJobFile(
+            f"{first}: {there}; a job is a file (.yaml), or a command such as `-- python train.py --lr 0.1`"
+        )
+    program = os.path.abspath(program)  # noqa: PTH100  (a program may look at the name by which it is called)
+    if "/" not in first and words and Path(words[0]).is_file():  # `bash run.sh`: it has the script's name
+        return {"script": words[0], "args": words[1:], "interpreter": [program]}
+    return {"script": program, "args": words, "interpreter": []}
+
+
+_OWN = "python"
+"""The agent's own Python, in the words of job files."""
+_WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
+
+
+def _python_meant(first: str) -> str:
+    """The Python that a word means where it is typed: of an environment that is active, or by its path."""
+    from elastic_runtime.launcher.script_source import is_own_python  # noqa: PLC0415
+
+    if first not in (_OWN, "python3"):
+        found = shutil.which(first)
+        if found is None:
+            raise BadJobFile(f"{first}: there is no such program that may be run")
+        return os.path.abspath(found)  # noqa: PTH100  (an environment's Python is a link)
+    active = next((os.environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if os.environ.get(name)), None)
+    found = None if active is None else shutil.which(first, path=f"{active}/bin")
+    return _OWN if found is None or is_own_python(Path(found)) else os.path.abspath(found)  # noqa: PTH100
+
+
+def _python_options(first: str, words: list[str]) -> tuple[list[str], list[str]]:
+    """Options of Python, the last of which may be `-m`, and what stands behind them.
+
+    Raises:
+        BadJobFile: there is nothing, or it is no script and no module.
+    """
+    options: list[str] = []
+    rest = list(words)
+    while rest and rest[0].startswith("-") and options[-1:] != ["-m"]:
+        word = rest.pop(0)
+        if word in ("-", "-c") or word.startswith("-c"):
+            raise BadJobFile(f"{first} {word}: put the code into a file, and submit that")
+        if word.startswith("-m") and word != "-m":
+            word, rest = "-m", [word[2:], *rest]
+        options += [word, *(rest[:1] if word in _WITH_VALUE else ())]
+        rest = rest[1:] if word in _WITH_VALUE else rest
+    if not rest:
+        raise BadJobFile(f"{first}: name a script behind it, such as `-- python train.py --lr 0.1`")
+    return [word for word in options if word != "-u"], rest  # nobody's output is buffered
+
+
+def _without_none(content: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if value is not None}
 
 
 def _span(role: str, text: str) -> dict[str, int]:
@@ -150,7 +226,7 @@ def _span(role: str, text: str) -> dict[str, int]:
 JobArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="FILE... | -- python SCRIPT [ARGUMENTS]...",
+        metavar="FILE... | -- COMMAND [ARGUMENTS]...",
         help="A job file (YAML; - is standard input), or a command.",
     ),
 ]

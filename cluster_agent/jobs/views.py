@@ -122,11 +122,16 @@ def _rows(job: dict[str, Any], now_unix_seconds: float) -> Iterable[tuple[str, s
         "waited": clock_time(job["waitedSeconds"]),
         "trained": of_time["run"] + (f", {duration(stall)} of it in resizes" if stall else ""),
         "age": of_time["age"],
-        "command": " ".join([job["script"], *job["args"]]),
+        "command": " ".join([*(job.get("interpreter") or ()), job["script"], *job["args"]]),
+        **({"runs in": job["workdir"]} if "workdir" in job else {}),
+        **({"starts": _COLD} if job.get("interpreter") and job["kind"] != "fixed" else {}),
         "said last": plain_line(job["lastLine"]) + last_age if job.get("lastLine") else _EMPTY,
         "log": job["log"],
     }
     return rows.items()
+
+
+_COLD = "with nothing imported ahead: not by the agent's own Python, or with options"
 
 
 def _age(seen_unix_seconds: float | None, now_unix_seconds: float) -> str:

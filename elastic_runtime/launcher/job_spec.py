@@ -34,6 +34,8 @@ class JobSpec(BaseModel):
     arguments: tuple[str, ...] = ()
     python: str
     """The interpreter that runs the script and our own processes."""
+    options: tuple[str, ...] = ()
+    """Of the interpreter, where it runs the script; behind `-m` the script is the name of a module."""
     working_folder: Path
     servers: int = Field(ge=1)
     workers: int = Field(ge=1)
@@ -62,6 +64,11 @@ class JobSpec(BaseModel):
     def record(self) -> dict[str, Any]:
         """As it is written."""
         return self.model_dump(mode="json")
+
+    @property
+    def is_module(self) -> bool:
+        """Whether the script is the name of a module."""
+        return self.options[-1:] == ("-m",)
 
     @property
     def on_one_machine(self) -> bool:
@@ -180,7 +187,7 @@ class Programs:
     def task(self, task: str) -> tuple[str, ...]:
         """Command line of a worker or a parameter server."""
         if is_worker(task):
-            return (self.spec.python, str(self.spec.script), *self.spec.arguments)
+            return (self.spec.python, *self.spec.options, str(self.spec.script), *self.spec.arguments)
         return (self.spec.python, "-m", "elastic_runtime.server", f"--task={task}")
 
     def coordinator_process(self, bind: str, listener: int | None, again: bool = False) -> ProcessSpec:

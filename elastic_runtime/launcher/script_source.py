@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import os
+import re
 import stat
 import sys
 import sysconfig
@@ -24,6 +25,17 @@ _DISTRIBUTED = frozenset({"init_process_group", "DistributedDataParallel"})
 """Of torch's own way to train in several processes, which torchrun starts."""
 _MOST_MODULES = 200
 """Modules of the script's own that are looked through."""
+
+
+def names_python(word: str) -> bool:
+    """Whether a program is a Python, by its name."""
+    return re.fullmatch(r"(python|pypy)[0-9.]*", Path(word).name) is not None
+
+
+def is_own_python(path: Path) -> bool:
+    """Whether a Python is this process's: of the same environment, by whatever name."""
+    own = Path(sys.executable)
+    return path.parent.resolve() == own.parent.resolve() and path.resolve() == own.resolve()
 
 
 def joins(script: Path, tree: ast.AST) -> bool:

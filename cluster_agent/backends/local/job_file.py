@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import ast
 import math
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,7 +27,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from cluster_agent.errors import BadJobFile
-from elastic_runtime.launcher.script_source import joins
+from elastic_runtime.launcher.script_source import is_own_python, joins, names_python
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 from policy_net.domain import MAX_ALLREDUCE_WORKERS, MAX_TASKS_PER_ROLE, Allocation, JobKind, Resources
 from policy_net.errors import BadInput
@@ -32,7 +35,6 @@ from policy_net.settings import Section, text_of
 from policy_net.settings_problems import FileWords, first_problems
 from policy_net.strict_yaml import read_yaml_documents, shown_path
 
-_IN_WORDS = FileWords("key")
 NAME = r"[a-z0-9]([a-z0-9-]{0,51}[a-z0-9])?"
 JobName = Annotated[str, text_of(NAME, "use lower case letters, digits and -, with a letter or digit at both ends")]
 ModelType = Annotated[
@@ -69,6 +71,10 @@ def _passable(text: str) -> str:
     except UnicodeEncodeError:
         raise ValueError("is no UTF-8 text") from None
     return text
+
+
+def _in_words(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
 
 
 Word = Annotated[str, AfterValidator(_passable)]
@@ -167,7 +173,10 @@ class JobFile(_Words):
     suspend: bool = False
     """Whether it waits for `cluster-agent resume`."""
     script: PathName
-    """The Python file to run."""
+    """The Python file to run; or a program; or, behind an interpreter whose last word is `-m`, the name of a module."""
+    interpreter: Annotated[tuple[Word, ...], BeforeValidator(_in_words)] | None = None
+    """Path of the Python that runs the script, or a list of it and its options; `python` is the agent's own, as unless
+    set. Of a program it is empty."""
     args: tuple[Word, ...] = ()
     env: dict[Variable, Word] = Field(default_factory=dict)
     workdir: PathName | None = None
@@ -189,6 +198,26 @@ class JobFile(_Words):
     def kind(self) -> JobKind:
         """As schedulers call it."""
         return JobKind.PS if self.communication == "PS" else JobKind.ALLREDUCE
+
+    @property
+    def is_module(self) -> bool:
+        """Whether its script is the name of a module."""
+        return self.interpreter is not None and self.interpreter[-1:] == ("-m",)
+
+    @property
+    def is_python(self) -> bool:
+        """Whether Python runs its script, and no other program."""
+        return self.interpreter is None or (bool(self.interpreter) and names_python(self.interpreter[0]))
+
+    @property
+    def title(self) -> str:
+        """What its script is called, without its folder and ending."""
+        return self.script.name.rpartition(".")[2] if self.is_module else self.script.stem
+
+    def interpreter_words(self, own: str) -> tuple[str, ...]:
+        """What stands before the script on its command line; `own` is the agent's Python."""
+        words = (OWN_PYTHON,) if self.interpreter is None else self.interpreter
+        return tuple(own if at == 0 and word == OWN_PYTHON else word for at, word in enumerate(words))
 
     @property
     def fixed(self) -> bool:
@@ -262,7 +291,7 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
         job = JobFile.model_validate(content)
     except ValidationError as error:
         raise BadJobFile(f"{source}: {plain_line(first_problems(error, JobFile, FileWords('key')))}") from error
-    script, workdir = folder / job.script, folder / (job.workdir or ".")
+    workdir = folder / (job.workdir or ".")
     size_bytes = sum(len(word.encode()) + 1 for word in (*job.args, *job.env, *job.env.values()))
     if size_bytes > _LONGEST_COMMAND_BYTES:
         raise BadJobFile(
@@ -270,19 +299,112 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
         )
     if not _is(Path.is_dir, workdir):
         raise BadJobFile(f"{source}: workdir = {plain_line(str(workdir))}: there is no such folder")
-    if not _is(Path.is_file, script):
+    job = _with_interpreter(job, folder, source)
+    script = _found_module(workdir, str(job.script)) if job.is_module else folder / job.script
+    if script is not None and not _is(Path.is_file, script):
         raise BadJobFile(f"{source}: script = {plain_line(str(script))}: there is no such file")
-    elastic = _joins(script, source) if job.elastic is None else job.elastic
-    if not elastic:
+    elastic = job.elastic
+    if elastic is None:
+        elastic = script is not None and job.is_python and _joins(script, source, strict=job.interpreter is None)
+    if elastic:
+        _check_can_join(job, workdir, source)
+    else:
         job = _of_fixed_size(job, source)
-    elif job.communication == "AllReduce" and "ps" in job.model_fields_set:
+    if elastic and job.communication == "AllReduce" and "ps" in job.model_fields_set:
         raise BadJobFile(f"{source}: ps: an AllReduce job has no parameter servers; leave it out, or use PS")
     if job.worker.max > job.kind.most_workers:
         raise BadJobFile(
             f"{source}: worker: max = {job.worker.max}: a job with parameter servers has at most {MAX_TASKS_PER_ROLE} "
             f"workers; use that, or communication: AllReduce, with up to {MAX_ALLREDUCE_WORKERS}"
         )
-    return job.model_copy(update={"script": script.resolve(), "workdir": workdir.resolve(), "elastic": elastic})
+    where = (
+        {} if script is None or job.is_module else {"script": script.resolve() if job.is_python else script.absolute()}
+    )
+    return job.model_copy(update={**where, "workdir": workdir.resolve(), "elastic": elastic})
+
+
+OWN_PYTHON = "python"
+"""Stands for the agent's own Python, whose packages a job has unless it names another one."""
+_MISSING = "import sys, importlib.util as u; print(*(n for n in sys.argv[1:] if u.find_spec(n) is None))"
+_LOOK_SECONDS = 5.0
+"""For another Python's answer, while a user waits; one that is slower is taken for fit."""
+
+
+def _with_interpreter(job: JobFile, folder: Path, source: str) -> JobFile:
+    """The job with a whole path of what runs its script; nothing, where that is the agent's Python without options.
+
+    Raises:
+        BadJobFile: there is no such program.
+    """
+    words = job.interpreter
+    if words is None:
+        return job.model_copy(update={"interpreter": ()}) if _is_program(folder / job.script) else job
+    if not words:
+        if not os.access(folder / job.script, os.X_OK):
+            path = plain_line(str(folder / job.script))
+            raise BadJobFile(f"{source}: script = {path}: may not be run; `chmod +x` it, or name an interpreter")
+        return job
+    first = words[0]
+    if first not in (OWN_PYTHON, "python3"):
+        found = shutil.which(str(folder / first) if "/" in first else first, path=job.env.get("PATH"))
+        if found is None:
+            raise BadJobFile(f"{source}: interpreter = {plain_line(first)}: there is no such program that may be run")
+        first = OWN_PYTHON if is_own_python(Path(found)) else os.path.abspath(found)  # noqa: PTH100  (links stay)
+    else:
+        first = OWN_PYTHON
+    words = (first, *(word for word in words[1:] if word != "-u"))  # nobody's output is buffered
+    return job.model_copy(update={"interpreter": None if words == (OWN_PYTHON,) else words})
+
+
+def _is_program(path: Path) -> bool:
+    """Whether a file is run as it is: it may be, and is machine code, or names an interpreter that is no Python."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(_LONGEST_FIRST_LINE)
+    except OSError:
+        return False
+    runs = first.startswith(b"\x7fELF") or (first.startswith(b"#!") and b"python" not in first)
+    return runs and os.access(path, os.X_OK)
+
+
+_LONGEST_FIRST_LINE = 256
+
+
+def _found_module(folder: Path, name: str) -> Path | None:
+    """The file of a module below a folder; None of one that is installed."""
+    place = folder.joinpath(*name.split("."))
+    return next((path for path in (place.with_name(f"{place.name}.py"), place / "__main__.py") if path.is_file()), None)
+
+
+def _check_can_join(job: JobFile, workdir: Path, source: str) -> None:
+    """Refuse a Python that has no elastic_runtime for a job whose script joins.
+
+    Raises:
+        BadJobFile: it has none, or no torch.
+    """
+    if not job.is_python:
+        raise BadJobFile(f"{source}: elastic: a script that joins is run by a Python; name it as `interpreter`")
+    words = job.interpreter_words(OWN_PYTHON)
+    if words[0] == OWN_PYTHON:
+        return
+    try:
+        answer = subprocess.run(  # noqa: S603  (the user's own interpreter)
+            [words[0], "-c", _MISSING, "elastic_runtime", "torch"],
+            cwd=workdir,
+            env={**os.environ, **job.env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_LOOK_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    missing = answer.stdout.decode(errors="replace").split()
+    if answer.returncode or missing:
+        packages = [{"elastic_runtime": "fedl2"}.get(name, name) for name in missing]
+        what = f"has no {' and no '.join(packages)}" if missing else "does not run"
+        todo = f"`{words[0]} -m pip install {' '.join(packages)}`" if missing else "name another one"
+        raise BadJobFile(f"{source}: interpreter = {words[0]}: {what}, which a script that joins needs; {todo}")
 
 
 def _is(kind: Callable[[Path], bool], path: Path) -> bool:
@@ -312,11 +434,13 @@ def _of_fixed_size(job: JobFile, source: str) -> JobFile:
     return job.model_copy(update={"worker": fixed, "communication": "AllReduce"})
 
 
-def _joins(script: Path, source: str) -> bool:
-    """Whether a script joins a job; one that does not parse is refused before it costs a start."""
+def _joins(script: Path, source: str, *, strict: bool) -> bool:
+    """Whether a script joins a job; if `strict`, one that does not parse is refused before it costs a start."""
     try:
         tree = ast.parse(script.read_bytes(), filename=str(script))
     except (SyntaxError, ValueError) as error:
+        if not strict:  # another Python may know more words
+            return False
         raise BadJobFile(f"{source}: script = {script}: is no Python ({plain_line(str(error))})") from error
     except OSError as error:
         raise BadJobFile(f"{source}: script = {script}: cannot be read ({error.strerror})") from error

@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 
+from cluster_agent.backends.local.job_file import JobFile
 from cluster_agent.backends.local.job_table import LocalJobRecord
 from cluster_agent.backends.local.launchers import Launchers
 from cluster_agent.backends.local.machine_shares import gpu_file, thread_variables
@@ -219,12 +220,14 @@ class ElasticJob(JobProcesses):
                 f"--checkpoint-seconds={self._file.checkpoint_seconds}",
                 f"--worker-threads={max(1, self._file.worker.cpu // 1000)}",
                 *self._gpu_options(),
+                *(f"--interpreter={word}" for word in self._interpreter()),
                 "--joins-elsewhere",  # its submission has looked at that, or its file says so
                 str(self._file.script),
                 *self._file.args,
             ]
         folder = self._file.workdir or Path.cwd()
-        number = self._launchers.spawn(self.name, command, folder, self._environment, self._file.script)
+        ahead = _imported_ahead(self._file)
+        number = self._launchers.spawn(self.name, command, folder, self._environment, ahead)
         _log.info("job-started", job=self.name, workers=allocation.workers, ps=allocation.ps, process=number)
 
     def measure(self) -> LocalMeasurement:
@@ -261,6 +264,9 @@ class ElasticJob(JobProcesses):
         """See `JobProcesses`."""
         self._close_client()
         super().clear()
+
+    def _interpreter(self) -> tuple[str, ...]:
+        return () if self._file.interpreter is None else self._file.interpreter_words(sys.executable)
 
     def _gpu_options(self) -> list[str]:
         each = self._file.worker.gpu
@@ -338,6 +344,11 @@ def _measured(status: JobStatus) -> LocalMeasurement:
     )
 
 
+def _imported_ahead(file: JobFile) -> Path | None:
+    """The script whose imports are made before it starts; None where another Python runs it, or this with options."""
+    return file.script if file.interpreter is None else None
+
+
 class ScriptJob(JobProcesses):
     """One script's processes; `grace_seconds` lead from SIGTERM to SIGKILL."""
 
@@ -369,6 +380,7 @@ class ScriptJob(JobProcesses):
                 gpu_file=self._gpu_file,
                 checkpoint_seconds=file.checkpoint_seconds,
                 grace_seconds=self._grace_seconds,
+                interpreter=None if file.interpreter is None else file.interpreter_words(sys.executable),
             )
         )
         before = self._folder.read(ScriptState)
@@ -379,7 +391,7 @@ class ScriptJob(JobProcesses):
         command = [sys.executable, "-m", _LAUNCHER, str(self._folder.path)]
         environment, script = self._environment, None
         if file.elastic:
-            environment, script = {**environment, MORE_VARIABLE: _ALSO_IMPORTED}, file.script
+            environment, script = {**environment, MORE_VARIABLE: _ALSO_IMPORTED}, _imported_ahead(file)
         number = self._launchers.spawn(self.name, command, self._folder.path, environment, script)
         _log.info("job-started", job=self.name, workers=allocation.workers, ps=0, process=number)
 

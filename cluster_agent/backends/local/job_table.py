@@ -248,7 +248,7 @@ class JobTable:
         return self._folder / f"{name}.json"
 
     def _free_name(self, file: JobFile) -> str:
-        stem = "".join(letter if letter.isalnum() else "-" for letter in file.script.stem.lower()).strip("-")[:40]
+        stem = "".join(letter if letter.isalnum() else "-" for letter in file.title.lower()).strip("-")[:40]
         names = (f"{stem.strip('-') or 'job'}-{number}" for number in itertools.count(self._next))
         return next(name for name in names if not self._path(name).exists())
 

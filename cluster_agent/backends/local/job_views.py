@@ -129,6 +129,8 @@ def user_facts(
             for role, tasks in roles.items()
         },
         "script": str(file.script),
+        "interpreter": None if file.interpreter is None else list(file.interpreter),
+        "workdir": str(file.workdir),
         "args": list(file.args),
         "submittedUnixSeconds": record.submitted_unix_seconds,
         "waitedSeconds": age_seconds - run_seconds,

@@ -139,6 +139,15 @@ def run(
     gpu_file: Annotated[
         Path | None, typer.Option("--gpu-file", help="A JSON list of the GPUs that the job has; it may change.")
     ] = None,
+    interpreter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--interpreter",
+            metavar="WORD",
+            help="Another Python for the job's processes, which then start cold, and its options, a word each "
+            "(repeatable); behind -m the script is a module's name.",
+        ),
+    ] = None,
     cold: Annotated[
         bool,
         typer.Option("--cold", envvar="ELASTIC_COLD", help="Start every task from the beginning, rather than fork it."),
@@ -169,7 +178,9 @@ def run(
         raise BadInput("--restore needs --checkpoints: the folder of an earlier job's checkpoints")
     if (worker_gpus > 0) != (gpu_file is not None):
         raise BadInput("--worker-gpus and --gpu-file go together; give both of them, or none")
-    script = check_script(script)
+    python, *options = interpreter or [sys.executable]
+    is_module = options[-1:] == ["-m"]
+    script = script if is_module else check_script(script)
     if checkpoints is not None:
         check_checkpoints(checkpoints, restore)
     check_address(bind, port, "--port")
@@ -183,7 +194,8 @@ def run(
     spec = JobSpec(
         script=script,
         arguments=tuple(arguments or ()),
-        python=sys.executable,
+        python=python,
+        options=tuple(options),
         working_folder=Path.cwd(),
         servers=servers,
         workers=workers,
@@ -204,13 +216,14 @@ def run(
         curve=curve,
         worker_threads=worker_threads,
         worker_gpus=worker_gpus,
-        cold=cold,
+        cold=cold or bool(interpreter),
         gpu_file=_absolute(gpu_file),
     )
     _check_tls(spec)
-    if not joins_elsewhere:
-        check_joins(script)
-    _report_script_options(script, arguments or ())
+    if not is_module:
+        if not joins_elsewhere:
+            check_joins(script)
+        _report_script_options(script, arguments or ())
     job = create(jobs, name, script, spec.record())
     _supervise(job, output, None, quiet)
 
@@ -252,7 +265,8 @@ def resume(
             raise BadInput(
                 f"{name} has {phase}; a new job can begin from its newest checkpoint: --restore --checkpoints {old}"
             )
-        check_script(spec.script)
+        if not spec.is_module:
+            check_script(spec.script)
         _check_tls(spec)
         size = None if servers is None or workers is None else Size(servers, workers)
         _supervise(job, output, first_request, quiet, size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -119,6 +120,10 @@ def test_options_go_before_what_a_file_says(shell: Shell) -> None:
         (["--", "torchrun", "train.py"], "torchrun: give the script itself, as in `-- python train.py`"),
         (["train"], "a job is a file (.yaml), or a command such as `-- python train.py --lr 0.1`"),
         (["none.py"], "none.py: there is no such file"),
+        (["--", "python"], "python: name a script behind it"),
+        (["--", "python", "-c", "print()"], "python -c: put the code into a file, and submit that"),
+        (["--", "/none/python", "train.py"], "/none/python: there is no such program that may be run"),
+        (["--", "./typo.yaml", "1"], "./typo.yaml: may not be run; `chmod +x` it, or name what runs it"),
         (["train.py", "--workers", "2-x"], "--workers 2-x: use a number, or MIN-MAX such as 1-4"),
         (["train.py", "--workers", "3-2"], "worker: max = 2 is below min = 3"),
         (["train.py", "--cpu", "20"], "train.py: needs at least 20.5 cores; this machine's jobs have 6 cores"),
@@ -134,6 +139,55 @@ def test_what_cannot_be_submitted_is_said_in_a_line_and_nothing_is_kept(
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert line in said.err
     assert shell.type("jobs", "-o", "json").json == []
+
+
+@pytest.mark.parametrize(
+    ("words", "interpreter", "script", "args"),
+    [
+        (["python", "train.py", "-m", "x"], None, "train.py", ["-m", "x"]),
+        (["python3", "-u", "train.py"], None, "train.py", []),
+        (["python", "-W", "ignore", "-O", "plain.py", "1"], ["python", "-W", "ignore", "-O"], "plain.py", ["1"]),
+        (["python", "-m", "pkg.fit", "--lr", "1"], ["python", "-m"], None, ["--lr", "1"]),
+        (["python", "-mpkg.fit"], ["python", "-m"], None, []),
+        (["env/bin/python", "plain.py"], ["{here}/env/bin/python"], "plain.py", []),
+        (["./run.sh", "a b"], [], "run.sh", ["a b"]),
+        (["sh", "run.sh"], ["{sh}"], "run.sh", []),
+        (["sh", "-e", "run.sh"], [], "{sh}", ["-e", "run.sh"]),
+    ],
+)
+def test_a_command_is_run_as_it_is_typed(
+    shell: Shell, words: list[str], interpreter: list[str] | None, script: str | None, args: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    shell.file("plain.py", "print()\n")
+    (shell.folder / "env" / "bin").mkdir(parents=True)
+    (shell.folder / "env" / "bin" / "python").symlink_to(sys.executable)
+    (shell.folder / shell.file("run.sh", "#!/bin/sh\n")).chmod(0o700)
+    here, sh = str(shell.folder), str(shutil.which("sh"))
+    found = shell.type("submit", "-o", "json", "--name", "one", "--", *words).json
+    named = [word.format(here=here, sh=sh) for word in interpreter] if interpreter is not None else None
+    where = "pkg.fit" if script is None else script.format(sh=sh)
+    assert found["interpreter"] == named
+    assert found["script"] == (where if script is None else str(shell.folder / where))
+    assert (found["args"], found["workdir"]) == (args, here)
+    fixed = script not in ("train.py",)
+    shown = shell.type("job", "one").out
+    assert ("starts" in shown) == (not fixed and interpreter is not None)
+    assert " ".join([*(named or []), found["script"], *args])[:60] in shown.replace("\n", " ")
+
+
+def test_an_active_environment_is_what_python_means(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.file("plain.py", "print()\n")
+    (shell.folder / "env" / "bin").mkdir(parents=True)
+    (shell.folder / "env" / "bin" / "python").symlink_to(sys.executable)
+    monkeypatch.setenv("CONDA_PREFIX", str(shell.folder / "env"))
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    found = shell.type("submit", "-o", "json", "--", "python", "plain.py").json
+    assert found["interpreter"] == [str(shell.folder / "env" / "bin" / "python")]
+    monkeypatch.setenv("CONDA_PREFIX", sys.prefix)
+    assert shell.type("submit", "-o", "json", "--", "python", "plain.py").json["interpreter"] is None
 
 
 def test_a_machine_without_jobs_says_how_to_hand_one_over(shell: Shell) -> None:

@@ -2,12 +2,14 @@
 
 import re
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from certificates import certificate_files
-from real_jobs import DIGITS, RealJob
+from real_jobs import DIGITS, ROOT, RealJob
 
 from elastic_runtime.checkpoint import latest_durable, list_checkpoints, read_model
 
@@ -42,6 +44,23 @@ def test_a_job_trains_to_the_end_and_another_one_begins_there_encrypted(job: Rea
         assert (status["phase"], status["step"]) == ("finished", 322)
         assert "epoch 12 " not in again.output()
         assert "epoch 13 " in again.output()
+
+
+def test_a_job_is_trained_by_another_python(job: RealJob, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    python = tmp_path / "env" / "bin" / "python"
+    (packages,) = (tmp_path / "env").glob("lib/python*/site-packages")
+    (packages / "same.pth").write_text("\n".join([str(ROOT), *filter(None, sys.path)]), encoding="utf-8")
+    script = tmp_path / "by.py"
+    script.write_text(
+        "import runpy, sys\nimport elastic_runtime\nprint('by', sys.executable, sys.flags.optimize)\n"
+        f"runpy.run_path({str(DIGITS)!r}, run_name='__main__')\n",
+        encoding="utf-8",
+    )
+    job.launch(f"--interpreter={python}", "--interpreter=-O", "--name", job.name, str(script), "--epochs", "2")
+    assert job.end() == 0, job.output()
+    assert f"by {python} 1" in job.output()
+    assert "parameter-server: trained" in job.output()
 
 
 def test_a_job_is_resized_four_times_suspended_and_resumed_and_has_learned(job: RealJob) -> None:

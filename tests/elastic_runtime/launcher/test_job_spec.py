@@ -30,3 +30,12 @@ def test_a_module_in_the_folder_where_a_job_is_started_is_the_scripts_and_not_ou
     assert reported["worker-0"] == "of the user\n"
     assert reported["ps-0"].startswith("usage: python -m elastic_runtime.server ")
     assert reported["coordinator"].startswith("usage: python -m elastic_runtime.coordinator ")
+
+
+def test_another_python_with_options_runs_the_script_and_our_own_processes_have_it_without(tmp_path: Path) -> None:
+    job = make_job(tmp_path, "pass")
+    record = {**job.record(), "python": "/env/bin/python", "options": ["-O", "-m"], "script": "pkg.fit"}
+    programs = Programs(spec_of(record, job.record_file), job, os.environ)
+    assert programs.task("worker-0") == ("/env/bin/python", "-O", "-m", "pkg.fit")
+    assert programs.task("ps-0")[:3] == ("/env/bin/python", "-m", "elastic_runtime.server")
+    assert programs.spec.is_module

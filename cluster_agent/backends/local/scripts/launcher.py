@@ -79,14 +79,13 @@ class RankGroup:
         self._killed = False
         self._port = _reserved_port() if record.elastic or workers > 1 else None
         self._processes: dict[str, TaskProcess] = {}
-        command = (record.python, str(record.script), *record.args)
         settings = LauncherSettings()
         try:
             for rank in range(workers):
                 name = f"worker-{rank}"
                 variables = self._variables(record, folder, rank, gpus)
                 spec = ProcessSpec(
-                    command, {**environment, **variables}, record.workdir, folder / "logs" / f"{name}.log"
+                    record.command, {**environment, **variables}, record.workdir, folder / "logs" / f"{name}.log"
                 )
                 self._processes[name] = TaskProcess(name, spec, settings.log_bytes, _ignore_line, warm)
         except OSError:
@@ -226,7 +225,7 @@ class ScriptSupervisor:
         self._changes = tuple(change for change in folder.changes() if change.ended_unix_seconds)
         self.group: RankGroup | None = None
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._warm = self._starter() if record.elastic else None
+        self._warm = self._starter() if record.elastic and record.interpreter is None else None
         drop_inherited()  # it was taken, or is not wanted
         self._coming: Target | None = None
         self._stop_at: float | None = None
@@ -268,9 +267,8 @@ class ScriptSupervisor:
         )
 
     def _worker(self, log_file: Path) -> ProcessSpec:
-        command = (self._record.python, str(self._record.script), *self._record.args)
         environment = {**self._environment, "PYTHONUNBUFFERED": "1"}
-        return ProcessSpec(command, environment, self._record.workdir, log_file)
+        return ProcessSpec(self._record.command, environment, self._record.workdir, log_file)
 
     def _desired(self) -> Target:
         return self._folder.read(Target) or Target(request_id="", workers=1)

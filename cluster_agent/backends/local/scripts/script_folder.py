@@ -33,6 +33,7 @@ class ScriptRecord(Section):
         grace_seconds: from SIGTERM to SIGKILL.
         stop_seconds: for the checkpoint at which all workers stop; then they are ended without.
         restarts: failures in a row, without progress in between, after which the job fails.
+        interpreter: what stands before the script in place of `python`, which it then is not.
     """
 
     python: str
@@ -46,6 +47,13 @@ class ScriptRecord(Section):
     grace_seconds: float = Field(10.0, ge=0.0)
     stop_seconds: float = Field(60.0, ge=0.0)
     restarts: int = Field(3, ge=0)
+    interpreter: tuple[str, ...] | None = None
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """Of a worker."""
+        words = (self.python,) if self.interpreter is None else self.interpreter
+        return (*words, str(self.script), *self.args)
 
 
 class Target(Section):

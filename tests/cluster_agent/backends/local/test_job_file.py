@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +212,60 @@ def test_what_is_no_text_and_what_is_no_file_are_refused(folder: Path) -> None:
 def test_a_job_file_that_is_not_there_is_named(folder: Path) -> None:
     with pytest.raises(BadJobFile, match=r"gone.yaml: cannot be read \(No such file or directory\)"):
         read_job_files(folder / "gone.yaml")
+
+
+def own_words(job: JobFile) -> tuple[str, ...]:
+    return job.interpreter_words("own")
+
+
+def test_what_runs_a_script_is_the_agents_python_unless_another_one_is_named(folder: Path) -> None:
+    other = folder / "env" / "bin" / "python3"
+    other.parent.mkdir(parents=True)
+    other.symlink_to(sys.executable)
+    for same in ("python", "python3", sys.executable, ["python", "-u"]):
+        assert check_job(content(interpreter=same), folder, "it").interpreter is None
+    job = check_job(content(script="plain.py", interpreter="env/bin/python3"), folder, "it")
+    assert own_words(job) == (str(other),), "a link stays one: it is what tells an environment"
+    assert own_words(check_job(content(interpreter=["python", "-O"]), folder, "it")) == ("own", "-O")
+    assert job.is_python
+    assert JobFile.model_validate_json(job.model_dump_json()) == job
+
+
+def test_a_module_is_looked_for_below_the_working_folder(folder: Path) -> None:
+    (folder / "pkg").mkdir()
+    (folder / "pkg" / "fit.py").write_text("import elastic_runtime\n", encoding="utf-8")
+    job = check_job({"modelType": "x", "interpreter": ["python", "-m"], "script": "pkg.fit"}, folder, "it")
+    assert (own_words(job), str(job.script), job.title, job.elastic) == (("own", "-m"), "pkg.fit", "fit", True)
+    installed = check_job({"modelType": "x", "interpreter": ["python", "-m"], "script": "timeit"}, folder, "it")
+    assert installed.fixed
+
+
+def test_a_program_is_run_as_it_is_and_has_a_fixed_size(folder: Path) -> None:
+    script = folder / "run.sh"
+    script.write_text("#!/bin/sh\nexec python train.py\n", encoding="utf-8")
+    with pytest.raises(BadJobFile, match=r"run\.sh: is no Python"):
+        check_job(content(script="run.sh"), folder, "it")
+    with pytest.raises(BadJobFile, match="may not be run; `chmod \\+x` it, or name an interpreter"):
+        check_job(content(script="run.sh", interpreter=[]), folder, "it")
+    script.chmod(0o700)
+    job = check_job(content(script="run.sh"), folder, "it")
+    assert (own_words(job), job.script, job.fixed, job.is_python) == ((), script, True, False)
+    assert own_words(check_job(content(script="run.sh", interpreter="sh"), folder, "it")) == (shutil.which("sh"),)
+    with pytest.raises(BadJobFile, match="a script that joins is run by a Python"):
+        check_job(content(script="run.sh", elastic=True), folder, "it")
+
+
+def test_another_python_needs_the_runtime_for_a_script_that_joins(folder: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
+    python = folder / "env" / "bin" / "python"
+    (folder / "newer.py").write_text("never before = 3\n", encoding="utf-8")
+    assert check_job(content(script="newer.py", interpreter=str(python)), folder, "it").fixed
+    with pytest.raises(BadJobFile) as caught:
+        check_job(content(interpreter=str(python)), folder, "it")
+    line = f"interpreter = {python}: has no fedl2 and no torch, which a script that joins needs"
+    assert line in str(caught.value)
+    assert f"`{python} -m pip install fedl2 torch`" in str(caught.value)
+    packages = os.pathsep.join(path for path in sys.path if path)
+    assert check_job(content(interpreter=str(python), env={"PYTHONPATH": packages}), folder, "it").elastic
+    with pytest.raises(BadJobFile, match=r"interpreter = gone/python: there is no such program that may be run"):
+        check_job(content(interpreter="gone/python"), folder, "it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -71,6 +72,28 @@ def test_its_exit_code_decides_what_became_of_it(opened: Opened, code: str, phas
     measured = job.measure()
     assert (measured.phase, measured.failure) == (phase, failure)
     assert measured.running == measured.target == SUSPENDED
+
+
+def test_it_is_run_by_the_python_that_is_named_and_a_program_by_itself(opened: Opened, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    python = str(tmp_path / "env" / "bin" / "python")
+    says = "import sys; print('prefix', sys.prefix, sys.flags.optimize, __name__)"
+    (tmp_path / "run").write_text("#!/bin/sh\necho program $1\n", encoding="utf-8")
+    (tmp_path / "run").chmod(0o700)
+    jobs = {
+        f"prefix {tmp_path / 'env'} 0 __main__": opened(says, name="other", interpreter=python),
+        f"prefix {sys.prefix} 1 __main__": opened(says, name="optimized", interpreter=["python", "-O"]),
+        f"prefix {tmp_path / 'env'} 1 __main__": opened(
+            says, name="module", interpreter=[python, "-O", "-m"], script="module"
+        ),
+        "program 3": opened("", name="run", script="run", args=["3"]),
+    }
+    for job in jobs.values():
+        job.start(Allocation(1))
+    for line, job in jobs.items():
+        ended(job)
+        assert phase_of(job) is JobPhase.FINISHED
+        assert line in (job.log_folder / "worker-0.log").read_text(encoding="utf-8")
 
 
 def test_another_agent_finds_it_running_and_its_end(opened: Opened, tmp_path: Path) -> None:
