@@ -7,7 +7,9 @@ is read (`cluster_forecast.py`).
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +21,7 @@ from cluster_agent.jobs.client import JobClient, Socket, check_done, wait_for_en
 from cluster_agent.jobs.cluster_access import Config, Context, Kubeconfig
 from cluster_agent.jobs.views import clock_time, jobs_table
 from foundation.output import Form, Output, show
+from foundation.text import plain_line
 
 _STARTERS = frozenset({"torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun"})
 """Programs that start a script's processes, which the agent does itself."""
@@ -35,6 +38,17 @@ Workers = Annotated[str | None, typer.Option(metavar="MIN-MAX", help="How many w
 Servers = Annotated[str | None, typer.Option("--ps", metavar="MIN-MAX", help="How many parameter servers.")]
 Cpu = Annotated[str | None, typer.Option(help="Cores of one worker, such as 1 or 500m.")]
 Gpu = Annotated[int | None, typer.Option("--gpu", min=0, max=64, help="GPUs of one worker.")]
+Env = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME[=VALUE]", help="A variable of the job; as it is here, unless given a value."),
+]
+EnvFile = Annotated[
+    list[Path] | None, typer.Option("--env-file", help="Variables of the job, NAME=VALUE a line; # begins a comment.")
+]
+Export = Annotated[
+    str | None,
+    typer.Option("--export", metavar="ALL|NONE|NAMES", help="Variables as they are here: all, or names with commas."),
+]
 PsCpu = Annotated[str | None, typer.Option("--ps-cpu", help="Cores of one parameter server, such as 1 or 500m.")]
 
 
@@ -48,6 +62,9 @@ def submit(
     cpu: Cpu = None,
     ps_cpu: PsCpu = None,
     gpu: Gpu = None,
+    env: Env = None,
+    env_file: EnvFile = None,
+    export: Export = None,
     suspend: Annotated[bool, typer.Option(help="Take it, and wait for `cluster-agent resume`.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Until all have ended; exit code 1 unless done.")] = False,
     socket: Socket = None,
@@ -60,7 +77,13 @@ def submit(
     sizes = {"worker": TaskWords(workers, cpu, gpu), "ps": TaskWords(ps, ps_cpu)}
     given: dict[str, Any] = {"name": name, "modelType": model_type, "suspend": suspend or None}
     given["work"] = None if epochs is None else {"epochs": epochs}
+    exported = exported_variables(export, os.environ)
+    stated = stated_variables(env or (), env_file or (), os.environ)
     messages = described(job, given, sizes)
+    for message in messages:
+        own = message["job"].get("env") or {}
+        if (exported or stated) and isinstance(own, dict):
+            message["job"]["env"] = {**exported, **own, **stated}
     if name is not None and len(messages) > 1:
         raise BadJobFile(f"--name {name}: there are {len(messages)} jobs; name them in their files")
     client = JobClient(socket)
@@ -85,6 +108,62 @@ def submit(
             check_done(facts)
 
 
+_OF_THE_SHELL = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "PYTHONHOME"})
+"""Variables that mean nothing elsewhere, or break the agent's own Python."""
+_OF_JOBS = "ELASTIC_"
+
+
+def exported_variables(words: str | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """What `--export` names: ALL, NONE, or names and NAME=VALUE with commas between them, ALL among them or not.
+
+    Raises:
+        BadJobFile: a variable is not set.
+    """
+    found: dict[str, str] = {}
+    for word in words.split(",") if words else ():
+        if word == "ALL":
+            own = {name for name in environment if name in _OF_THE_SHELL or name.startswith(_OF_JOBS)}
+            found |= {name: value for name, value in environment.items() if name not in own}
+        elif word != "NONE":
+            found |= [_variable("--export", word, environment)]
+    return found
+
+
+def stated_variables(words: Sequence[str], files: Sequence[Path], environment: Mapping[str, str]) -> dict[str, str]:
+    """What `--env` (`words`) and `--env-file` say; the words count for more.
+
+    Raises:
+        BadJobFile: a file cannot be read, a line is none, or a variable is not set.
+    """
+    found: dict[str, str] = {}
+    for file in files:
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise BadJobFile(f"--env-file {file}: cannot be read ({error.strerror}); name a file") from error
+        except ValueError as error:
+            raise BadJobFile(f"--env-file {file}: is no UTF-8 text") from error
+        for number, line in enumerate(lines, 1):
+            text = line.strip().removeprefix("export ").lstrip()
+            if text and not text.startswith("#"):
+                name, value = _variable(f"--env-file {file}, line {number},", text, environment)
+                quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+                found[name] = value[1:-1] if quoted else value
+    return found | dict(_variable("--env", word, environment) for word in words)
+
+
+def _variable(where: str, text: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    name, given, value = text.partition("=")
+    if not _NAME.fullmatch(name):
+        raise BadJobFile(f"{where} {plain_line(text)}: is no variable; use NAME, or NAME=VALUE")
+    if not given and name not in environment:
+        raise BadJobFile(f"{where} {name}: is not set here; give {name}=VALUE")
+    return name, value if given else environment[name]
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
 @dataclass(frozen=True, slots=True)
 class TaskWords:
     """What a command line says of the tasks of a role: how many, cores and GPUs of one; None where it says nothing."""
@@ -105,6 +184,10 @@ def described(words: list[str], given: dict[str, Any], sizes: dict[str, TaskWord
     Raises:
         BadJobFile: it describes no job.
     """
+    try:
+        folder = Path.cwd()
+    except OSError as error:
+        raise BadJobFile("the folder in which this is typed is gone; change to another one") from error
     messages = []
     for source, content in _read(words):
         for role, stated in sizes.items():
@@ -116,7 +199,7 @@ def described(words: list[str], given: dict[str, Any], sizes: dict[str, TaskWord
         script = Path(str(content.get("script", "job")))
         is_module = isinstance(content.get("interpreter"), list) and content["interpreter"][-1:] == ["-m"]
         content.setdefault("modelType", script.name.rpartition(".")[2] if is_module else script.stem)
-        messages.append({"job": content, "folder": str(Path.cwd()), "source": source})
+        messages.append({"job": content, "folder": str(folder), "source": source})
     return messages
 
 

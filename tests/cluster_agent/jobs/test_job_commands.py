@@ -190,6 +190,49 @@ def test_an_active_environment_is_what_python_means(shell: Shell, monkeypatch: p
     assert shell.type("submit", "-o", "json", "--", "python", "plain.py").json["interpreter"] is None
 
 
+def test_a_job_has_the_variables_that_are_named(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE", "here")
+    monkeypatch.setenv("ELASTIC_COORDINATOR", "of another job")
+    shell.file("vars", "# of the night\nexport TOKEN='a b'\n\nMINE\nWIDE= x=y \n")
+    shell.file("job.yaml", "modelType: x\nscript: train.py\nenv: {MINE: file, OWN: file}\n")
+
+    def submitted(*words: str) -> dict[str, str]:
+        name = shell.type("submit", "-o", "json", *words).json["name"]
+        record = shell.world.backend.table.get(name)
+        assert record is not None
+        return record.file.env
+
+    assert submitted("job.yaml") == {"MINE": "file", "OWN": "file"}
+    given = ("--env", "MINE", "--env", "NEW=a,b=c", "--env-file", "vars", "job.yaml")
+    assert submitted(*given) == {"MINE": "here", "OWN": "file", "TOKEN": "a b", "WIDE": " x=y", "NEW": "a,b=c"}
+    assert submitted("--export", "MINE,B=2", "--", "python", "train.py") == {"MINE": "here", "B": "2"}
+    assert submitted("--export", "NONE", "--", "python", "train.py") == {}
+    everything = submitted("--export", "ALL,B=2", "job.yaml")
+    assert everything.items() >= {"MINE": "file", "B": "2", "PATH": os.environ["PATH"]}.items()
+    assert not {"ELASTIC_COORDINATOR", "PWD", "SHLVL"} & everything.keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--env", "NOT_HERE"], "--env NOT_HERE: is not set here; give NOT_HERE=VALUE"),
+        (["--env", "=x"], "--env =x: is no variable; use NAME, or NAME=VALUE"),
+        (["--export", "NOT_HERE"], "--export NOT_HERE: is not set here"),
+        (["--env-file", "gone"], "--env-file gone: cannot be read (No such file or directory); name a file"),
+        (["--env-file", "odd"], "--env-file odd, line 2, two words: is no variable"),
+        (["--env-file", "bytes"], "--env-file bytes: is no UTF-8 text"),
+        (["--env", "A=" + 70_000 * "x"], "args and env have 70003 bytes, and may have 65536"),
+    ],
+)
+def test_variables_that_cannot_be_are_refused_in_a_line(shell: Shell, words: list[str], line: str) -> None:
+    shell.file("odd", "A=1\ntwo words\n")
+    (shell.folder / "bytes").write_bytes(b"A=\xff\n")
+    said = shell.type("submit", *words, "--", "python", "train.py")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert line in said.err
+    assert shell.type("jobs", "-o", "json").json == []
+
+
 def test_a_machine_without_jobs_says_how_to_hand_one_over(shell: Shell) -> None:
     assert shell.type("jobs").out == "no jobs; `cluster-agent submit` hands one over\n"
 
