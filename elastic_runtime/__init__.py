@@ -13,8 +13,22 @@ if TYPE_CHECKING:
     from elastic_runtime.worker.batches import Batch
     from elastic_runtime.worker.job import Job, Progress
     from elastic_runtime.worker.join import join
+    from elastic_runtime.worker.prepared.prepare import epochs, prepare, rows, state, steps, weight
+    from elastic_runtime.worker.prepared.prepare import total as sum
+
+    is_first: bool
+    finished: bool
 
 __all__ = [
+    "prepare",
+    "state",
+    "epochs",
+    "steps",
+    "rows",
+    "weight",
+    "sum",
+    "is_first",
+    "finished",
     "join",
     "Job",
     "Batch",
@@ -29,6 +43,9 @@ __all__ = [
     "ModelMismatch",
 ]
 
+_PREPARED = {"prepare", "state", "epochs", "steps", "rows", "weight"}
+_NOW = {"is_first", "finished"}
+"""Words of a prepared script that are true at one time and not at another."""
 _PLACES = {
     "join": "worker.join",
     "Job": "worker.job",
@@ -44,6 +61,10 @@ _PLACES = {
 
 def __getattr__(name: str) -> Any:
     """A public name that is not loaded yet; a script asks for one before it can use anything wrongly."""
+    if name in _PREPARED or name in _NOW or name == "sum":
+        end_with_2_for_bad_input()
+        found = getattr(import_module(f"{__name__}.worker.prepared.prepare"), "total" if name == "sum" else name)
+        return found() if name in _NOW else found
     if name in _PLACES:
         end_with_2_for_bad_input()
         return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

@@ -40,6 +40,31 @@ if job.finished and job.is_first:
 """
 
 
+OWN_LOOP = """
+import pathlib, sys, time, torch
+from torch.utils.data import DataLoader, TensorDataset
+import elastic_runtime as elastic
+
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(640, 32), torch.randint(0, 2, (640,)))
+model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+loader = DataLoader(data, batch_size=32, shuffle=True)
+model, optimizer, loader = elastic.prepare(model, optimizer, loader)
+let_go = pathlib.Path(sys.argv[2])
+for epoch in elastic.epochs(int(sys.argv[1])):
+    for inputs, labels in loader:
+        if not let_go.exists():
+            time.sleep(0.25)
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+if elastic.is_first:
+    print("trained", loader.step, flush=True)
+"""
+
+
 def training(epochs: int, name: str) -> list[str]:
     """The command of a job, which takes its time until it is let go."""
     return ["python", "train.py", str(epochs), f"go-{name}"]
@@ -153,8 +178,10 @@ print("was let go", flush=True)
 """
 
 
-def test_scripts_and_all_reduce_jobs_share_the_machine_and_survive_their_agent(machine: Machine) -> None:
+@pytest.mark.parametrize("script", [SCRIPT, OWN_LOOP], ids=["join", "prepare"])
+def test_scripts_and_all_reduce_jobs_share_the_machine_and_survive_their_agent(machine: Machine, script: str) -> None:
     (machine.folder / "plain.py").write_text(PLAIN, encoding="utf-8")
+    (machine.folder / "train.py").write_text(script, encoding="utf-8")
     content = {"name": "ring", "modelType": "mlp", "communication": "AllReduce", "work": {"epochs": 40}}
     content |= {"script": "train.py", "args": training(40, "ring")[2:], "worker": {"max": 2}}
     (machine.folder / "ring.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")

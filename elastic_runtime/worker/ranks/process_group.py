@@ -56,13 +56,13 @@ class ProcessGroup:
         named = PrefixStore(f"elastic-{next(_groups)}", store)
         dist.init_process_group(backend, timeout=deadline, store=named, rank=rank, world_size=size)
 
-    def begin_sum(self, tensor: torch.Tensor) -> Callable[[], None]:
+    def begin_sum(self, tensor: torch.Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Callable[[], None]:
         """Begin to replace a tensor by its sum over all processes; calling the returned function waits for it.
 
         All processes must begin their sums in the same order.
         """
         with _translated(self.rank):
-            work = dist.all_reduce(tensor, async_op=True)
+            work = dist.all_reduce(tensor, op=op, async_op=True)
 
         def wait() -> None:
             with _translated(self.rank):
@@ -71,14 +71,17 @@ class ProcessGroup:
 
         return wait
 
+    def begin_maximum(self, tensor: torch.Tensor) -> Callable[[], None]:
+        """As `begin_sum`, by the largest of all processes for each element."""
+        return self.begin_sum(tensor, dist.ReduceOp.MAX)
+
     def sum(self, tensor: torch.Tensor) -> None:
         """Replace a tensor by its sum over all processes."""
         self.begin_sum(tensor)()
 
     def maximum(self, tensor: torch.Tensor) -> None:
         """Replace each element by the largest of all processes."""
-        with _translated(self.rank):
-            dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        self.begin_maximum(tensor)()
 
     def take_from_first(self, tensor: torch.Tensor) -> None:
         """Replace a tensor by that of the first process."""
@@ -90,8 +93,8 @@ class ProcessGroup:
         size = torch.tensor([len(mine)], device=self.device)
         self.take_from_first(size)
         first = torch.zeros(int(size), dtype=torch.uint8, device=self.device)
-        if self.rank == 0:
-            first.copy_(torch.tensor(list(mine), dtype=torch.uint8))
+        if self.rank == 0 and mine:
+            first.copy_(torch.frombuffer(bytearray(mine), dtype=torch.uint8))
         self.take_from_first(first)
         return bytes(first.cpu().numpy())
 

@@ -7,8 +7,9 @@ Buffers are merged before a checkpoint at which all stop; one that is written in
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 import torch
@@ -25,8 +26,38 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """How far so many steps are, for whoever asks."""
+
+    samples: int
+    epoch: float
+    total_epochs: float
+    total_steps: int
+
+    @classmethod
+    def of(cls, order: SampleOrder, step: int) -> Reach:
+        """In the order of a job's samples."""
+        epochs, steps = divmod(step, order.steps_per_epoch)
+        in_epoch = order.steps_per_epoch * order.global_batch if order.drop_last else order.samples
+        samples = epochs * in_epoch + steps * order.global_batch
+        return cls(samples, step / order.steps_per_epoch, order.total_steps / order.steps_per_epoch, order.total_steps)
+
+
+class KeptState(Protocol):
+    """What a step changes, as a checkpoint holds it."""
+
+    def content(self, step: int) -> dict[str, Any]:
+        """Content of a checkpoint after this number of steps."""
+        ...
+
+    def take(self, content: dict[str, Any]) -> int:
+        """Become what a checkpoint holds; the steps that it has."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class RankState:
-    """What a step changes."""
+    """What a step of `join`'s training changes."""
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
@@ -60,14 +91,23 @@ class RankState:
 
 
 class RankKeeper:
-    """One process's part."""
+    """One process's part.
+
+    Args:
+        reach: how far so many steps are.
+    """
 
     def __init__(
-        self, files: RankFiles, state: RankState, order: SampleOrder, group: ProcessGroup, pod: RankPod | None = None
+        self,
+        files: RankFiles,
+        state: KeptState,
+        reach: Callable[[int], Reach],
+        group: ProcessGroup,
+        pod: RankPod | None = None,
     ) -> None:
         self._files = files
         self._state = state
-        self._order = order
+        self._reach = reach
         self._group = group
         self._pod = pod
         self._is_first = group.rank == 0
@@ -92,7 +132,7 @@ class RankKeeper:
         first = int(self._group.bytes_of_first(str(step).encode()))
         if not self._group.all_true(step == first):
             raise CheckpointError(f"{self._files.checkpoint_file}: another process has read another checkpoint")
-        self._report(step, finished=step >= self._order.total_steps)
+        self._report(step, finished=step >= self._reach(step).total_steps)
         return step
 
     def after_step(self, step: int, *, finished: bool, stopped: bool) -> None:
@@ -102,7 +142,7 @@ class RankKeeper:
             CheckpointError: the checkpoint at which all stop cannot be written.
         """
         if self._is_first and (finished or stopped):
-            self._files.save(self._state.content(self._order.total_steps if finished else step))
+            self._files.save(self._state.content(self._reach(step).total_steps if finished else step))
         elif self._is_first and self._files.checkpoint_due:
             try:
                 self._files.save(self._state.content(step))
@@ -111,19 +151,17 @@ class RankKeeper:
         self._report(step, finished=finished, stopped=stopped)
 
     def _report(self, step: int, *, finished: bool, stopped: bool = False) -> None:
-        order = self._order
-        epochs, steps = divmod(step, order.steps_per_epoch)
-        in_epoch = order.steps_per_epoch * order.global_batch if order.drop_last else order.samples
+        reach = self._reach(step)
         progress = RankProgress(
             processes=self._group.size,
             pid=os.getpid(),
             step=step,
-            samples=epochs * in_epoch + steps * order.global_batch,
-            epoch=step / order.steps_per_epoch,
-            total_epochs=order.total_steps / order.steps_per_epoch,
+            samples=reach.samples,
+            epoch=reach.epoch,
+            total_epochs=reach.total_epochs,
             finished=finished,
         )
         if self._is_first:
             self._files.report(progress, at_once=finished or stopped)
         if self._pod is not None:
-            self._pod.report(progress, order.total_steps, stopped=stopped)
+            self._pod.report(progress, reach.total_steps, stopped=stopped)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "faults" / "elastic"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "launcher"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "faults" / "elastic"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "launcher"))
 
 from forks import Forks
 
