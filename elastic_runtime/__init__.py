@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from elastic_runtime.worker.batches import Batch
     from elastic_runtime.worker.job import Job, Progress
     from elastic_runtime.worker.join import join
-    from elastic_runtime.worker.prepared.prepare import epochs, prepare, rows, state, steps, weight
+    from elastic_runtime.worker.prepared.prepare import each, epochs, prepare, rows, state, steps, weight
     from elastic_runtime.worker.prepared.prepare import total as sum
 
     is_first: bool
@@ -23,6 +23,7 @@ __all__ = [
     "prepare",
     "state",
     "epochs",
+    "each",
     "steps",
     "rows",
     "weight",
@@ -43,7 +44,7 @@ __all__ = [
     "ModelMismatch",
 ]
 
-_PREPARED = {"prepare", "state", "epochs", "steps", "rows", "weight"}
+_PREPARED = {"prepare", "state", "epochs", "each", "steps", "rows", "weight"}
 _NOW = {"is_first", "finished"}
 """Words of a prepared script that are true at one time and not at another."""
 _PLACES = {

@@ -45,8 +45,8 @@ def prepare(*given: Any, environment: Mapping[str, str] | None = None) -> Any:
     """Prepare a training: its model, its optimizer, its loader, its schedulers and scalers, in any order.
 
     Args:
-        given: one model, one optimizer (or a list of several), at most one DataLoader, and anything else that has a
-            `state_dict()` and a `load_state_dict()`.
+        given: one model, its optimizer (a list of several; none if the script changes the parameters itself), at most
+            one DataLoader, and anything else that has a `state_dict()` and a `load_state_dict()`.
 
     Returns:
         the same, in the same order; the loader is one that gives this worker's slices.
@@ -96,14 +96,22 @@ def state(**values: Any) -> State:
     return found
 
 
-def epochs(count: int) -> Iterator[int]:
-    """Epochs from 0, or from the one that the job is in."""
-    return _prepared("epochs").epochs(count)
+def epochs(start: int, stop: int | None = None) -> Iterator[int]:
+    """The epochs of `range(start, stop)`, or `range(start)`; a job that goes on begins with the one that it was in."""
+    return _prepared("epochs").epochs(0 if stop is None else start, start if stop is None else stop)
 
 
 def steps(count: int) -> Iterator[int]:
     """Steps from 0, or from where the job is, for scripts that draw their own batches; see `rows`."""
     return _prepared("steps").steps(count)
+
+
+def each(items: Sequence[Any]) -> Iterator[Any]:
+    """Items of one pass within an epoch, such as `range(0, len(data), length)`, for scripts without a loader.
+
+    All workers get the same, and draw the same random numbers; each takes its `rows` of what it makes of them.
+    """
+    return _prepared("each").each(items)
 
 
 def rows(count: int) -> slice:
@@ -166,8 +174,6 @@ def _parts_of(given: Sequence[Any]) -> Parts:
             )
     if len(models) != 1:
         raise BadInput(f"elastic.prepare got {len(models)} models; give one (several: in one nn.ModuleList)")
-    if not optimizers:
-        raise BadInput("elastic.prepare got no optimizer; give the torch.optim one that steps")
     if sum(isinstance(one, torch.optim.Optimizer) for one in given) > 1:
         raise BadInput("elastic.prepare got two optimizers; give them as a list, if each batch steps both")
     if len(loaders) > 1:

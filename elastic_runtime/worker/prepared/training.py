@@ -101,12 +101,16 @@ class PreparedTraining:
         self._kept_states: list[dict[str, Any]] = []
         self._passes_to_skip = 0
         self._in_loop = False
-        self._steps = self._epochs = 0
+        self._epochs = 1
         self._weight = 1.0
         self._samples = 0
         self._batch_size = 1
         self._backwards = self._pending = self._optimizer_steps = 0
-        self._drew_alike = False
+        self._draws_alike = False
+        self._drawn: int | None = None
+        self._alike: torch.Tensor | None = None
+        self._apart = torch.empty(0)
+        self._length = 1
         self._keeper: RankKeeper | None = None
         self._optimized = {optimizer: _parameters_of(optimizer) for optimizer in parts.optimizers}
         for optimizer in parts.optimizers:
@@ -116,8 +120,8 @@ class PreparedTraining:
         self._share_model(group)
         self._agreement = Agreement(group, self._named_facts, self._states_digest, self._wants_stop)
         self._sums = IncrementSums(parts.trained, group, lambda: self._weight, self._begin_agreement)
-        if group.rank:
-            parts.model.register_forward_pre_hook(self._on_forward)
+        parts.model.register_forward_pre_hook(self._on_forward)
+        parts.model.register_forward_hook(self._on_forward_end, always_call=True)
         if files is not None:
             pod = None if pod_place is None else RankPod(pod_place, group.rank, group.size)
             self._keeper = RankKeeper(files, self, self._reach, group, pod)
@@ -139,13 +143,13 @@ class PreparedTraining:
             state.take(self._kept_states[len(self._states)])
         self._states.append(state)
 
-    def epochs(self, count: int) -> Iterator[int]:
+    def epochs(self, start: int, stop: int) -> Iterator[int]:
         """The epochs that are left; the one that the job was in again, as far as it is left."""
         self._begin_loop()
-        self._epochs = count
+        self._epochs = stop - start
         try:
-            while self.place.epoch < count:
-                yield self.place.epoch
+            while self.place.epoch < self._epochs:
+                yield start + self.place.epoch
                 self.place = Place(self.place.epoch + 1, step=self.place.step)
         except GeneratorExit:
             if not is_left_on_purpose():
@@ -153,20 +157,38 @@ class PreparedTraining:
         self._finish()
 
     def steps(self, count: int) -> Iterator[int]:
-        """The steps that are left, for scripts that draw their own batches: random numbers are alike in all workers."""
+        """The steps that are left, one loop over all of them; see `each`."""
         self._begin_loop()
-        self._steps = count
         try:
-            while self.place.step < count:
-                self._safe_point()
-                self._share_random_numbers()
-                yield self.place.step
-                self.place.step += 1
-                self._weight = 1.0
+            yield from self.each(range(count))
         except GeneratorExit:
             if not is_left_on_purpose():
                 raise
         self._finish()
+
+    def each(self, items: Sequence[Any]) -> Iterator[Any]:
+        """The items of a pass that are left, the same in every worker; they draw the same random numbers in each.
+
+        Raises:
+            BadInput: outside `elastic.epochs`.
+            ModelMismatch: workers did not do the same.
+            SystemExit: all stop here; see `batches`.
+        """
+        self._check_loop("elastic.each was")
+        if self._passes_to_skip:
+            self._passes_to_skip -= 1
+            return
+        self._length = len(items)
+        self._draws_alike = self._group is not None and self._group.size > 1
+        try:
+            while self.place.position < len(items):
+                self._safe_point()
+                self._share_random_numbers()
+                yield items[self.place.position]
+                self._end_batch()
+        finally:
+            self._draws_alike, self.place.position = False, 0  # a loop that is left begins anew
+        self._end_pass()
 
     def batches(self) -> Iterator[Any]:
         """The batches of the pass over the loader that comes next, or what is left of it; see `PreparedLoader`.
@@ -176,11 +198,7 @@ class PreparedTraining:
             ModelMismatch: workers did not do the same.
             SystemExit: all stop here; the job goes on from its checkpoint when its processes are started again.
         """
-        if not self._in_loop:
-            raise BadInput(
-                "the prepared loader was read outside elastic.epochs: write `for epoch in elastic.epochs(N):` around "
-                "the loop over its batches"
-            )
+        self._check_loop("the prepared loader was")
         if self._passes_to_skip:
             self._passes_to_skip -= 1
             return
@@ -189,14 +207,14 @@ class PreparedTraining:
         if self._group is None:
             for batch in loader:
                 yield batch
-                self.place.step += 1
+                self._end_batch()
+            self._end_pass()
             return
         try:
             yield from self._slices(loader, self._group)
         finally:
             self._order = None  # a loop that is left begins anew
-        self.place.passes += 1
-        self.place.position = 0
+        self._end_pass()
 
     def rows(self, count: int) -> slice:
         """This worker's rows of a batch of so many that all workers have drawn alike."""
@@ -204,7 +222,8 @@ class PreparedTraining:
             return slice(0, count)
         start, stop = slice_bounds(count, self._group.size, 1)[self._group.rank]
         self._weight, self._samples, self._batch_size = (stop - start) / count, stop - start, count
-        return slice(start, max(stop, start + 1)) if start < count else slice(0, 1)
+        self._drawn = _number_of(torch.get_rng_state().numpy().tobytes()) >> 8
+        return slice(start, stop) if start < stop else slice(0, 1)
 
     def weigh(self, count: float) -> None:
         """Let this worker's slice count by so many of what its loss is a mean over, such as tokens."""
@@ -314,11 +333,25 @@ class PreparedTraining:
             self._weight, self._batch_size = weight, len(order[position])
             self._samples = round(weight * self._batch_size)
             yield data
-            self.place.position += 1
-            self.place.step += 1
+            self._end_batch()
             if merges.merges(position):
                 self._merge_buffers()
-            self._weight = 1.0
+
+    def _end_batch(self) -> None:
+        self.place.position += 1
+        self.place.step += 1
+        self._weight, self._drawn = 1.0, None
+
+    def _end_pass(self) -> None:
+        self.place.passes += 1
+        self.place.position = 0
+
+    def _check_loop(self, what: str) -> None:
+        if not self._in_loop:
+            raise BadInput(
+                f"{what} read outside elastic.epochs: write `for epoch in elastic.epochs(N):` around the loop over its "
+                "batches"
+            )
 
     def _begin_loop(self) -> None:
         if self._in_loop:
@@ -373,7 +406,7 @@ class PreparedTraining:
 
     def _begin_agreement(self, got_gradient: Sequence[bool]) -> Any:
         self._backwards += 1
-        self._pending += 1
+        self._pending += bool(self._parts.optimizers)  # without one nobody knows what is accumulated
         return self._agreement.begin(got_gradient)
 
     def _named_facts(self) -> dict[str, int]:
@@ -388,6 +421,8 @@ class PreparedTraining:
             "steps of the optimizer": self._optimizer_steps,
             "the optimizer's settings": digest(optimizers),
         }
+        if self._drawn is not None:
+            facts["the random numbers drawn before elastic.rows"] = self._drawn
         if self._parts.others:
             facts["the schedulers' states"] = digest([other.state_dict() for other in self._parts.others])
         return facts
@@ -400,9 +435,7 @@ class PreparedTraining:
 
     def _reach(self, step: int) -> Reach:
         samples = step * (self._parts.loader.batch_size or 1 if self._parts.loader is not None else self._batch_size)
-        if self._parts.loader is None:
-            return Reach(samples, step / max(1, self._steps), 1.0, self._steps)
-        length = max(1, len(self._parts.loader))
+        length = max(1, self._length if self._parts.loader is None else len(self._parts.loader))
         return Reach(samples, step / length, float(self._epochs), self._epochs * length)
 
     def _tensors(self) -> list[tuple[str, torch.Tensor]]:
@@ -444,22 +477,36 @@ class PreparedTraining:
         kept = torch.load(BytesIO(self._group.bytes_of_first(buffer.getvalue())), weights_only=True)
         if not self.is_first:
             _put_random_numbers(kept)
-            self._drew_alike = True
 
     def _draw_apart(self) -> None:
-        """From here on a worker draws numbers of its own: dropout that is alike in all slices would say less."""
+        """From here on a worker draws numbers of its own: samples are changed, and neurons left out, by others."""
         assert self._group is not None  # noqa: S101  (narrows the type)
         if self.is_first:
             return
-        number = _number_of("worker", int(torch.randint(2**62, ())), self._group.rank, self.place.step)
+        number = _number_of("worker", torch.get_rng_state().numpy().tobytes(), self._group.rank)
         torch.manual_seed(number)
         random.seed(number)
         np.random.seed(number % 2**32)
 
     def _on_forward(self, *_arguments: Any) -> None:
-        if self._drew_alike:
-            self._drew_alike = False
-            self._draw_apart()
+        """Called by torch before the model computes: what it draws, as for dropout, is each worker's own."""
+        if not self._draws_alike or self._alike is not None:
+            return
+        assert self._group is not None  # noqa: S101  (narrows the type)
+        self._alike = torch.get_rng_state()
+        if not self.is_first:
+            torch.manual_seed(_number_of("worker", self._alike.numpy().tobytes(), self._group.rank))
+        self._apart = torch.get_rng_state()
+
+    def _on_forward_end(self, *_arguments: Any) -> None:
+        """Called after it: from here on all draw alike again, and where they stood, unless the model has drawn."""
+        if self._alike is None:
+            return
+        alike, self._alike = self._alike, None
+        if torch.equal(torch.get_rng_state(), self._apart):
+            torch.set_rng_state(alike)
+        else:
+            torch.default_generator.manual_seed(_number_of("all", alike.numpy().tobytes()))
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> int:

@@ -127,10 +127,42 @@ STEPS_PREPARED = (
     .replace("torch.save(", "if elastic.is_first and elastic.finished:\n    torch.save(")
 )
 
+EACH = """
+model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
+lr = 0.5
+for epoch in range(1, 4):
+    for start in range(0, 50, 9):
+        shift = torch.rand(9, 1)
+        x, y = inputs[start : start + 9], labels[start : start + 9]
+        loss = nn.functional.cross_entropy(model(x + shift[: len(x)]), y)
+        model.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        for parameter in model.parameters():
+            parameter.data.add_(parameter.grad, alpha=-lr)
+    lr /= 2
+torch.save([model.state_dict(), lr], sys.argv[1])
+"""
+EACH_PREPARED = (
+    EACH.replace("lr = 0.5", "now = elastic.state(lr=0.5)\nmodel = elastic.prepare(model)")
+    .replace("range(1, 4)", "elastic.epochs(1, 4)")
+    .replace("range(0, 50, 9)", "elastic.each(range(0, 50, 9))")
+    .replace(
+        "        loss = nn",
+        "        mine = elastic.rows(len(x))\n"
+        "        x, y, shift = x[mine], y[mine], shift[: len(x)][mine]\n"
+        "        loss = nn",
+    )
+    .replace("-lr)", "-now.lr)")
+    .replace("    lr /= 2", "    now.lr /= 2")
+    .replace("torch.save([model.state_dict(), lr]", "if elastic.is_first:\n    torch.save([model.state_dict(), now.lr]")
+)
+
 SCRIPTS = {
     "epochs": (EPOCHS, EPOCHS_PREPARED),
     "accumulated": (ACCUMULATED, ACCUMULATED_PREPARED),
     "steps": (STEPS, STEPS_PREPARED),
+    "each": (EACH, EACH_PREPARED),
 }
 
 

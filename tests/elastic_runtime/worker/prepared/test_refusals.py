@@ -48,7 +48,6 @@ MODEL = nn.Linear(2, 1)
 REFUSED = {
     "two models": ([MODEL, nn.Linear(2, 1), sgd(MODEL)], "got 2 models; give one"),
     "no model": ([sgd(MODEL)], "got 0 models; give one"),
-    "no optimizer": ([MODEL], "got no optimizer; give the torch.optim one"),
     "two optimizers": ([MODEL, sgd(MODEL), sgd(MODEL)], "two optimizers; give them as a list"),
     "another model's optimizer": ([MODEL, sgd(nn.Linear(2, 1))], "a parameter that the prepared model has not"),
     "a closure": ([MODEL, torch.optim.LBFGS(MODEL.parameters())], "LBFGS calls backward() as often as it likes"),
@@ -91,7 +90,7 @@ def test_a_second_training_is_refused() -> None:
         elastic.prepare(*parts(), environment={})
 
 
-@pytest.mark.parametrize("word", ["epochs", "steps", "rows", "weight", "sum"])
+@pytest.mark.parametrize("word", ["epochs", "each", "steps", "rows", "weight", "sum"])
 def test_words_before_prepare_are_refused(word: str) -> None:
     with pytest.raises(BadInput, match=rf"elastic\.{word} before elastic\.prepare"):
         getattr(elastic, word)(3)
