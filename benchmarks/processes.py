@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
@@ -73,6 +75,32 @@ class CommandedModule:
         if not line:
             raise RuntimeError(f"{self._module} ended before its answer; what went wrong stands on stderr")
         return json.loads(line)
+
+
+async def answer_commands(answer: Callable[[Any], Awaitable[str]]) -> None:
+    """Answer each line of stdin with a line on stdout, both of JSON: the other side of `CommandedModule`."""
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        print(await answer(json.loads(line)), flush=True)
+
+
+@contextmanager
+def polled(poll: Callable[[], None], period_seconds: float) -> Iterator[None]:
+    """Call something once a period in a thread of its own, until the context ends or it raises an OSError."""
+    ended = threading.Event()
+
+    def run() -> None:
+        with suppress(OSError):  # the process has ended, which whoever started it sees to
+            while not ended.wait(period_seconds):
+                poll()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def cpu_seconds(pid: int) -> float:

@@ -14,30 +14,21 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 import grpc
 
-from benchmarks.push.load import CALL_SECONDS
+from benchmarks.processes import answer_commands
+from benchmarks.push.cluster import CALL_SECONDS, Cluster, channel_to
 from benchmarks.push.policies import gradient
-from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
-from policy_net.exchange.identity_file import read_identity
+from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import PolicySpec, Weights, weights_from_bytes
-from policy_net.exchange.wire import GradientUpdate, push_request
+from policy_net.exchange.wire import GradientUpdate
 
-_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_retries", 0),
-)
 _AGAIN_SECONDS = 0.5
-SAMPLES = 256
-"""That each update says it was computed from."""
 _GRADIENTS = 8
 """A process has so many different ones; values do not matter for the time."""
-_LATE_LOOK_SECONDS = 0.05
+_LATE_POLL_SECONDS = 0.05
 _OPENED_AT_ONCE = 8
 
 
@@ -100,81 +91,58 @@ class Done:
         self.failures.update(answer["failures"])
 
 
-class Cluster:
-    """One cluster's connection; `learn` and `beat` run side by side."""
+class PacedCluster(Cluster):
+    """One cluster; `learn` and `beat` run side by side."""
 
-    def __init__(self, name: str, address: str, identity: Path, spec: PolicySpec, slope: Weights) -> None:
-        self.name = name
-        own = read_identity(identity)
-        credentials = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
-        self._channel = grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
-        self._fleet = fleet_pb2_grpc.FleetStub(self._channel)
-        self._spec = spec
+    def __init__(self, name: str, address: str, identity: str, spec: PolicySpec, slope: Weights) -> None:
+        super().__init__(channel_to(address, identity, ("grpc.enable_retries", 0)), name, spec)
         self._slope = slope
-        self._incarnation = 0
-        self._sequence = 0
-
-    async def register(self) -> None:
-        """Connect and register."""
-        request = fleet_pb2.RegisterRequest(cluster=self.name)
-        reply = await self._fleet.Register(request, timeout=CALL_SECONDS, wait_for_ready=True)
-        self._incarnation = reply.incarnation
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._channel.close()
 
     async def learn(self, pace: Pace, done: Done, begin: float) -> None:
         """Push once a period, from a moment of the first one on; what was begun is answered when this returns."""
         acknowledged: list[int] = []
-        done.acknowledged[self.name] = (self._incarnation, acknowledged)
+        done.acknowledged[self.name] = (self.incarnation, acknowledged)
         moment = begin + random.Random(f"{pace.seed} {self.name}").uniform(0.0, pace.period_seconds)
         while moment < begin + pace.seconds:
             await asyncio.sleep(max(0.0, moment - time.perf_counter()))
-            base_step = await self._pull(done)
-            self._sequence += 1
-            if await self._push(base_step, done):
-                acknowledged.append(self._sequence)
+            await self._pull_at_last(done)
+            update = self.next_update(self._slope)
+            if await self._push_at_last(update, done):
+                acknowledged.append(update.sequence)
             moment += pace.period_seconds
 
     async def beat(self, pace: Pace, done: Done, begin: float) -> None:
         """Heartbeats, until the time is over."""
         moment = begin + random.Random(f"{pace.seed} {self.name}").uniform(0.0, pace.heartbeat_seconds)
         status = fleet_pb2.ClusterStatus(time_seconds=1.0, decisions=1, jobs_running=1)
-        request = fleet_pb2.HeartbeatRequest(cluster=self.name, incarnation=self._incarnation, status=status)
+        request = fleet_pb2.HeartbeatRequest(cluster=self.name, incarnation=self.incarnation, status=status)
         while moment < begin + pace.seconds:
             await asyncio.sleep(max(0.0, moment - time.perf_counter()))
             started = time.perf_counter()
             try:
-                await self._fleet.Heartbeat(request, timeout=CALL_SECONDS)
+                await self.fleet.Heartbeat(request, timeout=CALL_SECONDS)
                 done.heartbeat_ms.append(_ms_since(started))
             except grpc.aio.AioRpcError as error:
                 done.failures[error.code().name] += 1
             moment = max(moment + pace.heartbeat_seconds, time.perf_counter())
 
-    async def _pull(self, done: Done) -> int:
-        request = fleet_pb2.PullHeadRequest(cluster=self.name, incarnation=self._incarnation)
+    async def _pull_at_last(self, done: Done) -> None:
         while True:
             started = time.perf_counter()
             try:
-                head = await self._fleet.PullHead(request, timeout=CALL_SECONDS)
+                await self.pull()
             except grpc.aio.AioRpcError as error:
                 done.failures[error.code().name] += 1
                 await asyncio.sleep(_AGAIN_SECONDS)
             else:
                 done.pull_ms.append(_ms_since(started))
-                weights_from_bytes(head.weights, self._spec)
-                return int(head.step)
+                return
 
-    async def _push(self, base_step: int, done: Done) -> bool:
-        update = GradientUpdate(
-            *(self.name, self._incarnation, self._sequence, base_step, self._spec.digest, self._slope, SAMPLES, 200.0),
-            replayed=True,
-        )
+    async def _push_at_last(self, update: GradientUpdate, done: Done) -> bool:
         started = time.perf_counter()
         while True:
             try:
-                reply = await self._fleet.Push(push_request(update, want_weights=True), timeout=CALL_SECONDS)
+                reply = await self.push(update)
             except grpc.aio.AioRpcError as error:
                 done.failures[error.code().name] += 1
                 await asyncio.sleep(_AGAIN_SECONDS)
@@ -193,28 +161,28 @@ def _ms_since(started: float) -> float:
 
 async def _watch_lateness(done: Done) -> None:
     while True:
-        asked = time.perf_counter() + _LATE_LOOK_SECONDS
-        await asyncio.sleep(_LATE_LOOK_SECONDS)
+        asked = time.perf_counter() + _LATE_POLL_SECONDS
+        await asyncio.sleep(_LATE_POLL_SECONDS)
         done.late_ms.append(round(1000.0 * (time.perf_counter() - asked), 2))
 
 
-async def _open(spec: PolicySpec, command: Opened) -> list[Cluster]:
+async def _open(spec: PolicySpec, command: Opened) -> list[PacedCluster]:
     slopes = [gradient(spec, seed) for seed in range(_GRADIENTS)]
     clusters = [
-        Cluster(name, command.address, Path(path), spec, slopes[number % _GRADIENTS])
+        PacedCluster(name, command.address, path, spec, slopes[number % _GRADIENTS])
         for number, (name, path) in enumerate(command.identities.items())
     ]
-    room = asyncio.Semaphore(_OPENED_AT_ONCE)
+    opening = asyncio.Semaphore(_OPENED_AT_ONCE)
 
-    async def register(cluster: Cluster) -> None:
-        async with room:
+    async def register(cluster: PacedCluster) -> None:
+        async with opening:
             await cluster.register()
 
     await asyncio.gather(*(register(cluster) for cluster in clusters))
     return clusters
 
 
-async def run(clusters: list[Cluster], pace: Pace) -> Done:
+async def run(clusters: list[PacedCluster], pace: Pace) -> Done:
     """All clusters at their pace; every update that was begun has its answer when this returns."""
     done = Done()
     begin = time.perf_counter()
@@ -230,16 +198,16 @@ async def run(clusters: list[Cluster], pace: Pace) -> Done:
 
 
 async def _serve_commands(spec: PolicySpec) -> None:
-    loop = asyncio.get_running_loop()
-    clusters: list[Cluster] = []
+    clusters: list[PacedCluster] = []
+
+    async def answer(command: dict[str, Any]) -> str:
+        if "identities" not in command:
+            return (await run(clusters, Pace(**command))).to_json()
+        clusters.extend(await _open(spec, Opened(**command)))
+        return json.dumps(len(clusters))
+
     try:
-        while line := await loop.run_in_executor(None, sys.stdin.readline):
-            command = json.loads(line)
-            if "identities" in command:
-                clusters = await _open(spec, Opened(**command))
-                print(json.dumps(len(clusters)), flush=True)
-            else:
-                print((await run(clusters, Pace(**command))).to_json(), flush=True)
+        await answer_commands(answer)
     finally:
         for cluster in clusters:
             await cluster.close()

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import statistics
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from benchmarks.fleet.load import Done, Opened, Pace
-from benchmarks.processes import CommandedModule, cpu_seconds, percentile, resident_bytes
+from benchmarks.processes import CommandedModule, cpu_seconds, percentile, polled, resident_bytes
 from benchmarks.push.policies import policy
 from benchmarks.push.servers import LOAD_MODULE, Server, enroll, load_server, metrics, start_echo, start_learner
 from deploy.demonstration.processes import Processes
@@ -37,38 +35,19 @@ class Sample:
     cpu_seconds: float
 
 
-class Watch:
-    """Samples a process once a second within the context."""
+@contextlib.contextmanager
+def watched(pid: int, period_seconds: float = _PERIOD_SECONDS) -> Iterator[list[Sample]]:
+    """Samples of a process: at the begin and the end of the context, and once a period between."""
+    samples: list[Sample] = []
+    began = time.perf_counter()
 
-    def __init__(self, pid: int, period_seconds: float = _PERIOD_SECONDS) -> None:
-        self.samples: list[Sample] = []
-        self._pid = pid
-        self._period_seconds = period_seconds
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+    def sample() -> None:
+        samples.append(Sample(time.perf_counter() - began, resident_bytes(pid), cpu_seconds(pid)))
 
-    def __enter__(self) -> Watch:
-        self._began = time.perf_counter()
-        self._poll()
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._ended.set()
-        self._thread.join()
-        if error is None:
-            self._poll()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(self._period_seconds):
-            try:
-                self._poll()
-            except OSError:  # it has ended, which whoever started it sees to
-                return
-
-    def _poll(self) -> None:
-        seconds = time.perf_counter() - self._began
-        self.samples.append(Sample(seconds, resident_bytes(self._pid), cpu_seconds(self._pid)))
+    sample()
+    with polled(sample, period_seconds):
+        yield samples
+    sample()
 
 
 def growth_percent(samples: Sequence[Sample], from_seconds: float) -> float:
@@ -215,7 +194,7 @@ def measure(folder: Path, plan: Plan, on_step: OnStep) -> dict[str, Any]:
             connected_bytes = resident_bytes(learner.pid)
             on_step(f"{len(names)} clusters, {plan.pace.seconds:.0f} s")
             load_before = os.getloadavg()
-            with Watch(learner.pid) as watch:
+            with watched(learner.pid) as samples:
                 done = load.run(plan.pace)
             load_after = os.getloadavg()
             processes.check()
@@ -228,7 +207,7 @@ def measure(folder: Path, plan: Plan, on_step: OnStep) -> dict[str, Any]:
     return {
         "lost": counted.lost,
         "p99_ms": percentile(done.push_ms, 0.99),
-        "memory_growth_percent": round(growth_percent(watch.samples, plan.settle_share * plan.pace.seconds), 2),
+        "memory_growth_percent": round(growth_percent(samples, plan.settle_share * plan.pace.seconds), 2),
         **ratio,
         "clusters": plan.clusters,
         "seconds": plan.pace.seconds,
@@ -239,7 +218,7 @@ def measure(folder: Path, plan: Plan, on_step: OnStep) -> dict[str, Any]:
         "refused": dict(done.refused),
         "failures": dict(done.failures),
         **_times(done),
-        **_usage(watch.samples, done, plan.clusters, alone_bytes, connected_bytes),
+        **_usage(samples, done, plan.clusters, alone_bytes, connected_bytes),
         "updates_per_fsync": round(
             reported["fedl2_learner_group_updates_sum"] / reported["fedl2_learner_group_updates_count"], 2
         ),

@@ -19,11 +19,9 @@ from pathlib import Path
 import grpc
 import numpy as np
 
+from benchmarks.push.cluster import Cluster, channel_to
 from benchmarks.push.policies import policy
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
-from policy_net.exchange.identity_file import read_identity
-from policy_net.exchange.spec import Weights
-from policy_net.exchange.wire import GradientUpdate, push_request
 
 READY = "attacking"
 CALL_SECONDS = 30.0
@@ -51,54 +49,17 @@ class Target:
     seed: int
 
 
-class Member:
+def member_of(target: Target) -> Cluster:
     """An attacker that is a cluster of the fleet."""
-
-    def __init__(self, target: Target, connections: int = 1) -> None:
-        own = read_identity(Path(target.identity))
-        credentials = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
-        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
-        self._target = target
-        self._channels = [
-            grpc.aio.secure_channel(f"127.0.0.1:{target.port}", credentials, options) for _ in range(connections)
-        ]
-        self.fleets = [fleet_pb2_grpc.FleetStub(channel) for channel in self._channels]
-        self.incarnation = 0
-        self._sequence = 0
-        self._base_step = 0
-        self._spec = policy().spec
-
-    async def begin(self) -> None:
-        """Register, and open all connections."""
-        for channel in self._channels:
-            await channel.channel_ready()
-        reply = await self.fleets[0].Register(fleet_pb2.RegisterRequest(), timeout=CALL_SECONDS)
-        self.incarnation, self._base_step = reply.incarnation, reply.head_step
-
-    async def push(self, gradient: Weights) -> None:
-        """The next update."""
-        self._sequence += 1
-        update = GradientUpdate(
-            self._target.name,
-            self.incarnation,
-            self._sequence,
-            self._base_step,
-            self._spec.digest,
-            gradient,
-            256,
-            200.0,
-            replayed=True,
-        )
-        reply = await self.fleets[0].Push(push_request(update, want_weights=False), timeout=CALL_SECONDS)
-        self._base_step = reply.head_step
+    return Cluster(channel_to(f"127.0.0.1:{target.port}", target.identity), target.name, policy().spec)
 
 
 async def slow_readers(target: Target) -> None:
     """Ask for the head many times, and stop before the answers are read."""
-    member = Member(target, CONNECTIONS)
-    await member.begin()
-    request = fleet_pb2.PullHeadRequest(incarnation=member.incarnation)
-    asked = [member.fleets[number % CONNECTIONS].PullHead(request) for number in range(CALLS)]
+    members = [member_of(target) for _ in range(CONNECTIONS)]
+    await members[0].register()
+    request = fleet_pb2.PullHeadRequest(incarnation=members[0].incarnation)
+    asked = [members[number % CONNECTIONS].fleet.PullHead(request, wait_for_ready=True) for number in range(CALLS)]
     codes = [asyncio.ensure_future(call.code()) for call in asked]
     await asyncio.wait(codes, return_when=asyncio.FIRST_COMPLETED)
     print(READY, flush=True)
@@ -135,21 +96,21 @@ async def reopened_sockets(target: Target) -> None:
 
 async def push_flood(target: Target) -> None:
     """Push tiny gradients without a pause."""
-    member = Member(target)
-    await member.begin()
+    member = member_of(target)
+    await member.register()
     tiny = np.full(policy().spec.parameter_count, 1e-9, np.float32)
-    await _endlessly(AT_ONCE, lambda: member.push(tiny))
+    await _endlessly(AT_ONCE, lambda: member.push(member.next_update(tiny), CALL_SECONDS, want_weights=False))
 
 
 async def big_norm(target: Target) -> None:
     """Push a gradient just below the largest norm, now and then."""
-    member = Member(target)
-    await member.begin()
+    member = member_of(target)
+    await member.register()
     gradient = np.random.default_rng(target.seed).standard_normal(policy().spec.parameter_count).astype(np.float32)
     gradient *= LARGEST_NORM / np.linalg.norm(gradient)
 
     async def now_and_then() -> None:
-        await member.push(gradient)
+        await member.push(member.next_update(gradient), CALL_SECONDS, want_weights=False)
         await asyncio.sleep(BIG_EVERY_SECONDS)
 
     await _endlessly(1, now_and_then)
@@ -157,8 +118,8 @@ async def big_norm(target: Target) -> None:
 
 async def beliefs(target: Target) -> None:
     """Tell speeds that are off by e^10, again and again."""
-    member = Member(target)
-    await member.begin()
+    member = member_of(target)
+    await member.register()
     revision = 0
 
     async def tell() -> None:
@@ -176,7 +137,7 @@ async def beliefs(target: Target) -> None:
             for kind in range(TYPES)
         ]
         request = fleet_pb2.ShareBeliefsRequest(incarnation=member.incarnation, revision=revision, types=types)
-        await member.fleets[0].ShareBeliefs(request, timeout=CALL_SECONDS)
+        await member.fleet.ShareBeliefs(request, timeout=CALL_SECONDS)
 
     await _endlessly(AT_ONCE, tell)
 

@@ -6,7 +6,6 @@ import json
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +14,7 @@ from typing import Any
 
 from benchmarks.hostile.attackers import READY, Target
 from benchmarks.hostile.honest import PACE_SECONDS, Phase
-from benchmarks.processes import CommandedModule, percentile, resident_bytes
+from benchmarks.processes import CommandedModule, percentile, polled, resident_bytes
 from benchmarks.push.policies import policy
 from benchmarks.push.servers import Server, start_learner
 from deploy.demonstration.processes import Processes
@@ -64,41 +63,31 @@ class _Operator:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._address = f"{SCHEME}{server.state_dir / OPERATOR_SOCKET}"
-        self._over = threading.Event()
+        self._asked = 0
         self._memory = 0
         self._slowest = 0.0
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> _Operator:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
 
     def seen(self, phase: Phase) -> Watched:
         """The phase that was watched."""
         return Watched(phase, self._slowest, self._memory)
 
-    def _watch(self) -> None:
-        asks: tuple[Callable[[AdminClient], object], ...] = (
+    def poll(self) -> None:
+        """One of these calls after the other."""
+        calls: tuple[Callable[[AdminClient], object], ...] = (
             lambda admin: admin.fleet(),
             lambda admin: admin.ask(fleet_pb2.EnrollClusterRequest(cluster="guest")),
             lambda admin: admin.ask(fleet_pb2.RevokeClusterRequest(cluster="guest")),
         )
-        number = 0
-        while not self._over.wait(OPERATOR_PACE_SECONDS):
-            started = time.perf_counter()
-            try:
-                admin = AdminClient(self._address, TlsFiles(), OPERATOR_PATIENCE_SECONDS)
-                asks[number % len(asks)](admin)
-                admin.close()
-                number += 1
-                self._slowest = max(self._slowest, time.perf_counter() - started)
-            except LearnerError:
-                self._slowest = max(self._slowest, OPERATOR_PATIENCE_SECONDS)
-            self._memory = max(self._memory, resident_bytes(self._server.pid))
+        started = time.perf_counter()
+        try:
+            admin = AdminClient(self._address, TlsFiles(), OPERATOR_PATIENCE_SECONDS)
+            calls[self._asked % len(calls)](admin)
+            admin.close()
+            self._asked += 1
+            self._slowest = max(self._slowest, time.perf_counter() - started)
+        except LearnerError:
+            self._slowest = max(self._slowest, OPERATOR_PATIENCE_SECONDS)
+        self._memory = max(self._memory, resident_bytes(self._server.pid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +134,8 @@ def _round(folder: Path, attack: str, plan: Plan, seed: int) -> tuple[Watched, W
 
 
 def _watched(server: Server, honest: CommandedModule, seconds: float) -> Watched:
-    with _Operator(server) as operator:
+    operator = _Operator(server)
+    with polled(operator.poll, OPERATOR_PACE_SECONDS):
         phase = Phase(**honest.ask(seconds))
     return operator.seen(phase)
 

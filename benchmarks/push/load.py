@@ -14,28 +14,21 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import grpc
 
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import answer_commands, cpu_seconds
+from benchmarks.push.cluster import CALL_SECONDS, Cluster, channel_to
 from benchmarks.push.policies import gradient
-from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
-from policy_net.exchange.identity_file import read_identity
+from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import PolicySpec, weights_from_bytes
 from policy_net.exchange.wire import GradientUpdate, push_request
 
-CALL_SECONDS = 120.0
 _POLL_SECONDS = 0.01
 TOO_STALE = "too-stale"
 """A cluster that was silent while others pushed is told so once."""
 ECHO = "/fedl2.benchmark.Echo/Push"
-_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.use_local_subchannel_pool", 1),
-)
 
 Push = Callable[[], Awaitable[bool]]
 """Makes one push; False if it was too stale, and goes on from the head that came with the answer."""
@@ -88,7 +81,7 @@ class Clusters:
         """What the cluster does again and again."""
         key = (load.address, cluster, load.messages)
         if key not in self._pushes:
-            channel = _channel(load, cluster)
+            channel = channel_to(load.address, load.identities.get(cluster))
             self._channels.append(channel)
             if not load.echo:
                 opened = await self._fleet(channel, cluster)
@@ -105,24 +98,17 @@ class Clusters:
             await channel.close()
 
     async def _fleet(self, channel: grpc.aio.Channel, cluster: str) -> Push:
-        fleet = fleet_pb2_grpc.FleetStub(channel)
-        registered = await fleet.Register(fleet_pb2.RegisterRequest(cluster=cluster), timeout=CALL_SECONDS)
-        slope = gradient(self._spec, registered.incarnation)
-        sequence, base_step = 0, registered.head_step
+        member = Cluster(channel, cluster, self._spec)
+        await member.register()
+        slope = gradient(self._spec, member.incarnation)
 
         async def push() -> bool:
-            nonlocal sequence, base_step
-            sequence += 1
-            update = GradientUpdate(
-                *(cluster, registered.incarnation, sequence, base_step, self._spec.digest, slope, 256, 200.0),
-                replayed=True,
-            )
-            reply = await fleet.Push(push_request(update, want_weights=True), timeout=CALL_SECONDS)
+            update = member.next_update(slope)
+            reply = await member.push(update)
             if reply.outcome != fleet_pb2.PushReply.APPLIED and reply.reason != TOO_STALE:
-                raise RuntimeError(f"cluster {cluster}: update {sequence} was not applied: {reply.reason}")
+                raise RuntimeError(f"cluster {cluster}: update {update.sequence} was not applied: {reply.reason}")
             # The answer holds the newest head in any case: pulling it would bring the same.
             weights_from_bytes(reply.weights, self._spec)
-            base_step = reply.head_step
             return bool(reply.outcome == fleet_pb2.PushReply.APPLIED)
 
         return push
@@ -156,14 +142,6 @@ class Clusters:
             return True
 
         return push
-
-
-def _channel(load: Load, cluster: str) -> grpc.aio.Channel:
-    if not load.identities:
-        return grpc.aio.insecure_channel(load.address, options=_OPTIONS)
-    own = read_identity(Path(load.identities[cluster]))
-    credentials = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
-    return grpc.aio.secure_channel(load.address, credentials, options=_OPTIONS)
 
 
 async def run(clusters: Clusters, load: Load) -> Figures:
@@ -210,12 +188,13 @@ async def run(clusters: Clusters, load: Load) -> Figures:
 
 
 async def _serve_commands(spec: PolicySpec) -> None:
-    loop = asyncio.get_running_loop()
     clusters = Clusters(spec)
+
+    async def answer(command: dict[str, Any]) -> str:
+        return json.dumps(asdict(await run(clusters, Load(**command))))
+
     try:
-        while line := await loop.run_in_executor(None, sys.stdin.readline):
-            command: dict[str, Any] = json.loads(line)
-            print(json.dumps(asdict(await run(clusters, Load(**command)))), flush=True)
+        await answer_commands(answer)
     finally:
         await clusters.close()
 

@@ -11,50 +11,35 @@ from __future__ import annotations
 
 import os
 import statistics
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from benchmarks.processes import CommandedModule, percentile
+from benchmarks.processes import CommandedModule, percentile, polled
 from benchmarks.push.load import Figures
 from benchmarks.push.policies import gradient, policy
 from benchmarks.push.servers import LOAD_MODULE, load_server, metrics, start_echo, start_learner
 from deploy.demonstration.processes import Processes
-from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings
-from global_learner.settings import IngestSettings
-from global_learner.storage.snapshot import AdamState
-from global_learner.updates.head import Head
-from global_learner.updates.ingest import Ingest
-from global_learner.updates.ledger import Ledger
+from global_learner.updates.simulated_fleet import SimulatedHead
 from policy_net.exchange.policy_file import PolicyFile
-from policy_net.exchange.wire import GradientUpdate
+from policy_net.learning.gradient import GradientResult
 
 CLUSTERS = 16
 
 
 def apply_per_second(policy: PolicyFile, seconds: float, rounds: int) -> tuple[float, float]:
     """Updates per second of wall time and per second of processor time, medians of the rounds."""
-    spec = policy.network_spec
-    optimizer, aggregation = OptimizerSettings(), AggregationSettings()
-    head = Head(AdamState.start(policy.weights), Ledger(256), build_aggregator(aggregation, optimizer, spec))
-    ingest = Ingest(spec, IngestSettings(), optimizer, aggregation)
-    slopes = [gradient(spec, seed) for seed in range(CLUSTERS)]
+    learner = SimulatedHead(policy, OptimizerSettings(), AggregationSettings())
+    head = learner.head
+    slopes = [GradientResult(gradient(policy.network_spec, seed), 256, 200.0, {}) for seed in range(CLUSTERS)]
     rates = []
     for _ in range(rounds):
         done, began, cpu_began = 0, time.perf_counter(), time.process_time()
         while not done or time.perf_counter() - began < seconds:
-            step = head.step
-            cluster = f"cluster{step % CLUSTERS}"
-            base = max(0, step - CLUSTERS + 1)
-            slope = slopes[step % CLUSTERS]
-            update = GradientUpdate(cluster, 1, step // CLUSTERS + 1, base, spec.digest, slope, 256, 200.0)
-            if head.ledger.holds(update):
-                raise RuntimeError(f"update {step + 1} is taken for a duplicate")
-            head.apply(ingest.judge(update, head))
+            place = head.step % CLUSTERS
+            learner.offer(f"cluster{place}", max(0, head.step - CLUSTERS + 1), slopes[place])
             done += 1
         rates.append((done / (time.perf_counter() - began), done / (time.process_time() - cpu_began)))
     return statistics.median(wall for wall, _ in rates), statistics.median(cpu for _, cpu in rates)
@@ -76,25 +61,15 @@ def folder_bytes(folder: Path) -> int:
 
 
 class HighWaterMark:
-    """The most that a folder took within the context, looked at twenty times a second."""
+    """The most that a folder took, of all the times that it was looked at."""
 
     def __init__(self, folder: Path) -> None:
         self.bytes = 0
         self._folder = folder
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="disk", daemon=True)
 
-    def __enter__(self) -> HighWaterMark:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(_PERIOD_SECONDS):
-            self.bytes = max(self.bytes, folder_bytes(self._folder))
+    def poll(self) -> None:
+        """Look at it."""
+        self.bytes = max(self.bytes, folder_bytes(self._folder))
 
 
 APPLY_SECONDS = 0.5
@@ -115,7 +90,8 @@ def measure(folder: Path, clusters: Sequence[int], rounds: int, seconds: float, 
         plain = start_learner(processes, folder, "plain", first, ())
         echo = start_echo(processes, folder, "echo", learner)
         figures: dict[tuple[str, int], list[Figures]] = {}
-        with HighWaterMark(learner.state_dir) as disk:
+        disk = HighWaterMark(learner.state_dir)
+        with polled(disk.poll, _PERIOD_SECONDS):
             for number in range(rounds):
                 for count in clusters:
                     for server, messages in ((learner, False), (plain, False), (echo, False), (echo, True)):
@@ -143,38 +119,33 @@ def measure(folder: Path, clusters: Sequence[int], rounds: int, seconds: float, 
     }
 
 
-def _run(
-    count: int,
-    learner: Sequence[Figures],
-    plain: Sequence[Figures],
-    echo: Sequence[Figures],
-    message_echo: Sequence[Figures],
-) -> dict[str, Any]:
+Rounds = Sequence[Figures]
+
+
+def _run(count: int, learner: Rounds, plain: Rounds, echo: Rounds, message_echo: Rounds) -> dict[str, Any]:
     """One line of the result; `cpu` is the server's, `load_cpu` that of the clusters beside it."""
 
-    def median_of(rounds: Sequence[Figures], figure: Callable[[Figures], float], digits: int) -> float:
+    def median_of(rounds: Rounds, figure: Callable[[Figures], float], digits: int) -> float:
         return round(statistics.median(figure(done) for done in rounds), digits)
 
-    def over(others: Sequence[Figures]) -> float:
-        return round(statistics.median(_rate(a) / _rate(b) for a, b in zip(learner, others, strict=True)), 3)
+    def over(others: Rounds) -> float:
+        return _median_ratio(learner, others, _rate)
 
-    def over_by_cpu(others: Sequence[Figures]) -> float:
+    def over_by_cpu(others: Rounds) -> float:
         """What `over` would be if both used all processors all the time: steadier where other programs use them too."""
-        return round(
-            statistics.median(_all_cpu_ms(b) / _all_cpu_ms(a) for a, b in zip(learner, others, strict=True)), 3
-        )
+        return _median_ratio(others, learner, _all_cpu_ms)
 
     return {
         "clusters": count,
         "updates_per_second": median_of(learner, _rate, 1),
-        "p50_ms": median_of(learner, _p50_ms, 2),
-        "p99_ms": median_of(learner, _p99_ms, 2),
+        "p50_ms": median_of(learner, lambda done: percentile(done.latencies_ms, 0.5), 2),
+        "p99_ms": median_of(learner, lambda done: percentile(done.latencies_ms, 0.99), 2),
         "cpu_ms_per_update": median_of(learner, _server_cpu_ms, 3),
         "load_cpu_ms_per_update": median_of(learner, _load_cpu_ms, 3),
         "plain_updates_per_second": median_of(plain, _rate, 1),
         "plain_cpu_ms_per_update": median_of(plain, _server_cpu_ms, 3),
         "echo_updates_per_second": median_of(echo, _rate, 1),
-        "echo_p50_ms": median_of(echo, _p50_ms, 2),
+        "echo_p50_ms": median_of(echo, lambda done: percentile(done.latencies_ms, 0.5), 2),
         "echo_cpu_ms_per_update": median_of(echo, _server_cpu_ms, 3),
         "echo_load_cpu_ms": median_of(echo, _load_cpu_ms, 3),
         "message_echo_per_second": median_of(message_echo, _rate, 1),
@@ -187,16 +158,12 @@ def _run(
     }
 
 
+def _median_ratio(rounds: Rounds, others: Rounds, figure: Callable[[Figures], float]) -> float:
+    return round(statistics.median(figure(a) / figure(b) for a, b in zip(rounds, others, strict=True)), 3)
+
+
 def _rate(done: Figures) -> float:
     return done.updates / done.seconds
-
-
-def _p50_ms(done: Figures) -> float:
-    return percentile(done.latencies_ms, 0.5)
-
-
-def _p99_ms(done: Figures) -> float:
-    return percentile(done.latencies_ms, 0.99)
 
 
 def _server_cpu_ms(done: Figures) -> float:

@@ -17,18 +17,12 @@ import numpy as np
 from benchmarks.policy_quality.cells import Durations
 from benchmarks.policy_quality.plan import LARGE, SMALL
 from benchmarks.policy_quality.worlds import ARRIVALS_BY_JOBS, CPUS_PER_NODE, GPUS_PER_NODE, workload_file
-from global_learner.aggregation.modes import build_aggregator
 from global_learner.aggregation.settings import AggregationSettings, OptimizerSettings, Units
-from global_learner.settings import IngestSettings
-from global_learner.storage.snapshot import AdamState
-from global_learner.updates.head import Head
-from global_learner.updates.ingest import Ingest
-from global_learner.updates.ledger import Ledger
+from global_learner.updates.simulated_fleet import SimulatedHead
 from policy_net.domain import CapacityMode, Resources
 from policy_net.errors import BadInput
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import SetSpec, Weights
-from policy_net.exchange.wire import GradientUpdate
 from policy_net.laboratory.simulation.environment import DecideOn, Environment
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.training.twin_windows import (
@@ -42,6 +36,7 @@ from policy_net.laboratory.training.twin_windows import (
 from policy_net.laboratory.workloads.sources import load_workload
 from policy_net.laboratory.workloads.workload import JobKindChoice, WorkloadOptions
 from policy_net.learning.adam import TrustRegion
+from policy_net.learning.gradient import GradientResult
 from policy_net.learning.settings import TwinSettings
 from policy_net.learning.twin_gradient import twin_gradient
 from policy_net.set_policy.spreads import spreads_of
@@ -167,14 +162,13 @@ def train(
         learning_rate=training.learning_rate,
         decay_steps=max(1, training.updates // 2),
     )
-    units, spreads = optimizer.units_for(spec), spreads_of(spec)
-    region = TrustRegion.around(start.weights, optimizer.radius_for(spec), units)
-    aggregator = build_aggregator(AggregationSettings(), optimizer, spec)
-    head = Head(AdamState.start(start.weights), Ledger(256), aggregator, AVERAGE_DECAY, region)
-    ingest = Ingest(spec, IngestSettings(), optimizer, AggregationSettings(largest_sample_weight=0.0))
+    spreads = spreads_of(spec)
+    region = TrustRegion.around(start.weights, optimizer.radius_for(spec), optimizer.units_for(spec))
+    alike = AggregationSettings(largest_sample_weight=0.0)
+    learner = SimulatedHead(start, optimizer, alike, average_decay=AVERAGE_DECAY, region=region)
+    head = learner.head
     generator = np.random.default_rng(seed)
     twin = TwinSettings(pairs=training.pairs)
-    pushed = [0] * len(histories)
     waiting: list[int] = []
     while head.step < training.updates:
         waiting = waiting or generator.permutation(len(histories)).tolist()
@@ -182,13 +176,8 @@ def train(
         window = histories[number].draw(generator)
         cost = cost_of(window, spec, start.priors)
         found = twin_gradient(head.weights.copy(), spreads, cost, twin, generator, permute=training.permute)
-        pushed[number] += 1
         samples = found.samples * len(window.workload.jobs)
-        update = GradientUpdate(
-            *(f"cluster-{number}", 1, pushed[number], head.step, spec.digest),
-            *(found.gradient, samples, float(samples)),
-        )
-        head.apply(ingest.judge(update, head))
+        learner.offer(f"cluster-{number}", head.step, GradientResult(found.gradient, samples, float(samples), {}))
     return head.publishable.copy()
 
 

@@ -24,6 +24,7 @@ from global_learner.updates.ledger import Ledger
 from policy_net.exchange.policy_file import PolicyFile
 from policy_net.exchange.spec import Weights
 from policy_net.exchange.wire import GradientUpdate
+from policy_net.learning.adam import TrustRegion
 from policy_net.learning.gradient import GradientResult, NotEnoughSamples
 
 _POLLS_AN_UPDATE, _MOST_POLLS = 50, 5_000
@@ -48,11 +49,12 @@ class SimulatedHead:
         aggregation: AggregationSettings,
         ingest: IngestSettings | None = None,
         average_decay: float = 0.0,
+        region: TrustRegion | None = None,
     ) -> None:
-        self._spec = start.network_spec
+        self._spec = start.spec
         aggregator = build_aggregator(aggregation, optimizer, self._spec)
         self._ingest = Ingest(self._spec, ingest or IngestSettings(), optimizer, aggregation)
-        self.head = Head(AdamState.start(start.weights), Ledger(256), aggregator, average_decay)
+        self.head = Head(AdamState.start(start.weights), Ledger(256), aggregator, average_decay, region)
         self._offered: dict[str, int] = {}
 
     def offer(self, cluster: str, base_step: int, result: GradientResult) -> None:

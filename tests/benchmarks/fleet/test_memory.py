@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.fleet.measure import Sample, Watch, growth_percent
+from benchmarks.fleet.measure import Sample, growth_percent, watched
 from benchmarks.processes import resident_bytes
 
 
@@ -33,11 +33,11 @@ def test_nothing_late_enough_is_an_error() -> None:
 
 
 def test_a_process_is_watched_from_the_begin_to_the_end_of_the_context() -> None:
-    with Watch(os.getpid(), period_seconds=3600.0) as watch:
+    with watched(os.getpid(), period_seconds=3600.0) as found:
         held = bytearray(os.urandom(1 << 25))
-    assert len(watch.samples) == 2
-    assert watch.samples[0].seconds <= watch.samples[1].seconds
-    assert watch.samples[1].resident_bytes - watch.samples[0].resident_bytes > len(held) // 2
+    assert len(found) == 2
+    assert found[0].seconds <= found[1].seconds
+    assert found[1].resident_bytes - found[0].resident_bytes > len(held) // 2
 
 
 def test_a_process_that_is_gone_has_no_memory() -> None:
