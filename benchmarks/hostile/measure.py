@@ -18,6 +18,7 @@ from benchmarks.processes import CommandedModule, percentile, polled, resident_b
 from benchmarks.push.policies import policy
 from benchmarks.push.servers import Server, start_learner
 from deploy.demonstration.processes import Processes
+from global_learner.aggregation.settings import AggregationMode
 from global_learner.errors import LearnerError
 from global_learner.operator_socket import OPERATOR_SOCKET, SCHEME
 from global_learner.policyctl.client import AdminClient, TlsFiles
@@ -92,13 +93,12 @@ class _Operator:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured; `seconds` are a phase's, `aggregation` a mode of the learner's."""
+    """What is measured; `seconds` are a phase's."""
 
     attacks: Sequence[str]
     rounds: int
     seconds: float
     seed: int
-    aggregation: str
 
 
 def measure(folder: Path, plan: Plan, on_step: OnStep) -> dict[str, Any]:
@@ -110,14 +110,18 @@ def measure(folder: Path, plan: Plan, on_step: OnStep) -> dict[str, Any]:
             on_step(f"{attack}: round {number + 1} of {plan.rounds}")
             pairs.append(_round(folder / f"{attack}-{number}", attack, plan, plan.seed + number))
         results.append(_result(attack, pairs))
-    return {"honest_clusters": len(HONEST)} | asdict(plan) | {"attacks": results}
+    return (
+        {"honest_clusters": len(HONEST), "aggregation": AggregationMode.ROBUST.value}
+        | asdict(plan)
+        | {"attacks": results}
+    )
 
 
 def _round(folder: Path, attack: str, plan: Plan, seed: int) -> tuple[Watched, Watched]:
     folder.mkdir()
     pace = 2.0 / PACE_SECONDS
     sections = {
-        "aggregation": {"mode": plan.aggregation},
+        "aggregation": {"mode": AggregationMode.ROBUST.value},
         "ingest": {"updates_per_second": pace, "burst_updates": round(pace)},
     }
     with Processes(folder) as processes:

@@ -21,7 +21,7 @@ from cluster_agent.jobs.client import JobClient
 from deploy.demonstration.processes import DemoFailed, Processes
 from deploy.train.__main__ import answers, end_jobs
 from deploy.train.jobs import EXAMPLES
-from deploy.train.story import Resize, decisions, resizes
+from deploy.train.story import decisions, resizes
 from elastic_runtime.launcher.job_folder import JobFolder
 
 
@@ -102,31 +102,18 @@ class Run:
     """What became of the jobs under a policy.
 
     Attributes:
-        state_dir: of the agent, with its decision log, in which other runs may stand too.
         facts: of each job, as the agent says them.
-        resized: every live resize that came about.
-        resized_seconds: for each of these, from its decision until the job had the size.
+        resized_seconds: for every live resize, from its decision until the job had the size.
         start_shares: of each, how much of it processes took to start.
-        suspended: jobs that were, at any time.
-        resume_seconds: of each suspended job that went on, from the request until it trained.
         agent_cpu_share: of one core, over the whole run.
     """
 
     policy: str
-    state_dir: Path
     facts: tuple[dict[str, Any], ...]
-    resized: tuple[Resize, ...]
     resized_seconds: tuple[float, ...]
     start_shares: tuple[float, ...]
-    suspended: frozenset[str]
-    resume_seconds: tuple[float, ...]
     stall_seconds: float
     agent_cpu_share: float
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Of its jobs."""
-        return frozenset(facts["name"] for facts in self.facts)
 
     @property
     def average_jct_seconds(self) -> float:
@@ -201,13 +188,9 @@ def run(
     took = [entry.ended_unix_seconds - _before(moments, entry.began_unix_seconds) for entry in live]
     return Run(
         policy,
-        state_dir,
         tuple(facts),
-        tuple(live),
         tuple(took),
         tuple(entry.start_seconds / seconds for entry, seconds in zip(live, took, strict=True) if seconds > 0),
-        frozenset(entry.job for entry in carried_out if entry.suspends),
-        tuple(entry.ended_unix_seconds - entry.began_unix_seconds for entry in carried_out if not entry.before[0]),
         math.fsum(entry.stall_seconds for entry in carried_out),
         share,
     )

@@ -184,20 +184,20 @@ def recorded_rows(report: Json) -> list[dict[str, str]]:
             "clusters": str(section["clusters"]),
             "jobs": str(section["jobs"]),
             "policy": row["policy"],
-            "over_fifo_median": _csv_figure(row["over_fifo"], "median"),
+            "over_fifo_median": _figure(row["over_fifo"], "median", ""),
             **_csv_interval("over_fifo", row["over_fifo"]),
-            "without_longest_1_percent_over_fifo_median": _csv_figure(
-                row["over_fifo_without_longest_1_percent"], "median"
+            "without_longest_1_percent_over_fifo_median": _figure(
+                row["over_fifo_without_longest_1_percent"], "median", ""
             ),
-            "p99_jct_over_fifo_median": _csv_figure(row["p99_jct_over_fifo"], "median"),
-            "longest_jct_over_fifo_median": _csv_figure(row["max_jct_over_fifo"], "median"),
-            "bounded_slowdown_mean": _csv_number(row["avg_bounded_slowdown"]),
-            "bounded_slowdown_p99": _csv_number(row["p99_bounded_slowdown"]),
+            "p99_jct_over_fifo_median": _figure(row["p99_jct_over_fifo"], "median", ""),
+            "longest_jct_over_fifo_median": _figure(row["max_jct_over_fifo"], "median", ""),
+            "bounded_slowdown_mean": _number(row["avg_bounded_slowdown"], ""),
+            "bounded_slowdown_p99": _number(row["p99_bounded_slowdown"], ""),
             "starved_share": "" if row["starved_share"] is None else f"{row['starved_share']:.3f}",
             **_csv_interval("over_best_published", row["over_best_published_in_hindsight"]),
-            "clusters_5_percent_below_best_published": _csv_wins(row["over_best_published_in_hindsight"]),
+            "clusters_5_percent_below_best_published": _wins(row["over_best_published_in_hindsight"], "{wins}", ""),
             **_csv_interval("over_best_heuristic", row["over_best_heuristic_in_hindsight"]),
-            "clusters_5_percent_below_best_heuristic": _csv_wins(row["over_best_heuristic_in_hindsight"]),
+            "clusters_5_percent_below_best_heuristic": _wins(row["over_best_heuristic_in_hindsight"], "{wins}", ""),
         }
         for windows, section in sections
         for row in section["policies"]
@@ -229,23 +229,11 @@ def _conditions(section: Json) -> str:
     )
 
 
-def _csv_figure(comparison: Json | None, name: str) -> str:
-    return "" if comparison is None else f"{comparison[name]:.3f}"
-
-
 def _csv_interval(name: str, comparison: Json | None) -> dict[str, str]:
     low, high = ("", "")
     if comparison is not None and comparison["interval"] is not None:
         low, high = (f"{bound:.3f}" for bound in comparison["interval"])
-    return {f"{name}_mean": _csv_figure(comparison, "mean"), f"{name}_low": low, f"{name}_high": high}
-
-
-def _csv_wins(comparison: Json | None) -> str:
-    return "" if comparison is None else str(comparison["wins"])
-
-
-def _csv_number(value: float | None) -> str:
-    return "" if value is None else _number(value)
+    return {f"{name}_mean": _figure(comparison, "mean", ""), f"{name}_low": low, f"{name}_high": high}
 
 
 def _real_table(section: Json, suffix: str) -> TextTable:
@@ -284,8 +272,8 @@ def _synthetic_table(
     return TextTable(title, ("policy", *headings), rows)
 
 
-def _figure(comparison: Json | None, name: str) -> str:
-    return MISSING if comparison is None else f"{comparison[name]:.3f}"
+def _figure(comparison: Json | None, name: str, missing: str = MISSING) -> str:
+    return missing if comparison is None else f"{comparison[name]:.3f}"
 
 
 def _with_interval(comparison: Json | None) -> str:
@@ -295,11 +283,11 @@ def _with_interval(comparison: Json | None) -> str:
     return f"{comparison['mean']:.3f} ({low:.3f}–{high:.3f})"
 
 
-def _wins(comparison: Json | None) -> str:
-    return MISSING if comparison is None else f"{comparison['wins']} of {comparison['units']}"
+def _wins(comparison: Json | None, form: str = "{wins} of {units}", missing: str = MISSING) -> str:
+    return missing if comparison is None else form.format_map(comparison)
 
 
-def _number(value: float | None) -> str:
+def _number(value: float | None, missing: str = MISSING) -> str:
     if value is None:
-        return MISSING
+        return missing
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}"

@@ -46,19 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
     options = _options(arguments)
     settling = Settling(options.settle_steps, options.settle_seconds)
-    coordinator = [f"--checkpoint-seconds={_CHECKPOINT_SECONDS}"]
-    if options.stage_fraction is not None:
-        coordinator.append(f"--stage-fraction={options.stage_fraction}")
     setup, runs = _read(options.records)
     sizes_mb = options.size if options.size is not None else [] if options.records else _SIZES_MB
     setup = setup if options.records and not sizes_mb else _setup(options)
     code = 0
     try:
         for size_mb in sizes_mb:
-            job = JobSetup(size_mb, options.global_batch, coordinator=tuple(coordinator))
+            job = JobSetup(size_mb, options.global_batch, coordinator=(f"--checkpoint-seconds={_CHECKPOINT_SECONDS}",))
             for mode in map(ResizeMode, options.mode):
                 resizes = options.resizes or _usual_resizes(size_mb, mode)
-                runs.append(_run(job, mode, resizes, settling, options.deadline, options.keep))
+                runs.append(_run(job, mode, resizes, settling, options.deadline))
     except ElasticError as error:
         print(f"benchmarks.resize: {error}", file=sys.stderr)
         code = 1  # rows that are done are printed all the same
@@ -82,14 +79,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--settle-steps", type=int, default=12, help="quiet steps between two resizes")
     parser.add_argument("--settle-seconds", type=float, default=2.0, help="and quiet seconds")
     parser.add_argument("--deadline", type=float, default=180.0, help="seconds of every wait")
-    parser.add_argument(
-        "--stage-fraction", type=float, help="share of the model that moves at one step, in place of the usual one"
-    )
     parser.add_argument("--figures", type=Path, help="folder for figure13.png and figure14.png")
     parser.add_argument(
         "--records", type=Path, nargs="+", default=[], help="earlier records, whose rows go before; alone: no new rows"
     )
-    parser.add_argument("--keep", type=Path, help="a folder for the jobs' files, which are removed otherwise")
     options = parser.parse_args(arguments)
     if options.resizes is not None and options.resizes < 1:
         parser.error(f"--resizes {options.resizes}; one at least")
@@ -110,16 +103,12 @@ def _usual_resizes(size_mb: float, mode: ResizeMode) -> int:
     return min(usual, _RESIZES_OF_A_LARGE_MODEL) if size_mb >= _LARGE_MB else usual
 
 
-def _run(
-    setup: JobSetup, mode: ResizeMode, resizes: int, settling: Settling, deadline: float, keep: Path | None
-) -> dict[str, Any]:
+def _run(setup: JobSetup, mode: ResizeMode, resizes: int, settling: Settling, deadline: float) -> dict[str, Any]:
     def tell(line: str) -> None:
         print(f"{setup.size_mb:g} MB, {mode.value}: {line}", file=sys.stderr, flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="fedl2-resize-") as temporary:
-        folder = Path(temporary) / "job" if keep is None else keep / f"{setup.size_mb:g}-{mode.value}"
-        folder.mkdir(parents=True)
-        observation = observe(setup, mode, resizes, folder, settling, deadline, tell)
+    with tempfile.TemporaryDirectory(prefix="fedl2-resize-") as folder:
+        observation = observe(setup, mode, resizes, Path(folder), settling, deadline, tell)
     layout = layout_of(setup.size_mb)
     least = least_bytes(layout, [setup.servers, *(resize.servers for resize in observation.resizes)])
     return row(setup.size_mb, mode, observation, least, layout.total_bytes)
@@ -133,7 +122,6 @@ def _setup(options: argparse.Namespace) -> dict[str, Any]:
         "global_batch": options.global_batch,
         "settle_steps": options.settle_steps,
         "settle_seconds": options.settle_seconds,
-        "stage_fraction": options.stage_fraction,
     }
 
 

@@ -71,7 +71,6 @@ def _stalls(runs: Runs) -> Figure:
             _label(axes, _duration(middle), at, middle, above=False)
             _label(axes, _duration(middle + high), at, middle + high, above=True)
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda milliseconds, _: _duration(milliseconds))
     axes.axhline(_TARGET_MS, color="#666666", linewidth=0.8, linestyle="--")
     axes.annotate(
         "target",
@@ -82,12 +81,7 @@ def _stalls(runs: Runs) -> Figure:
         fontsize=8.5,
         color="#666666",
     )
-    low, high = axes.get_ylim()
-    axes.set_ylim(low / 2, high * 4)
-    axes.set_xticks(range(len(sizes)), [f"{size:g} MB" for size in sizes])
-    axes.set_xlabel("model size")
-    axes.set_ylabel("training stands for")
-    axes.grid(axis="y", linewidth=0.4, color="#dddddd")
+    _finish(axes, sizes, 4, "training stands for")
     axes.set_title("Adding or removing a parameter server: how long workers wait")
     axes.legend(loc="upper left", ncols=3, bbox_to_anchor=(0.0, 1.0), fontsize=9)
     figure.supxlabel(
@@ -102,14 +96,7 @@ def _phases(runs: Runs) -> Figure:
     axes = figure.subplots()
     found = sorted((run for run in runs if run["mode"] == "rolling"), key=lambda run: float(run["model_mb"]))
     _phase_bars(axes, found)
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda milliseconds, _: _duration(milliseconds))
-    low, high = axes.get_ylim()
-    axes.set_ylim(low / 2, high * 8)
-    axes.set_xticks(range(len(found)), [f"{run['model_mb']:g} MB" for run in found])
-    axes.set_xlabel("model size")
-    axes.set_ylabel("time")
-    axes.grid(axis="y", linewidth=0.4, color="#dddddd")
+    _finish(axes, [run["model_mb"] for run in found], 8, "time")
     axes.set_title("A rolling resize, step by step")
     axes.legend(loc="upper left", ncols=2, fontsize=9)
     figure.supxlabel(
@@ -126,6 +113,18 @@ def _phase_bars(axes: Axes, found: Runs) -> None:
         axes.bar(x, values, width * 0.92, color=colour, label=label)
         for at, value in zip(x, values, strict=True):
             _label(axes, _duration(value), at, value, above=True)
+
+
+def _finish(axes: Axes, sizes: Sequence[float], headroom: float, what: str) -> None:
+    """A logarithmic axis of times with room for figures, and one of model sizes."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda milliseconds, _: _duration(milliseconds))
+    low, high = axes.get_ylim()
+    axes.set_ylim(low / 2, high * headroom)
+    axes.set_xticks(range(len(sizes)), [f"{size:g} MB" for size in sizes])
+    axes.set_xlabel("model size")
+    axes.set_ylabel(what)
+    axes.grid(axis="y", linewidth=0.4, color="#dddddd")
 
 
 def _label(axes: Axes, text: str, at: float, value: float, *, above: bool) -> None:

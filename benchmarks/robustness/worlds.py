@@ -27,12 +27,6 @@ HELD_OUT_SEED = 9_600_000
 SPEC = PolicySpec(jobs_per_batch=12, job_types=(OTHER_TYPE, *MODEL_NAMES), hidden=(64, 64))
 
 
-def source(mix: str, seed: int | None = None) -> str:
-    """The generator's description of a workload."""
-    seeded = "" if seed is None else f"seed={seed},"
-    return f"dl2:jobs=40,arrivals=google,sizes=varied,{seeded}mix={mix}"
-
-
 def environment() -> Environment:
     """The machines of every cluster here."""
     return Environment(nodes=NODES)
@@ -41,7 +35,7 @@ def environment() -> Environment:
 def workload(mix: str, seed: int) -> Workload:
     """One workload of a mix."""
     options = WorkloadOptions(speeds=default_speeds(), arrival_scale=ARRIVAL_SCALE)
-    return load_workload(source(mix, seed), options)
+    return load_workload(f"dl2:jobs=40,arrivals=google,sizes=varied,seed={seed},mix={mix}", options)
 
 
 def held_out(each: int) -> Iterator[Workload]:

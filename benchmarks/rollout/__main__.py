@@ -127,7 +127,10 @@ def measure(records: Sequence[ClusterRecord], rollouts: int) -> dict[str, Any]:
     better = _many(records, BETTER, rollouts)
     generator = np.random.default_rng(SEED)
     draws = [sorted(generator.choice(count, size=2, replace=False).tolist()) for _ in range(rollouts)]
-    mixed = [_one(records, bad_on_two(places), seed) for seed, places in enumerate(draws)]
+    mixed = [
+        run_rollout(records, bad_on_two(places), SEED * 100_000 + seed, days=STAGE_DAYS, with_twin=True)
+        for seed, places in enumerate(draws)
+    ]
     canaries = [
         run_rollout(records, MUCH_WORSE, seed, days=CANARY_DAYS, with_twin=True, clusters=places)
         for seed, places in enumerate(sorted(generator.permutation(count)[:CANARIES]) for _ in range(rollouts))
@@ -215,10 +218,6 @@ def _many(
         run_rollout(records, contest, SEED * 100_000 + number, days=days, with_twin=with_twin)
         for number in range(rollouts)
     ]
-
-
-def _one(records: Sequence[ClusterRecord], contest: Contest, seed: int) -> Ended:
-    return run_rollout(records, contest, SEED * 100_000 + seed, days=STAGE_DAYS, with_twin=True)
 
 
 def _cluster_days(ended: Sequence[Ended], clusters: int) -> float:

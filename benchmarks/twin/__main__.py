@@ -20,7 +20,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import policy_net.baselines  # noqa: F401  (registers the policies' names)
 from benchmarks.command import parser_of
-from benchmarks.twin.worlds import WORLDS, BuiltWorld, TwinWorld, build
+from benchmarks.policy_quality.worlds import World
+from benchmarks.twin.worlds import WORLDS, TwinWorld, build
 from foundation.errors import BAD_INPUT, DONE, FAILED
 from policy_net.domain import PolicyContext, SpeedModel
 from policy_net.errors import BadInput, PolicyNetError
@@ -98,7 +99,7 @@ def _built(policy: str, speeds: SpeedModel, *, places: bool) -> SchedulerPolicy:
     return build_policy(policy, PolicyContext(seed=0, true_speeds=speeds))
 
 
-def _row(name: str, world: TwinWorld, built: BuiltWorld, repeats: int) -> dict[str, Any]:
+def _row(name: str, world: TwinWorld, built: World, repeats: int) -> dict[str, Any]:
     """Pairs of runs of one world."""
     times: list[tuple[float, float]] = []
     difference, decisions = 0.0, 0
@@ -107,7 +108,7 @@ def _row(name: str, world: TwinWorld, built: BuiltWorld, repeats: int) -> dict[s
         seconds: list[float] = []
         for compiled in (False, True):
             policy = _built(name, built.speeds, places=world.planned)
-            declined = uncovered(built.workload, built.environment, policy, built.speeds, built.effect)
+            declined = uncovered(built.workload, built.environment, policy, built.speeds, built.placement_effect)
             if declined is not None:
                 raise BadInput(f"{world.name}: the twin does not cover it: {declined}")
             began = time.process_time()
@@ -117,7 +118,7 @@ def _row(name: str, world: TwinWorld, built: BuiltWorld, repeats: int) -> dict[s
                     built.environment,
                     policy,
                     built.speeds,
-                    placement_effect=built.effect,
+                    placement_effect=built.placement_effect,
                     compiled=compiled,
                 )
             )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.policy_quality.cells import Durations, RealCell
 from benchmarks.policy_quality.seeds import Part
-from benchmarks.policy_quality.worlds import build_world
-from policy_net.domain import CapacityMode, PlacementEffect, SpeedModel
+from benchmarks.policy_quality.worlds import DECLARATIONS, MEASUREMENT_NOISE, World, build_world, workload_file
+from policy_net.domain import CapacityMode
 from policy_net.errors import BadInput
 from policy_net.laboratory.simulation.environment import DecideOn, Environment, PlacementStrategy
 from policy_net.laboratory.speeds.placement_effect import default_placement_effect
 from policy_net.laboratory.speeds.speed import default_speeds
 from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Estimates, Workload, WorkloadOptions, with_estimates
+from policy_net.laboratory.workloads.workload import WorkloadOptions, with_estimates
 
 CLUSTER = "itp-04"
 """The largest of the recorded ones; its first window trains."""
@@ -34,7 +34,7 @@ class TwinWorld:
     Attributes:
         source: `mix` or `allreduce`, as in `policy_quality`.
         pauses: whether resizes and resumes cost two minutes each.
-        locality: whether it makes a difference where workers lie.
+        locality: whether it makes a difference where workers run.
         planned: whether plans say where tasks go.
     """
 
@@ -64,26 +64,19 @@ WORLDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltWorld:
-    """A world to replay."""
-
-    workload: Workload
-    environment: Environment
-    speeds: SpeedModel
-    effect: PlacementEffect | None
-
-
-def build(world: TwinWorld, data: Path | None, jobs: int) -> BuiltWorld:
+def build(world: TwinWorld, data: Path | None, jobs: int) -> World:
     """The world with so many jobs.
 
     Raises:
         BadInput: the folder lacks the recorded cluster.
     """
+    found = _generated(world, jobs) if data is None else _recorded(world, jobs, data)
     pauses = PAUSE_SECONDS if world.pauses else 0.0
-    if data is None:
-        return _generated(world, jobs, pauses)
-    if not (data / "workloads" / f"{CLUSTER}.csv").is_file():
+    return replace(found, environment=replace(found.environment, resize_seconds=pauses, resume_seconds=pauses))
+
+
+def _recorded(world: TwinWorld, jobs: int, data: Path) -> World:
+    if not workload_file(data, CLUSTER).is_file():
         raise BadInput(f"{data}: has no workloads/{CLUSTER}.csv; leave --data out for generated jobs")
     cell = RealCell(
         *(CLUSTER, "", jobs, 0, jobs, Part.TRAIN, SEED, SEED, world.source, LOAD),
@@ -91,23 +84,10 @@ def build(world: TwinWorld, data: Path | None, jobs: int) -> BuiltWorld:
         capacity=world.capacity,
         locality=world.locality,
     )
-    found = build_world(cell, data)
-    environment = Environment(
-        nodes=found.environment.nodes,
-        gpus_per_node=found.environment.gpus_per_node,
-        cpus_per_node=found.environment.cpus_per_node,
-        decide_on=DecideOn.EVENT,
-        capacity_mode=world.capacity,
-        speed_noise=found.environment.speed_noise,
-        resize_seconds=pauses,
-        resume_seconds=pauses,
-        placement=found.environment.placement,
-        seed=SEED,
-    )
-    return BuiltWorld(found.workload, environment, found.speeds, found.placement_effect)
+    return build_world(cell, data)
 
 
-def _generated(world: TwinWorld, jobs: int, pauses: float) -> BuiltWorld:
+def _generated(world: TwinWorld, jobs: int) -> World:
     """Jobs of DL2's arrivals and lengths, of models that train by all-reduce, or of these and others."""
     speeds = default_speeds()
     models = ALLREDUCE_MODELS if world.source == "allreduce" else ALLREDUCE_MODELS + PS_MODELS
@@ -117,16 +97,9 @@ def _generated(world: TwinWorld, jobs: int, pauses: float) -> BuiltWorld:
         nodes=NODES,
         decide_on=DecideOn.EVENT,
         capacity_mode=world.capacity,
-        speed_noise=0.273,
-        resize_seconds=pauses,
-        resume_seconds=pauses,
+        speed_noise=MEASUREMENT_NOISE,
         placement=PlacementStrategy.PACK if world.locality else PlacementStrategy.SPREAD,
         seed=SEED,
     )
-    estimates = {
-        Durations.KNOWN: Estimates(),
-        Durations.LOGNORMAL: Estimates(duration_sigma=1.0),
-        Durations.UNKNOWN: Estimates(known=False),
-    }[world.durations]
     effect = default_placement_effect() if world.locality else None
-    return BuiltWorld(with_estimates(workload, estimates, SEED), environment, speeds, effect)
+    return World(with_estimates(workload, DECLARATIONS[world.durations], SEED), environment, speeds, effect)

@@ -1,1 +1,0 @@
-"""What noise for privacy costs in learning."""
