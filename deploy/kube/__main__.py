@@ -22,7 +22,7 @@ from deploy.demonstration.frame import (
 )
 from deploy.demonstration.processes import DemoFailed
 from deploy.kube.cluster import DEFINITIONS, Kubectl, start_cluster
-from deploy.kube.jobs import NAMESPACE, PLAIN_JOBS, TRAINING_JOBS, Arrival, Json, arrivals, volumes
+from deploy.kube.jobs import NAMESPACE, PLAIN_JOBS, TRAINING_JOBS, Json, arrivals, volumes
 from foundation.command_line import run, with_option_groups
 from foundation.program_life import end
 
@@ -105,7 +105,7 @@ def _run(options: KubeOptions, policy: Path, demo: Demonstration) -> tuple[Json,
 
 
 def _watch(
-    planned: Sequence[Arrival],
+    planned: Sequence[tuple[float, tuple[Json, ...]]],
     options: KubeOptions,
     kubectl: Kubectl,
     start_agent: Callable[[], None],
@@ -118,8 +118,8 @@ def _watch(
     killed, decided, waiting = 0.0, 0.0, list(planned)
     known: set[str] = set()
     for elapsed in demo.polls(_POLL_SECONDS):
-        while waiting and waiting[0].after_seconds <= elapsed:
-            kubectl.apply(waiting.pop(0).objects)
+        while waiting and waiting[0][0] <= elapsed:
+            kubectl.apply(waiting.pop(0)[1])
         jobs, plain = kubectl.objects("trainingjobs"), kubectl.objects("jobs")
         decisions = {_decision(job) for job in jobs} - {""}
         if not killed and sum(map(_is_complete, jobs)) >= len(planned) // 4:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +18,17 @@ _SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "digits" / "train.py
 _BETWEEN_SECONDS = 8.0
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """Objects that are applied together, so long after the first."""
-
-    name: str
-    after_seconds: float
-    objects: tuple[Json, ...]
-
-
-def arrivals(training_jobs: int, plain_jobs: int) -> list[Arrival]:
-    """So many TrainingJobs and Jobs of batch/v1, mixed."""
+def arrivals(training_jobs: int, plain_jobs: int) -> list[tuple[float, tuple[Json, ...]]]:
+    """So many TrainingJobs and Jobs of batch/v1, mixed: when each comes, and the objects that are applied then."""
     found = []
     for number in range(training_jobs):
-        name = f"digits-{number + 1}"
-        objects = _objects("TrainingJob", name=name, epochs=(40, 90, 160)[number % 3])
-        found.append(Arrival(name, number * _BETWEEN_SECONDS, objects))
+        objects = _objects("TrainingJob", name=f"digits-{number + 1}", epochs=(40, 90, 160)[number % 3])
+        found.append((number * _BETWEEN_SECONDS, objects))
     for number in range(plain_jobs):
         after = (number + 0.5) * _BETWEEN_SECONDS * max(1.0, training_jobs / max(1, plain_jobs))
-        name = f"count-{number + 1}"
-        found.append(Arrival(name, after, _objects("Job", "ElasticTarget", name=name, seconds=15 + 5 * (number % 2))))
-    return sorted(found, key=lambda arrival: arrival.after_seconds)
+        seconds = 15 + 5 * (number % 2)
+        found.append((after, _objects("Job", "ElasticTarget", name=f"count-{number + 1}", seconds=seconds)))
+    return sorted(found, key=itemgetter(0))
 
 
 def volumes() -> tuple[Json, ...]:

@@ -20,14 +20,14 @@ MODULE = [sys.executable, "-m", "deploy.kube"]
 
 def test_jobs_come_in_their_order_with_names_of_their_own() -> None:
     planned = arrivals(12, 4)
-    names = [arrival.name for arrival in planned]
-    assert len(set(names)) == 16
-    assert [arrival.after_seconds for arrival in planned] == sorted(arrival.after_seconds for arrival in planned)
-    assert [len(arrival.objects) for arrival in planned].count(2) == 4
-    kinds = {found["kind"] for arrival in planned for found in arrival.objects}
+    moments = [after for after, _ in planned]
+    assert moments == sorted(moments)
+    assert len({objects[0]["metadata"]["name"] for _, objects in planned}) == 16
+    assert [len(objects) for _, objects in planned].count(2) == 4
+    kinds = {found["kind"] for _, objects in planned for found in objects}
     assert kinds == {"TrainingJob", "Job", "ElasticTarget"}
     claims = {found["metadata"]["name"] for found in volumes()}
-    specs = [found["spec"] for arrival in planned for found in arrival.objects if found["kind"] == "TrainingJob"]
+    specs = [found["spec"] for _, objects in planned for found in objects if found["kind"] == "TrainingJob"]
     assert {spec["checkpoints"]["claimName"] for spec in specs} <= claims
 
 
