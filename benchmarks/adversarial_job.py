@@ -54,17 +54,21 @@ class Lie:
         """Whether it is of what the job needs, which no progress shows."""
         return self.least > 1 or self.cpu != 1.0
 
-    def told_by(self, job: WorkloadJob) -> WorkloadJob:
+    def stated_by(self, job: WorkloadJob) -> WorkloadJob:
         """The job as it states itself."""
         least, least_ps = max(job.min_workers, self.least), max(job.min_ps, self.least if job.max_ps else 0)
         most, most_ps = (least, least_ps) if self.rigid else (job.max_workers, job.max_ps)
         truthful = self.epochs == 1.0 == self.reports
-        told = replace(job, job_type=self.job_type or job.job_type, true_type=job.job_type, report_factor=self.reports)
-        told = replace(told, min_workers=least, min_ps=least_ps, max_workers=most, max_ps=most_ps)
-        told = replace(told, worker_demand=_part(job.worker_demand, self.cpu), ps_demand=_part(job.ps_demand, self.cpu))
+        stated = replace(
+            job, job_type=self.job_type or job.job_type, true_type=job.job_type, report_factor=self.reports
+        )
+        stated = replace(stated, min_workers=least, min_ps=least_ps, max_workers=most, max_ps=most_ps)
+        stated = replace(
+            stated, worker_demand=_part(job.worker_demand, self.cpu), ps_demand=_part(job.ps_demand, self.cpu)
+        )
         declared = job.declared_epochs if truthful or self.epochs is None else job.total_epochs * self.epochs
         known = self.epochs is not None and (job.work_known or not truthful)
-        return replace(told, declared_epochs=declared, work_known=known)
+        return replace(stated, declared_epochs=declared, work_known=known)
 
 
 def _part(demand: Resources, cpu: float) -> Resources:
@@ -124,7 +128,7 @@ def jcts(policy: str, world: str, number: int, liar: int, lie: Lie) -> NDArray[n
     """JCT in seconds of every job of a workload in which this job lies."""
     workload, environment = WORLDS[world][0](number)
     jobs = list(workload.jobs)
-    jobs[liar] = jobs[liar] if lie == Lie() else lie.told_by(jobs[liar])
+    jobs[liar] = jobs[liar] if lie == Lie() else lie.stated_by(jobs[liar])
     built = build_policy(policy, PolicyContext(true_speeds=speeds()))
     try:
         result = replay(replace(workload, jobs=tuple(jobs)), environment, built, speeds())
@@ -143,8 +147,10 @@ def outcomes(case: tuple[str, str, int, int, str], asked: Sequence[Lie] = ()) ->
     honest, found = jcts(policy, world, number, 0, Lie()), []
     others = np.arange(len(honest)) != liar
     for lie in asked or lies_of(WORLDS[world][0](number)[0].jobs[liar]):
-        told = jcts(policy, world, number, liar, lie)
-        found.append((group, lie, float(told[liar] / honest[liar]), float(told[others].mean() / honest[others].mean())))
+        stated = jcts(policy, world, number, liar, lie)
+        found.append(
+            (group, lie, float(stated[liar] / honest[liar]), float(stated[others].mean() / honest[others].mean()))
+        )
     return found
 
 

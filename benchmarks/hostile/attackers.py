@@ -122,7 +122,7 @@ async def beliefs(target: Target) -> None:
     await member.register()
     revision = 0
 
-    async def tell() -> None:
+    async def share() -> None:
         nonlocal revision
         revision += 1
         types = [
@@ -139,7 +139,7 @@ async def beliefs(target: Target) -> None:
         request = fleet_pb2.ShareBeliefsRequest(incarnation=member.incarnation, revision=revision, types=types)
         await member.fleet.ShareBeliefs(request, timeout=CALL_SECONDS)
 
-    await _endlessly(AT_ONCE, tell)
+    await _endlessly(AT_ONCE, share)
 
 
 def slow_signing_request(seed: int) -> bytes:

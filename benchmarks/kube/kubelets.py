@@ -29,7 +29,7 @@ class Kubelets:
     ) -> None:
         self._store, self._nodes, self._begins = store, list(nodes), begins
         self._free_gpus = dict.fromkeys(nodes, gpus)
-        self._held: dict[str, tuple[str, int]] = {}
+        self._placed: dict[str, tuple[str, int]] = {}
         """By uid of a pod: the node, and the GPUs that it has of it."""
         self._begun: set[str] = set()
         self._due: dict[Key, None] = {}
@@ -45,7 +45,7 @@ class Kubelets:
             return
         uid = change.seen["metadata"]["uid"]
         self._begun.discard(uid)
-        node, gpus = self._held.pop(uid, ("", 0))
+        node, gpus = self._placed.pop(uid, ("", 0))
         if node:
             self._free_gpus[node] += gpus
 
@@ -94,7 +94,7 @@ class Kubelets:
             node, self._next = self._nodes[self._next], (self._next + 1) % len(self._nodes)
             if self._free_gpus[node] >= asked:
                 self._free_gpus[node] -= asked
-                self._held[pod["metadata"]["uid"]] = node, asked
+                self._placed[pod["metadata"]["uid"]] = node, asked
                 return node
         return ""
 

@@ -36,7 +36,7 @@ _START_SECONDS = 1800.0
 _TICK_SECONDS = 120.0
 _POLL_SECONDS = 0.005
 _LISTS = 5
-_SETTLED = 20
+_WARM_TICKS = 20
 """Ticks before memory is looked at: caches, allocator and policy are warm by then."""
 
 
@@ -83,12 +83,12 @@ def measure(mode: str, size: Size, plan: Plan, folder: Path) -> dict[str, Any]:
         calm = _Counts(cluster, work, pid)
         time.sleep(plan.calm_seconds)
         rested = calm.since()
-        settled = memory[min(_SETTLED, len(memory) - 1)]
+        warm = memory[min(_WARM_TICKS, len(memory) - 1)]
         come = plan.ticks * plan.changes
         return {
             "tick_p99_seconds": percentile(seconds, 0.99),
             "tick_p50_seconds": statistics.median(seconds),
-            "memory_growth_percent": 100.0 * (memory[-1] - settled) / settled,
+            "memory_growth_percent": 100.0 * (memory[-1] - warm) / warm,
             "calls_per_change": ticked["writes"] / (come + ticked["sizes"]),
             "reads_per_tick": ticked["reads"] / plan.ticks,
             "sizes_set_per_tick": ticked["sizes"] / plan.ticks,

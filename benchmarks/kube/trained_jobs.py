@@ -36,7 +36,7 @@ class TrainedJobs:
         """By the job's name to its coordinator: its own."""
         cluster.give_addresses()
         self._kubelets = cluster.run_pods(self._begins)
-        for run in (self._tell, self._listen):
+        for run in (self._pass_on, self._listen):
             threading.Thread(target=run, daemon=True).start()
 
     def add(self) -> str:
@@ -99,7 +99,7 @@ class TrainedJobs:
     def _say(self, **command: Any) -> None:
         self._commands.put(json.dumps(command))
 
-    def _tell(self) -> None:
+    def _pass_on(self) -> None:
         """Pass commands on: who says them waits for nobody."""
         with contextlib.suppress(OSError, ValueError):  # it has ended
             while True:

@@ -62,8 +62,8 @@ def _measure(options: argparse.Namespace, folder: Path, status: Status) -> dict[
         submissions = plan(seed, options.jobs, options.work, options.gap)
         shift = number % len(options.policies)
         for policy in [*options.policies[shift:], *options.policies[:shift]]:
-            tell = partial(_report, status, f"seed {seed}, {policy}")
-            done = run(policy, submissions, folder / policy, options.deadline, tell, options.cgroup)
+            on_step = partial(_report, status, f"seed {seed}, {policy}")
+            done = run(policy, submissions, folder / policy, options.deadline, on_step, options.cgroup)
             runs.append((seed, done))
     rows = [_row(seed, done) for seed, done in runs]
     rivals = [policy for policy in options.policies if policy != "set" and "set" in options.policies]

@@ -104,11 +104,11 @@ def _usual_resizes(size_mb: float, mode: ResizeMode) -> int:
 
 
 def _run(setup: JobSetup, mode: ResizeMode, resizes: int, settling: Settling, deadline: float) -> dict[str, Any]:
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         print(f"{setup.size_mb:g} MB, {mode.value}: {line}", file=sys.stderr, flush=True)
 
     with tempfile.TemporaryDirectory(prefix="fedl2-resize-") as folder:
-        observation = observe(setup, mode, resizes, Path(folder), settling, deadline, tell)
+        observation = observe(setup, mode, resizes, Path(folder), settling, deadline, report)
     layout = layout_of(setup.size_mb)
     least = least_bytes(layout, [setup.servers, *(resize.servers for resize in observation.resizes)])
     return row(setup.size_mb, mode, observation, least, layout.total_bytes)

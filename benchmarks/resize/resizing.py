@@ -128,14 +128,14 @@ def observe(
     folder: Path,
     settling: Settling,
     deadline_seconds: float,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Observation:
     """Start a job, add a parameter server, remove one, and so on; `resizes` times.
 
     Args:
         folder: for the job's files; there is none yet, or it is empty.
         deadline_seconds: of every wait.
-        tell: takes a line about each resize.
+        report: takes a line about each resize.
 
     Raises:
         ElasticError: the job failed, or something did not happen in time.
@@ -154,7 +154,7 @@ def observe(
             _settle(job, ended + AFTERMATH_SECONDS, job.status().step, settling)
             request = job.request(f"resize-{number}")  # again: waits are known only after some reports
             done.append(Resize(servers, asked, ended, time.monotonic(), request))
-            tell(f"resize {number + 1} of {resizes}, to {servers} PSs: {ended - asked:.1f} s")
+            report(f"resize {number + 1} of {resizes}, to {servers} PSs: {ended - asked:.1f} s")
     return Observation(tuple(done), tuple(read_steps(job.steps_folder)), warm, time.monotonic() - began)
 
 

@@ -104,20 +104,20 @@ def calibrate(cluster: Cluster) -> tuple[dict[str, float], dict[str, float]]:
     jcts = {version: mean_jct_seconds(version, cluster, {}) for version in (PLANNER, NEGATED)}
     shares: dict[str, float] = {}
     for version, target in TARGETS.items():
-        wanted = math.log(target)
+        desired = math.log(target)
         known = [(0.0, 0.0)]
-        share = _FIRST_SHARE * wanted / math.log(1.05)
+        share = _FIRST_SHARE * desired / math.log(1.05)
         for _ in range(_STEPS):
             found = math.log(mean_jct_seconds(version, cluster, {version: share}) / jcts[PLANNER])
             known.append((share, found))
-            if abs(found - wanted) < _CLOSE:
+            if abs(found - desired) < _CLOSE:
                 break
-            below = max((point for point in known if point[1] <= wanted), default=(0.0, 0.0))
-            above = min((point for point in known if point[1] > wanted), default=None)
+            below = max((point for point in known if point[1] <= desired), default=(0.0, 0.0))
+            above = min((point for point in known if point[1] > desired), default=None)
             if above is None:
                 share = min(share * 2.0, _LARGEST_SHARE)
             else:
-                share = below[0] + (above[0] - below[0]) * (wanted - below[1]) / max(above[1] - below[1], 1e-9)
-        shares[version], effect = min(known[1:], key=lambda point: abs(point[1] - wanted))
+                share = below[0] + (above[0] - below[0]) * (desired - below[1]) / max(above[1] - below[1], 1e-9)
+        shares[version], effect = min(known[1:], key=lambda point: abs(point[1] - desired))
         jcts[version] = jcts[PLANNER] * math.exp(effect)
     return shares, jcts

@@ -150,8 +150,8 @@ def build_cluster(
 
 def jobs_in_system(submits: NDArray[np.float64], ends: NDArray[np.float64], begin: float, end: float) -> float:
     """Jobs in the system between two times, on average; a job without an end has an infinite one."""
-    held = np.minimum(ends, end) - np.maximum(submits, begin)
-    return float(np.maximum(held, 0.0).sum() / (end - begin))
+    inside = np.minimum(ends, end) - np.maximum(submits, begin)
+    return float(np.maximum(inside, 0.0).sum() / (end - begin))
 
 
 def _draw(scratch: Path, name: str, number: int, days: float) -> Path:

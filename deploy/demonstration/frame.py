@@ -141,14 +141,14 @@ def own_folder(folder: Path) -> Iterator[Path]:
     """The run folder, emptied of an earlier demo's files, and held so that no second demo empties this one's."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        held = FileLock(folder / ".lock")
+        lock = FileLock(folder / ".lock")
     except LockHeld as error:
         raise BadInput(f"{folder}: another demo is running in this folder; wait for it or stop it") from error
     except OSError as error:
         raise BadInput(
             f"run folder {str(folder)[:200]!r} cannot be written to ({error.strerror}); name another"
         ) from error
-    with held:
+    with lock:
         left = end_leftovers(folder)
         if left:
             print(

@@ -92,7 +92,7 @@ class Processes:
         self._folder = folder
         self._clock = clock
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._held: list[socket.socket] = []
+        self._ports: list[socket.socket] = []
         self._guardian: Guardian | None = None
 
     def __enter__(self) -> Processes:
@@ -105,7 +105,7 @@ class Processes:
         try:
             self.stop_all()
         finally:
-            for holder in self._held:
+            for holder in self._ports:
                 holder.close()
             if self._guardian is not None:
                 self._guardian.release()
@@ -120,7 +120,7 @@ class Processes:
         holder.bind(("127.0.0.1", 0))
         number: int = holder.getsockname()[1]
         if sys.platform == "linux":
-            self._held.append(holder)
+            self._ports.append(holder)
         else:
             holder.close()  # elsewhere a port that is held is one that cannot be listened on
         return number

@@ -52,9 +52,9 @@ def settings_definitions() -> Json:
 def _definitions(model: type[BaseModel], sections: Mapping[str, tuple[str, ...]], prefix: str) -> Json:
     whole: Json = model.model_json_schema(by_alias=True)
     everything: Json = whole.pop("$defs") | {model.__name__: whole}
-    wanted, found = list(sections), {}
-    while wanted:
-        name = wanted.pop()
+    waiting, found = list(sections), {}
+    while waiting:
+        name = waiting.pop()
         if prefix + name in found:
             continue
         schema = _plain(everything[name])
@@ -65,7 +65,7 @@ def _definitions(model: type[BaseModel], sections: Mapping[str, tuple[str, ...]]
             schema["required"] = left
         else:
             schema.pop("required", None)
-        wanted += _references(schema)
+        waiting += _references(schema)
         found[prefix + name] = _renamed(schema, prefix)
     return found
 

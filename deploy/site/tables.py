@@ -15,7 +15,7 @@ _TAG = re.compile(r"<[^>]+>")
 _CODE = re.compile(r"<code>.*?</code>", re.DOTALL)
 """It may be broken anywhere, and so needs no room."""
 _BREAKS = re.compile(r"[\s\-–/]+")
-COLUMNS_WITH_ROOM, MOST_COLUMNS = 4, 5
+ROOMY_COLUMNS, MOST_COLUMNS = 4, 5
 """So many always find room, as words are broken where they must be, and more than so many never do."""
 _ROOM_LETTERS = 38.0
 """What a line of 390 pixels holds beside the room between five columns; measured on these pages."""
@@ -63,8 +63,8 @@ def _stacking(body: str) -> str:
 
 def _fits(body: str, columns: int) -> bool:
     """Whether the longest words of all columns find room beside each other."""
-    if columns <= COLUMNS_WITH_ROOM or columns > MOST_COLUMNS:
-        return columns <= COLUMNS_WITH_ROOM
+    if columns <= ROOMY_COLUMNS or columns > MOST_COLUMNS:
+        return columns <= ROOMY_COLUMNS
     widest = [_NARROWEST_LETTERS] * columns
     for row in _ROW.findall(body):
         for place, (_, _, inner) in enumerate(_CELL.findall(row)):

@@ -74,7 +74,7 @@ def _lanes(story: Story) -> list[dict[str, Any]]:
             "color": color % _COLORS,
             "submitted": life.submitted_seconds,
             "ended": life.submitted_seconds + life.facts["ageSeconds"],
-            "held": life.held,
+            "held": life.sizes,
             "marks": [
                 (found.ended_unix_seconds - story.began_unix_seconds, _of_resize(found))
                 for found in story.carried_out

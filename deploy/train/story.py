@@ -170,13 +170,13 @@ class Life:
     """One job, as it was seen.
 
     Attributes:
-        held: from when on it held how many workers and PSs, and in which state; each differs from the one before.
+        sizes: from when on it held how many workers and PSs, and in which state; each differs from the one before.
         facts: what the agent said of it last.
     """
 
     name: str
     submitted_seconds: float
-    held: list[tuple[float, int, int, str]] = field(default_factory=list)
+    sizes: list[tuple[float, int, int, str]] = field(default_factory=list)
     said: list[Said] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     logs: JobLogs | None = None
@@ -207,8 +207,8 @@ class JobWatch:
             life = self.lives.setdefault(facts["name"], Life(facts["name"], submitted))
             life.facts = facts
             size = (facts["workers"], facts["ps"], facts["state"])
-            if size != (life.held[-1][1:] if life.held else (0, 0, "queued")):
-                life.held.append((now, *size))
+            if size != (life.sizes[-1][1:] if life.sizes else (0, 0, "queued")):
+                life.sizes.append((now, *size))
             life.logs = life.logs or JobLogs(Path(facts["log"]), Path(facts["logs"]))
             for line in life.logs.read(last=life.ended):
                 found = _SAID.search(line.decode("utf-8", errors="replace"))

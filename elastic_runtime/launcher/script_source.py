@@ -53,7 +53,7 @@ def joins(script: Path, tree: ast.AST) -> bool:
                 return True
             # A relative name counts from the module's own package.
             folder = path.parents[level - 1] if 0 < level <= len(path.parents) else script.parent
-            for module in _beside(folder, name):
+            for module in _siblings(folder, name):
                 if module not in seen:
                     seen.add(module)
                     waiting.extend((module, found) for found in _parsed(module))
@@ -81,7 +81,7 @@ def _imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.level, f"{module}.{alias.name}".strip(".")) for alias in node.names)
 
 
-def _beside(folder: Path, name: str) -> Iterator[Path]:
+def _siblings(folder: Path, name: str) -> Iterator[Path]:
     """The files that a module's name may stand for, below the script's folder."""
     parts = [part for part in name.split(".") if part]
     for count in range(1, len(parts) + 1):

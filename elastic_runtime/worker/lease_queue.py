@@ -110,8 +110,8 @@ class LeasesAhead:
             return False
         pause_seconds = now - self._question_seconds
         soon = self.must_ask or (bool(self._done) and not self.ahead)
-        telling = pause_seconds >= (_AGAIN_SECONDS if soon else _REPORT_SECONDS) and (soon or bool(self._done))
-        return self._desired(now) > 0 or telling
+        reports = pause_seconds >= (_AGAIN_SECONDS if soon else _REPORT_SECONDS) and (soon or bool(self._done))
+        return self._desired(now) > 0 or reports
 
     @property
     def pause_seconds(self) -> float:

@@ -43,16 +43,16 @@ class LiveReport:
         self._lock = threading.Lock()
         self.patience_seconds = patience_seconds
         self._data: bytes | None = None
-        self._asked_seconds = -float("inf")
+        self._polled_seconds = -float("inf")
         self.page = live_page().encode()
         self.policy = live_policy()
 
     def data(self) -> bytes | None:
         """The content as JSON; None if the learner does not answer in time."""
         with self._lock:
-            if self._clock() - self._asked_seconds >= _FRESH_SECONDS:
+            if self._clock() - self._polled_seconds >= _FRESH_SECONDS:
                 self._data = self._work_out()
-                self._asked_seconds = self._clock()
+                self._polled_seconds = self._clock()
             return self._data
 
     def _work_out(self) -> bytes | None:

@@ -77,7 +77,7 @@ class Scorer:
         try:
             await asyncio.to_thread(self._cache.mkdir, 0o700, exist_ok=True)
             for card in await self._registry.call(self._registry.registry.versions):
-                if card.kept and _wants_score(card.score):
+                if card.kept and _needs_score(card.score):
                     self.add(card.version)
         except (OSError, LearnerError) as error:
             _log.error("scoring-stopped", reason=str(error))
@@ -129,7 +129,7 @@ def _of_this_set(score: dict[str, Any] | None) -> bool:
     return score is not None and score.get("replay_set_digest") == set_digest()
 
 
-def _wants_score(score: dict[str, Any] | None) -> bool:
+def _needs_score(score: dict[str, Any] | None) -> bool:
     """Whether there is no score, one on other replays, or one that failed and may be tried again."""
     if score is None or not _of_this_set(score):
         return True

@@ -266,8 +266,8 @@ def timestamp(document: SignedDocument, root: Root) -> Timestamp:
     """
 
     def build(content: dict[str, Any]) -> Timestamp:
-        duty = content.get("duty")
-        assignment = None if duty is None else RolloutAssignment.from_json(duty)
+        stated = content.get("duty")
+        assignment = None if stated is None else RolloutAssignment.from_json(stated)
         return Timestamp(**_values(Timestamp, content), rollout_assignment=assignment)
 
     return _signed_statement(document, root, KeyRole.TIMESTAMP, build)

@@ -199,8 +199,8 @@ class Changes:
     def _poll_leftover(self, change: LocalChange) -> bool:
         """See what a job still has of an earlier change; whether one is under way."""
         measured = self._jobs.measure(change.job.job_id)
-        under_way = measured.current == measured.target != measured.running
-        change.leftover = measured.running.most(measured.target) if under_way else SUSPENDED
+        under_way = measured.current == measured.desired != measured.running
+        change.leftover = measured.running.most(measured.desired) if under_way else SUSPENDED
         return under_way
 
     def _poll(self, change: LocalChange) -> None:

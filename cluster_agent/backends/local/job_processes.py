@@ -53,7 +53,7 @@ class LocalMeasurement:
 
     Attributes:
         phase: None as long as nobody has said anything.
-        running: size that works now; `target` was requested last.
+        running: size that works now; `desired` was requested last.
         samples: trained, repeated ones once.
         total_epochs: of the whole job, as its script says; 0: it has not.
         fresh: whether the coordinator said it just now; else it is what its launcher wrote down last.
@@ -64,7 +64,7 @@ class LocalMeasurement:
 
     phase: JobPhase | None = None
     running: Allocation = SUSPENDED
-    target: Allocation = SUSPENDED
+    desired: Allocation = SUSPENDED
     samples: float = 0.0
     epoch: float = 0.0
     total_epochs: float = 0.0
@@ -85,13 +85,13 @@ class LocalMeasurement:
         As long as nobody has said how far that is, it may have the more of both.
         """
         if not self.fresh:
-            return self.running.most(self.target)
-        return self.target if self.phase in _UNDER_WAY else self.running
+            return self.running.most(self.desired)
+        return self.desired if self.phase in _UNDER_WAY else self.running
 
     @property
     def is_steady(self) -> bool:
         """Whether it trains with what it was asked to have."""
-        return self.phase is JobPhase.RUNNING and self.running == self.target
+        return self.phase is JobPhase.RUNNING and self.running == self.desired
 
     @property
     def is_ending(self) -> bool:

@@ -146,10 +146,10 @@ class RunningJobs:
         damage = measured.damage
         if measured.phase is None and record.state is JobState.RUNNING:
             # Its launcher is about to begin: what it was given is its own already.
-            measured = LocalMeasurement(JobPhase.STARTING, target=record.granted, damage=damage)
+            measured = LocalMeasurement(JobPhase.STARTING, desired=record.granted, damage=damage)
         elif record.state is JobState.RUNNING and not measured.fresh and process.launcher is not None:
             # What its launcher wrote down last may be older than what it was given since.
-            measured = replace(measured, target=measured.target.most(record.granted))
+            measured = replace(measured, desired=measured.desired.most(record.granted))
         seen_seconds = self._now() if measured.fresh else self.latest(name).seen_unix_seconds
         measured = replace(measured, seen_unix_seconds=seen_seconds)
         self._measured[name] = measured

@@ -169,7 +169,7 @@ def workload_of(job: TrainingJob, number: int, size: Allocation, replaces: Kueue
     }
 
 
-_ASKED: Final = (
+_REQUESTED: Final = (
     "affinity",
     "nodeSelector",
     "overhead",
@@ -187,7 +187,7 @@ _OF_CONTAINER: Final = ("name", "image", "resources", "restartPolicy")
 
 def _requests_of(spec: Json) -> Json:
     """The part of a pod's spec from which quota follows: neither commands nor volumes, nor what is in variables."""
-    requests: Json = {name: spec[name] for name in _ASKED if name in spec}
+    requests: Json = {name: spec[name] for name in _REQUESTED if name in spec}
     for kind in ("initContainers", "containers"):
         if spec.get(kind):
             requests[kind] = [{name: each[name] for name in _OF_CONTAINER if name in each} for each in spec[kind]]

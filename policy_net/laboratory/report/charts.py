@@ -147,10 +147,10 @@ def _gpus(comparison: Comparison) -> Chart:
         edges = np.linspace(0.0, until / unit.seconds, SPANS + 1)
         middles = (edges[:-1] + edges[1:]) / 2
         for result, load in zip(results, loads, strict=True):
-            held, _ = load.means(SPANS, end_seconds=until)
+            allocated, _ = load.means(SPANS, end_seconds=until)
             mine = colour(comparison, result)
-            axes.fill_between(middles, held, color=mine, alpha=0.18, linewidth=0, zorder=2)
-            axes.plot(middles, held, color=mine, linewidth=1.5, label=label(result.policy), zorder=3)
+            axes.fill_between(middles, allocated, color=mine, alpha=0.18, linewidth=0, zorder=2)
+            axes.plot(middles, allocated, color=mine, linewidth=1.5, label=label(result.policy), zorder=3)
         axes.axhline(comparison.gpus, color=INK, linewidth=1.2, linestyle="--", label=ceiling)
         last = comparison.workload.jobs[-1].submit_time_seconds / unit.seconds
         axes.axvline(last, color=INK, linewidth=1.0, linestyle=":", label="last submission")

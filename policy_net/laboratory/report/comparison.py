@@ -185,10 +185,10 @@ class Comparison:
             if record is not None and record.wait_seconds is not None and record.jct_seconds is not None:
                 changes.append((spec.submit_time_seconds + record.wait_seconds, record.gpus))
                 changes.append((spec.submit_time_seconds + record.jct_seconds, -record.gpus))
-        held = most = 0
+        allocated = most = 0
         for _, change in sorted(changes):  # who ends at a moment lets go before another begins
-            held += change
-            most = max(most, held)
+            allocated += change
+            most = max(most, allocated)
         return most
 
     @cached_property

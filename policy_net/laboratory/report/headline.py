@@ -57,14 +57,14 @@ def _answer(comparison: Comparison) -> str:
 def _conditions(comparison: Comparison) -> str:
     """Change in GPU-hours, and condition on the jobs."""
     before, after = (result.counters.gpu_seconds for result in (comparison.today, comparison.proposed))
-    held = ""
+    gpu_hours = ""
     if comparison.gpus and before and abs(after / before - 1) >= SAME:
-        held = f", held for {percent(abs(after / before - 1))} {'fewer' if after < before else 'more'} GPU-hours"
+        gpu_hours = f", held for {percent(abs(after / before - 1))} {'fewer' if after < before else 'more'} GPU-hours"
     share = comparison.elastic_share
     if share is None or comparison.proposed.policy in (*AS_REQUESTED, "tetris"):
-        return held
+        return gpu_hours
     which = "all" if share == 1.0 else f"{percent(share)} of"
-    return f"{held}, if {which} your jobs can be resized"
+    return f"{gpu_hours}, if {which} your jobs can be resized"
 
 
 def subline(comparison: Comparison) -> str:

@@ -70,7 +70,7 @@ def policy_table(comparison: Comparison) -> TextTable:
         rows.append(TableRow("As recorded", (*known, *("–",) * (len(headings) - 1 - len(known)))))
     for result, figures in zip(comparison.results, comparison.figures, strict=True):
         average = figures["avg_jct_seconds"]
-        held, training = figures["gpu_utilization"], figures["gpu_training_share"]
+        allocated, training = figures["gpu_utilization"], figures["gpu_training_share"]
         idle = idle_gpu_seconds(comparison, result)
         cells = (
             unit.number(average),
@@ -80,8 +80,8 @@ def policy_table(comparison: Comparison) -> TextTable:
             _decimal(figures["avg_bounded_slowdown"]),
             _decimal(figures["p99_bounded_slowdown"]),
             f"{figures['starved_jobs']:,}",
-            "–" if held is None else percent(held),
-            "–" if not held or training is None else percent(training / held),
+            "–" if allocated is None else percent(allocated),
+            "–" if not allocated or training is None else percent(training / allocated),
             hours(result.counters.gpu_seconds),
             "–" if idle is None else hours(idle),
             f"{done:,}" if (done := figures["completed"]) == figures["jobs"] else f"{done:,} of {figures['jobs']:,}",

@@ -97,7 +97,7 @@ class PickCollector:
     def add(self, view: LogView) -> None:
         """The picks of one decision."""
         jobs = view.decision.state.jobs
-        wanted = [view.decision.of(job.job_id) for job in jobs]
+        desired = [view.decision.of(job.job_id) for job in jobs]
         urgencies = [urgency(job) for job in jobs]
         grants = Grants(view.decision.state, view.tables)
         steps = {index: step for index in range(len(jobs)) if (step := grants.first(index)) is not None}
@@ -105,7 +105,7 @@ class PickCollector:
             right = {
                 index
                 for index, step in steps.items()
-                if nearness(step.size, wanted[index]) > nearness(grants.granted(index), wanted[index])
+                if nearness(step.size, desired[index]) > nearness(grants.granted(index), desired[index])
             }
             if not right:
                 break
@@ -135,14 +135,14 @@ class PickCollector:
         )
 
 
-def nearest_on_steps(table: StepTable, wanted: Allocation) -> Allocation:
+def nearest_on_steps(table: StepTable, desired: Allocation) -> Allocation:
     """Of the allocations on the planner's own steps, the nearest to a logged one, whatever capacity there is."""
-    best, held, step = SUSPENDED, SUSPENDED, table.step(SUSPENDED)
+    best, reached, step = SUSPENDED, SUSPENDED, table.step(SUSPENDED)
     while step is not None:
-        held = step.size
-        if nearness(held, wanted) > nearness(best, wanted):
-            best = held
-        step = table.step(held)
+        reached = step.size
+        if nearness(reached, desired) > nearness(best, desired):
+            best = reached
+        step = table.step(reached)
     return best
 
 
@@ -155,9 +155,9 @@ def tasks_in_common(ours: Sequence[Allocation], theirs: Sequence[Allocation]) ->
     return both, either
 
 
-def nearness(held: Allocation, wanted: Allocation) -> float:
+def nearness(granted: Allocation, desired: Allocation) -> float:
     """The share of tasks that two allocations have in common, 0 to 1; 1 if they are equal."""
-    both, either = tasks_in_common([held], [wanted])
+    both, either = tasks_in_common([granted], [desired])
     return both / either if either else 1.0
 
 
@@ -167,7 +167,6 @@ def fit_residual(
     picks: Picks,
     *,
     most_iterations: int,
-    ridge: float = RIDGE,
     on_iteration: Callable[[float], None] | None = None,
 ) -> tuple[Weights, float]:
     """Climb the mean log-likelihood of the picks (per pick, in nats) by L-BFGS; the weights, and what they reach."""
@@ -175,7 +174,7 @@ def fit_residual(
         return start, 0.0
     from scipy.optimize import minimize  # noqa: PLC0415  (slow to load, and few programs fit)
 
-    likelihood = PickLikelihood(spec, picks, ridge)
+    likelihood = PickLikelihood(spec, picks, RIDGE)
     first = np.append(start.astype(np.float64), 0.0)
     found = minimize(
         likelihood.loss,

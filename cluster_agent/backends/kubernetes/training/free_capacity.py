@@ -198,14 +198,14 @@ def _choice(template: Json, role: str, fit: Fit | None) -> NodeChoice:
     return node_choice(pod["spec"])
 
 
-# Reservations: room that TrainingJobs were promised and whose pods nobody sees yet; pure.
+# Reservations: capacity that TrainingJobs were promised and whose pods nobody sees yet; pure.
 #
-# A job that grows has its room from the moment in which its coordinator is asked: the coordinator names its new tasks a
-# moment later, then their pods are made, and then those who follow all pods see them. Meanwhile other jobs look for
-# room.
+# A job that grows has its capacity from the moment in which its coordinator is asked: the coordinator names its new
+# tasks a moment later, then their pods are made, and then those who follow all pods see them. Until then it would be
+# taken for free.
 
 _HAS_NONE = (JobPhase.SUSPENDING, JobPhase.SUSPENDED, JobPhase.FINISHED, JobPhase.FAILED)
-_ASKED_SECONDS = 30.0
+_REQUEST_SECONDS = 30.0
 """A coordinator that has not taken up by then what it was asked will not."""
 
 
@@ -218,14 +218,14 @@ def promised(job: TrainingJob, job_report: CoordinatorReport | None, memory: Job
         now: monotonic seconds.
     """
     if job_report is not None and not job_report.falsehood:
-        memory.target = job_report.status.target if job_report.status.phase not in _HAS_NONE else Size(0, 0)
+        memory.desired = job_report.status.target if job_report.status.phase not in _HAS_NONE else Size(0, 0)
         size, since = memory.requested
-        if job_report.status.target == size or now - since > _ASKED_SECONDS:
+        if job_report.status.target == size or now - since > _REQUEST_SECONDS:
             memory.requested = Size(0, 0), now
-    if memory.target is None:  # an agent that has just begun: what was noted last
+    if memory.desired is None:  # an agent that has just begun: what was noted last
         return Size(job.granted.ps, job.granted.workers)
     requested = memory.requested[0]
-    servers, workers = max(memory.target.servers, requested.servers), max(memory.target.workers, requested.workers)
+    servers, workers = max(memory.desired.servers, requested.servers), max(memory.desired.workers, requested.workers)
     return Size(min(servers, job.most.ps), min(workers, job.most.workers))
 
 

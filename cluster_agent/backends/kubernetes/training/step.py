@@ -90,7 +90,7 @@ class JobMemory:
         forbidden: why the namespace takes no pod like one of its, in a line; holds until the next try.
         counted: uid of the coordinator's pod whose end was counted.
         given_up: id of the request that was given up last, and why.
-        target: the size that its coordinator went for when it was last heard of; None before.
+        desired: the size that its coordinator went for when it was last heard of; None before.
         requested: a size that it was asked for since, and when.
         may_go: it was deleted, and nothing holds it any more.
         too_large: why no node would have capacity for it, in a line, and when that was found.
@@ -112,7 +112,7 @@ class JobMemory:
     given_up: tuple[str, str] = ("", "")
     retry_at: float = -math.inf
     made_again_at: float = -math.inf
-    target: Size | None = None
+    desired: Size | None = None
     requested: tuple[Size, float] = (Size(0, 0), -math.inf)
     warned_at: dict[str, float] = field(default_factory=dict)
     may_go: bool = False

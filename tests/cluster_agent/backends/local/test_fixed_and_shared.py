@@ -84,7 +84,7 @@ class Unanswered:
     log_folder = Path()
 
     def measure(self) -> LocalMeasurement:
-        return LocalMeasurement(JobPhase.RUNNING, running=Allocation(1, 1), target=Allocation(1, 1))
+        return LocalMeasurement(JobPhase.RUNNING, running=Allocation(1, 1), desired=Allocation(1, 1))
 
 
 def test_what_a_job_was_given_last_is_its_own_until_its_coordinator_says_otherwise(tmp_path: Path) -> None:

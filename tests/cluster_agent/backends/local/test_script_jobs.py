@@ -71,7 +71,7 @@ def test_its_exit_code_decides_what_became_of_it(opened: Opened, code: str, phas
     ended(job)
     measured = job.measure()
     assert (measured.phase, measured.failure) == (phase, failure)
-    assert measured.running == measured.target == SUSPENDED
+    assert measured.running == measured.desired == SUSPENDED
 
 
 def test_it_is_run_by_the_python_that_is_named_and_a_program_by_itself(opened: Opened, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_coordinator_that_lies_gets_no_more_than_its_job_may_have() -> None:
 )
 def test_whatever_two_jobs_are_promised_there_is(capacity: int, growths: list[tuple[str, int, bool]]) -> None:
     """Each look sees none, or all, of the pods that were promised before."""
-    memories = {name: JobMemory(target=Size(0, 0)) for name in "ab"}
+    memories = {name: JobMemory(desired=Size(0, 0)) for name in "ab"}
     has = dict.fromkeys("ab", 0)
     jobs = {name: replace(job(status={"startTime": "x"}), uid=name) for name in "ab"}
     node = NodeFacts("n", (("cpu", CPU * capacity), ("memory", 1 << 40), ("pods", 100)), (), False, "")
