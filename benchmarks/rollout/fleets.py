@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -13,20 +13,16 @@ from benchmarks.rollout.pool import BlockRecord, ClusterRecord
 from benchmarks.rollout.versions import NEGATED, PLANNER, WORSE_5, WORSE_10
 from global_learner.rollout.verdicts.confidence import summed
 from global_learner.rollout.verdicts.evidence import (
-    AlikeBlocks,
-    Foresight,
-    Pair,
     Score,
     SwitchbackBlock,
     TwinSays,
     pairs_of,
     scores_of,
-    twin_foresight,
 )
 from global_learner.rollout.verdicts.verdict import ClusterEvidence, Rule, StageOutcome, alarms_of, judge, loss_signs
 
 DAY_SECONDS = 86_400.0
-LOOK_DAYS = 1.0
+POLL_DAYS = 1.0
 """How often the verdict is asked for; later on, where nothing changes fast, every twentieth of the time."""
 _LATER = 0.05
 
@@ -114,7 +110,7 @@ def run_rollout(
     held_at: dict[str, int] = {}
     at = 0.0
     while True:
-        at = min(max(at + LOOK_DAYS, at * (1.0 + _LATER)), days)
+        at = min(max(at + POLL_DAYS, at * (1.0 + _LATER)), days)
         seen = {name: known[name](held_at.get(name, one.pairs_by(at))) for name, one in drawn.items()}
         verdict = judge(seen, list(seen), rule, time_over=at >= days)
         for name in verdict.held:
@@ -135,9 +131,7 @@ class _Drawn:
         return min(math.floor(day * DAY_SECONDS / (2.0 * self.record.block_seconds)), len(self.blocks) // 2)
 
     def scores(self, *, with_twin: bool) -> list[Score]:
-        foresight: Foresight = twin_foresight if with_twin else AlikeBlocks(self.blocks)
-        pairs: list[Pair] = pairs_of(self.blocks)
-        return scores_of(pairs, foresight)
+        return scores_of(pairs_of(self.blocks if with_twin else [replace(block, twin=None) for block in self.blocks]))
 
     def extra_job_days(self, pairs: int) -> float:
         return sum(self.extra[:pairs]) * self.record.block_seconds / DAY_SECONDS

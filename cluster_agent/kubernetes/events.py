@@ -72,7 +72,6 @@ class EventRecorder:
 
     Args:
         instance: who reports.
-        cluster_namespace: where events about objects without a namespace go.
         on_reported: called with the kind of the object and the reason, whether or not the event comes to be written.
     """
 
@@ -82,11 +81,9 @@ class EventRecorder:
         instance: str,
         clock: Clock,
         wall_clock: UnixClock,
-        cluster_namespace: str = "default",
         on_reported: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._store, self._instance, self._clock, self._wall_clock = store, instance, clock, wall_clock
-        self._cluster_namespace = cluster_namespace
         self.count = on_reported
         self._waiting: queue.Queue[tuple[_Key, EventType, _Once | None]] = queue.Queue(_QUEUE_EVENTS)
         self._reported: OrderedDict[_Key, _Reported] = OrderedDict()
@@ -167,7 +164,7 @@ class EventRecorder:
 
     def _create(self, key: _Key, event_type: EventType, now: float, name: str = "") -> _Reported:
         about, reason, message = key
-        namespace = about.namespace or self._cluster_namespace
+        namespace = about.namespace or "default"
         # Names are at most 253 letters long; those of objects may be that themselves.
         name = name or f"{about.name[:200].rstrip('.-')}.{next(self._numbers):x}"
         time = self._time()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -19,7 +18,7 @@ from cluster_agent.errors import StateDamaged
 from foundation.files import PRIVATE, write_whole
 from foundation.text import parse_json
 from policy_net.exchange.wire import GradientUpdate
-from policy_net.privacy.mechanism import GaussianNoise, fresh_seed
+from policy_net.privacy.mechanism import GaussianNoise
 from policy_net.privacy.settings import NoiseSettings, declaration, epsilon
 
 _log = structlog.get_logger()
@@ -35,10 +34,10 @@ class UpdateNoise:
         StateDamaged: what was spent cannot be read back.
     """
 
-    def __init__(self, settings: NoiseSettings, state_dir: Path, seed: Callable[[], int] = fresh_seed) -> None:
+    def __init__(self, settings: NoiseSettings, state_dir: Path) -> None:
         self._settings = settings
         self._path = state_dir / SPENT_NAME
-        self._noise = GaussianNoise(settings.clip_norm, settings.noise_multiplier, seed)
+        self._noise = GaussianNoise(settings.clip_norm, settings.noise_multiplier)
         self._updates, self._spent = _read(self._path)
         self._reported = False
 

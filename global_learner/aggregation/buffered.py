@@ -205,7 +205,6 @@ class BufferedAggregator:
     """See `Aggregator`.
 
     Args:
-        on_closed: called with the number of a closed cohort's clusters, and whether the head moved.
         descend: takes a cohort's gradient at a learning rate, and counts one step of the state; a step of Adam unless
             given.
     """
@@ -215,10 +214,8 @@ class BufferedAggregator:
         settings: AggregationSettings,
         optimizer: OptimizerSettings,
         spec: WeightSpec,
-        on_closed: Callable[[int, bool], None] = lambda _clusters, _moved: None,
         descend: Callable[[AdamState, Weights, float], None] | None = None,
     ) -> None:
-        self.on_closed = on_closed
         self._descend = descend or self._apply_adam
         self._settings = settings
         self._optimizer = optimizer
@@ -328,7 +325,6 @@ class BufferedAggregator:
         moved = self._learning_rate > 0.0 and self._direction(state)
         if not moved:
             state.pass_by()
-        self.on_closed(len(self._cohort), moved)
         self._cohort.clear()
         return moved
 

@@ -53,9 +53,8 @@ class SegmentFiles:
         OSError: the disk refused.
     """
 
-    def __init__(self, folder: Path, spares: int = SPARES) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._most_spares = spares
         self._lock = threading.Lock()
         self._named = 0
         self._spares: list[Path] = []
@@ -99,7 +98,7 @@ class SegmentFiles:
     def cut(self, path: Path) -> None:
         """Keep the file of a segment that nobody needs any more as a spare, or remove it."""
         with self._lock:
-            keep = len(self._spares) < self._most_spares
+            keep = len(self._spares) < SPARES
         if not keep:
             self._forget(path)
             return

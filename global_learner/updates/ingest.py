@@ -45,7 +45,7 @@ from global_learner.updates.head import Head
 from global_learner.updates.ledger import Ledger, gradient_norm
 from policy_net.exchange.spec import Weights, WeightSpec
 from policy_net.exchange.wire import GradientUpdate
-from policy_net.privacy.mechanism import GaussianNoise, fresh_seed
+from policy_net.privacy.mechanism import GaussianNoise
 from policy_net.privacy.settings import declared_noise, epsilon
 
 _log = structlog.get_logger()
@@ -87,11 +87,11 @@ def clipped(gradient: Weights, norm: float, limit: float) -> Weights:
 
 
 class Protection:
-    """What privacy does with updates, on one event loop; `seed` tells the seed of each update's noise."""
+    """What privacy does with updates, on one event loop."""
 
-    def __init__(self, settings: PrivacySettings, seed: Callable[[], int] = fresh_seed) -> None:
+    def __init__(self, settings: PrivacySettings) -> None:
         self._settings = settings
-        self._noise = GaussianNoise(settings.clip_norm, settings.noise_multiplier, seed)
+        self._noise = GaussianNoise(settings.clip_norm, settings.noise_multiplier)
         self._reported: set[str] = set()
 
     def admit(self, update: GradientUpdate, ledger: Ledger) -> None:

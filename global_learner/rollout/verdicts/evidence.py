@@ -9,8 +9,8 @@ outcome has a price for that: the jobs that the twin has in the next blocks, und
 left behind. Two equal versions leave the same behind, so a wrong price never tells them apart.
 
 What a block was foreseen to come to (by the agent's twin, which replays the block under both versions with the arrivals
-that really came, or by blocks of the past that were alike) is subtracted from what it came to, and the foreseen
-difference of the versions is put in its place. Whatever the foresight is worth, the order of a pair is a coin's, so the
+that really came) is subtracted from what it came to, and the foreseen difference of the versions is put in its place.
+Whatever the foresight is worth, the order of a pair is a coin's, so the
 score's mean is the mean loss: a bad twin costs time, and never makes the verdict wrong. How far it is trusted follows
 from the pairs before (`trust`).
 Source: Athey, Chetty, Imbens and Kang, "The surrogate index" (2019), for the price of what is left behind; control
@@ -20,15 +20,13 @@ probability weighting), here for pairs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 TRUST_PAIRS = 4.0
 """Weight of the first trust of 1, in pairs."""
-ALIKE_BLOCKS = 5
-"""Blocks of the past with which one is compared."""
 LEAST_TO_ENDURE = 4
 """Least clusters for a verdict in spite of one that lies: without it and the one left out, two remain."""
 
@@ -121,10 +119,6 @@ class Pair:
         return (self.first.usual_jobs + self.first.jobs_at_start) / 2.0
 
 
-Foresight = Callable[[SwitchbackBlock], TwinSays | None]
-"""Measured and foreseen jobs of a block; None where nothing was foreseen."""
-
-
 def pairs_of(blocks: Sequence[SwitchbackBlock]) -> list[Pair]:
     """The whole pairs, in order; a block whose other half is missing, or of the same version, says nothing."""
     by_number = {block.number: block for block in blocks}
@@ -134,36 +128,6 @@ def pairs_of(blocks: Sequence[SwitchbackBlock]) -> list[Pair]:
         if number % 2 == 0 and second is not None and by_number[number].candidate != second.candidate:
             pairs.append(Pair(by_number[number], second))
     return pairs
-
-
-def twin_foresight(block: SwitchbackBlock) -> TwinSays | None:
-    """The twin's replay of a block."""
-    return block.twin
-
-
-class AlikeBlocks:
-    """Foresight from the cluster's own past: blocks that began as full and in which as many jobs arrived.
-
-    It knows nothing of versions, and foresees the same of both.
-    """
-
-    def __init__(self, past: Sequence[SwitchbackBlock]) -> None:
-        ordered = sorted(past, key=lambda block: block.number)
-        self._numbers = np.array([block.number for block in ordered])
-        self._features = np.array([(block.jobs_at_start, block.arrivals) for block in ordered]).reshape(-1, 2)
-        self._jobs = np.array([block.jobs for block in ordered])
-
-    def __call__(self, block: SwitchbackBlock) -> TwinSays | None:
-        """The same jobs for both versions, from blocks that ended before this one's pair began."""
-        known = int(np.searchsorted(self._numbers, block.number - block.number % 2))
-        if known < ALIKE_BLOCKS:
-            return None
-        features = self._features[:known]
-        spread = np.maximum(features.std(axis=0), 1e-9)
-        distance = (((features - (block.jobs_at_start, block.arrivals)) / spread) ** 2).sum(axis=1)
-        nearest = np.argsort(distance, kind="stable")[:ALIKE_BLOCKS]
-        foreseen = float(self._jobs[nearest].mean())
-        return TwinSays(block.jobs, foreseen, foreseen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +143,7 @@ class Score:
     foreseen: float | None = None
 
 
-def scores_of(pairs: Sequence[Pair], foresight: Foresight = twin_foresight) -> list[Score]:
+def scores_of(pairs: Sequence[Pair]) -> list[Score]:
     """The candidate's loss in each pair.
 
     Each score uses what was foreseen of its own blocks, and of earlier pairs only how good the foresight was.
@@ -187,7 +151,7 @@ def scores_of(pairs: Sequence[Pair], foresight: Foresight = twin_foresight) -> l
     scores = []
     learned = _Trust()
     for pair in pairs:
-        first, second = foresight(pair.first), foresight(pair.second)
+        first, second = pair.first.twin, pair.second.twin
         if first is None or second is None:
             scores.append(Score((pair.candidate.jobs - pair.incumbent.jobs) / pair.usual_jobs))
             continue

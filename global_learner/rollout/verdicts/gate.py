@@ -27,6 +27,8 @@ CONTENDERS = ("drf", "optimus")
 """Heuristics that the gate compares with; `oracle` knows what nobody can."""
 STANDSTILL_RATIO = 10.0
 """Slowdown that counts for a candidate that lets jobs wait for ever where others do not."""
+_CONFIDENCE = 0.95
+"""Of each of the two bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,22 +196,19 @@ def judge_own_work(runs: Mapping[str, Replayed], margin: float) -> Verdict:
     )
 
 
-def judge_replays(replays: Mapping[str, Sequence[Replayed]], margin: float, confidence: float = 0.95) -> Verdict:
+def judge_replays(replays: Mapping[str, Sequence[Replayed]], margin: float) -> Verdict:
     """The gate's verdict on the fixed set; tested once, so its interval is Student's.
 
     Args:
         replays: by workload.
         margin: largest loss that may pass, as a share.
-        confidence: of each of the two bounds.
     """
     means = {cluster: float(np.mean([run.log_ratio for run in runs])) for cluster, runs in replays.items() if runs}
     if len(means) < LEAST_CLUSTERS:
         few = f"workloads of {len(means)} clusters; the gate needs those of {LEAST_CLUSTERS}"
         return Verdict(StageOutcome.INCONCLUSIVE, reasons=(few,))
-    together = _interval(list(means.values()), confidence)
-    each_left_out = [
-        _interval([mean for other, mean in means.items() if other != cluster], confidence) for cluster in means
-    ]
+    together = _interval(list(means.values()))
+    each_left_out = [_interval([mean for other, mean in means.items() if other != cluster]) for cluster in means]
     lower = math.expm1(min(interval.lower for interval in each_left_out))
     least = math.expm1(min(interval.estimate for interval in each_left_out))
     most = math.expm1(max(interval.estimate for interval in each_left_out))
@@ -226,9 +225,9 @@ def judge_replays(replays: Mapping[str, Sequence[Replayed]], margin: float, conf
     return Verdict(StageOutcome.INCONCLUSIVE, loss, reasons=(f"without one cluster, replays take {most:.1%} longer",))
 
 
-def _interval(values: Sequence[float], confidence: float) -> ConfidenceInterval:
+def _interval(values: Sequence[float]) -> ConfidenceInterval:
     count, mean = len(values), float(np.mean(values))
     if count < 2:
         return ConfidenceInterval(mean, -math.inf, math.inf)
-    half = float(stats.t.ppf(confidence, count - 1)) * float(np.std(values, ddof=1)) / math.sqrt(count)
+    half = float(stats.t.ppf(_CONFIDENCE, count - 1)) * float(np.std(values, ddof=1)) / math.sqrt(count)
     return ConfidenceInterval(mean, mean - half, mean + half)

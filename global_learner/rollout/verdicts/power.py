@@ -67,12 +67,10 @@ def power_at(
     return Power(loss, fails, 1.0 - fails - passes)
 
 
-def least_stopped(
-    scores: Mapping[str, Sequence[Score]], rule: Rule, pairs: int, *, seed: int = 0, draws: int = DRAWS
-) -> Power | None:
+def least_stopped(scores: Mapping[str, Sequence[Score]], rule: Rule, pairs: int, *, draws: int = DRAWS) -> Power | None:
     """The power at the least of some round losses that is usually stopped; None where none of them is."""
     for loss in _LOSSES:
-        found = power_at(scores, rule, loss, pairs, seed=seed, draws=draws)
+        found = power_at(scores, rule, loss, pairs, draws=draws)
         if found is None or found.stops >= STOPS_USUALLY:
             return found
     return None

@@ -32,7 +32,7 @@ from global_learner.rollout.verdicts.confidence import (
     rests_on,
     summed,
 )
-from global_learner.rollout.verdicts.evidence import LEAST_TO_ENDURE, Foresight, Pair, Score, scores_of, twin_foresight
+from global_learner.rollout.verdicts.evidence import LEAST_TO_ENDURE, Pair, Score, scores_of
 
 FLEET_SHARE, CLUSTERS_SHARE, SIGNS_SHARE = 0.5, 0.2, 0.3
 """How the probability of a false alarm is shared out: the fleet's loss, two clusters' losses, the three sign tests."""
@@ -220,9 +220,9 @@ class Verdict:
     rests_on: str = field(default="", kw_only=True)
 
 
-def evidence_of(pairs: Sequence[Pair], rule: Rule, foresight: Foresight = twin_foresight) -> ClusterEvidence:
+def evidence_of(pairs: Sequence[Pair], rule: Rule) -> ClusterEvidence:
     """Sums of a cluster's pairs."""
-    scores = scores_of(pairs, foresight)
+    scores = scores_of(pairs)
     return ClusterEvidence(
         summed(scores),
         loss_signs(scores, rule.held_loss),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from verdict_makers import blocks_of
 
-from global_learner.rollout.verdicts.evidence import AlikeBlocks, SwitchbackBlock, TwinSays, pairs_of, scores_of
+from global_learner.rollout.verdicts.evidence import SwitchbackBlock, TwinSays, pairs_of, scores_of
 
 
 def _block(number: int, candidate: bool, jobs: float, twin: TwinSays | None = None) -> SwitchbackBlock:
@@ -60,20 +60,3 @@ def test_a_good_twin_takes_most_of_the_noise_away_and_a_useless_one_adds_little(
     assert spread(twin_error=0.05) < without / 4
     assert spread(twin_error=0.05, twin_bias=0.3) < without / 2
     assert spread(twin_error=1.0) < 2 * without
-
-
-def test_blocks_that_are_alike_foresee_from_the_past_alone() -> None:
-    past = [
-        SwitchbackBlock(number, False, float(number % 3), 5.0, jobs_at_start=number % 3, arrivals=1.0)
-        for number in range(12)
-    ]
-    alike = AlikeBlocks(past)
-    assert alike(SwitchbackBlock(2, True, 9.0, 5.0)) is None
-    said = alike(SwitchbackBlock(12, True, 9.0, 5.0, jobs_at_start=2.0, arrivals=1.0))
-    assert said is not None
-    assert said.priced == 9.0
-    assert said.incumbent == said.candidate
-    # Four of the past began with two jobs; the fifth alike is the next one.
-    assert said.incumbent == pytest.approx((4 * 2.0 + 1.0) / 5)
-    changed = AlikeBlocks([*past, SwitchbackBlock(13, True, 1e9, 5.0, jobs_at_start=2.0, arrivals=1.0)])
-    assert changed(SwitchbackBlock(12, True, 9.0, 5.0, jobs_at_start=2.0, arrivals=1.0)) == said
