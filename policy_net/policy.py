@@ -43,7 +43,7 @@ class SchedulerPolicy(Protocol):
 
 
 def decides_at_once(policy: SchedulerPolicy) -> bool:
-    """Whether a policy stands for the queue of a cluster without an agent, which starts a job when room is there.
+    """Whether a policy stands for the queue of a cluster without an agent, which starts a job when capacity is free.
 
     A class says so by `decides_at_once = True`. Replays then give it a decision at every event; the shortest time
     between two decisions is an agent's, and that of all other policies.

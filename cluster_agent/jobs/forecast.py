@@ -147,7 +147,7 @@ def time_in_words(spread: dict[str, Any]) -> str:
 
 
 def can_run(job: WorkloadJob, environment: Environment, speeds: SpeedModel) -> bool:
-    """Whether there is room for a job at all; the simulator takes no others."""
+    """Whether there is capacity for a job at all; the simulator takes no others."""
     try:
         check_jobs_can_run(Workload("one", (job,)), environment, {job.job_type: speeds.grid(job.job_type).tolist()})
     except BadInput:

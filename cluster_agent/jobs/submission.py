@@ -70,7 +70,7 @@ def submit(
     socket: Socket = None,
     output: Output = Form.TABLE,
 ) -> None:
-    """Hand jobs over: each is kept, and begins when there is room and its turn.
+    """Hand jobs over: each is kept, and begins when there is capacity and it is its turn.
 
     A file may be changed afterwards; what counts is what was submitted.
     """

@@ -76,7 +76,7 @@ class DecisionCapacity:
             return self._exchange(index, size)
         assert self._capacity is not None  # noqa: S101  (only called in nodes mode; narrows the type)
         job = self._state.jobs[index]
-        # Room only shrinks while tasks are added, so what was refused once is refused for at least as many tasks.
+        # Capacity only shrinks while tasks are added, so what was refused once is refused for at least as many tasks.
         kind = (job.worker_demand, job.ps_demand)
         if self._refused and any(workers >= no.workers and ps >= no.ps for no in self._refused.get(kind, ())):
             return False

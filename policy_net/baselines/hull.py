@@ -41,7 +41,7 @@ class SplitHull:
     Attributes:
         segments: in order, starting at 0/0, slopes falling; empty if the type cannot train at all.
         splits: fastest first, without any split that another beats with no more of either role: the best use of
-            whatever room is left is the first that fits.
+            whatever capacity is left is the first that fits.
     """
 
     segments: tuple[HullStep, ...]

@@ -1,7 +1,7 @@
 """Shortest remaining time first (SRTF), elastic.
 
 Jobs get the size that they asked for in order of their believed remaining time at that size; what is left over then
-goes to the same jobs in the same order, each taking the fastest split for which there is room. Needs durations, and
+goes to the same jobs in the same order, each taking the fastest split for which there is capacity. Needs durations, and
 speeds, which it fits online. Preemptive, elastic.
 Source: SRTF as a scheduler for DL jobs in DL2 §6.1 and figure 18.
 Deviation: DL2's published code sorts by the remaining *share* of a job's epochs and grows the first job to its caps

@@ -36,7 +36,7 @@ def dominant_share(used: Resources, total: Resources) -> float:
 
 
 class PooledCapacity:
-    """Room for tasks during one decision, all nodes' resources in one pool: no fragmentation."""
+    """Capacity for tasks during one decision, all nodes' resources in one pool: no fragmentation."""
 
     def __init__(self, total: Resources) -> None:
         self._total = total

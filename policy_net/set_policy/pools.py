@@ -21,7 +21,7 @@ ALL = "*"
 """The pool of all nodes; no GPU type has this name."""
 Places = tuple[tuple[str, int], ...]
 _UNBOUNDED = np.iinfo(np.int64).max
-"""Room for tasks that need nothing."""
+"""Capacity for tasks that need nothing."""
 _Capacities = npt.NDArray[np.int64]
 
 
@@ -52,7 +52,7 @@ class GpuPool:
         return self._places[key]
 
     def holds(self, job: Job) -> bool:
-        """Whether the least that a job trains with finds room on empty nodes, each role by itself."""
+        """Whether the least that a job trains with fits on empty nodes, each role by itself."""
         fits = self.fewest(job.worker_demand, max(job.min_workers, 1)) is not None
         if not fits or not job.min_ps:
             return fits
@@ -74,7 +74,7 @@ class GpuPool:
         return None if left else tuple(places)
 
     def _capacities(self, demand: Resources) -> tuple[_Capacities, _Capacities]:
-        """How many tasks each node has room for, and the nodes' numbers, those with most room first."""
+        """How many tasks each node has capacity for, and the nodes' numbers, those with most capacity first."""
         if demand not in self._known_capacities:
             capacities = np.full(len(self.nodes), _UNBOUNDED)
             for has, needs in ((self._gpu, demand.gpu), (self._cpu_milli, demand.cpu_milli)):

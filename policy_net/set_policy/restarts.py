@@ -103,7 +103,7 @@ class Restarts:
                 self._observed_seconds /= 2.0
 
     def without_futile_growth(self, state: ClusterState, speeds: SpeedModel) -> ClusterState:
-        """The state with no room to grow for jobs that would lose more by a restart than they gain by any size."""
+        """The state with no capacity to grow for jobs that would lose more by a restart than they gain by any size."""
         if self.seconds <= 0.0:
             return state
         jobs = tuple(

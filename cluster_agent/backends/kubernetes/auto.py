@@ -43,7 +43,7 @@ from policy_net.domain import Decision, DecisionOrigin
 
 _FALLBACK = "fallback:"
 _POLL_SECONDS = 1.0
-"""Between two looks whether room has come: all pods are counted each time."""
+"""Between two polls whether capacity is free: all pods are counted each time."""
 _NO_NEWS = frozenset({Reason.SET, Reason.WAITS, Reason.PENDING})
 """No Events by themselves: a change has its own, and the others pass."""
 _FAULTS = frozenset({Reason.CHANGE_FAILED, Reason.POLICY_FAILED, Reason.POD_WAITS, Reason.SET_BACK})

@@ -53,7 +53,7 @@ from policy_net.exchange.secrets_in_use import SecretInUse
 _log = structlog.get_logger()
 
 _CAPACITY_SECONDS = 1.0
-"""Between two looks whether pods of others have made room: all pods are counted each time."""
+"""Between two polls whether pods of others have freed capacity: all pods are counted each time."""
 
 
 def resolve_paths(settings: KubernetesBackendSettings, folder: Path) -> KubernetesBackendSettings:
@@ -367,7 +367,7 @@ class KubernetesBackend:
         return Trigger.NODE_CHANGE if moved and not first else Trigger.SLOT
 
     def _wait_until_due(self, longest_seconds: float, about: Observed, decision: Decision) -> None:
-        """Wait until the next decision is due; jobs that wait for room get it meanwhile."""
+        """Wait until the next decision is due; jobs that wait for capacity get it meanwhile."""
         polled_seconds = -float("inf")
         while not self._parts.wait(POLL_SECONDS):
             if self.training is not None:

@@ -210,7 +210,7 @@ def observed(
         name: Resources(_offers(free_capacity, demands, per_byte), _gpus(free_capacity))
         for name, free_capacity in free.items()
     }
-    # Where no node may have a coordinator, there is no room for a parameter server.
+    # Where no node may have a coordinator, there is no capacity for a parameter server.
     leaderless = {job_id: nodes_of for job_id, nodes_of in leader_reach.items() if not nodes_of}
     limited = [limited_to_nodes(job, offers, reach, ps_reach | leaderless) for job in more]
     targets = [_limited_to(_job(each, per_byte, unix_seconds), each, offers, reach) for each in members]
@@ -362,7 +362,7 @@ def _job(member: ObservedTarget, per_byte: float, unix_seconds: float) -> Job:
 
 
 def _limited_to(job: Job, member: ObservedTarget, offers: Mapping[str, Resources], reach: Reach) -> Job:
-    """A job that can grow no further than its nodes have room, and not at all while a pod of it does not start."""
+    """A job that can grow no further than its nodes have capacity, and not at all while a pod of it does not start."""
     most = job.max_workers
     if job.job_id in reach:
         fitting = seats((offers[node] for node in reach[job.job_id]), job.worker_demand)

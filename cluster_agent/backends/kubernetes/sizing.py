@@ -103,7 +103,7 @@ class UnpromisedCapacity:
         """A node for each worker, as far as there are any."""
         found: list[str] = []
         requests = facts.requests or {}
-        # Room only becomes less: what no node had for some pods, none has for others like them.
+        # Free capacity only becomes less: what no node had for some pods, none has for others like them.
         alike = (frozenset(requests.items()), facts.choice.key)
         if alike in self._full_for:
             return found
@@ -178,7 +178,7 @@ class _Fitting:
             for job_id, job in self._jobs.items()
         }
         pools = pools_of(state.nodes, reach)
-        # Pools first: what is taken back there is room for others, of whom less is taken then.
+        # Pools first: what is taken back there others may have, of whom less is taken then.
         for crowded in (pools, [NodePool(self._total, frozenset(self._jobs))]):
             shrink_growth(PoolUse(crowded, self._jobs, self.sizes), self._free, self.sizes)
         self._pools = PoolUse(pools, self._jobs, self.sizes)
@@ -192,7 +192,7 @@ class _Fitting:
         decided = self._sum({job_id: decision.of(job_id).workers for job_id in self._jobs})
         for job_id, job in self._free.items():
             if (decided + job.worker_demand).fits_in(self._total):
-                continue  # it was to be smaller for its own sake: there was room for more
+                continue  # it was to be smaller for its own sake: there was capacity for more
             while self.sizes[job_id] < min(job.current.workers, job.max_workers) and self._fits(job, 1):
                 self._move(job_id, 1)
 

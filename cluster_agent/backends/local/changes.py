@@ -108,7 +108,7 @@ class LocalChange:
 
     @property
     def kept(self) -> Allocation:
-        """What it has now and is to keep: where there is no room for newcomers beside those who go, these go first."""
+        """What it has now and is to keep: where newcomers do not fit beside those who go, these go first."""
         return Allocation(min(self.before.workers, self.after.workers), min(self.before.ps, self.after.ps))
 
 
@@ -135,7 +135,7 @@ class Changes:
         return any(not change.over for change in self._changes.values())
 
     def advance(self) -> list[LocalChange]:
-        """Look how far each is, and ask for whatever there is room for; those that are over now."""
+        """Look how far each is, and ask for whatever there is capacity for; those that are over now."""
         pending = [change for change in self._changes.values() if not change.over]
         for change in pending:
             self._poll(change)

@@ -59,7 +59,7 @@ class ClusterCapacity:
         self._free = free_amounts(self._nodes, pods)
         for pod in pods:
             if not pod.node and pod.requests is not None:
-                # One that waits for a node will have its room somewhere.
+                # One that waits for a node will have its capacity somewhere.
                 self.take([PodNeed(pod.requests, node_choice(pod.spec_of_nodes or {"tolerations": list(_ANYWHERE)}))])
 
     def take(self, needs: Sequence[PodNeed]) -> bool:
@@ -78,7 +78,7 @@ class ClusterCapacity:
             ]
             if not fitting:
                 return False
-            # Where the least is left over: large pods find room longer.
+            # Where the least is left over: large pods find a node longer.
             node = min(fitting, key=lambda name: (sorted(trial[name].items()), name))
             for name, amount in requests:
                 trial[node][name] = trial[node].get(name, 0) - amount  # of nothing there may be none

@@ -242,7 +242,7 @@ def scheduled_jobs(
         counted, current = measured(job), current_of(job, job_report(job.uid))
         if (job.suspend or job.problem or problem(job)) and current == SUSPENDED:
             continue
-        # Whoever has a PS has a coordinator too: where there is room for the one, there is for the other.
+        # Whoever has a PS has a coordinator too: where there is capacity for the one, there is for the other.
         leader = {
             name: job.ps.requests.get(name, 0) + amount for name, amount in task_requests(job, COORDINATOR).items()
         }

@@ -228,7 +228,7 @@ class GangStep(JobStep):
     Attributes:
         gang: number of the gang that it has, or that is made.
         world: how many ranks that has.
-        grows: how many workers more there has to be room for before anything is deleted.
+        grows: how many workers more there has to be capacity for before anything is deleted.
         meanwhile: where it stands until there is.
         notes: what the status has to say before anything else is done; empty: what it says.
         trained: number and ranks of a gang that is known to train, or to have trained; 0, 0: of none.
@@ -395,7 +395,7 @@ def _training(seen: SeenJob, gang: Gang) -> GangStep:
 
 
 def _resizing(step: GangStep, desired: Allocation, gang: Gang) -> GangStep:
-    """A gang of another size is to follow; until there is room for it, this one stays as it is."""
+    """A gang of another size is to follow; until there is capacity for it, this one stays as it is."""
     grows = max(0, desired.workers - gang.world)
     return replace(
         step,

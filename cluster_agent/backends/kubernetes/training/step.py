@@ -332,7 +332,7 @@ class JobStep:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Of a gang: the tasks that there has to be room for before any is made."""
+        """Of a gang: the tasks that there has to be capacity for before any is made."""
         return (COORDINATOR, *first_tasks(self.begin))
 
 
