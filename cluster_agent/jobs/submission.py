@@ -49,6 +49,16 @@ Export = Annotated[
     str | None,
     typer.Option("--export", metavar="ALL|NONE|NAMES", help="Variables as they are here: all, or names with commas."),
 ]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option("--time-limit", help="How long it may train (30m, 2h, 1-12:00:00), or a time: 2026-12-24T18:00."),
+]
+DependsOn = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--depends-on", metavar="JOB[:ok|any]", help="Begin after a job is done, or (any) has ended; repeatable."
+    ),
+]
 PsCpu = Annotated[str | None, typer.Option("--ps-cpu", help="Cores of one parameter server, such as 1 or 500m.")]
 
 
@@ -65,6 +75,8 @@ def submit(
     env: Env = None,
     env_file: EnvFile = None,
     export: Export = None,
+    time_limit: TimeLimit = None,
+    depends_on: DependsOn = None,
     suspend: Annotated[bool, typer.Option(help="Take it, and wait for `cluster-agent resume`.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Until all have ended; exit code 1 unless done.")] = False,
     socket: Socket = None,
@@ -77,6 +89,7 @@ def submit(
     sizes = {"worker": TaskWords(workers, cpu, gpu), "ps": TaskWords(ps, ps_cpu)}
     given: dict[str, Any] = {"name": name, "modelType": model_type, "suspend": suspend or None}
     given["work"] = None if epochs is None else {"epochs": epochs}
+    given |= {"timeLimit": time_limit, "dependsOn": depends_on or None}
     exported = exported_variables(export, os.environ)
     stated = stated_variables(env or (), env_file or (), os.environ)
     messages = described(job, given, sizes)

@@ -122,6 +122,8 @@ def _rows(job: dict[str, Any], now_unix_seconds: float) -> Iterable[tuple[str, s
         "waited": clock_time(job["waitedSeconds"]),
         "trained": of_time["run"] + (f", {duration(stall)} of it in resizes" if stall else ""),
         "age": of_time["age"],
+        **({"time limit": _limit(job)} if job.get("timeLimit") else {}),
+        **({"depends on": ", ".join(job["dependsOn"])} if job.get("dependsOn") else {}),
         "command": " ".join([*(job.get("interpreter") or ()), job["script"], *job["args"]]),
         **({"runs in": job["workdir"]} if "workdir" in job else {}),
         **({"starts": _COLD} if job.get("interpreter") and job["kind"] != "fixed" else {}),
@@ -129,6 +131,11 @@ def _rows(job: dict[str, Any], now_unix_seconds: float) -> Iterable[tuple[str, s
         "log": job["log"],
     }
     return rows.items()
+
+
+def _limit(job: dict[str, Any]) -> str:
+    left = job["timeLeftSeconds"]
+    return str(job["timeLimit"]) + (f", {clock_time(left)} left" if left is not None else "")
 
 
 _COLD = "with nothing imported ahead: not by the agent's own Python, or with options"

@@ -414,7 +414,7 @@ def _least(one: Allocation, other: Allocation) -> Allocation:
 def _is_scheduled(record: LocalJobRecord) -> bool:
     """Whether a decision is about it; about a held one as long as it has something."""
     active = not record.held or record.state is JobState.RUNNING
-    return active and not record.cancelling and not record.stays
+    return active and not record.cancelling and not record.stays and not record.depends
 
 
 def _report_cold_starts(line: str) -> None:

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -25,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 
 from cluster_agent.errors import BadJobFile
 from elastic_runtime.launcher.script_source import is_own_python, joins, names_python
@@ -83,6 +85,47 @@ Variable = Annotated[
     str, text_of("(?s)[^=]+", "is no variable's name; use a letter or more, and no ="), AfterValidator(_passable)
 ]
 Cores = Annotated[int, BeforeValidator(_milli), Field(ge=1), PlainSerializer(lambda milli: f"{milli}m")]
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_LONGEST_DAYS = 3660
+
+
+def _seconds_of(text: str) -> float | None:
+    """A length of time as sbatch has it (minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S), or 90s, 30m, 2h, 1d; else None."""
+    if found := re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", text):
+        return float(found[1]) * _UNITS[found[2]]
+    found = re.fullmatch(r"(?:([0-9]{1,3})-)?([0-9]{1,7}(?::[0-9]{1,2}){0,2})", text)
+    if found is None:
+        return None
+    parts = [float(part) for part in found[2].split(":")]
+    of_day = found[1] is not None or len(parts) == 3
+    units = (3600.0, 60.0, 1.0) if of_day else (60.0, 1.0)
+    return float(found[1] or 0) * 86_400.0 + sum(part * unit for part, unit in zip(parts, units, strict=False))
+
+
+def _moment_of(text: str) -> float | None:
+    """Unix seconds of a day's time, local unless it says otherwise; None of another text."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _as_limit(value: Any) -> str:
+    seconds = _seconds_of(value) if isinstance(value, str) else None
+    in_range = seconds is not None and 0.0 < seconds <= _LONGEST_DAYS * 86_400.0
+    if not isinstance(value, str) or not (in_range or (seconds is None and _moment_of(value) is not None)):
+        raise PydanticCustomError(
+            "no_such_text", "use a length above 0, such as 90s, 30m, 2h or 1-12:00:00, or a time: 2026-12-24T18:00"
+        )
+    return value
+
+
+Dependency = Annotated[
+    str,
+    text_of(rf"{NAME}(:ok|:any)?", "name a job; behind it :ok (as unless said: once it is done) or :any (has ended)"),
+]
 
 
 class _Words(Section):
@@ -186,6 +229,10 @@ class JobFile(_Words):
     fixed size, `worker.replicas`, and starts over if it is suspended."""
     checkpoint_seconds: float = Field(60.0, gt=0.0, le=86_400.0)
     """Time between two checkpoints."""
+    time_limit: Annotated[str, BeforeValidator(_as_limit)] | None = None
+    """For how long it may have workers, in sbatch's words or as 90s, 30m, 2h, 1d; or a time at which it ends."""
+    depends_on: tuple[Dependency, ...] = Field((), max_length=100)
+    """Jobs that have to be done before it begins, or to have ended however (`NAME:any`)."""
 
     @model_validator(mode="after")
     def _no_more_servers_than_workers(self) -> JobFile:
@@ -198,6 +245,21 @@ class JobFile(_Words):
     def kind(self) -> JobKind:
         """As schedulers call it."""
         return JobKind.PS if self.communication == "PS" else JobKind.ALLREDUCE
+
+    @property
+    def limit_seconds(self) -> float | None:
+        """For how long it may have workers; None: that is not limited."""
+        return None if self.time_limit is None else _seconds_of(self.time_limit)
+
+    @property
+    def ends_by(self) -> float | None:
+        """Unix seconds at which it is ended; None: at none."""
+        return None if self.time_limit is None or self.limit_seconds is not None else _moment_of(self.time_limit)
+
+    @property
+    def dependencies(self) -> dict[str, bool]:
+        """By the name of a job before it, whether any end of that will do."""
+        return {name: kind == "any" for name, _, kind in (word.partition(":") for word in self.depends_on)}
 
     @property
     def is_module(self) -> bool:
@@ -299,6 +361,8 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
         )
     if not _is(Path.is_dir, workdir):
         raise BadJobFile(f"{source}: workdir = {plain_line(str(workdir))}: there is no such folder")
+    if len(job.dependencies) < len(job.depends_on):
+        raise BadJobFile(f"{source}: dependsOn: names a job twice; name it once")
     job = _with_interpreter(job, folder, source)
     script = _found_module(workdir, str(job.script)) if job.is_module else folder / job.script
     if script is not None and not _is(Path.is_file, script):

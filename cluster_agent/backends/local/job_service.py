@@ -43,6 +43,9 @@ def _without_decision(facts: Mapping[str, Any]) -> str:
         return "its end: it is being cancelled"
     if facts["held"]:
         return f"its user, who holds it: `cluster-agent resume {facts['name']}`"
+    if facts.get("depends"):
+        names = [word.partition(":")[0] for word in facts["dependsOn"]]
+        return f"the end of {', '.join(names)}, on which it depends"
     return ""
 
 
@@ -96,7 +99,16 @@ class JobDesk:
             BadJobFile: it cannot be, or asks for more than the machine has.
             JobRefused: its name is taken.
         """
-        return self.facts(self.table.add(self._checked(content), self.now()))
+        job = self._checked(content)
+        for name, any_end in job.dependencies.items():
+            if name == job.name:
+                raise BadJobFile(f"{content['source']}: dependsOn: {name} is the job itself; name another one")
+            before = self._named(name).state
+            if before.ended and before is not JobState.DONE and not any_end:
+                raise JobRefused(
+                    f"dependsOn: {name} {before.ended_words}: this would never begin; leave it out, or say {name}:any"
+                )
+        return self.facts(self.table.add(job, self.now()))
 
     def simulate(self, content: Mapping[str, Any]) -> Facts:
         """What has to be known to foresee when a job would start and end; nothing is submitted.
@@ -175,6 +187,8 @@ class JobDesk:
                 f"{content['source']}: needs at least {_resources(job.smallest, 0)}; this machine's jobs have "
                 f"{_resources(self.capacity, job.smallest.gpu)}"
             )
+        if job.ends_by is not None and job.ends_by <= self.now():
+            raise BadJobFile(f"{content['source']}: timeLimit = {job.time_limit}: is past; name a time to come")
         return job
 
     def jobs(self, content: Mapping[str, Any]) -> Facts:
@@ -216,6 +230,9 @@ class JobDesk:
         name = record.name
         if not record.state.ended:
             raise JobRefused(f"{name} has not ended; end it first with `cluster-agent cancel {name}`, then delete it")
+        waiting = [one.name for one in self.table.unended if one.depends and name in one.file.dependencies]
+        if waiting:
+            raise JobRefused(f"{name} has to stay for {', '.join(waiting[:3])}, which depends on it; try again later")
         facts = self.facts(record)
         (self.remove or self.table.remove)(name)
         return {**facts, "deleted": True}

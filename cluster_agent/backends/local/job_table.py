@@ -68,6 +68,7 @@ class LocalJobRecord(Section):
         samples: that are known to be trained; a coordinator that answers knows better.
         samples_per_epoch, steps_per_epoch, total_epochs: measured; 0 until then.
         too_large: why it could not begin with more than its least, in a line; it keeps to that since.
+        released: whether the jobs on which it depends have ended as they were to.
         misstated: how far the work that it stated was from what it did until it was done, in a line.
     """
 
@@ -94,6 +95,7 @@ class LocalJobRecord(Section):
     total_epochs: float = Field(0.0, ge=0.0)
     failure: str = ""
     too_large: str = ""
+    released: bool = False
     misstated: str = ""
 
     @property
@@ -105,6 +107,11 @@ class LocalJobRecord(Section):
     def granted(self) -> Allocation:
         """What it was asked to have last."""
         return Allocation(self.granted_workers, self.granted_ps)
+
+    @property
+    def depends(self) -> bool:
+        """Whether it may not begin yet, because of jobs before it."""
+        return bool(self.file.depends_on) and not self.released and not self.state.ended
 
     @property
     def stays(self) -> bool:

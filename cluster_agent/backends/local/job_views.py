@@ -131,6 +131,10 @@ def user_facts(
         "script": str(file.script),
         "interpreter": None if file.interpreter is None else list(file.interpreter),
         "workdir": str(file.workdir),
+        "timeLimit": file.time_limit,
+        "timeLeftSeconds": _time_left(record, trained_seconds, now_unix_seconds),
+        "dependsOn": list(file.depends_on),
+        "depends": record.depends,
         "args": list(file.args),
         "submittedUnixSeconds": record.submitted_unix_seconds,
         "waitedSeconds": age_seconds - run_seconds,
@@ -145,12 +149,21 @@ def user_facts(
         "cancelling": record.cancelling,
         "note": record.failure
         or ("is being cancelled" if record.cancelling and not record.state.ended else phase or waits)
+        or (f"waits for {', '.join(file.dependencies)}" if record.depends else "")
         or ("" if record.state.ended else measured.damage)
         or (f"keeps to its least size: {record.too_large}" if record.too_large else "")
         or ("" if record.state.ended else _failed_before(measured))
         or record.misstated
         or ("" if record.state.ended else misstated(record, measured, done=False)),
     }
+
+
+def _time_left(record: LocalJobRecord, trained_seconds: float, now_unix_seconds: float) -> float | None:
+    """Seconds until its time limit; None where there is none, or it has ended."""
+    limit, ends_by = record.file.limit_seconds, record.file.ends_by
+    if record.state.ended or (limit is None and ends_by is None):
+        return None
+    return max(0.0, limit - trained_seconds if limit is not None else (ends_by or 0.0) - now_unix_seconds)
 
 
 def _failed_before(measured: LocalMeasurement) -> str:

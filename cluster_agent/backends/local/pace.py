@@ -11,7 +11,7 @@ _CALM_POLL_SECONDS = 0.5
 """Between two looks at what only trains."""
 
 _Presence = tuple[str, bool, bool]
-"""A job that has not ended: its name, whether its user holds it, whether it is being cancelled."""
+"""A job that has not ended: its name, whether its user or another job holds it, whether it is being ended."""
 
 
 class LocalPace:
@@ -74,6 +74,8 @@ class LocalPace:
         table = self.jobs.table
         changes = table.changes
         if changes != self._present_at:
-            self._present = frozenset((record.name, record.held, record.cancelling) for record in table.unended)
+            self._present = frozenset(
+                (record.name, record.held or record.depends, record.cancelling) for record in table.unended
+            )
             self._present_at = changes
         return self._present

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from cluster_agent.backends.local.job_processes import JobProcesses, LocalMeasur
 from cluster_agent.backends.local.job_table import JobState, JobTable, LocalJobRecord
 from cluster_agent.backends.local.job_views import misstated
 from cluster_agent.backends.local.machine_shares import MachineShares
+from cluster_agent.errors import StateDamaged
 from elastic_runtime.errors import ElasticError
 from elastic_runtime.protocol.plan import JobPhase
 from foundation.text import plain_line
@@ -29,6 +31,8 @@ _REFUSAL = "elastic_runtime.errors.BadInput: "
 """In the failure of a job that its coordinator did not let begin: more servers than its model has blocks, more workers
 than its batch has samples."""
 
+_LIMIT_SECONDS = 30.0
+"""For the last checkpoint of a job whose time is over; sbatch's own pause before SIGKILL."""
 _REFRESH_SECONDS = 2.0
 """However many watch: to ask a job's coordinator costs some milliseconds."""
 
@@ -118,6 +122,7 @@ class RunningJobs:
         self._refreshed_seconds = 0.0
         self._futile_starts: dict[str, int] = {}
         self._starting_since: dict[str, float] = {}
+        self._told_to_end: dict[str, float] = {}
         for record in table:
             if record.state is JobState.RUNNING:  # an agent before this one started it
                 shares.grow(record.name, record.file.takes(record.granted))
@@ -271,8 +276,9 @@ class RunningJobs:
         A job whose launcher died goes on with the next decision.
         """
         polled_at = self._viewed_since()
-        for record in self.table.unended:
-            process = self[record.name]
+        for unended in self.table.unended:
+            process = self[unended.name]
+            record = self._limited(self._released(unended), process)
             if record.cancelling:
                 self._cancel(record, process)
             elif record.state is not JobState.QUEUED and process.launcher is None:
@@ -297,6 +303,38 @@ class RunningJobs:
             ):
                 # Decisions may be far apart, and a script that runs is in none of them.
                 self.measure(record.name)
+
+    def _released(self, record: LocalJobRecord) -> LocalJobRecord:
+        """The job, which may begin once those before it have ended, and never where one of them has failed."""
+        if record.cancelling or not record.depends:
+            return record
+        for name, any_end in record.file.dependencies.items():
+            try:
+                before = self.table.get(name)
+            except StateDamaged as error:  # somebody may put its content back
+                self.waits[record.name] = str(error)
+                return record
+            if before is None:
+                return self._give_up(record, f"never began: {name}, on which it depends, is gone")
+            if not before.state.ended:
+                return record
+            if before.state is not JobState.DONE and not any_end:
+                return self._give_up(record, f"never began: {name}, on which it depends, {before.state.ended_words}")
+        self._wait_no_more(record.name)
+        return self.table.change(record.name, released=True)
+
+    def _limited(self, record: LocalJobRecord, process: JobProcesses) -> LocalJobRecord:
+        """The job, which is ended where its time is over; not one that has just ended by itself."""
+        limit, ends_by, now = record.file.limit_seconds, record.file.ends_by, self._now()
+        over = limit is not None and self.training.seconds(record, now) >= limit
+        over = over or (ends_by is not None and now >= ends_by)
+        if not over or record.cancelling or (record.state is JobState.RUNNING and process.launcher is None):
+            return record
+        return self._give_up(record, f"its time limit, {record.file.time_limit}, is over")
+
+    def _give_up(self, record: LocalJobRecord, line: str) -> LocalJobRecord:
+        _log.info("job-given-up", job=record.name, line=line)
+        return self.table.change(record.name, cancelling=True, failure=line)
 
     def _viewed_since(self) -> set[str]:
         """The jobs that users have looked at since this was asked last; none where that is not long ago."""
@@ -347,11 +385,18 @@ class RunningJobs:
 
     def _cancel(self, record: LocalJobRecord, process: JobProcesses) -> None:
         if process.launcher is not None:
-            process.terminate()
+            # Told twice, it ends without a checkpoint: what its user gives up has none to wait for.
+            if not record.failure or self._now() - self._told_to_end.get(record.name, -math.inf) >= _LIMIT_SECONDS:
+                self._told_to_end[record.name] = self._now()
+                process.terminate()
             return
         self._forget(record.name)
-        self.table.change(record.name, state=JobState.CANCELLED, ended_unix_seconds=self._now())
-        _log.info("job-cancelled", job=record.name)
+        state = JobState.FAILED if record.failure else JobState.CANCELLED
+        self.table.change(record.name, state=state, ended_unix_seconds=self._now())
+        if record.failure:
+            _log.info("job-ended", job=record.name, done=False, failure=record.failure)
+        else:
+            _log.info("job-cancelled", job=record.name)
 
     def _forget(self, name: str) -> None:
         """Nothing of a job runs any more, or is to; before its end is written down, so that a crash leaves no share."""
@@ -361,6 +406,7 @@ class RunningJobs:
         self._wait_no_more(name)
         self._futile_starts.pop(name, None)
         self._starting_since.pop(name, None)
+        self._told_to_end.pop(name, None)
         self._processes.pop(name, None)
         at_hand = {record.name for record in self.table}
         for known in (self._measured, self._processes):

@@ -120,6 +120,10 @@ def test_options_go_before_what_a_file_says(shell: Shell) -> None:
         (["--", "torchrun", "train.py"], "torchrun: give the script itself, as in `-- python train.py`"),
         (["train"], "a job is a file (.yaml), or a command such as `-- python train.py --lr 0.1`"),
         (["none.py"], "none.py: there is no such file"),
+        (["--time-limit", "0", "train.py"], "train.py: key timeLimit = '0': use a length above 0"),
+        (["--depends-on", "gone", "train.py"], "no job named gone"),
+        (["--depends-on", "a", "--depends-on", "a:any", "train.py"], "train.py: dependsOn: names a job twice"),
+        (["--name", "me", "--depends-on", "me", "train.py"], "train.py: dependsOn: me is the job itself"),
         (["--", "python"], "python: name a script behind it"),
         (["--", "python", "-c", "print()"], "python -c: put the code into a file, and submit that"),
         (["--", "/none/python", "train.py"], "/none/python: there is no such program that may be run"),
@@ -231,6 +235,18 @@ def test_variables_that_cannot_be_are_refused_in_a_line(shell: Shell, words: lis
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert line in said.err
     assert shell.type("jobs", "-o", "json").json == []
+
+
+def test_what_a_job_waits_for_and_how_long_it_may_train_is_shown(shell: Shell) -> None:
+    assert shell.type("submit", "--name", "first", "--", "python", "train.py").code == 0
+    words = ("--depends-on", "first:any", "--time-limit", "1-12:00:00", "--", "python", "train.py")
+    facts = shell.type("submit", "--name", "second", "-o", "json", *words).json
+    assert (facts["dependsOn"], facts["depends"]) == (["first:any"], True)
+    assert (facts["timeLimit"], facts["timeLeftSeconds"]) == ("1-12:00:00", 129_600.0)
+    shown = shell.type("job", "second").out
+    assert "1-12:00:00, 1d12h left" in shown
+    assert "queued, waits for first" in shown
+    assert shell.type("explain", "second", "-o", "json").json["waitsFor"] == "the end of first, on which it depends"
 
 
 def test_a_machine_without_jobs_says_how_to_hand_one_over(shell: Shell) -> None:

@@ -112,6 +112,17 @@ def test_what_is_written_down_reads_back_as_it_was(folder: Path) -> None:
         ({"script": "."}, "there is no such file"),
         ({"work": {"epochs": float("nan")}}, "key work.epochs = nan: must be a finite number"),
         ({"work": {"steps": 10**30}}, "work: steps = "),
+        (
+            {"timeLimit": "0"},
+            "key timeLimit = '0': use a length above 0, such as 90s, 30m, 2h or 1-12:00:00, or a time",
+        ),
+        ({"timeLimit": "-5m"}, "use a length above 0"),
+        ({"timeLimit": 90}, "use a length above 0"),
+        ({"timeLimit": "4000d"}, "use a length above 0"),
+        ({"timeLimit": "2026-13-01"}, "use a length above 0"),
+        ({"dependsOn": ["a:failed"]}, "key dependsOn.0 = 'a:failed': name a job; behind it :ok"),
+        ({"dependsOn": "a"}, "key dependsOn = 'a': is a list; write dependsOn: [a]"),
+        ({"interpreter": 3}, "key interpreter = 3"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line_that_says_where(folder: Path, more: dict[str, Any], line: str) -> None:
@@ -269,3 +280,22 @@ def test_another_python_needs_the_runtime_for_a_script_that_joins(folder: Path) 
     assert check_job(content(interpreter=str(python), env={"PYTHONPATH": packages}), folder, "it").elastic
     with pytest.raises(BadJobFile, match=r"interpreter = gone/python: there is no such program that may be run"):
         check_job(content(interpreter="gone/python"), folder, "it")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90), ("1.5h", 5400), ("30m", 1800), ("2d", 172_800),
+        ("90", 5400), ("90:30", 5430), ("2:00:05", 7205),
+        ("1-12", 129_600), ("1-00:30", 88_200), ("1-12:00:01", 129_601),
+    ],
+)  # fmt: skip
+def test_a_time_limit_is_a_length_in_the_words_of_sbatch_or_with_a_unit(folder: Path, text: str, seconds: int) -> None:
+    job = check_job(content(timeLimit=text), folder, "it")
+    assert (job.limit_seconds, job.ends_by) == (seconds, None)
+
+
+def test_a_time_limit_may_be_a_time(folder: Path) -> None:
+    job = check_job(content(timeLimit="2030-01-01T00:00:00+01:00"), folder, "it")
+    assert (job.limit_seconds, job.ends_by) == (None, 1893452400.0)
+    assert check_job(content(timeLimit="2030-01-01 08:30"), folder, "it").ends_by is not None
