@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 
 from benchmarks.processes import answer_commands
-from benchmarks.push.cluster import CALL_SECONDS, Cluster, channel_to
+from benchmarks.push.cluster import CALL_SECONDS, PushingCluster, channel_to
 from benchmarks.push.policies import gradient
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import PolicySpec, Weights, weights_from_bytes
@@ -91,7 +91,7 @@ class Done:
         self.failures.update(answer["failures"])
 
 
-class PacedCluster(Cluster):
+class PacedCluster(PushingCluster):
     """One cluster; `learn` and `beat` run side by side."""
 
     def __init__(self, name: str, address: str, identity: str, spec: PolicySpec, slope: Weights) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 
-from benchmarks.push.cluster import Cluster, channel_to
+from benchmarks.push.cluster import PushingCluster, channel_to
 from benchmarks.push.policies import policy
 from policy_net.exchange.generated import fleet_pb2, fleet_pb2_grpc
 
@@ -49,9 +49,9 @@ class Target:
     seed: int
 
 
-def member_of(target: Target) -> Cluster:
+def member_of(target: Target) -> PushingCluster:
     """An attacker that is a cluster of the fleet."""
-    return Cluster(channel_to(f"127.0.0.1:{target.port}", target.identity), target.name, policy().spec)
+    return PushingCluster(channel_to(f"127.0.0.1:{target.port}", target.identity), target.name, policy().spec)
 
 
 async def slow_readers(target: Target) -> None:

@@ -18,7 +18,7 @@ import grpc
 import numpy as np
 
 from benchmarks.processes import answer_commands
-from benchmarks.push.cluster import Cluster, channel_to
+from benchmarks.push.cluster import PushingCluster, channel_to
 from benchmarks.push.policies import policy
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import Weights
@@ -49,7 +49,7 @@ class Phase:
     learned: float = 0.0
 
 
-class HonestCluster(Cluster):
+class HonestCluster(PushingCluster):
     """One cluster."""
 
     def __init__(self, address: str, name: str, identity: str, seed: int) -> None:

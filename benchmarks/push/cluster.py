@@ -30,7 +30,7 @@ def channel_to(address: str, identity: str | None, *options: tuple[str, int]) ->
     return grpc.aio.secure_channel(address, credentials, options=(*_OPTIONS, *options))
 
 
-class Cluster:
+class PushingCluster:
     """A cluster at the learner that a channel leads to."""
 
     def __init__(self, channel: grpc.aio.Channel, name: str, spec: WeightSpec) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 
 from benchmarks.processes import answer_commands, cpu_seconds
-from benchmarks.push.cluster import CALL_SECONDS, Cluster, channel_to
+from benchmarks.push.cluster import CALL_SECONDS, PushingCluster, channel_to
 from benchmarks.push.policies import gradient
 from policy_net.exchange.generated import fleet_pb2
 from policy_net.exchange.spec import PolicySpec, weights_from_bytes
@@ -98,7 +98,7 @@ class Clusters:
             await channel.close()
 
     async def _fleet(self, channel: grpc.aio.Channel, cluster: str) -> Push:
-        member = Cluster(channel, cluster, self._spec)
+        member = PushingCluster(channel, cluster, self._spec)
         await member.register()
         slope = gradient(self._spec, member.incarnation)
 

@@ -7,7 +7,6 @@ arrivals: shares say how the rule does on these, not how it would on others.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import statistics
@@ -35,7 +34,7 @@ from benchmarks.rollout.fleets import (
     run_rollout,
     shares,
 )
-from benchmarks.rollout.pool import ClusterRecord, cluster_record_of, record_by_name
+from benchmarks.rollout.pool import ClusterRecord, record_by_name
 from benchmarks.rollout.versions import NEGATED, WORSE_5
 from benchmarks.rollout.worlds import MEASURED_SIGMA, cluster_names, missing_files
 from foundation.errors import DONE
@@ -73,7 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--twin-error", type=float, default=MEASURED_SIGMA, metavar="SHARE", help="of the speeds in the twin (0.05)"
     )
-    parser.add_argument("--recording", type=Path, metavar="FILE", help="keep the recording here, and use it if it is")
     options = parser.parse_args(arguments)
     data = options.data or _usual_data()
     if options.data is not None and missing_files(options.data):
@@ -81,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not 0.0 <= options.twin_error <= 1.0:
         parser.error(f"--twin-error {options.twin_error:g}: use a share from 0 to 1")
     names = cluster_names(data, held_out=options.held_out)
-    records = _records(names, data, options.recording, options.twin_error, full=options.full)
+    records = _records(names, data, options.twin_error, full=options.full)
     result = measure(records, FULL_ROLLOUTS if options.full else SMALL_ROLLOUTS)
     result |= {"workloads": ", ".join(record.name for record in records), "seed": SEED}
     show(result, options.output)
@@ -95,11 +93,7 @@ def _usual_data() -> Path | None:
     return folder if folder.is_dir() and not missing_files(folder) else None
 
 
-def _records(
-    names: Sequence[str], data: Path | None, kept: Path | None, twin_error: float, *, full: bool
-) -> list[ClusterRecord]:
-    if kept is not None and kept.is_file():
-        return [cluster_record_of(row) for row in json.loads(kept.read_text(encoding="utf-8"))]
+def _records(names: Sequence[str], data: Path | None, twin_error: float, *, full: bool) -> list[ClusterRecord]:
     days, pairs = (FULL_DAYS, FULL_PAIRS) if full else (SMALL_DAYS, SMALL_PAIRS)
     console = Console(stderr=True)
     columns = (TextColumn("recording clusters"), BarColumn(), TimeElapsedColumn())
@@ -112,8 +106,6 @@ def _records(
         for record in pool.map(record_by_name, names, repeat(data), repeat(days), repeat(pairs), repeat(twin_error)):
             records.append(record)
             progress.advance(task)
-    if kept is not None:
-        kept.write_text(json.dumps([record.to_json() for record in records]), encoding="utf-8")
     return records
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,26 +74,6 @@ class ClusterRecord:
     mean_jobs: float
     jct_ratios: dict[str, float]
     pairs: dict[str, tuple[PairRecord, ...]]
-
-    def to_json(self) -> dict[str, Any]:
-        """As `cluster_record_of` reads it."""
-        return asdict(self)
-
-
-def cluster_record_of(content: dict[str, Any]) -> ClusterRecord:
-    """A record from its JSON."""
-    pairs = {
-        version: tuple(
-            PairRecord(*(_blocks(pair[order]) for order in ("incumbent_first", "candidate_first"))) for pair in rows
-        )
-        for version, rows in content["pairs"].items()
-    }
-    return ClusterRecord(**{**content, "pairs": pairs})
-
-
-def _blocks(rows: list[dict[str, Any]]) -> tuple[BlockRecord, BlockRecord]:
-    first, second = rows
-    return BlockRecord(**first), BlockRecord(**second)
 
 
 def record_by_name(
