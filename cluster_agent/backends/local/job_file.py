@@ -364,6 +364,8 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
     if len(job.dependencies) < len(job.depends_on):
         raise BadJobFile(f"{source}: dependsOn: names a job twice; name it once")
     job = _with_interpreter(job, folder, source)
+    if job.is_module and not all(part.isidentifier() for part in str(job.script).split(".")):
+        raise BadJobFile(f"{source}: script = {plain_line(str(job.script))}: is no name of a module, as -m needs one")
     script = _found_module(workdir, str(job.script)) if job.is_module else folder / job.script
     if script is not None and not _is(Path.is_file, script):
         raise BadJobFile(f"{source}: script = {plain_line(str(script))}: there is no such file")

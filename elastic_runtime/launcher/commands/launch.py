@@ -6,6 +6,7 @@ What looks after a job is loaded when there is one: help and refusals of what wa
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -179,6 +180,8 @@ def run(
     if (worker_gpus > 0) != (gpu_file is not None):
         raise BadInput("--worker-gpus and --gpu-file go together; give both of them, or none")
     python, *options = interpreter or [sys.executable]
+    if shutil.which(python) is None:
+        raise BadInput(f"--interpreter {python}: there is no such program that may be run; name a Python")
     is_module = options[-1:] == ["-m"]
     script = script if is_module else check_script(script)
     if checkpoints is not None:

@@ -86,6 +86,7 @@ def test_a_script_needs_no_command_in_front_and_gets_its_own_options(typed: Type
         (["--bind", "256.0.0.1", "SCRIPT"], "--bind 256.0.0.1"),
         (["--bind", "::", "SCRIPT"], "name one address"),
         (["--restore", "SCRIPT"], "--restore needs --checkpoints"),
+        (["--interpreter", "/none/python", "SCRIPT"], "--interpreter /none/python: there is no such program"),
         (["--certificate", "a.pem", "SCRIPT"], "--certificate, --key and --ca go together"),
         (["--folder", "SCRIPT", "SCRIPT"], "name another --folder"),
         (["--no-such", "SCRIPT"], "--no-such"),

@@ -123,6 +123,7 @@ def test_what_is_written_down_reads_back_as_it_was(folder: Path) -> None:
         ({"dependsOn": ["a:failed"]}, "key dependsOn.0 = 'a:failed': name a job; behind it :ok"),
         ({"dependsOn": "a"}, "key dependsOn = 'a': is a list; write dependsOn: [a]"),
         ({"interpreter": 3}, "key interpreter = 3"),
+        ({"interpreter": ["python", "-m"], "script": "../x"}, "script = ../x: is no name of a module, as -m needs one"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line_that_says_where(folder: Path, more: dict[str, Any], line: str) -> None:
