@@ -7,8 +7,7 @@ are killed in the middle of every change of a scenario that starts, resizes, sus
 from __future__ import annotations
 
 import itertools
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,14 +99,6 @@ class Scenario:
 @pytest.fixture(autouse=True)
 def _quiet() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-
-
-@pytest.fixture
-def fast_folder(tmp_path: Path) -> Iterator[Path]:
-    """In memory where there is such a place: hundreds of scenarios write, and wait for no disk."""
-    memory = Path("/dev/shm")  # noqa: S108
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
-        yield Path(folder)
 
 
 def test_the_scenario_itself_comes_to_its_end(tmp_path: Path) -> None:

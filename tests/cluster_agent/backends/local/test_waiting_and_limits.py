@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
-from local_world import LocalWorld
+from local_world import AgentKilled, LocalWorld
 
 from cluster_agent.backends.local.job_service import JobDesk
 from cluster_agent.backends.local.job_table import JobState, LocalJobRecord
@@ -136,3 +136,28 @@ def test_at_a_time_a_job_is_ended_wherever_it_is(world: LocalWorld) -> None:
         assert record.state is JobState.FAILED
         assert 0.0 <= record.ended_unix_seconds - 1_893_452_400.0 < 15.0
     assert world.jobs["waits"].starts == 0
+
+
+@pytest.mark.heavy
+def test_limits_and_order_hold_whenever_the_agent_is_killed(fast_folder: Path) -> None:
+    for instant in itertools.count(1):
+        world = LocalWorld(fast_folder / str(instant))
+        world.submit("first", epochs=2)
+        world.submit("limited", epochs=1000, timeLimit="20s")
+        world.submit("behind", epochs=1, dependsOn=["first", "limited:any"])
+        world.submit("never", epochs=1, dependsOn=["limited"])
+        world.instants, world.kill_agent_at = 0, instant
+        while world.backend.table.unended:
+            try:
+                decide(world)
+            except AgentKilled:
+                world.kill_agent_at = None
+                world.restart()
+        states = [record_of(world, name).state for name in ("first", "limited", "behind", "never")]
+        assert states == [JobState.DONE, JobState.FAILED, JobState.DONE, JobState.FAILED], instant
+        assert set(world.ends.values()) == {1}
+        assert world.jobs["never"].starts == 0
+        limited, behind = record_of(world, "limited"), record_of(world, "behind")
+        assert limited.ended_unix_seconds <= behind.started_unix_seconds
+        if world.kill_agent_at is not None:  # it ended before that instant came
+            break
