@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from elastic_runtime.worker.job import Job, Progress
     from elastic_runtime.worker.join import join
     from elastic_runtime.worker.prepared.prepare import each, epochs, prepare, rows, state, steps, weight
-    from elastic_runtime.worker.prepared.prepare import total as sum
+    from elastic_runtime.worker.prepared.prepare import total as sum  # noqa: F401  (`import *` leaves the builtin)
 
     is_first: bool
     finished: bool
@@ -27,9 +27,6 @@ __all__ = [
     "steps",
     "rows",
     "weight",
-    "sum",
-    "is_first",
-    "finished",
     "join",
     "Job",
     "Batch",

@@ -69,7 +69,7 @@ class HookGuard:
                 self._newest[index] = newest
             before: MutableMapping[int, Hook] = parameter._backward_hooks or {}
             for number, hook in before.items():
-                if not isinstance(hook, _Watched):
+                if not isinstance(hook, _Watched) and not _is_own(hook):
                     before[number] = _Watched(name, hook)
 
     def release(self) -> None:

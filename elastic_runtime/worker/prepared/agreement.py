@@ -92,7 +92,7 @@ class Agreement:
 
 
 def _difference(name: str, mine: int, most: int, least: int, rank: int) -> str:
-    counted = f": {mine} in worker {rank}, from {least} to {most} in all" if most < 2**40 else f" in worker {rank} too"
+    counted = f": {mine} in worker {rank}, from {least} to {most} in all" if most < 2**40 else ""
     return (
         f"{name} are not the same in all workers{counted}; each worker has to call backward(), optimizer.step() and "
         "scheduler.step() as often as the others: count by loader.step, or keep what decides in elastic.state()"

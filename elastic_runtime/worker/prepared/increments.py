@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.autograd import Variable
 
+from elastic_runtime.errors import BadInput
 from elastic_runtime.worker.ranks.gradient_buckets import GradientBuckets
 from elastic_runtime.worker.ranks.process_group import ProcessGroup
 
@@ -43,14 +44,40 @@ class IncrementSums:
             for parameter in self._parameters
         ]
 
+    def check_closed(self) -> None:
+        """Refuse to go on after a backward pass that was not ended.
+
+        Raises:
+            BadInput: the script has caught what it raised.
+        """
+        if self._came:
+            raise BadInput(
+                "a backward() ended with an error that the script caught; the other workers wait for its sums: let the "
+                "error end the script"
+            )
+
     def close(self) -> None:
         """Let the model's gradients be."""
         for hook in self._hooks:
             hook.remove()
         self._buckets.close()
 
-    def _begin(self, parameter: nn.Parameter, _gradient: torch.Tensor) -> None:
-        """Called by autograd before it adds to a parameter's gradient; the buckets' hooks come after."""
+    def _begin(self, parameter: nn.Parameter, gradient: torch.Tensor) -> None:
+        """Called by autograd before it adds to a parameter's gradient; the buckets' hooks come after.
+
+        Raises:
+            BadInput: in a second part of the same pass, or with a graph of the gradient: the sum has neither.
+        """
+        if parameter in self._came:
+            raise BadInput(
+                "a parameter got its gradient in two parts within one backward pass; where checkpoints share a "
+                "parameter, use torch.utils.checkpoint with use_reentrant=False"
+            )
+        if gradient.requires_grad:
+            raise BadInput(
+                "backward(create_graph=True) of a prepared model: the sum over the workers has no graph; take "
+                "torch.autograd.grad with respect to inputs"
+            )
         if not self._came:
             self._buckets.scale = self._weight()
             self._buckets.begin()
@@ -69,6 +96,11 @@ class IncrementSums:
         for parameter in self._parameters:
             if parameter not in came:
                 self._set_aside(parameter)
+        if not all(map(self._buckets.has_taken, came)):
+            raise BadInput(
+                "torch.autograd.grad with respect to parameters of a prepared model gives this worker's slice alone; "
+                "call backward(), and read their grad"
+            )
         before, self._before = self._before, {}
         self._buckets.send_rest()
         wait = self._agree([parameter in came for parameter in self._parameters])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from elastic_runtime.errors import BadInput
 from elastic_runtime.model.data_shards import slice_bounds
@@ -33,11 +33,35 @@ def check_loader(loader: DataLoader[Any]) -> None:
             f"the loader reads an iterable data set ({type(loader.dataset).__name__}), which has no samples by number; "
             "give a map-style one, or draw batches yourself in `for step in elastic.steps(N)` with elastic.rows(n)"
         )
+    if any(isinstance(sampler, DistributedSampler) for sampler in samplers_of(loader)):
+        raise BadInput(
+            "the loader has a DistributedSampler, which leaves out what other workers read; give shuffle=True in its "
+            "place: each worker reads its slice of each batch"
+        )
+    if type(loader).__iter__ is not DataLoader.__iter__:
+        raise BadInput(
+            f"the loader is a {type(loader).__name__} with an __iter__ of its own, which workers would pass by; give a "
+            "DataLoader with a collate_fn"
+        )
     if loader.batch_sampler is None:
         raise BadInput(
             "the loader makes no batches (batch_size=None); give a batch_size or a batch_sampler: a batch is what the "
             "workers share"
         )
+    try:
+        len(loader)
+    except TypeError as error:
+        raise BadInput(
+            "the loader's sampler has no length; give one with __len__: the workers share an order that is drawn whole"
+        ) from error
+
+
+def samplers_of(loader: DataLoader[Any]) -> list[Any]:
+    """The loader's samplers, and those in its batch sampler."""
+    found = [loader.sampler, loader.batch_sampler]
+    while (inner := getattr(found[-1], "sampler", None)) is not None:
+        found.append(inner)
+    return found
 
 
 def draw_order(loader: DataLoader[Any]) -> Order:
@@ -51,6 +75,9 @@ def draw_order(loader: DataLoader[Any]) -> Order:
     assert loader.batch_sampler is not None  # noqa: S101  (`check_loader`; narrows the type)
     order = []
     for batch in loader.batch_sampler:
+        if set(map(type, batch)) == {int}:
+            order.append(list(batch))
+            continue
         if not all(isinstance(number, int | np.integer) or _is_number(number) for number in batch):
             raise BadInput(
                 f"the loader's sampler gives {type(batch[0]).__name__}, and the workers share numbers of samples: give "
@@ -82,19 +109,27 @@ class SlicedReader:
 
     Args:
         done: batches of it that were trained already.
+        smallest: fewest samples of a slice.
         seed: of the reading processes' random numbers, another one in each worker.
     """
 
     def __init__(
-        self, loader: DataLoader[Any], order: Sequence[list[int]], done: int, rank: int, size: int, seed: int
+        self,
+        loader: DataLoader[Any],
+        order: Sequence[list[int]],
+        done: int,
+        rank: int,
+        size: int,
+        smallest: int,
+        seed: int,
     ) -> None:
         self._weights: list[float] = []
         chosen = []
         for batch in order[done:]:
-            start, stop = slice_bounds(len(batch), size, 1)[rank]
+            start, stop = slice_bounds(len(batch), size, smallest)[rank]
             self._weights.append((stop - start) / len(batch))
             # A worker for which the batch has none goes through the script's loop as the others do: for nothing.
-            chosen.append(batch[start:stop] or batch[:1])
+            chosen.append(batch[start:stop] or batch[:smallest])
         generator = torch.Generator()
         generator.manual_seed(seed)
         reader: DataLoader[Any] = DataLoader(

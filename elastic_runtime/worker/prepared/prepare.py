@@ -35,6 +35,8 @@ from elastic_runtime.worker.ranks.process_group import RANK_VARIABLE, WORLD_VARI
 from elastic_runtime.worker.ranks.rank_pod import RankPlace
 
 _COORDINATOR_VARIABLE = "ELASTIC_COORDINATOR"
+LONGEST_WAIT_SECONDS = 3600.0
+"""For another worker, as one may evaluate while the others wait; one that dies is seen at once."""
 _SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 
 _training: PreparedTraining | None = None
@@ -70,7 +72,7 @@ def prepare(*given: Any, environment: Mapping[str, str] | None = None) -> Any:
     if environment.get(WORLD_VARIABLE):
         configure_script_logging(environment.get(LEVEL_VARIABLE, "warning"))
         files, place = rank_files(environment), RankPlace.read(environment)
-        group = ProcessGroup(environment, parts.trained[0].device)
+        group = ProcessGroup(environment, parts.trained[0].device, LONGEST_WAIT_SECONDS)
     try:
         _training = PreparedTraining(parts, _states, group, files, place)
     except BaseException:
@@ -154,14 +156,12 @@ def _parts_of(given: Sequence[Any]) -> Parts:
     optimizers: list[torch.optim.Optimizer] = []
     loaders: list[DataLoader[Any]] = []
     others: list[Any] = []
-    for one in given:
+    for one in _flat(given):
         if isinstance(one, nn.Module):
             _check_model(one)
             models.append(one)
         elif isinstance(one, torch.optim.Optimizer):
             optimizers.append(one)
-        elif isinstance(one, list) and one and all(isinstance(part, torch.optim.Optimizer) for part in one):
-            optimizers += one
         elif isinstance(one, DataLoader):
             check_loader(one)
             loaders.append(one)
@@ -186,6 +186,11 @@ def _parts_of(given: Sequence[Any]) -> Parts:
     return parts
 
 
+def _flat(given: Sequence[Any]) -> Iterator[Any]:
+    for one in given:
+        yield from one if isinstance(one, list | tuple) else [one]
+
+
 def _check_model(model: nn.Module) -> None:
     wrapper = next((kind.__name__ for kind in type(model).__mro__ if kind.__name__ in _SHARDED), None)
     if isinstance(model, DataParallel | DistributedDataParallel):
@@ -198,11 +203,15 @@ def _check_model(model: nn.Module) -> None:
 
 
 def _check_parameters(parts: Parts) -> None:
+    if any(torch.nn.parameter.is_lazy(parameter) for parameter in parts.model.parameters()):
+        raise BadInput("a parameter has no shape yet: run the model once on a batch before elastic.prepare")
     trained = parts.trained
     if not trained:
         raise BadInput("the model has no parameter with requires_grad: there is nothing to train")
     known = {id(parameter) for parameter in parts.model.parameters()}
     for optimizer in parts.optimizers:
+        if isinstance(optimizer, torch.optim.SparseAdam):
+            raise BadInput("SparseAdam takes sparse gradients alone, and sums over workers are dense; use Adam")
         if isinstance(optimizer, torch.optim.LBFGS):
             raise BadInput(
                 "LBFGS calls backward() as often as it likes, in each worker another number of times; use an optimizer "

@@ -9,34 +9,48 @@ from __future__ import annotations
 
 import hashlib
 import random
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
+from operator import is_not
 from typing import Any
 
 import numpy as np
 import structlog
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader, Subset
 
 from elastic_runtime.checkpoint.rank_files import RankFiles
 from elastic_runtime.errors import BadInput, ModelMismatch
 from elastic_runtime.model.buffer_merge import MergeRule
 from elastic_runtime.model.data_shards import slice_bounds
+from elastic_runtime.model.module_tensors import persistent_buffers
 from elastic_runtime.worker.prepared.agreement import Agreement, digest
 from elastic_runtime.worker.prepared.increments import IncrementSums
-from elastic_runtime.worker.prepared.loader import Order, SlicedReader, draw_order, order_from_bytes, order_to_bytes
-from elastic_runtime.worker.prepared.user_state import State
+from elastic_runtime.worker.prepared.loader import (
+    Order,
+    SlicedReader,
+    draw_order,
+    order_from_bytes,
+    order_to_bytes,
+    samplers_of,
+)
+from elastic_runtime.worker.prepared.user_state import State, content_of, digest_of, restore, without_numpy
 from elastic_runtime.worker.ranks.gradient_buckets import merge_buffers
 from elastic_runtime.worker.ranks.process_group import ProcessGroup
 from elastic_runtime.worker.ranks.rank_keeper import RankKeeper, Reach
 from elastic_runtime.worker.ranks.rank_pod import RankPlace, RankPod
-from elastic_runtime.worker.script_guards import is_left_on_purpose
+from elastic_runtime.worker.script_guards import HookGuard, is_left_on_purpose
 
 _log = structlog.get_logger()
 MERGE_STEPS = 20
 """Batches after which buffers, such as batch norm's running statistics, are merged; and at the end of each epoch."""
+_DIGEST_STEPS = 20
+"""Batches after which `elastic.state` is compared; and at the first one of each pass."""
 
 
 @dataclass(slots=True)
@@ -99,13 +113,18 @@ class PreparedTraining:
         self.finished = False
         self._order: Order | None = None
         self._kept_states: list[dict[str, Any]] = []
+        self._resumed: dict[str, Any] | None = None
         self._passes_to_skip = 0
-        self._in_loop = False
+        self._in_loop = self._looped = False
+        self._thread = threading.get_ident()
+        self._hook_guard = HookGuard(parts.model)
+        self._trained = parts.trained
+        self._smallest = 2 if any(isinstance(module, _BatchNorm) for module in parts.model.modules()) else 1
         self._epochs = 1
         self._weight = 1.0
         self._samples = 0
         self._batch_size = 1
-        self._backwards = self._pending = self._optimizer_steps = 0
+        self._backwards = self._optimizer_steps = 0
         self._draws_alike = False
         self._drawn: int | None = None
         self._alike: torch.Tensor | None = None
@@ -119,13 +138,17 @@ class PreparedTraining:
             return
         self._share_model(group)
         self._agreement = Agreement(group, self._named_facts, self._states_digest, self._wants_stop)
-        self._sums = IncrementSums(parts.trained, group, lambda: self._weight, self._begin_agreement)
+        self._sums = IncrementSums(parts.trained, group, self._weight_of_backward, self._begin_agreement)
         parts.model.register_forward_pre_hook(self._on_forward)
         parts.model.register_forward_hook(self._on_forward_end, always_call=True)
         if files is not None:
             pod = None if pod_place is None else RankPod(pod_place, group.rank, group.size)
             self._keeper = RankKeeper(files, self, self._reach, group, pod)
             self._keeper.begin()
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> PreparedTraining:
+        """Itself: a copy of the model, such as an average of it, has hooks that name this."""
+        return self
 
     @property
     def step(self) -> int:
@@ -140,7 +163,7 @@ class PreparedTraining:
     def add_state(self, state: State) -> None:
         """Take up values of the script's; where the job goes on, they become what they were."""
         if len(self._kept_states) > len(self._states):
-            state.take(self._kept_states[len(self._states)])
+            restore(state, self._kept_states[len(self._states)])
         self._states.append(state)
 
     def epochs(self, start: int, stop: int) -> Iterator[int]:
@@ -148,19 +171,25 @@ class PreparedTraining:
         self._begin_loop()
         self._epochs = stop - start
         try:
-            while self.place.epoch < self._epochs:
+            while not self.finished and self.place.epoch < self._epochs:
                 yield start + self.place.epoch
                 self.place = Place(self.place.epoch + 1, step=self.place.step)
+                if not self._all_go_on(True):
+                    break
         except GeneratorExit:
             if not is_left_on_purpose():
                 raise
+            self._all_go_on(False)
         self._finish()
 
     def steps(self, count: int) -> Iterator[int]:
         """The steps that are left, one loop over all of them; see `each`."""
+        if self._parts.loader is not None:
+            raise BadInput("elastic.steps beside a prepared loader: read the loader in elastic.epochs, or leave it out")
         self._begin_loop()
         try:
-            yield from self.each(range(count))
+            if not self.finished:
+                yield from self.each(range(count))
         except GeneratorExit:
             if not is_left_on_purpose():
                 raise
@@ -187,8 +216,8 @@ class PreparedTraining:
                 yield items[self.place.position]
                 self._end_batch()
         finally:
-            self._draws_alike, self.place.position = False, 0  # a loop that is left begins anew
-        self._end_pass()
+            self._draws_alike = False
+            self._end_pass()
 
     def batches(self) -> Iterator[Any]:
         """The batches of the pass over the loader that comes next, or what is left of it; see `PreparedLoader`.
@@ -214,22 +243,23 @@ class PreparedTraining:
             yield from self._slices(loader, self._group)
         finally:
             self._order = None  # a loop that is left begins anew
-        self._end_pass()
+            self._end_pass()
 
     def rows(self, count: int) -> slice:
         """This worker's rows of a batch of so many that all workers have drawn alike."""
         if self._group is None:
             return slice(0, count)
-        start, stop = slice_bounds(count, self._group.size, 1)[self._group.rank]
+        start, stop = slice_bounds(count, self._group.size, self._smallest)[self._group.rank]
         self._weight, self._samples, self._batch_size = (stop - start) / count, stop - start, count
         self._drawn = _number_of(torch.get_rng_state().numpy().tobytes()) >> 8
-        return slice(start, stop) if start < stop else slice(0, 1)
+        return slice(start, stop) if start < stop else slice(0, self._smallest)
 
     def weigh(self, count: float) -> None:
         """Let this worker's slice count by so many of what its loss is a mean over, such as tokens."""
         if self._group is not None and self._group.size > 1:
-            total = float(self.sum(torch.tensor(float(count), dtype=torch.float64)))
-            self._weight = float(count) / total if total else 0.0
+            mine = float(count) if self._weight else 0.0  # one without samples computes for nothing
+            total = float(self.sum(mine))
+            self._weight = mine / total if total else 0.0
 
     def sum(self, value: Any) -> Any:
         """The sum of every worker's value, a number or a tensor; all workers have to ask.
@@ -260,9 +290,10 @@ class PreparedTraining:
             "order": None if order is None else torch.frombuffer(bytearray(order), dtype=torch.uint8),
             "names": [name for name, _ in self._tensors()],
             "tensors": [tensor.detach().cpu() for _, tensor in self._tensors()],
-            "optimizers": [optimizer.state_dict() for optimizer in self._parts.optimizers],
-            "others": [other.state_dict() for other in self._parts.others],
-            "states": [state.content() for state in self._states],
+            "gradients": [None if one.grad is None else one.grad.detach().cpu() for one in self._trained],
+            "optimizers": [without_numpy(optimizer.state_dict()) for optimizer in self._parts.optimizers],
+            "others": [without_numpy(other.state_dict()) for other in self._parts.others],
+            "states": [without_numpy(content_of(state)) for state in self._states],
             "random": _random_numbers(),
             "generators": [generator.get_state() for generator in self._generators()],
             "counts": [self._backwards, self._optimizer_steps],
@@ -283,38 +314,46 @@ class PreparedTraining:
                 f"the job's checkpoint has {given[0]} optimizers and {given[1]} schedulers or scalers, and the script "
                 "prepares others; submit the changed script as another job"
             )
-        with torch.no_grad():
-            for (name, tensor), kept in zip(self._tensors(), content["tensors"], strict=True):
-                if tensor.shape != kept.shape:
-                    raise ModelMismatch(
-                        f"{name} is {list(tensor.shape)}, and {list(kept.shape)} in the job's checkpoint; submit the "
-                        "changed script as another job"
-                    )
-                tensor.copy_(kept)
-        for object_, kept in zip(
-            (*self._parts.optimizers, *self._parts.others), (*content["optimizers"], *content["others"]), strict=True
-        ):
-            object_.load_state_dict(kept)
-        self._kept_states = content["states"]
-        for state, kept in zip(self._states, self._kept_states, strict=False):
-            state.take(kept)
+        for (name, tensor), kept in zip(self._tensors(), content["tensors"], strict=True):
+            if tensor.shape != kept.shape:
+                raise ModelMismatch(
+                    f"{name} is {list(tensor.shape)}, and {list(kept.shape)} in the job's checkpoint; submit the "
+                    "changed script as another job"
+                )
         self.place = Place(**content["prepared"])
         self._passes_to_skip = self.place.passes
         order = content["order"]
         self._order = None if order is None else order_from_bytes(order.numpy().tobytes())
         self._backwards, self._optimizer_steps = content["counts"]
         self.finished = content["finished"]
+        self._kept_states = content["states"]
+        self._resumed = None if self.finished else content
+        self._restore(content)
+        return int(content["step"])
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        """Put values, states and random numbers back; also at the first batch, as the script has run up to it again."""
+        with torch.no_grad():
+            for (_, tensor), kept in zip(self._tensors(), content["tensors"], strict=True):
+                tensor.copy_(kept)
+            for parameter, kept in zip(self._trained, content["gradients"], strict=True):
+                parameter.grad = None if kept is None else kept.to(parameter.device)
+        for object_, kept in zip(
+            (*self._parts.optimizers, *self._parts.others), (*content["optimizers"], *content["others"]), strict=True
+        ):
+            object_.load_state_dict(kept)
+        for state, kept in zip(self._states, content["states"], strict=False):
+            restore(state, kept)
         _put_random_numbers(content["random"])
         for generator, kept in zip(self._generators(), content["generators"], strict=True):
             generator.set_state(kept)
-        return int(content["step"])
 
     def _generators(self) -> list[torch.Generator]:
         """Those that the loader's order is drawn from, if they are the script's own."""
         loader = self._parts.loader
         if loader is None:
             return []
-        found = [loader.generator, *(getattr(one, "generator", None) for one in (loader.sampler, loader.batch_sampler))]
+        found = [loader.generator, *(getattr(one, "generator", None) for one in samplers_of(loader))]
         return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
 
     def _slices(self, loader: DataLoader[Any], group: ProcessGroup) -> Iterator[Any]:
@@ -323,21 +362,34 @@ class PreparedTraining:
             mine = order_to_bytes(draw_order(loader)) if self.is_first else b""
             self._order = order_from_bytes(group.bytes_of_first(mine))
         order = self._order
-        self._draw_apart()
-        seed = _number_of("reading", torch.initial_seed(), group.rank, self.place.epoch)
-        reader = SlicedReader(loader, order, self.place.position, group.rank, group.size, seed)
+        place, rank, size = self.place, group.rank, group.size
+        seed = _number_of("reading", torch.initial_seed(), rank, place.epoch, place.passes)
+        reading = iter(SlicedReader(loader, order, place.position, rank, size, self._smallest, seed))
         merges = MergeRule(MERGE_STEPS, total_steps=len(order))
-        for weight, data in reader:
+        begins = place.position
+        for position in range(begins, len(order)):
             self._safe_point()
-            position = self.place.position
-            self._weight, self._batch_size = weight, len(order[position])
-            self._samples = round(weight * self._batch_size)
+            if position == begins:
+                self._draw_apart()
+            self._weight, data = next(reading)
+            self._batch_size = len(order[position])
+            self._samples = round(self._weight * self._batch_size)
             yield data
             self._end_batch()
             if merges.merges(position):
                 self._merge_buffers()
 
     def _end_batch(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise BadInput("the prepared loader is read in another thread; read it in the one that prepared it")
+        if len(self._trained) != len(now := self._parts.trained) or any(map(is_not, self._trained, now)):
+            raise BadInput(
+                "other parameters are trained than when the model was prepared; add, freeze and unfreeze them before "
+                "elastic.prepare"
+            )
+        self._hook_guard.check()
+        if self._group is not None:
+            self._sums.check_closed()
         self.place.position += 1
         self.place.step += 1
         self._weight, self._drawn = 1.0, None
@@ -350,13 +402,14 @@ class PreparedTraining:
         if not self._in_loop:
             raise BadInput(
                 f"{what} read outside elastic.epochs: write `for epoch in elastic.epochs(N):` around the loop over its "
-                "batches"
+                "batches; what is not trained with reads loader.loader"
             )
 
     def _begin_loop(self) -> None:
-        if self._in_loop:
+        if self._looped:
             raise BadInput("elastic.epochs or elastic.steps is used a second time; a job trains in one loop")
-        self._in_loop = True
+        self._in_loop = self._looped = True
+        self._hook_guard.check()
 
     def _safe_point(self) -> None:
         """Between two batches: take the first worker's values where they differ; stop here if one was asked to."""
@@ -365,9 +418,13 @@ class PreparedTraining:
         if self._agreement.differs:
             self._agreement.differs = False
             self._take_states_of_first()
+        if self._resumed is not None:
+            resumed, self._resumed = self._resumed, None
+            self._restore(resumed)
         if self._keeper is None:
             return
-        stopping = self._agreement.stopping and not self._pending  # what is half accumulated is in no checkpoint
+        self._check_schedulers()
+        stopping = self._agreement.stopping
         if stopping:
             self._merge_buffers()
         self._keeper.after_step(self.place.step, finished=False, stopped=stopping)
@@ -375,13 +432,31 @@ class PreparedTraining:
             _log.info("stopped-between-batches", step=self.place.step)
             raise SystemExit(0)
 
+    def _check_schedulers(self) -> None:
+        """Refuse a scheduler that would begin anew where the job goes on.
+
+        Raises:
+            BadInput: one steps an optimizer, and the job does not know of it.
+        """
+        known = [*self._parts.others, *(value for state in self._states for value in vars(state).values())]
+        if any(isinstance(one, LRScheduler) for one in known):
+            return
+        if any(getattr(optimizer.step, "_wrapped_by_lr_sched", False) for optimizer in self._parts.optimizers):
+            raise BadInput(
+                "a scheduler steps the optimizer's learning rate, and would begin anew where the job goes on: give it "
+                "to elastic.prepare, or, if it is made later, to elastic.state(scheduler=scheduler)"
+            )
+
+    def _all_go_on(self, mine: bool) -> bool:
+        """Whether no worker has left its loop over the epochs."""
+        return self._group is None or self._group.all_true(mine)
+
     def _finish(self) -> None:
         self._in_loop = False
-        if self.finished:
-            return
-        self.finished = True
+        had_finished, self.finished = self.finished, True
         if self._group is not None:
-            self._merge_buffers()
+            if not had_finished:
+                self._merge_buffers()
             if self._keeper is not None:
                 self._keeper.after_step(self.place.step, finished=True, stopped=False)
 
@@ -402,11 +477,17 @@ class PreparedTraining:
                 "elastic.prepare"
             )
         self._optimizer_steps += 1
-        self._pending = 0
+
+    def _weight_of_backward(self) -> float:
+        if self._draws_alike and self._drawn is None:
+            raise BadInput(
+                "backward() before elastic.rows: take this worker's rows of the batch in every step of elastic.steps "
+                "or elastic.each, or all workers compute the same"
+            )
+        return self._weight
 
     def _begin_agreement(self, got_gradient: Sequence[bool]) -> Any:
         self._backwards += 1
-        self._pending += bool(self._parts.optimizers)  # without one nobody knows what is accumulated
         return self._agreement.begin(got_gradient)
 
     def _named_facts(self) -> dict[str, int]:
@@ -428,7 +509,9 @@ class PreparedTraining:
         return facts
 
     def _states_digest(self) -> int:
-        return digest([state.digest() for state in self._states])
+        if self.place.position and self.place.step % _DIGEST_STEPS:
+            return 0
+        return digest([digest_of(state) for state in self._states])
 
     def _wants_stop(self) -> bool:
         return self._keeper is not None and self._keeper.stop_requested
@@ -439,16 +522,21 @@ class PreparedTraining:
         return Reach(samples, step / length, float(self._epochs), self._epochs * length)
 
     def _tensors(self) -> list[tuple[str, torch.Tensor]]:
-        model = self._parts.model
-        return [*model.named_parameters(), *model.named_buffers()]
+        return [*self._parts.model.named_parameters(), *persistent_buffers(self._parts.model).items()]
 
     def _share_model(self, group: ProcessGroup) -> None:
         named = [(name, list(tensor.shape), str(tensor.dtype)) for name, tensor in self._tensors()]
-        mine = repr(named).encode()
+        loader = self._parts.loader
+        data = None if loader is None else loader.dataset
+        sizes = [] if loader is None else [len(loader), digest(list(data.indices)) if isinstance(data, Subset) else 0]
+        mine = repr([named, sizes]).encode()
         first = group.bytes_of_first(mine)
         if not group.all_true(first == mine):
             theirs = "" if first == mine else "; worker 0 has another one than this"
-            raise ModelMismatch(f"the workers do not prepare the same model{theirs}: all have to run the same script")
+            raise ModelMismatch(
+                f"the workers do not prepare the same model and samples{theirs}: all have to run the same script, with "
+                "the same seed where it splits its data"
+            )
         with torch.no_grad():
             for _, tensor in self._tensors():
                 group.take_from_first(tensor)
@@ -461,11 +549,11 @@ class PreparedTraining:
         assert self._group is not None  # noqa: S101  (narrows the type)
         buffer = BytesIO()
         if self.is_first:
-            torch.save([state.content(plain_only=True) for state in self._states], buffer)
+            torch.save([without_numpy(content_of(state, plain_only=True)) for state in self._states], buffer)
         content = torch.load(BytesIO(self._group.bytes_of_first(buffer.getvalue())), weights_only=True)
         if not self.is_first:
             for state, kept in zip(self._states, content, strict=True):
-                state.take(kept)
+                restore(state, kept)
 
     def _share_random_numbers(self) -> None:
         """Let all workers draw what the first one draws, until the model computes."""

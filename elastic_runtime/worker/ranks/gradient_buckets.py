@@ -35,7 +35,10 @@ def merge_buffers(model: nn.Module, group: ProcessGroup, samples: int, batch_siz
     means: list[torch.Tensor] = []
     maxima: list[torch.Tensor] = []
     for buffer in persistent_buffers(model).values():
-        (means if buffer.is_floating_point() else maxima).append(buffer)
+        if 0 in buffer.stride():  # one value many times over: nobody writes to it
+            continue
+        real = torch.view_as_real(buffer) if buffer.is_complex() else buffer
+        (means if real.is_floating_point() else maxima).append(real)
     if means:
         # A process without samples adds zeros: zero times an infinite value would be no number.
         weighted = [
@@ -136,6 +139,11 @@ class GradientBuckets:
             for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
                 parameter.grad = None if over_for_one else view
         return bool(over_for_one)
+
+    def has_taken(self, parameter: nn.Parameter) -> bool:
+        """Whether a parameter's gradient has come since `begin`."""
+        bucket, index = self._place[parameter]
+        return index not in bucket.waiting
 
     def send_rest(self, *, over: bool = False) -> None:
         """Begin the sums of all buckets; a gradient that has not come counts as what lies there, or zero."""

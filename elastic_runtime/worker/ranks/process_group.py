@@ -34,23 +34,25 @@ class ProcessGroup:
         ElasticError: the others do not come in time.
     """
 
-    def __init__(self, environment: Mapping[str, str], device: torch.device) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], device: torch.device, deadline_seconds: float = DEADLINE_SECONDS
+    ) -> None:
         missing = [name for name in (RANK_VARIABLE, WORLD_VARIABLE, *_ADDRESS_VARIABLES) if not environment.get(name)]
         if missing:
             raise BadInput(f"{', '.join(missing)} is not set, and {WORLD_VARIABLE} is: start the script with torchrun")
-        self.device = device
+        self.device, self.deadline_seconds = device, deadline_seconds
         self.rank, self.size = (_number(environment, name) for name in (RANK_VARIABLE, WORLD_VARIABLE))
         self._owned = not dist.is_initialized()
         if self._owned:
             # What optimizers load later would, if it is loaded while there is a group, keep that group's threads alive
             # after its end; one of them that is still busy when the interpreter ends aborts the process.
             import_module("torch._dynamo")
-            with _translated(self.rank):
+            with self._translated():
                 self._begin("nccl" if device.type == "cuda" else "gloo")
 
     def _begin(self, backend: str) -> None:
         """Join the others, under a name of its own: torchrun's store keeps those of an earlier group."""
-        deadline = datetime.timedelta(seconds=DEADLINE_SECONDS)
+        deadline = datetime.timedelta(seconds=self.deadline_seconds)
         store, rank, size = next(rendezvous("env://", timeout=deadline))
         store.set_timeout(deadline)
         named = PrefixStore(f"elastic-{next(_groups)}", store)
@@ -61,11 +63,11 @@ class ProcessGroup:
 
         All processes must begin their sums in the same order.
         """
-        with _translated(self.rank):
+        with self._translated():
             work = dist.all_reduce(tensor, op=op, async_op=True)
 
         def wait() -> None:
-            with _translated(self.rank):
+            with self._translated():
                 if work is not None:
                     work.wait()
 
@@ -85,7 +87,7 @@ class ProcessGroup:
 
     def take_from_first(self, tensor: torch.Tensor) -> None:
         """Replace a tensor by that of the first process."""
-        with _translated(self.rank):
+        with self._translated():
             dist.broadcast(tensor, src=0)
 
     def bytes_of_first(self, mine: bytes) -> bytes:
@@ -104,6 +106,17 @@ class ProcessGroup:
         self.maximum(false)
         return int(false) == 0
 
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, ValueError) as error:
+            first_line = str(error).partition("\n")[0][:200]
+            raise ElasticError(
+                f"process {self.rank} lost the others, or they did not come in {self.deadline_seconds:g} s: "
+                f"{first_line}; see what the first of them to end has said"
+            ) from error
+
     def close(self) -> None:
         """Leave; may be called again."""
         if self._owned and dist.is_initialized():
@@ -116,15 +129,3 @@ def _number(environment: Mapping[str, str], name: str) -> int:
         return int(environment[name])
     except ValueError as error:
         raise BadInput(f"{name} is {environment[name][:80]!r}; torchrun sets it to a whole number") from error
-
-
-@contextmanager
-def _translated(rank: int) -> Iterator[None]:
-    try:
-        yield
-    except (RuntimeError, ValueError) as error:
-        first_line = str(error).partition("\n")[0][:200]
-        raise ElasticError(
-            f"process {rank} lost the others, or they did not come in {DEADLINE_SECONDS:g} s: {first_line}; "
-            "see what the first of them to end has said"
-        ) from error

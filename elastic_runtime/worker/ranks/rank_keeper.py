@@ -132,7 +132,7 @@ class RankKeeper:
         first = int(self._group.bytes_of_first(str(step).encode()))
         if not self._group.all_true(step == first):
             raise CheckpointError(f"{self._files.checkpoint_file}: another process has read another checkpoint")
-        self._report(step, finished=step >= self._reach(step).total_steps)
+        self._report(step, finished=0 < self._reach(step).total_steps <= step)
         return step
 
     def after_step(self, step: int, *, finished: bool, stopped: bool) -> None:
@@ -142,7 +142,7 @@ class RankKeeper:
             CheckpointError: the checkpoint at which all stop cannot be written.
         """
         if self._is_first and (finished or stopped):
-            self._files.save(self._state.content(self._reach(step).total_steps if finished else step))
+            self._files.save(self._state.content(max(step, self._reach(step).total_steps) if finished else step))
         elif self._is_first and self._files.checkpoint_due:
             try:
                 self._files.save(self._state.content(step))

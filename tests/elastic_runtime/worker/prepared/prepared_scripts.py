@@ -158,11 +158,35 @@ EACH_PREPARED = (
     .replace("torch.save([model.state_dict(), lr]", "if elastic.is_first:\n    torch.save([model.state_dict(), now.lr]")
 )
 
+HEADED = EPOCHS.replace("    for x, y in loader:", "    scheduler.step()\n    for x, y in loader:").replace(
+    "    scheduler.step()\ntorch.save", "torch.save"
+)
+"""With a learning rate that numpy computes, a scheduler that steps at an epoch's head, and draws there."""
+HEADED = HEADED.replace("StepLR(optimizer, 1, gamma=0.7)", "LambdaLR(optimizer, lambda step: np.cos(step / 9))")
+HEADED = "import numpy as np\n" + HEADED.replace("    scheduler.step()\n", "    scheduler.step()\n    torch.rand(3)\n")
+HEADED_PREPARED = (
+    HEADED.replace(
+        "losses = []",
+        "seen = elastic.state(losses=[])\n"
+        "model, optimizer, loader, scheduler = elastic.prepare(model, optimizer, loader, scheduler)",
+    )
+    .replace("range(4)", "elastic.epochs(4)")
+    .replace(
+        "losses.append(loss.item())",
+        "seen.losses.append(np.float64(elastic.sum(loss.item() * len(y))) / elastic.sum(len(y)))",
+    )
+    .replace(
+        "torch.save([model.state_dict(), losses]",
+        "if elastic.is_first and elastic.finished:\n    torch.save([model.state_dict(), list(map(float, seen.losses))]",
+    )
+)
+
 SCRIPTS = {
     "epochs": (EPOCHS, EPOCHS_PREPARED),
     "accumulated": (ACCUMULATED, ACCUMULATED_PREPARED),
     "steps": (STEPS, STEPS_PREPARED),
     "each": (EACH, EACH_PREPARED),
+    "headed": (HEADED, HEADED_PREPARED),
 }
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from forks import Forks
-from prepared_scripts import EPOCHS_PREPARED, run
+from prepared_scripts import EPOCHS_PREPARED, STEPS_PREPARED, run
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
 import elastic_runtime as elastic
 from elastic_runtime.errors import BadInput
 from elastic_runtime.worker.prepared import prepare as words
-from elastic_runtime.worker.prepared.user_state import State
+from elastic_runtime.worker.prepared.user_state import State, content_of
 
 
 class Endless(IterableDataset[int]):
@@ -44,7 +47,13 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
+class OwnLoader(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        return iter([])
+
+
 MODEL = nn.Linear(2, 1)
+DATA = TensorDataset(torch.ones(4, 2))
 REFUSED = {
     "two models": ([MODEL, nn.Linear(2, 1), sgd(MODEL)], "got 2 models; give one"),
     "no model": ([sgd(MODEL)], "got 0 models; give one"),
@@ -63,6 +72,16 @@ REFUSED = {
         [MODEL, sgd(MODEL), DataLoader(TensorDataset(torch.ones(2, 2)), batch_size=None)],
         "makes no batches (batch_size=None); give a batch_size",
     ),
+    "a sampler that leaves out": (
+        [MODEL, sgd(MODEL), DataLoader(DATA, sampler=DistributedSampler(DATA, num_replicas=2, rank=0))],
+        "has a DistributedSampler, which leaves out",
+    ),
+    "a loader of one's own": ([MODEL, sgd(MODEL), OwnLoader(DATA)], "is a OwnLoader with an __iter__ of its own"),
+    "an order without an end": (
+        [MODEL, sgd(MODEL), DataLoader(DATA, batch_sampler=itertools.repeat([0, 1]))],
+        "sampler has no length",
+    ),
+    "no shape": ([nn.LazyLinear(1), sgd(MODEL)], "has no shape yet: run the model once"),
     "two loaders": (
         [MODEL, sgd(MODEL), *(DataLoader(TensorDataset(torch.ones(2, 2))) for _ in range(2))],
         "two loaders; give the one that is trained with",
@@ -132,7 +151,7 @@ def test_a_state_that_cannot_be_kept_is_refused(value: object) -> None:
 def test_a_state_of_too_many_tensors_does_not_travel() -> None:
     state = State({"history": torch.zeros(9 * 2**20, dtype=torch.float64)})
     with pytest.raises(BadInput, match="72 MB of tensors, more than 64"):
-        state.content(plain_only=True)
+        content_of(state, plain_only=True)
 
 
 def test_alone_is_first_and_sums_are_its_own() -> None:
@@ -144,6 +163,43 @@ def test_alone_is_first_and_sums_are_its_own() -> None:
     assert elastic.sum(3) == 3
     assert elastic.rows(5) == slice(0, 5)
     assert (loader.step, len(loader), loader.batch_size) == (4, 2, 4)
+
+
+def unfreeze(model: nn.Module) -> None:
+    model.get_parameter("bias").requires_grad_(False)
+
+
+def step_in_a_hook(model: nn.Module) -> None:
+    model.get_parameter("bias").register_post_accumulate_grad_hook(lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(unfreeze, "other parameters are trained than when"), (step_in_a_hook, "a hook of the script's that runs once")],
+)
+def test_what_changes_the_training_between_batches_is_refused(change: Callable[[nn.Module], None], said: str) -> None:
+    model, _, loader = elastic.prepare(*parts(), environment={})
+    batches = (batch for _ in elastic.epochs(2) for batch in loader)
+    next(batches)
+    change(model)
+    with pytest.raises(BadInput, match=said):
+        next(batches)
+
+
+def test_a_loader_is_read_by_one_thread() -> None:
+    _, _, loader = elastic.prepare(*parts(), environment={})
+    for _ in elastic.epochs(1):
+        with ThreadPoolExecutor(1) as pool, pytest.raises(BadInput, match="is read in another thread"):
+            pool.submit(list, loader).result()
+        break
+
+
+@pytest.mark.parametrize("value", [np.float64(0.5), [np.int64(3)], {"a": np.float32(2.0)}])
+def test_numbers_of_numpy_are_kept_as_plain_ones(value: Any) -> None:
+    state = elastic.state(best=value)
+    kept = content_of(state)["best"]
+    assert kept == value
+    assert "numpy" not in repr(type(kept)) + repr(kept)
 
 
 APART = {
@@ -188,3 +244,52 @@ def test_the_first_worker_s_values_hold(forks: Forks, tmp_path: Path) -> None:
         "    if elastic.is_first: seen.best = epoch + 1.0",
     ).replace("state(losses=[])", "state(losses=[], best=0.0)")
     run(forks, tmp_path, script, 2)
+
+
+WRONG = {
+    "gradients of a slice": ("loss.backward()", "torch.autograd.grad(loss, list(model.parameters()))", "slice alone"),
+    "a graph of the sum": (
+        "loss.backward()",
+        "loss.backward(create_graph=True)",
+        "the sum over the workers has no graph",
+    ),
+    "a caught error": (
+        "loss.backward()",
+        "handle = model[0].weight.register_hook(lambda _: 1 / 0)\n"
+        "        try: loss.backward()\n"
+        "        except ZeroDivisionError: handle.remove()",
+        "ended with an error that the script caught",
+    ),
+}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("what", WRONG)
+def test_what_would_train_another_model_in_each_worker_is_refused(forks: Forks, tmp_path: Path, what: str) -> None:
+    before, after, said = WRONG[what]
+    script = EPOCHS_PREPARED.replace(before, after).replace(
+        "        seen.losses.append", "        if False: seen.losses.append"
+    )
+    assert said in run(forks, tmp_path, script, 2, codes=(1, 1))
+
+
+@pytest.mark.heavy
+def test_a_batch_without_rows_is_refused(forks: Forks, tmp_path: Path) -> None:
+    script = STEPS_PREPARED.replace("elastic.rows(7)", "slice(0, 7)")
+    assert "backward() before elastic.rows" in run(forks, tmp_path, script, 2, codes=(1, 1))
+
+
+@pytest.mark.heavy
+def test_a_worker_that_leaves_the_epochs_takes_all_along(forks: Forks, tmp_path: Path) -> None:
+    script = EPOCHS_PREPARED.replace(
+        "    scheduler.step()", "    scheduler.step()\n    if epoch == 1 and elastic.is_first: break"
+    )
+    run(forks, tmp_path, script, 3)
+    _, losses = torch.load(tmp_path / "trained.pt", weights_only=True)
+    assert len(losses) == 2 * 7
+
+
+@pytest.mark.heavy
+def test_a_scheduler_that_the_job_does_not_know_is_refused(forks: Forks, tmp_path: Path) -> None:
+    script = EPOCHS_PREPARED.replace("loader, scheduler = elastic", "loader = elastic").replace(", scheduler)\n", ")\n")
+    assert "would begin anew where the job goes on" in run(forks, tmp_path, script, 2, files=tmp_path, codes=(1, 1))
