@@ -82,7 +82,7 @@ def measure(folder: Path, seeds: int, updates: int, attacks: Sequence[str]) -> d
                 runs[f"{attack or 'clean'}-{mode}"] = RunSettings(0, updates, attack, mode)
     applied = {name: _run(folder, v1, settings, name) for name, settings in runs.items()}
     files = {name: folder / f"{name}.safetensors" for name in runs}
-    pushing, silent = list(held_out(PUSHING, HELD_OUT_A_MIX)), list(held_out(SILENT, HELD_OUT_SILENT))
+    pushing, silent = held_out(PUSHING, HELD_OUT_A_MIX), held_out(SILENT, HELD_OUT_SILENT)
     drf, start, *after = average_jcts(["drf", v1, *files.values()], pushing)
     learned = [f"seed-{seed}" for seed in range(seeds)]
     silent_start, *silent_after = average_jcts([v1, *(files[name] for name in learned)], silent)

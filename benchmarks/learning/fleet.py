@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,8 @@ def run_fleet(folder: Path, v1: Path, settings: RunSettings, on_step: Callable[[
         updates[cluster] = updates.get(cluster, 0) + count
     if not SILENT.keys().isdisjoint(updates):
         raise RuntimeError("the silent cluster has pushed: it was to take part without")
+    if settings.attack and BAD not in updates:
+        raise RuntimeError(f"{BAD} has pushed nothing: it was to send {settings.attack}")
     return RunResult(final, updates, time.monotonic() - began)
 
 
@@ -164,9 +166,9 @@ def run_agent() -> None:
 
     def bad(line: bytes, spec: WeightSpec) -> TwinAnswer:
         answer = read(line, spec)
-        if answer.result is not None:
-            answer.result.gradient[:] = _sent(answer.result.gradient, attack, generator)
-        return answer
+        if answer.result is None:
+            return answer
+        return replace(answer, result=replace(answer.result, gradient=_sent(answer.result.gradient, attack, generator)))
 
     if attack in ATTACKS:
         TwinAnswer.from_line = bad  # type: ignore[method-assign]

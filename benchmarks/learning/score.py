@@ -16,13 +16,14 @@ from benchmarks.processes import process_pool
 from policy_net.domain import PolicyContext
 from policy_net.laboratory.simulation.replay import replay
 from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.workload import Workload
+from policy_net.laboratory.workloads.sources import load_workload
+from policy_net.laboratory.workloads.workload import WorkloadOptions
 from policy_net.policy_kinds import load_policy
 
 PROCESSES = 2
 
 
-def average_jcts(policies: Sequence[str | Path], workloads: Sequence[Workload]) -> NDArray[np.float64]:
+def average_jcts(policies: Sequence[str | Path], workloads: Sequence[str]) -> NDArray[np.float64]:
     """Average JCT in seconds, shape (policies, workloads); a policy is a name or a file, and acts greedily."""
     tasks = [(str(policy), workload) for policy in policies for workload in workloads]
     with process_pool(PROCESSES) as pool:
@@ -30,8 +31,9 @@ def average_jcts(policies: Sequence[str | Path], workloads: Sequence[Workload]) 
     return np.array(figures).reshape(len(policies), len(workloads))
 
 
-def _average_jct(task: tuple[str, Workload]) -> float:
-    name, workload = task
+def _average_jct(task: tuple[str, str]) -> float:
+    name, source = task
+    workload = load_workload(source, WorkloadOptions(speeds=default_speeds()))
     result = replay(workload, environment(), load_policy(name, PolicyContext()), default_speeds()).to_json()
     if result["completed"] != result["jobs"]:
         raise RuntimeError(f"{name} completed {result['completed']} of {result['jobs']} jobs of {workload.name}")

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from policy_net.laboratory.simulation.environment import Environment
-from policy_net.laboratory.speeds.speed import default_speeds
-from policy_net.laboratory.workloads.sources import load_workload
-from policy_net.laboratory.workloads.workload import Workload, WorkloadOptions
 
 NODES = 24
 JOBS = 60
@@ -54,9 +49,6 @@ def environment() -> Environment:
     return Environment(nodes=NODES)
 
 
-def held_out(mixes: dict[str, str], each: int) -> Iterator[Workload]:
-    """The workloads that policies are judged on."""
-    options = WorkloadOptions(speeds=default_speeds())
-    for mix in mixes.values():
-        for number in range(each):
-            yield load_workload(source(mix, HELD_OUT_SEED + number), options)
+def held_out(mixes: dict[str, str], each: int) -> list[str]:
+    """Descriptions of the workloads that policies are judged on."""
+    return [source(mix, HELD_OUT_SEED + number) for mix in mixes.values() for number in range(each)]

@@ -19,9 +19,10 @@ def test_clusters_teach_and_the_silent_one_does_not(tmp_path: Path) -> None:
     start = initial_weights(spec, 0)
     write_policy_file(tmp_path / "v1.safetensors", PolicyFile(spec, start, {}))
     steps: list[int] = []
-    settings = RunSettings(seed=0, updates=len(PUSHING), attack="opposite")
+    settings = RunSettings(seed=0, updates=4 * len(PUSHING), attack="opposite")
     result = run_fleet(tmp_path / "run", tmp_path / "v1.safetensors", settings, steps.append)
-    assert sum(result.updates.values()) >= len(PUSHING)
+    assert sum(result.updates.values()) >= 4 * len(PUSHING)
+    assert BAD in result.updates
     assert set(result.updates) <= set(PUSHING)
     assert steps == sorted(steps)
     assert not np.array_equal(result.final.weights, start)
