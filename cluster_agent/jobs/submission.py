@@ -133,6 +133,8 @@ def exported_variables(words: str | None, environment: Mapping[str, str]) -> dic
         BadJobFile: a variable is not set.
     """
     found: dict[str, str] = {}
+    if words is not None and not words.strip():
+        raise BadJobFile("--export: names nothing; use ALL, NONE, or names with commas between them")
     for word in words.split(",") if words else ():
         if word == "ALL":
             own = {name for name in environment if name in _OF_THE_SHELL or name.startswith(_OF_JOBS)}

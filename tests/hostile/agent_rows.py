@@ -89,6 +89,8 @@ SOUND: dict[str, Line] = {
 PASSES: dict[str, str] = {
     "model_type=unknown": "any word can be a type of model",
     "task=empty": "the lines of all tasks",
+    "env_file=empty": "a file may state no variable",
+    "depends_on=unknown": "the job of that name that `--name` was tried with",
 }
 UNREACHABLE = frozenset({"socket"})
 """Parameters that name where an agent answers: where none does, the exit code is 3."""
