@@ -13,13 +13,14 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import policy_net.baselines  # noqa: F401  (registers the schedulers)
 from benchmarks.command import parser_of, show
+from benchmarks.learning.fleet import ATTACKS, attacked
 from global_learner.aggregation.settings import REPLAYED_RATE, AggregationSettings, OptimizerSettings
 from global_learner.settings import DL2_AVERAGE_DECAY
 from global_learner.updates.simulated_fleet import SimulatedHead
@@ -142,6 +143,7 @@ def main() -> int:
     parser.add_argument("--trust-radius", type=float, default=0.0)
     parser.add_argument("--mode", default="async", help="of aggregation")
     parser.add_argument("--outvoted", action="store_true", help="robust without the say of a type's only cluster")
+    parser.add_argument("--bad", choices=ATTACKS, help="what the first cluster sends in place of its push")
     parser.add_argument("--local", type=int, default=2, help="epochs of local steps in a push; 0: one gradient")
     parser.add_argument("--alone", action="store_true", help="the same lessons in one place, without a learner")
     asked = parser.parse_args()
@@ -205,16 +207,19 @@ class Run:
 
     def _round(self, share: float) -> None:
         """A lesson of each cluster at one head."""
+        asked = self._asked
         head, base = PolicyFile(self._spec, self._weights.copy()), self._learner.head.step
         drawn: list[DecisionGroup] = []
         for place, windows in enumerate(self._windows):
             try:
-                if self._asked.alone:
+                if asked.alone:
                     drawn += groups_of_window(head, next(windows), self._settings, self._generator)
                     continue
                 found = self._lesson(head, next(windows))
             except NotEnoughSamples:
                 continue
+            if place == 0 and asked.bad:
+                found = replace(found, gradient=attacked(found.gradient, asked.bad, self._generator))
             self._learner.offer(f"cluster-{place}", base, found)
         if drawn:
             rate = LOCAL_RATE * LAST_RATE_SHARE**share

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
@@ -168,7 +167,9 @@ def run_agent() -> None:
         answer = read(line, spec)
         if answer.result is None:
             return answer
-        return replace(answer, result=replace(answer.result, gradient=_sent(answer.result.gradient, attack, generator)))
+        return replace(
+            answer, result=replace(answer.result, gradient=attacked(answer.result.gradient, attack, generator))
+        )
 
     if attack in ATTACKS:
         TwinAnswer.from_line = bad  # type: ignore[method-assign]
@@ -176,11 +177,12 @@ def run_agent() -> None:
     with_constants.main()
 
 
-def _sent(gradient: Weights, attack: str, generator: np.random.Generator) -> Any:
+def attacked(gradient: Weights, attack: str, generator: np.random.Generator) -> Weights:
+    """What a bad cluster sends in its gradient's place."""
     if attack == "opposite":
         return -gradient
     noise = generator.standard_normal(len(gradient), dtype=np.float32)
-    return noise * np.float32(np.linalg.norm(gradient) / np.linalg.norm(noise))
+    return np.asarray(noise * np.float32(np.linalg.norm(gradient) / np.linalg.norm(noise)))
 
 
 if __name__ == "__main__":
