@@ -59,6 +59,12 @@ DependsOn = Annotated[
         "--depends-on", metavar="JOB[:ok|any]", help="Begin after a job is done, or (any) has ended; repeatable."
     ),
 ]
+Notify = Annotated[
+    str | None,
+    typer.Option(
+        "--notify", metavar="COMMAND|URL", help="Run a command at its end, or send a URL how it ended (JSON)."
+    ),
+]
 PsCpu = Annotated[str | None, typer.Option("--ps-cpu", help="Cores of one parameter server, such as 1 or 500m.")]
 
 
@@ -77,6 +83,7 @@ def submit(
     export: Export = None,
     time_limit: TimeLimit = None,
     depends_on: DependsOn = None,
+    notify: Notify = None,
     suspend: Annotated[bool, typer.Option(help="Take it, and wait for `cluster-agent resume`.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Until all have ended; exit code 1 unless done.")] = False,
     socket: Socket = None,
@@ -89,7 +96,7 @@ def submit(
     sizes = {"worker": TaskWords(workers, cpu, gpu), "ps": TaskWords(ps, ps_cpu)}
     given: dict[str, Any] = {"name": name, "modelType": model_type, "suspend": suspend or None}
     given["work"] = None if epochs is None else {"epochs": epochs}
-    given |= {"timeLimit": time_limit, "dependsOn": depends_on or None}
+    given |= {"timeLimit": time_limit, "dependsOn": depends_on or None, "notify": notify}
     exported = exported_variables(export, os.environ)
     stated = stated_variables(env or (), env_file or (), os.environ)
     messages = described(job, given, sizes)

@@ -124,6 +124,7 @@ def _rows(job: dict[str, Any], now_unix_seconds: float) -> Iterable[tuple[str, s
         "age": of_time["age"],
         **({"time limit": _limit(job)} if job.get("timeLimit") else {}),
         **({"depends on": ", ".join(job["dependsOn"])} if job.get("dependsOn") else {}),
+        **({"notifies": job["notify"]} if job.get("notify") else {}),
         "command": " ".join([*(job.get("interpreter") or ()), job["script"], *job["args"]]),
         **({"runs in": job["workdir"]} if "workdir" in job else {}),
         **({"starts": _COLD} if job.get("interpreter") and job["kind"] != "fixed" else {}),

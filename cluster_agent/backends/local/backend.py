@@ -41,6 +41,7 @@ from cluster_agent.backends.local.machine_shares import (
     job_cores,
     this_node,
 )
+from cluster_agent.backends.local.notifications import Notifications
 from cluster_agent.backends.local.pace import LocalPace
 from cluster_agent.backends.local.running_jobs import RunningJobs
 from cluster_agent.errors import BackendUnavailable, BadAgentConfig, JobRefused, StateDamaged
@@ -143,12 +144,14 @@ class LocalBackend(Backend):
         self.jobs = RunningJobs(machine.table, machine.open_job, lambda: self.time_seconds, machine.shares)
         self._observed: tuple[ClusterState, Trigger] | None = None
         self._pace = LocalPace(self.jobs, settings.slot_seconds, settings.debounce_seconds, parts.clock)
+        self._notifications = Notifications(machine.table, parts.state_dir / "jobs", os.environ)
         self._server: JobServer | None = None
 
     @property
     def finished(self) -> bool:
         """Whether all jobs have ended, if that is to be the end; else somebody may always submit another one."""
-        return self._settings.until_done and not self.table.unended and any(True for _ in self.table)
+        ended = self._settings.until_done and not self.table.unended and any(True for _ in self.table)
+        return ended and self._notifications.is_over
 
     @property
     def time_seconds(self) -> float:
@@ -287,6 +290,7 @@ class LocalBackend(Backend):
 
     def close(self) -> None:
         """Answer no more; the jobs' launchers look after them."""
+        self._notifications.close()
         if self._server is not None:
             self._server.close()
         if self._launchers is not None:
@@ -300,6 +304,7 @@ class LocalBackend(Backend):
 
     def _poll(self) -> None:
         self._pace.poll()
+        self._notifications.poll()
         self._be_ready_to_launch()
 
     def _be_ready_to_launch(self) -> None:

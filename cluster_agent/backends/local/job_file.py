@@ -9,12 +9,14 @@ import ast
 import math
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -50,6 +52,7 @@ _LARGEST_BYTES = 65_536
 _LONGEST_COMMAND_BYTES = 65_536
 """Of all arguments and variables: the system takes so much for one of them, and some megabytes of all."""
 _MOST_CORES = 100_000
+_LONGEST_NOTIFY = 4096
 
 
 def _milli(value: Any) -> Any:
@@ -233,6 +236,8 @@ class JobFile(_Words):
     """For how long it may have workers, in sbatch's words or as 90s, 30m, 2h, 1d; or a time at which it ends."""
     depends_on: tuple[Dependency, ...] = Field((), max_length=100)
     """Jobs that have to be done before it begins, or to have ended however (`NAME:any`)."""
+    notify: Annotated[Word, Field(max_length=_LONGEST_NOTIFY)] | None = None
+    """A command that is run when it has ended, or a URL that is sent a line of JSON then."""
 
     @model_validator(mode="after")
     def _no_more_servers_than_workers(self) -> JobFile:
@@ -363,7 +368,7 @@ def check_job(content: dict[str, Any], folder: Path, source: str) -> JobFile:
         raise BadJobFile(f"{source}: workdir = {plain_line(str(workdir))}: there is no such folder")
     if len(job.dependencies) < len(job.depends_on):
         raise BadJobFile(f"{source}: dependsOn: names a job twice; name it once")
-    job = _with_interpreter(job, folder, source)
+    job = _with_interpreter(_with_notify(job, folder, source), folder, source)
     if job.is_module and not all(part.isidentifier() for part in str(job.script).split(".")):
         raise BadJobFile(f"{source}: script = {plain_line(str(job.script))}: is no name of a module, as -m needs one")
     script = _found_module(workdir, str(job.script)) if job.is_module else folder / job.script
@@ -420,6 +425,42 @@ def _with_interpreter(job: JobFile, folder: Path, source: str) -> JobFile:
         first = OWN_PYTHON
     words = (first, *(word for word in words[1:] if word != "-u"))  # nobody's output is buffered
     return job.model_copy(update={"interpreter": None if words == (OWN_PYTHON,) else words})
+
+
+def is_url(notify: str) -> bool:
+    """Whether what is to be told of an end is a URL, and no command."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", notify) is not None
+
+
+def _with_notify(job: JobFile, folder: Path, source: str) -> JobFile:
+    """The job with the whole path of the command that is run at its end.
+
+    Raises:
+        BadJobFile: there is no such program, or it is no URL that can be sent to.
+    """
+    if job.notify is None:
+        return job
+    where = f"{source}: notify = {plain_line(job.notify)}"
+    if is_url(job.notify):
+        try:
+            parts = urlsplit(job.notify)
+            there = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            there = False
+        if not there or not job.notify.isascii() or re.search(r"[\s\x00-\x1f\x7f]", job.notify):
+            raise BadJobFile(f"{where}: nothing can be sent there; use http:// or https:// and a host, or a command")
+        return job
+    try:
+        words = shlex.split(job.notify)
+    except ValueError as error:
+        raise BadJobFile(f"{where}: is no command ({error}); quote it as for a shell") from error
+    if not words:
+        raise BadJobFile(f"{source}: notify: names nothing; give a command, or a URL")
+    first = str(folder / words[0]) if "/" in words[0] else words[0]
+    found = shutil.which(first, path=job.env.get("PATH"))
+    if found is None:
+        raise BadJobFile(f"{where}: there is no such program that may be run; give a command, or a URL")
+    return job.model_copy(update={"notify": shlex.join([os.path.abspath(found), *words[1:]])})  # noqa: PTH100
 
 
 def _is_program(path: Path) -> bool:

@@ -233,6 +233,8 @@ class JobDesk:
         waiting = [one.name for one in self.table.unended if one.depends and name in one.file.dependencies]
         if waiting:
             raise JobRefused(f"{name} has to stay for {', '.join(waiting[:3])}, which depends on it; try again later")
+        if record.is_to_notify:
+            raise JobRefused(f"{name} has ended, which is still being told (--notify); delete it in some seconds")
         facts = self.facts(record)
         (self.remove or self.table.remove)(name)
         return {**facts, "deleted": True}

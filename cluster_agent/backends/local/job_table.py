@@ -56,6 +56,14 @@ class JobState(StrEnum):
         return f"{'has' if self is JobState.FAILED else 'is'} {self.value}"
 
 
+class Notice(StrEnum):
+    """How far the notification of a job's end is."""
+
+    NONE = "none"
+    BEGUN = "begun"
+    OVER = "over"
+
+
 class LocalJobRecord(Section):
     """One job, as it is remembered.
 
@@ -69,6 +77,7 @@ class LocalJobRecord(Section):
         samples_per_epoch, steps_per_epoch, total_epochs: measured; 0 until then.
         too_large: why it could not begin with more than its least, in a line; it keeps to that since.
         released: whether the jobs on which it depends have ended as they were to.
+        notice: how far the notification of its end is; `notice_failure` says why that failed, in a line.
         misstated: how far the work that it stated was from what it did until it was done, in a line.
     """
 
@@ -97,6 +106,8 @@ class LocalJobRecord(Section):
     too_large: str = ""
     released: bool = False
     misstated: str = ""
+    notice: Notice = Notice.NONE
+    notice_failure: str = ""
 
     @property
     def most(self) -> Allocation:
@@ -112,6 +123,11 @@ class LocalJobRecord(Section):
     def depends(self) -> bool:
         """Whether it may not begin yet, because of jobs before it."""
         return bool(self.file.depends_on) and not self.released and not self.state.ended
+
+    @property
+    def is_to_notify(self) -> bool:
+        """Whether its end is still to be told, or nobody has said how that went."""
+        return self.state.ended and self.file.notify is not None and self.notice is not Notice.OVER
 
     @property
     def stays(self) -> bool:
@@ -144,6 +160,7 @@ class JobTable:
         self._records = {record.name: record for record in found}
         # Thousands of ended jobs are not looked through several times a second.
         self._open = {name: record for name, record in self._records.items() if not record.state.ended}
+        self._to_notify = {record.name: record for record in found if record.is_to_notify}
         ended = sorted((record for record in found if record.state.ended), key=lambda one: one.ended_unix_seconds)
         self._ended = dict.fromkeys(record.name for record in ended)
         self._forget_oldest()
@@ -168,6 +185,12 @@ class JobTable:
         """Those that have not ended, in the order of their submission."""
         with self._lock:
             return list(self._open.values())
+
+    @property
+    def to_notify(self) -> list[LocalJobRecord]:
+        """Those whose end is still to be told."""
+        with self._lock:
+            return list(self._to_notify.values())
 
     def get(self, name: str) -> LocalJobRecord | None:
         """The job of a name, however long ago it ended.
@@ -231,6 +254,7 @@ class JobTable:
             self._path(name).unlink(missing_ok=True)
             self._records.pop(name, None)
             self._open.pop(name, None)
+            self._to_notify.pop(name, None)
             self._ended.pop(name, None)
             self.changes += 1
 
@@ -239,6 +263,10 @@ class JobTable:
         write_whole(self._path(record.name), text + "\n", mode=0o600, alone=True)
         self._records[record.name] = record
         self.changes += 1
+        if record.is_to_notify:
+            self._to_notify[record.name] = record
+        else:
+            self._to_notify.pop(record.name, None)
         if record.state.ended:
             self._open.pop(record.name, None)
             self._ended.setdefault(record.name)

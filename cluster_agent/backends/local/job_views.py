@@ -135,6 +135,7 @@ def user_facts(
         "timeLeftSeconds": _time_left(record, trained_seconds, now_unix_seconds),
         "dependsOn": list(file.depends_on),
         "depends": record.depends,
+        "notify": file.notify,
         "args": list(file.args),
         "submittedUnixSeconds": record.submitted_unix_seconds,
         "waitedSeconds": age_seconds - run_seconds,
@@ -147,15 +148,24 @@ def user_facts(
         "ended": record.state.ended,
         "held": record.held,
         "cancelling": record.cancelling,
-        "note": record.failure
-        or ("is being cancelled" if record.cancelling and not record.state.ended else phase or waits)
-        or (f"waits for {', '.join(file.dependencies)}" if record.depends else "")
+        "note": _note(record, measured, phase or waits),
+    }
+
+
+def _note(record: LocalJobRecord, measured: LocalMeasurement, waits: str) -> str:
+    """What there is to say of it, in a line."""
+    line = (
+        record.failure
+        or ("is being cancelled" if record.cancelling and not record.state.ended else waits)
+        or (f"waits for {', '.join(record.file.dependencies)}" if record.depends else "")
         or ("" if record.state.ended else measured.damage)
         or (f"keeps to its least size: {record.too_large}" if record.too_large else "")
         or ("" if record.state.ended else _failed_before(measured))
         or record.misstated
-        or ("" if record.state.ended else misstated(record, measured, done=False)),
-    }
+        or ("" if record.state.ended else misstated(record, measured, done=False))
+    )
+    failed = f"notification failed: {record.notice_failure}" if record.notice_failure else ""
+    return "; ".join(part for part in (line, failed) if part)
 
 
 def _time_left(record: LocalJobRecord, trained_seconds: float, now_unix_seconds: float) -> float | None:

@@ -57,7 +57,7 @@ class Launchers:
             end_marked(self._mark(job))
             self._check_disk_space()
             marked = {**environment, AGENT_MARK: self._mark(job)}
-            with _log_file(self._jobs / f"{job}.launcher.log") as log:
+            with launcher_log(self._jobs / f"{job}.launcher.log") as log:
                 number = None
                 if self._warm is not None:
                     number = self._warm.start(command, folder, marked, log, (lock,), script)
@@ -178,7 +178,7 @@ def _is_locked(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _log_file(path: Path) -> Iterator[int]:
+def launcher_log(path: Path) -> Iterator[int]:
     """What launchers say, bounded: at its limit it becomes FILE.1."""
     with contextlib.suppress(OSError):
         if path.stat().st_size > _LOG_BYTES:

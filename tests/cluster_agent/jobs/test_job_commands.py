@@ -123,6 +123,9 @@ def test_options_go_before_what_a_file_says(shell: Shell) -> None:
         (["--time-limit", "0", "train.py"], "train.py: key timeLimit = '0': use a length above 0"),
         (["--depends-on", "gone", "train.py"], "no job named gone"),
         (["--depends-on", "a", "--depends-on", "a:any", "train.py"], "train.py: dependsOn: names a job twice"),
+        (["--notify", "", "train.py"], "train.py: notify: names nothing; give a command, or a URL"),
+        (["--notify", "gopher://host", "train.py"], "notify = gopher://host: nothing can be sent there"),
+        (["--notify", "no-such-program", "train.py"], "there is no such program that may be run"),
         (["--name", "me", "--depends-on", "me", "train.py"], "train.py: dependsOn: me is the job itself"),
         (["--", "python"], "python: name a script behind it"),
         (["--", "python", "-c", "print()"], "python -c: put the code into a file, and submit that"),
@@ -239,13 +242,15 @@ def test_variables_that_cannot_be_are_refused_in_a_line(shell: Shell, words: lis
 
 def test_what_a_job_waits_for_and_how_long_it_may_train_is_shown(shell: Shell) -> None:
     assert shell.type("submit", "--name", "first", "--", "python", "train.py").code == 0
-    words = ("--depends-on", "first:any", "--time-limit", "1-12:00:00", "--", "python", "train.py")
+    words = ("--depends-on", "first:any", "--time-limit", "1-12:00:00", "--notify", "/bin/echo it ended")
+    words += ("--", "python", "train.py")
     facts = shell.type("submit", "--name", "second", "-o", "json", *words).json
     assert (facts["dependsOn"], facts["depends"]) == (["first:any"], True)
     assert (facts["timeLimit"], facts["timeLeftSeconds"]) == ("1-12:00:00", 129_600.0)
     shown = shell.type("job", "second").out
     assert "1-12:00:00, 1d12h left" in shown
     assert "queued, waits for first" in shown
+    assert "/bin/echo it ended" in shown
     assert shell.type("explain", "second", "-o", "json").json["waitsFor"] == "the end of first, on which it depends"
 
 

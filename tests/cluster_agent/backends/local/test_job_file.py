@@ -123,6 +123,19 @@ def test_what_is_written_down_reads_back_as_it_was(folder: Path) -> None:
         ({"dependsOn": ["a:failed"]}, "key dependsOn.0 = 'a:failed': name a job; behind it :ok"),
         ({"dependsOn": "a"}, "key dependsOn = 'a': is a list; write dependsOn: [a]"),
         ({"interpreter": 3}, "key interpreter = 3"),
+        ({"notify": ""}, "notify: names nothing; give a command, or a URL"),
+        ({"notify": "  "}, "notify: names nothing"),
+        ({"notify": 3}, "key notify = 3"),
+        ({"notify": "no-such-program --all"}, "notify = no-such-program --all: there is no such program that may be"),
+        ({"notify": "./train.py"}, "notify = ./train.py: there is no such program that may be run"),
+        ({"notify": "/bin/sh -c 'exit"}, "is no command (No closing quotation); quote it as for a shell"),
+        ({"notify": "file:///etc/passwd"}, "nothing can be sent there; use http:// or https:// and a host, or a"),
+        ({"notify": "ftp://host/x"}, "notify = ftp://host/x: nothing can be sent there"),
+        ({"notify": "http://"}, "notify = http://: nothing can be sent there"),
+        ({"notify": "https://host:99999/x"}, "nothing can be sent there"),
+        ({"notify": "http://host/a b"}, "nothing can be sent there"),
+        ({"notify": "http://host/ä"}, "nothing can be sent there"),
+        ({"notify": "x" * 5000}, "key notify"),
         ({"interpreter": ["python", "-m"], "script": "../x"}, "script = ../x: is no name of a module, as -m needs one"),
     ],
 )
@@ -300,3 +313,14 @@ def test_a_time_limit_may_be_a_time(folder: Path) -> None:
     job = check_job(content(timeLimit="2030-01-01T00:00:00+01:00"), folder, "it")
     assert (job.limit_seconds, job.ends_by) == (None, 1893452400.0)
     assert check_job(content(timeLimit="2030-01-01 08:30"), folder, "it").ends_by is not None
+
+
+def test_a_command_for_its_end_has_its_whole_path_and_a_url_stays(folder: Path) -> None:
+    (folder / "tell.sh").write_text("#!/bin/sh\n", encoding="utf-8")
+    (folder / "tell.sh").chmod(0o700)
+    job = check_job(content(notify="./tell.sh 'two words' $HOME"), folder, "it")
+    assert job.notify == f"{folder}/tell.sh 'two words' '$HOME'"
+    job = check_job(content(notify="tell.sh", env={"PATH": str(folder)}), folder, "it")
+    assert job.notify == f"{folder}/tell.sh"
+    url = "https://user:word@hooks.example:8443/services/T0?x=1"
+    assert check_job(content(notify=url), folder, "it").notify == url
