@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import secrets
+import shlex
 import signal
 import sys
 import threading
@@ -339,7 +340,18 @@ def run(
         print(f"{PROGRAM}: stopped before it had started; nothing was scheduled", file=sys.stderr)
 
 
-for _command in (replay_log, submit, jobs, job, logs, cancel, suspend, resume, delete, explain, simulate, report):
+def wheel(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder that it is written into.")] = Path(),
+) -> None:
+    """Write this installation as a wheel, for the environment of a job's script where no package index has fedl2."""
+    from cluster_agent.wheel import write_wheel  # noqa: PLC0415  (hashes and archives: few commands need them)
+
+    path = write_wheel(out)
+    print(f"{path}: written; in the environment of a script: python -m pip install {shlex.quote(str(path))}")
+
+
+_COMMANDS = (replay_log, submit, jobs, job, logs, cancel, suspend, resume, delete, explain, simulate, report, wheel)
+for _command in _COMMANDS:
     app.command()(_command)
 app.command("training-key")(training_key)
 app.command(COMMAND)(completion_command(app, PROGRAM))

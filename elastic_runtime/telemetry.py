@@ -37,7 +37,7 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *last,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[chosen.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, chosen.upper())),
         logger_factory=structlog.PrintLoggerFactory(lossy(target)),
         cache_logger_on_first_use=False,
     )

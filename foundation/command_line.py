@@ -27,7 +27,7 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from foundation.errors import BAD_INPUT, DONE, FAILED, INTERRUPTED, MISNAMED, ExpectedError
-from foundation.program_life import work
+from foundation.program_life import missing, work
 from foundation.text import LONGEST_ERROR_CHARACTERS, plain_line
 
 VERSION_OPTION = "--version"
@@ -131,9 +131,10 @@ def _ended(program: str, error: BaseException, typed: Sequence[str]) -> int:
         return DONE if _is_broken_pipe(error) or _is_broken_pipe(error.__context__) else FAILED
     if _DEBUG in typed:
         traceback.print_exception(error)
-    _say(program, _line_of(error))
+    lacks = missing(error, program) if isinstance(error, ModuleNotFoundError) else None
+    _say(program, lacks or _line_of(error))
     _drop_output()
-    return exit_code(error)
+    return BAD_INPUT if lacks else exit_code(error)
 
 
 def _meant(error: click.ClickException, typed: Sequence[str]) -> str:

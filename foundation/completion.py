@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Annotated
 
 import click
 import typer
 
 from foundation.command_line import command_of
+from foundation.python310 import StrEnum
 from foundation.text import plain_line
 
 COMMAND = "completion"

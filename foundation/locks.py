@@ -13,9 +13,12 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING
 
 from foundation.files import PRIVATE, open_ordinary, write_at
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _NO_FOLDER_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.EISDIR})
 _TRIES = 5

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
 from foundation.figures import headed
+from foundation.python310 import StrEnum
 
 if TYPE_CHECKING:
     from rich.console import Console, Group, RenderableType

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib.resources import files
-from importlib.resources.abc import Traversable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable  # its place in 3.10
 
 PARTS = files("foundation") / "page_parts"
 PAGE_NAME = "index.html"

@@ -18,10 +18,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from foundation.errors import INTERRUPTED
+from foundation.errors import BAD_INPUT, INTERRUPTED
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+OWN_PACKAGES = ("foundation", "policy_net", "cluster_agent", "global_learner", "elastic_runtime")
 _interrupted: Callable[[int, FrameType | None], None] | None = None
 """Of the program that was begun; None in a process that was not begun here, such as a test's."""
 
@@ -43,9 +47,44 @@ def begin(program: str, module: str, answer_before: Callable[[int, object], None
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, answer_before):
         signal.signal(signal.SIGINT, interrupted)
         _interrupted = interrupted
-    with importing():
-        imported = import_module(module)
+    if sys.version_info < (3, 11):
+        _refuse(program, f"needs Python 3.11 or newer, and this is {sys.version.split()[0]}")
+    try:
+        with importing():
+            imported = import_module(module)
+    except ModuleNotFoundError as error:
+        if (line := missing(error, program)) is None:
+            raise
+        _refuse(program, line)
     imported.main()
+
+
+def _refuse(program: str, line: str) -> NoReturn:
+    os.write(2, f"{program}: {line}\n".encode())
+    sys.exit(BAD_INPUT)
+
+
+EXTRA_OF = {
+    "flwr": "learner",
+    "gymnasium": "lab",
+    "jinja2": "lab",
+    "kubernetes": "kubernetes",
+    "matplotlib": "lab",
+    "optuna": "lab",
+    "sqlalchemy": "learner",
+    "torch": "lab",
+    "urllib3": "kubernetes",
+}
+"""By what is imported; all else is of `agent`, which the others contain."""
+
+
+def missing(error: ModuleNotFoundError, program: str) -> str | None:
+    """What to install, in a line; None if a module of this project is missing, which is a fault of the project."""
+    package = (error.name or "").split(".")[0]
+    if package in ("", *OWN_PACKAGES):
+        return None
+    extra = EXTRA_OF.get(package) or {"global-learner": "learner", "policy-net": "lab"}.get(program, "agent")
+    return f"needs the package {package}, which is not installed: pip install 'fedl2[{extra}]'"
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from enum import StrEnum
 from typing import Any, TypeVar
 
 from elastic_runtime.control.checks import check_amount, check_count, check_figure, check_task, check_text
@@ -28,6 +27,7 @@ from elastic_runtime.errors import ProtocolError
 from elastic_runtime.generated import elastic_pb2 as pb
 from elastic_runtime.model.sample_leases import SampleLease
 from elastic_runtime.protocol.plan import Change, ChangeStage, JobPhase, Member, Plan, TaskRole, View
+from foundation.python310 import StrEnum
 
 _MOST_STAGES = 2**20
 _MOST_SHARDS = 64

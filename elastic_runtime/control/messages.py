@@ -7,9 +7,9 @@ know these only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from elastic_runtime.protocol.plan import JobPhase, TaskRole
+from foundation.python310 import StrEnum
 
 
 class ResizeMode(StrEnum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 
 from elastic_runtime.checkpoint.catalog import Search, list_checkpoints, newest_sound, retain
 from elastic_runtime.checkpoint.manifest import Manifest, write_manifest
@@ -13,6 +12,7 @@ from elastic_runtime.coordinator.rules.checkpointing import FoundCheckpoint, Man
 from elastic_runtime.errors import BadInput, CheckpointError
 from elastic_runtime.model.layout import Layout
 from elastic_runtime.model.training import Training
+from foundation.python310 import StrEnum
 
 
 def describe(search: Search) -> SearchResult:

@@ -6,6 +6,7 @@ Containers run the same command lines.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ class JobSpec(BaseModel):
     script: Path
     arguments: tuple[str, ...] = ()
     python: str
-    """The interpreter that runs the script and our own processes."""
+    """The interpreter that runs the script and the parameter servers."""
     options: tuple[str, ...] = ()
     """Of the interpreter, where it runs the script; behind `-m` the script is the name of a module."""
     working_folder: Path
@@ -162,7 +163,7 @@ class Programs:
             "key": spec.key,
         }
         return (
-            spec.python,
+            sys.executable,  # the script's environment need not have what a coordinator imports
             "-m",
             "elastic_runtime.coordinator",
             f"--job={self.folder.name}",

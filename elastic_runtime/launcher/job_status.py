@@ -10,7 +10,6 @@ import contextlib
 import os
 import sys
 from dataclasses import fields
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from elastic_runtime.control.credentials import ClientCredentials, check_coordinator, follow_ca
@@ -18,6 +17,7 @@ from elastic_runtime.control.messages import JobStatus, RequestState, Size, Task
 from elastic_runtime.errors import BadInput, CoordinatorUnreachable
 from elastic_runtime.launcher.job_folder import JobFolder, holder_of, read_json, resume_command, write_json
 from elastic_runtime.protocol.plan import ENDED, OVER, JobPhase
+from foundation.python310 import StrEnum
 
 if TYPE_CHECKING:
     from elastic_runtime.control.client import ControlClient

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from enum import StrEnum
 from io import FileIO
 from pathlib import Path
 from typing import IO
@@ -24,6 +23,7 @@ from elastic_runtime.launcher import parent_death
 from elastic_runtime.launcher.job_spec import ProcessSpec
 from elastic_runtime.launcher.warm.starter import WarmChild, WarmStarter
 from foundation.files import PRIVATE, open_ordinary
+from foundation.python310 import StrEnum
 from foundation.text import plain_line
 
 _POLL_SECONDS = 0.02

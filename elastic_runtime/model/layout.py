@@ -16,12 +16,12 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 
 from elastic_runtime.errors import BadInput
 from elastic_runtime.model.plain_fields import count_of
+from foundation.python310 import StrEnum
 
 _MOST_ELEMENTS = 2**48
 """Far beyond all memories, and far below where products of sizes stop being exact in JSON."""

@@ -16,7 +16,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+
+from foundation.python310 import StrEnum
 
 
 class TaskRole(StrEnum):

@@ -8,10 +8,11 @@ reads a sum while it is still in the cache.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+from typing_extensions import assert_never
 
 from elastic_runtime.model.optimizers import SGD, Adam, AdamW, Optimizer
 

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
 import zmq
 
@@ -38,6 +38,9 @@ from elastic_runtime.transport.settings import Clock, TransportSettings, check_m
 from elastic_runtime.transport.sharing import SharedRegions
 from elastic_runtime.transport.sockets import Address, Context, LocalEnd, Socket, host_identity, listen, poll
 from elastic_runtime.transport.wire import Acknowledgement
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _PUMP_EVERY_MESSAGES = 16
 """News of connections are looked at so often while messages come without a pause."""

@@ -7,9 +7,8 @@ connection is closed.
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from elastic_runtime.errors import ElasticError
+from foundation.python310 import StrEnum
 
 
 class TransportError(ElasticError):

@@ -15,7 +15,6 @@ import errno
 import secrets
 from collections import deque
 from collections.abc import Sequence
-from enum import StrEnum
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -52,6 +51,7 @@ from elastic_runtime.transport.wire import (
     unpack_reason,
     unpack_sequence,
 )
+from foundation.python310 import StrEnum
 
 
 class LinkState(StrEnum):

@@ -21,6 +21,7 @@ WITHOUT: dict[str, str] = {
     "cluster-agent run": "runs until it is ended",
     "global-learner serve": "runs until it is ended",
     "cluster-agent training-key": "an init container's: its line is for the pod's log",
+    "cluster-agent wheel": "its line says where the file is, and what it is for",
     "global-learner admin-secret": "an init container's: its line is for the pod's log",
     "python -m deploy.local": "a demonstration, whose result is a page",
     "python -m deploy.train": "a demonstration, whose result is a page",

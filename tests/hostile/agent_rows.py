@@ -85,6 +85,7 @@ SOUND: dict[str, Line] = {
     f"{PROGRAM} suspend": _of("hold-me"),
     f"{PROGRAM} resume": _of("go-on"),
     f"{PROGRAM} delete": _of("delete-me"),
+    f"{PROGRAM} wheel": lambda place: ["--out", str(place.folder)],
 }
 PASSES: dict[str, str] = {
     "model_type=unknown": "any word can be a type of model",

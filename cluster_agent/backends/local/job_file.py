@@ -511,6 +511,8 @@ def _check_can_join(job: JobFile, workdir: Path, source: str) -> None:
         packages = [{"elastic_runtime": "fedl2"}.get(name, name) for name in missing]
         what = f"has no {' and no '.join(packages)}" if missing else "does not run"
         todo = f"`{words[0]} -m pip install {' '.join(packages)}`" if missing else "name another one"
+        if "fedl2" in packages:
+            todo += " (`cluster-agent wheel` writes a file for pip where no package index has fedl2)"
         raise BadJobFile(f"{source}: interpreter = {words[0]}: {what}, which a script that joins needs; {todo}")
 
 

@@ -7,11 +7,11 @@ table is a fault of the rules: it is refused, so that it is neither journaled no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from types import MappingProxyType
 
 from elastic_runtime.coordinator.rules.state import CoordinatorState, Purpose
 from elastic_runtime.protocol.plan import Change, JobPhase
+from foundation.python310 import StrEnum
 
 PHASES_AFTER: Mapping[JobPhase, frozenset[JobPhase]] = MappingProxyType(
     {

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from elastic_runtime.control.messages import RequestState, Shard, Size
@@ -19,6 +18,7 @@ from elastic_runtime.model.layout import Layout, difference
 from elastic_runtime.model.training import Training
 from elastic_runtime.protocol.plan import Change, JobPhase, Member, Plan, TaskRole
 from foundation.backoff import Failures
+from foundation.python310 import StrEnum
 
 
 class TaskState(StrEnum):

@@ -13,7 +13,8 @@ import os
 import sys
 
 AT_START = frozenset(name.partition(".")[0] for name in sys.modules)
-if not sys.flags.safe_path and sys.path and sys.path[0] == os.path.dirname(os.path.realpath(__file__)):  # noqa: PTH120
+OURS = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120  (nothing is imported yet)
+if not getattr(sys.flags, "safe_path", False) and sys.path and sys.path[0] == OURS:
     del sys.path[0]
 
 import importlib  # noqa: E402

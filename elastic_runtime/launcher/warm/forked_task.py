@@ -271,7 +271,7 @@ def run_script(path: str) -> None:
         __file__=path,
         __cached__=None,
     )
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, os.path.dirname(os.path.realpath(path)))  # noqa: PTH120  (as the interpreter does)
     try:
         with open(path, "rb") as file:  # noqa: PTH123

@@ -23,7 +23,7 @@ _DIGEST_BYTES = 7
 def digest(value: object) -> int:
     """Digest of what a value of plain parts says, from 0."""
     text = repr(plain(value)).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
+    return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest(), "big")
 
 
 def plain(value: object) -> object:

@@ -603,7 +603,7 @@ def _parameters_of(optimizer: torch.optim.Optimizer) -> int:
 
 def _number_of(*words: object) -> int:
     text = " ".join(map(str, words)).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 
 
 def _random_numbers() -> dict[str, Any]:

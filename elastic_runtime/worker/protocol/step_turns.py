@@ -10,9 +10,9 @@ apart when it is chosen.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from elastic_runtime.protocol.plan import JobPhase, Timeline, View
+from foundation.python310 import StrEnum
 
 
 class WorkerTurn(StrEnum):
